@@ -27,6 +27,14 @@ def is_link_local(host: str) -> bool:
         return False
 
 
+def is_loopback(host: str) -> bool:
+    """Whether what is sent to this host leaves no machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def parse_place(text: str) -> Place:
     """HOST:PORT, with or without spaces. Raises UsageError where it is not that; the host may still be none."""
     host, _, port = "".join(text.split()).rpartition(":")

@@ -244,10 +244,13 @@ class SavedSession(Body, frozen=True, kw_only=True):
 
 
 class DownloadRequest(Body, frozen=True, kw_only=True):
-    """A model of the hub, "owner/name", for this Mac's disk; `revision` is a branch, a tag or a commit."""
+    """A model of the hub, "owner/name", for this Mac's disk; `revision` is a branch, a tag or a commit. `split`: only
+    its settings and headers, so that it can be planned; of its weights each Mac fetches what it holds in a plan.
+    """
 
     repo: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}\Z")]
     revision: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][\w.-]{0,99}\Z")] = "main"
+    split: bool = False
 
 
 class CopyRequest(Body, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""A paired Mac that turned hostile, and what it gets of copies, lists and tests; and a hub that sends without end."""
+"""A paired Mac that turned hostile, and what it gets of copies, lists and tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from core.errors import Busy, LinkLost, ModelMismatch, ProtocolError, TransferError
 from core.events import Transfer
 from core.link.frames import FrameType
-from core.models.files import fetch
 from core.models.files.block_map import FileFacts
 from core.models.files.catalog import Catalog
 from core.models.made.maker import make_model
@@ -37,10 +36,9 @@ from core.node.base.messages import (
 )
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
-from core.node.disks import model_copies
 from core.node.disks.file_serving import MAX_WAITING, WINDOW
-from core.node.disks.model_copies import MAX_BEGUN
 from core.node.disks.model_inventory import ModelInventory
+from core.node.disks.places import MAX_BEGUN, PARTIAL
 from core.node.disks.transfers import Transfers
 from core.node.message_router import MessageRouter
 from core.node.peers.mesh import PeerMessage
@@ -138,7 +136,7 @@ async def test_what_a_mac_told_before_it_looked_is_no_answer(pair: Pair) -> None
 
 
 async def test_nobody_litters_a_disk_with_copies_that_never_end(pair: Pair) -> None:
-    begun = pair.asker.folder / model_copies.PARTIAL
+    begun = pair.asker.folder / PARTIAL
     for number in range(MAX_BEGUN):
         (begun / f"{number:064x}").mkdir(parents=True)
     begun.chmod(0o700)
@@ -156,7 +154,7 @@ async def test_weights_that_are_none_are_thrown_away(pair: Pair) -> None:
     pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
     with pytest.raises(ModelMismatch):
         await pair.copy()
-    assert list((pair.asker.folder / model_copies.PARTIAL).iterdir()) == []
+    assert list((pair.asker.folder / PARTIAL).iterdir()) == []
 
 
 async def test_what_comes_never_answers_to_the_name_of_a_model_of_this_mac(pair: Pair) -> None:
@@ -171,7 +169,7 @@ async def test_what_comes_never_answers_to_the_name_of_a_model_of_this_mac(pair:
 async def test_a_partial_file_that_is_a_link_is_not_followed(pair: Pair, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"mine")
-    partial = pair.asker.folder / model_copies.PARTIAL / pair.model.fingerprint
+    partial = pair.asker.folder / PARTIAL / pair.model.fingerprint
     partial.mkdir(parents=True)
     for folder in (partial.parent, partial):
         folder.chmod(0o700)
@@ -313,48 +311,3 @@ async def test_while_the_roster_is_forked_nobody_gets_files_or_tests(message: An
         store.forked = is_forked
         await signals.deliver(PeerMessage(OTHER, message))
         assert len(heard) == count
-
-
-# ---- the hub
-
-
-def test_a_hub_that_sends_more_than_it_said_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = 0
-
-    def endless(url: str, out: Any, **_: object) -> None:
-        nonlocal written
-        while True:
-            written += out.write(b"x" * 1000)
-
-    monkeypatch.setattr(fetch, "get_hf_file_metadata", lambda *_, **__: SimpleNamespace(location="https://hub/x"))
-    monkeypatch.setattr(fetch, "http_get", endless)
-    with pytest.raises(TransferError, match="It is larger"):
-        fetch._bring("acme/toy", "main", fetch.Wanted("model.safetensors", 2500, tmp_path / ("a" * 64)))
-    assert written == 2000
-    assert not (tmp_path / ("a" * 64)).exists()
-
-
-@pytest.mark.parametrize(
-    ("location", "goes"),
-    [
-        pytest.param("https://huggingface.co/x", True, id="the-hub"),
-        pytest.param("https://store.example/x", False, id="a-store"),
-        pytest.param("http://huggingface.co/x", False, id="in-clear"),
-    ],
-)
-def test_the_token_of_the_hub_goes_to_the_hub_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str, goes: bool
-) -> None:
-    seen: dict[str, str] = {}
-
-    def note(url: str, out: Any, *, headers: dict[str, str], **_: object) -> None:
-        seen.update(headers)
-        raise TransferError("enough")
-
-    monkeypatch.setattr(fetch, "hf_hub_url", lambda *_, **__: "https://huggingface.co/x")
-    monkeypatch.setattr(fetch, "build_hf_headers", lambda: {"authorization": "Bearer secret"})
-    monkeypatch.setattr(fetch, "get_hf_file_metadata", lambda *_, **__: SimpleNamespace(location=location))
-    monkeypatch.setattr(fetch, "http_get", note)
-    with pytest.raises(TransferError, match="enough"):
-        fetch._bring("acme/toy", "main", fetch.Wanted("model.safetensors", 2500, tmp_path / ("a" * 64)))
-    assert ("authorization" in seen) is goes

@@ -1,37 +1,65 @@
-"""A Hugging Face hub on loopback, as far as a download needs one: which files there are, and their bytes by ranges."""
+"""A Hugging Face hub on loopback, as far as a download needs one: which files there are, and their bytes by ranges.
+
+Large files lie in a store, which is another origin, as the hub has it: `resolve` leads there.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from aiohttp import web
+from huggingface_hub import constants
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PIECE = 64 * 1024
 
+Fault = Callable[[str, int], str]
+
 
 class Hub:
     """Serves the files below `folder` as the repository `repo`. `slow_s`: seconds that pass before each 64 KiB.
-    `ranges`: the Range headers that came, by file. `gated`: it wants a token.
+    `ranges`: the Range headers that came, by file; `served`: bytes of contents that went out, by file. `gated`: it
+    wants a token; `tokens`: what came as one, from the hub's own address and from the store's.
+
+    `fault` says by file and number of the request what goes wrong: "" nothing, "429" and "503" with Retry-After, "cut"
+    in the middle, "range" for others than those asked for, "long", "whole" without a look at the range, "flip" of the
+    last bit, "pointer" instead of the content, "403" as of an address that is too old.
     """
 
     def __init__(self, folder: Path, repo: str) -> None:
         self.folder, self.repo = folder, repo
         self.slow_s = 0.0
         self.ranges: dict[str, list[str]] = {}
+        self.served: Counter[str] = Counter()
         self.gated = False
-        self.url = ""
+        self.url = self.store = ""
+        self.commit = COMMIT
+        self.tokens: dict[str, set[str]] = {"hub": set(), "store": set()}
+        self.fault: Fault = lambda name, number: ""
+        self._asked: Counter[str] = Counter()
+        self._etags: dict[Path, str] = {}
 
     def etag(self, name: str) -> str:
         """SHA-256 for weights, which the hub keeps as large files, else git's SHA-1 of the blob."""
-        content = (self.folder / name).read_bytes()
-        if name.endswith(".safetensors"):
-            return hashlib.sha256(content).hexdigest()
-        return hashlib.sha1(f"blob {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
+        file = self.folder / name
+        if file not in self._etags:
+            content = file.read_bytes()
+            if name.endswith(".safetensors"):
+                self._etags[file] = hashlib.sha256(content).hexdigest()
+            else:
+                git = hashlib.sha1(f"blob {len(content)}\0".encode() + content, usedforsecurity=False)
+                self._etags[file] = git.hexdigest()
+        return self._etags[file]
+
+    def change(self, folder: Path, commit: str) -> None:
+        """The branch is another commit now; the one before is gone."""
+        self.folder, self.commit = folder, commit
 
     async def info(self, request: web.Request) -> web.Response:
         if self.gated:
@@ -39,7 +67,7 @@ class Hub:
         if request.match_info["repo"] != self.repo:
             return web.Response(status=404, headers={"X-Error-Code": "RepoNotFound", "X-Error-Message": "none"})
         siblings = [{"rfilename": f.name} for f in self.folder.iterdir()]
-        return web.json_response({"id": self.repo, "modelId": self.repo, "sha": COMMIT, "siblings": siblings})
+        return web.json_response({"id": self.repo, "modelId": self.repo, "sha": self.commit, "siblings": siblings})
 
     async def tree(self, request: web.Request) -> web.Response:
         return web.json_response([self._entry(file) for file in sorted(self.folder.iterdir())])
@@ -51,46 +79,104 @@ class Hub:
             entry |= {"oid": "0" * 40, "lfs": {"oid": etag, "sha256": etag, "size": size, "pointerSize": 100}}
         return entry
 
+    async def resolve(self, request: web.Request) -> web.StreamResponse:
+        name, revision = request.match_info["name"], request.match_info["revision"]
+        self.tokens["hub"].add(request.headers.get("Authorization", ""))
+        if revision not in (self.commit, "main"):
+            return web.Response(status=404, headers={"X-Error-Code": "RevisionNotFound", "X-Error-Message": "gone"})
+        if not name.endswith(".safetensors"):
+            return await self.content(request)
+        file = self.folder / name
+        headers = {
+            "Location": f"{self.store}/{name}",
+            "X-Repo-Commit": self.commit,
+            "X-Linked-Etag": f'"{self.etag(name)}"',
+            "X-Linked-Size": str(file.stat().st_size),
+        }
+        return web.Response(status=302, headers=headers)
+
+    async def stored(self, request: web.Request) -> web.StreamResponse:
+        self.tokens["store"].add(request.headers.get("Authorization", ""))
+        return await self.content(request)
+
     async def content(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
-        file = self.folder / name
-        data, headers = file.read_bytes(), {"ETag": f'"{self.etag(name)}"', "X-Repo-Commit": COMMIT}
-        begin = 0
-        if wanted := request.headers.get("Range"):
+        size = (self.folder / name).stat().st_size
+        headers = {"ETag": f'"{self.etag(name)}"', "X-Repo-Commit": self.commit}
+        begin, end, status = 0, size, 200
+        fault = ""
+        if request.method == "GET":
+            fault = self.fault(name, self._asked[name])
+            self._asked[name] += 1
+        if fault in ("429", "503", "403"):
+            return web.Response(status=int(fault), headers={} if fault == "403" else {"Retry-After": "1"})
+        if fault == "pointer":
+            return web.Response(body=b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+        if (wanted := request.headers.get("Range")) and fault != "whole":
             self.ranges.setdefault(name, []).append(wanted)
-            begin = int(wanted.removeprefix("bytes=").split("-")[0])
-            headers["Content-Range"] = f"bytes {begin}-{len(data) - 1}/{len(data)}"
-        reply = web.StreamResponse(status=206 if wanted else 200, headers=headers)
-        reply.content_length = len(data) - begin
+            first, last = wanted.removeprefix("bytes=").split("-")
+            begin, end, status = int(first), int(last) + 1 if last else size, 206
+            shift = 1 if fault == "range" else 0
+            headers["Content-Range"] = f"bytes {begin + shift}-{end - 1}/{size}"
+        reply = web.StreamResponse(status=status, headers=headers)
+        if fault == "long":
+            reply.enable_chunked_encoding()
+        else:
+            reply.content_length = end - begin
         await reply.prepare(request)
-        for at in range(begin, len(data) if request.method == "GET" else begin, PIECE):
-            await asyncio.sleep(self.slow_s)
-            if request.transport is None:  # whoever asked is gone
-                break
-            await reply.write(data[at : at + PIECE])
+        if request.method == "GET":
+            await self._send(request, reply, name, begin, end, fault)
         return reply
+
+    async def _send(
+        self, request: web.Request, reply: web.StreamResponse, name: str, begin: int, end: int, fault: str
+    ) -> None:
+        half = begin + (end - begin) // 2
+        with (self.folder / name).open("rb") as file:
+            file.seek(begin)
+            while (at := file.tell()) < end:
+                data = file.read(min(PIECE, end - at))
+                await asyncio.sleep(self.slow_s)
+                if fault == "cut" and file.tell() > half and request.transport:
+                    request.transport.close()
+                if request.transport is None or request.transport.is_closing():  # whoever asked is gone
+                    return
+                if fault == "flip" and file.tell() == end:
+                    data = data[:-1] + bytes([data[-1] ^ 1])
+                await reply.write(data)
+                self.served[name] += len(data)
+        if fault == "long":
+            await reply.write(b"more")
+
+
+def point_at(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+    """This process asks that hub; one that it starts does by HF_ENDPOINT."""
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
 
 
 @asynccontextmanager
 async def running_hub(folder: Path, repo: str) -> AsyncIterator[Hub]:
     """A hub that listens; HF_ENDPOINT is its `url`."""
     hub = Hub(folder, repo)
-    app = web.Application()
-    app.add_routes(
+    asked, stored = web.Application(), web.Application()
+    asked.add_routes(
         [
             web.get("/api/models/{repo:[^/]+/[^/]+}/revision/{revision}", hub.info),
             web.get("/api/models/{repo:[^/]+/[^/]+}", hub.info),
             web.get("/api/models/{repo:[^/]+/[^/]+}/tree/{revision}", hub.tree),
-            web.get("/{repo:[^/]+/[^/]+}/resolve/{revision}/{name}", hub.content),
+            web.get("/{repo:[^/]+/[^/]+}/resolve/{revision}/{name}", hub.resolve),
         ]
     )
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    hub.url = f"http://127.0.0.1:{port}"
+    stored.add_routes([web.get("/{name}", hub.stored)])
+    runners = [web.AppRunner(app, access_log=None, shutdown_timeout=0.1) for app in (asked, stored)]
     try:
+        for runner in runners:
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+        hub.url, hub.store = (f"http://127.0.0.1:{runner.addresses[0][1]}" for runner in runners)
         yield hub
     finally:
-        await runner.cleanup()
+        for runner in runners:
+            await runner.cleanup()

@@ -1,10 +1,11 @@
-"""Asking before what cannot be undone."""
+"""Asking a person at a terminal: before what cannot be undone, and what of several is meant."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import sys
+from collections.abc import Mapping
 
 from core.errors import UsageError
 from core.text import clean_text
@@ -26,3 +27,13 @@ async def agreed(args: argparse.Namespace, what: str) -> bool:
         return True
     print("Nothing was changed.", file=sys.stderr)
     return False
+
+
+async def choice_of(choices: Mapping[str, str]) -> str:
+    """Which of the words the person types that are the keys of `choices`, the first where it is none of them."""
+    for word, what in choices.items():
+        print(clean_text(f"  {word}: {what}"), file=sys.stderr)
+    first = next(iter(choices))
+    print(f"{' or '.join(choices)}? [{first}] ", end="", file=sys.stderr, flush=True)
+    said = (await asyncio.to_thread(sys.stdin.readline)).strip().lower()
+    return said if said in choices else first

@@ -12,9 +12,10 @@ import msgspec
 
 from core.errors import DoesNotFit, TransferError, UsageError, error_from
 from core.events import Transfer
-from core.requests import CopyRequest, ModelChoice, PlanRequest, PreviewRequest
+from core.requests import CopyRequest, DownloadRequest, ModelChoice, PlanRequest, PreviewRequest
 from core.settings import Home
 from core.text import clean_text
+from tui.cli.asking import choice_of
 from tui.cli.output import to_json
 from tui.cli.watch import ATTACH_S, Watch
 from tui.state.disks import names_of, own_id, transfer_words
@@ -28,6 +29,9 @@ _WIDTH = 80
 def add_download(command: argparse.ArgumentParser) -> None:
     """The options of `macluster download`."""
     command.add_argument("repo", metavar="REPO", help="a repository of the hub, owner/name")
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--whole", action="store_true", help="the whole model to this Mac (default without a terminal)")
+    which.add_argument("--split", action="store_true", help="to each Mac only what it holds when the model is loaded")
     command.add_argument("--revision", default="main", help="a branch, a tag or a commit (default %(default)s)")
 
 
@@ -39,12 +43,37 @@ def add_copy(command: argparse.ArgumentParser) -> None:
 
 
 async def download(args: argparse.Namespace) -> int:
-    """Download a model of the hub to this Mac's disk; Ctrl+C stops, the next try goes on."""
+    """Download a model of the hub to this Mac's disk, or to each Mac its part; Ctrl+C stops, the next try goes on."""
     request = download_of(args.repo, args.revision)
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
+        if args.split or (not args.whole and await _wants_split(watch, request.repo)):
+            return await _download_split(watch, args, request)
         done = await _to_its_end(watch, lambda: watch.client.download(request), {own_id(watch.now)})
         _print(args, done, [f"{request.repo} is on this Mac's disk."])
+    return 0
+
+
+async def _wants_split(watch: Watch, repo: str) -> bool:
+    """What the person at the terminal says; without one, or with one Mac, there is nothing to ask."""
+    macs = [peer.name for peer in watch.now.peers if is_ready(peer)]
+    if len(macs) < 2 or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    said = await choice_of(
+        {
+            "whole": f"all of {repo} to this Mac's disk",
+            "split": f"split now: {', '.join(macs)} fetch only what each of them holds",
+        }
+    )
+    return said == "split"
+
+
+async def _download_split(watch: Watch, args: argparse.Namespace, request: DownloadRequest) -> int:
+    begin = msgspec.structs.replace(request, split=True)
+    (begun,) = await _to_its_end(watch, lambda: watch.client.download(begin), {own_id(watch.now)})
+    choice = next(c for c in await watch.client.models() if c.path and c.fingerprint == begun.fingerprint)
+    done = await give_parts(watch, PlanRequest(model=choice.path), everyone=True)
+    _print(args, done, [f"{names_of(watch.now, [each.mac for each in done])} has its part of {request.repo}."])
     return 0
 
 
@@ -68,9 +97,12 @@ async def copy(args: argparse.Namespace) -> int:
     return 0
 
 
-async def give_parts(watch: Watch, request: PlanRequest, names: Sequence[str] = ()) -> list[Transfer]:
-    """Have each other Mac copy what it lacks of its own stage of the plan for `request`, from this one; only those with
-    these `names`, if there are some. Raises what hinders the plan, and the first problem of a copy.
+async def give_parts(
+    watch: Watch, request: PlanRequest, names: Sequence[str] = (), *, everyone: bool = False
+) -> list[Transfer]:
+    """Have each Mac fetch what it lacks of its own stage of the plan for `request`; only those with these `names`, if
+    there are some. `everyone`: also those that lack no layer, but maybe what stands around all layers. Raises what
+    hinders the plan, and the first problem of a copy.
     """
     preview = await watch.client.plan(PreviewRequest(**msgspec.structs.asdict(request), parts=True))
     if preview.plan is None:
@@ -78,7 +110,7 @@ async def give_parts(watch: Watch, request: PlanRequest, names: Sequence[str] = 
     stages = [
         (stage.device_id, parts)
         for stage, parts in zip(preview.plan.stages, preview.parts, strict=True)
-        if stage.device_id in preview.missing_on and (not names or stage.peer in names)
+        if (everyone or stage.device_id in preview.missing_on) and (not names or stage.peer in names)
     ]
     fingerprint = preview.plan.fingerprint
     asks = [CopyRequest(fingerprint=fingerprint, to=(mac,), parts=parts) for mac, parts in stages]

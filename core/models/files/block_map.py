@@ -153,6 +153,8 @@ class BlockWriter:
         self._open: dict[str, int] = {}
         self._pending: list[tuple[str, int, bytes]] = []
         self._pending_bytes = 0
+        self._grown = set[str]()
+        self.committed_bytes = 0  # by this one
         if not self._is_begun():
             self._begin()
         found = read_map(directory)
@@ -176,6 +178,11 @@ class BlockWriter:
             if self._pending_bytes >= COMMIT_BYTES:
                 self._commit()
 
+    def commit(self) -> None:
+        """What was put is on disk, and counts, when this returns."""
+        with self._turn:
+            self._commit()
+
     def close(self) -> None:
         """Commit, and let go of the files."""
         with self._turn:
@@ -187,17 +194,22 @@ class BlockWriter:
                 self._open.clear()
 
     def finish(self) -> None:
-        """All is there, and this is closed: check each file's own hash, and remove the map. Raises TransferError, with
-        the damaged file gone.
+        """This is closed: check the own hash of each file that has become whole, and remove the map where nothing
+        lacks any more. Raises TransferError, with the damaged file gone.
         """
+        lacks = self.map.missing_bytes > 0
         for name, facts in self._files.items():
+            if lacks and (name not in self._grown or len(self._there[name]) < len(facts.blocks)):
+                continue
             with (self._directory / name).open("rb") as content:
                 if hashlib.file_digest(content, "sha256").hexdigest() != facts.sha256:
                     self._there[name] = {}
                     self._write_map()
-                    raise TransferError(f"{name} arrived damaged.", "Copy again: what is whole is kept.")
-        (self._directory / MAP_NAME).unlink()
-        folder_to_disk(self._directory)
+                    what = f"{name} arrived damaged: all of it is here, and is not what it should be."
+                    raise TransferError(what, "Fetch it again: what is whole is kept.")
+        if not lacks:
+            (self._directory / MAP_NAME).unlink()
+            folder_to_disk(self._directory)
 
     def _is_begun(self) -> bool:
         """Whether what lies there is of the same files, and each has its length."""
@@ -248,6 +260,8 @@ class BlockWriter:
             to_disk(file.fileno())
         for name, block, sha256 in self._pending:
             self._there[name][block] = sha256
+            self._grown.add(name)
+        self.committed_bytes += self._pending_bytes
         self._pending, self._pending_bytes = [], 0
 
     def _write_map(self) -> None:

@@ -14,6 +14,7 @@ from core.events import Value
 from core.models.files.architectures import check_architecture
 from core.models.files.block_map import read_map
 from core.models.files.folder import inside, judged, name_of, read_bytes, read_config
+from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.layers_here import layers_here
 from core.models.files.layout import Layout, layout_of
 from core.models.files.model_info import context_of, quantization_of
@@ -29,7 +30,8 @@ class ModelEntry(Value, frozen=True, kw_only=True):
 
     `name` is the full id of a repository of the hub cache, else the name of the directory. `total_bytes` counts the
     weights of the language model; `fingerprint` is equal on two Macs that hold the same files. `missing_bytes`: what of
-    the files is not on this disk; `layers_here`: half-open ranges of the layers that are.
+    the files is not on this disk; `layers_here`: half-open ranges of the layers that are; `hub`: where the rest can be
+    fetched, if that is known.
     """
 
     name: str
@@ -42,6 +44,7 @@ class ModelEntry(Value, frozen=True, kw_only=True):
     fingerprint: str
     missing_bytes: int = 0
     layers_here: tuple[tuple[int, int], ...] = ()
+    hub: HubOrigin | None = None
 
 
 class BrokenModel(Value, frozen=True, kw_only=True):
@@ -185,6 +188,7 @@ def _read(directory: Path) -> _Read:
         fingerprint=fingerprint(directory),
         missing_bytes=there.missing_bytes if there else 0,
         layers_here=layers_here(layout.layers, headers, there),
+        hub=read_origin(directory),
     )
     return entry, layout
 

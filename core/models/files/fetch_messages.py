@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from core.errors import Problem
 from core.events import Value
+from core.models.files.hub_origin import HubOrigin
+from core.models.files.parts import Part
 
 
-class FetchOrder(Value, frozen=True, kw_only=True):
+class FetchOrder(Value, frozen=True, kw_only=True, tag=True):
     """What to download: a repository of the hub at a revision, into the hub cache in the folder `cache`."""
 
     repo: str
@@ -14,9 +16,32 @@ class FetchOrder(Value, frozen=True, kw_only=True):
     cache: str
 
 
+class BeginOrder(Value, frozen=True, kw_only=True, tag=True):
+    """Bring what tells of a model, its settings and the headers of its weights, into a folder in the folder `below`."""
+
+    repo: str
+    revision: str
+    below: str
+
+
+class PartsOrder(Value, frozen=True, kw_only=True, tag=True):
+    """Bring `parts` of a model to the folder in which it was begun."""
+
+    folder: str
+    origin: HubOrigin
+    parts: tuple[Part, ...]
+
+
+AnyOrder = FetchOrder | BeginOrder | PartsOrder
+
+
 class Fetched(Value, frozen=True, kw_only=True):
-    """So many bytes are there; `problem`: it ended so."""
+    """So many bytes are there; `checking`: hashes are compared; `problem`: it ended so. `place`: the folder in which a
+    model was begun.
+    """
 
     done: int = 0
     total: int = 0
+    checking: bool = False
     problem: Problem | None = None
+    place: str = ""

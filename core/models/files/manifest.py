@@ -105,8 +105,7 @@ def _sha256(file: Path, there: BlockMap | None, seen: dict[str, _Seen], stop: Ca
             if there is None or blocks is None:
                 sha256 = _hashed(opened, stop)
             else:
-                _check_blocks(opened, file, there.files[file.name], blocks, stop)
-                sha256 = there.files[file.name].sha256
+                sha256 = _checked(opened, file, there.files[file.name], blocks, stop)
             found = _note(before, sha256, blocks)
             changed = _note(os.fstat(fd), sha256, blocks) != found
     except OSError as error:
@@ -126,14 +125,25 @@ def _hashed(file: io.FileIO, stop: Callable[[], bool]) -> str:
     return digest.hexdigest()
 
 
-def _check_blocks(
+def _checked(
     opened: io.FileIO, file: Path, facts: FileFacts, blocks: Mapping[int, bytes], stop: Callable[[], bool]
-) -> None:
+) -> str:
+    """The hash of a file of which `blocks` are there, if these are what the map says, or all of it is what it should
+    be.
+    """
+    if len(blocks) == len(facts.blocks):
+        if _hashed(opened, stop) != facts.sha256:
+            raise BadModel(
+                f"{file.name} in {name_of(file.parent)} is not what should have been fetched.",
+                "Delete that folder, then fetch the model anew.",
+            )
+        return facts.sha256
     for block, sha256 in sorted(blocks.items()):
         data = os.pread(opened.fileno(), facts.length(block), block * BLOCK_BYTES)
         if hashlib.sha256(data).digest() != sha256:
             raise BadModel(f"{file.name} in {name_of(file.parent)} is not what was fetched: block {block} differs.")
         _check_stop(stop)
+    return facts.sha256
 
 
 def _note(status: os.stat_result, sha256: str, blocks: Mapping[int, bytes] | None) -> _Seen:

@@ -12,6 +12,7 @@ from core.events import Plan, Transfer
 from core.link.frames import FrameType
 from core.link.ways import MAX_WAYS, Reach
 from core.models.files.block_map import FileFacts, Sha256
+from core.models.files.hub_origin import HubOrigin
 from core.numbers import MOST, Positive, Seconds, Size
 from core.requests import Duration, SpeedResult
 from core.requests.trace import MOST_TURNS, PhaseTurn
@@ -193,7 +194,7 @@ class SpeedStop(NodeMessage, frozen=True, kw_only=True):
 
 class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that can be used on the sender's disk, without where it lies. Where `missing_bytes` of it are not there,
-    `layers_here` are the layers that are, as half-open ranges.
+    `layers_here` are the layers that are, as half-open ranges, and `hub` may say where on the hub the rest is.
     """
 
     name: ModelName
@@ -205,6 +206,7 @@ class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
     context_max: Size
     missing_bytes: Size = 0
     layers_here: Annotated[tuple[tuple[Size, Size], ...], msgspec.Meta(max_length=MAX_RANGES)] = ()
+    hub: HubOrigin | None = None
 
 
 class Holds(NodeMessage, frozen=True, kw_only=True):

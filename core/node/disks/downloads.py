@@ -7,13 +7,12 @@ import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from core.errors import TransferError, error_from
-from core.models.files.fetch_messages import Fetched, FetchOrder
+from core.models.files.fetch_messages import AnyOrder, Fetched
 
 _QUIET: Final = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -23,9 +22,9 @@ _QUIET: Final = {
 }
 
 
-async def download(repo: str, revision: str, cache: Path) -> AsyncIterator[Fetched]:
-    """Bytes of the model that are there, again and again until all are. Raises TransferError. Closing the iterator
-    ends the child; what it has brought stays.
+async def download(order: AnyOrder, model: str) -> AsyncIterator[Fetched]:
+    """Bytes of the model with this name that are there, again and again until all are. Raises TransferError. Closing
+    the iterator ends the child; what it has brought stays.
     """
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "core.models.files.fetch"),
@@ -37,16 +36,16 @@ async def download(repo: str, revision: str, cache: Path) -> AsyncIterator[Fetch
     assert child.stdin
     assert child.stdout
     try:
-        child.stdin.write(msgspec.json.encode(FetchOrder(repo=repo, revision=revision, cache=str(cache))) + b"\n")
+        child.stdin.write(msgspec.json.encode(order) + b"\n")
         while line := await child.stdout.readline():
             progress = msgspec.json.decode(line, type=Fetched)
             if progress.problem:
                 raise error_from(progress.problem)
             yield progress
         if await child.wait() != 0:
-            raise TransferError(f"Downloading {repo} ended unexpectedly (exit status {child.returncode}).")
+            raise TransferError(f"Downloading {model} ended unexpectedly (exit status {child.returncode}).")
     except (ConnectionError, msgspec.MsgspecError) as error:
-        raise TransferError(f"Downloading {repo} ended unexpectedly.") from error
+        raise TransferError(f"Downloading {model} ended unexpectedly.") from error
     finally:
         if child.returncode is None:
             child.kill()

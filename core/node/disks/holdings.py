@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
 from core.events import Plan, Stage
+from core.models.files.hub_origin import HubOrigin
 from core.models.files.layers_here import Ranges, ranges
 from core.node.base.messages import HeldModel
 
@@ -46,8 +47,15 @@ class Holdings(NamedTuple):
         """
         return tuple(s.device_id for s in plan.stages if s.device_id in self.told and s.device_id not in self.whole)
 
+    @property
+    def hub(self) -> HubOrigin | None:
+        """Where on the hub it can be had, if a Mac says so."""
+        return next((model.hub for model in self.held.values() if model.hub), None)
+
     def nowhere(self, layers: Iterable[int]) -> Ranges:
-        """Those of `layers` that no Mac has."""
+        """Those of `layers` that are to be had nowhere: neither of a Mac nor of the hub."""
+        if self.hub:
+            return ()
         here = set[int]().union(*(_layers(model) for model in self.held.values()))
         return ranges(sorted(set(layers) - here))
 

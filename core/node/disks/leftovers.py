@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import SealError
-from core.node.disks.model_copies import PARTIAL
+from core.node.disks.places import PARTIAL
 from core.settings import Home
 from core.trust.sealed import forget
 

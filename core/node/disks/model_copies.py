@@ -8,34 +8,39 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Final, Literal
 
 from core.errors import BadModel, MaclusterError, ModelError, ModelMismatch, TransferError, UnsupportedModel
 from core.models.files.block_map import BlockMap, BlockWriter, FileFacts, read_map, whole_parts
 from core.models.files.catalog import ModelEntry, fingerprint, read_model, short_name
 from core.models.files.folder import MAX_JSON_BYTES
+from core.models.files.hub_origin import write_origin
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES
 from core.node.base.messages import FilesAsk, FilesSent, FileWord, HashesAsk, HeldModel, PartAsk, PartSent
 from core.node.base.tasks import together
+from core.node.disks import hub_models
 from core.node.disks.block_fetch import BlockFetch
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.file_serving import FileSender, FileServing
 from core.node.disks.local_models import LocalModels
-from core.settings import GB
-from core.trust.files import private_folder
+from core.node.disks.places import PARTIAL, begun_place, free_place
+from core.settings import GB, MIB
 
 SPARE_BYTES: Final = GB
 MAX_WEIGHTS: Final = 1000 * GB
-PARTIAL: Final = ".partial"
-MAX_BEGUN: Final = 16  # that nobody has ended: another Mac may begin one, too
 _WEIGHTS: Final = re.compile(r"model[A-Za-z0-9_-]{0,100}(\.[A-Za-z0-9_-]{1,50})?\.safetensors")
-_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+MEASURED_BYTES: Final = 16 * MIB
 
 Stage = Literal["running", "checking"]
 Report = Callable[[Stage, int, int], None]
+Way = Literal["macs", "hub"]
+Bring = Callable[[Report], Awaitable[None]]
 
 
 class ModelCopies:
@@ -45,6 +50,7 @@ class ModelCopies:
         self._models, self._folder = models, folder
         self.serving = FileServing(models, sender)
         self._requests = BlockRequests(sender)
+        self._rates: dict[Way, float] = {}
 
     async def handle_message(self, device_id: str, message: FileWord) -> None:
         """Another Mac asks for files, or sends what this one asked for."""
@@ -67,29 +73,43 @@ class ModelCopies:
         many.
 
         Raises TransferError, ModelMismatch, LinkLost, LinkTimeout, BadModel; what is there then is kept, and gone on
-        with.
+        with. Where the model is of the hub, what no Mac has comes from there, or all where that was faster.
         """
         entries = await self._models.list()
         if await asyncio.to_thread(_is_here, entries, model, parts):
             return
-        files, alike = await self._agreeing(sources, model)
+        files, alike = await self._files_and_sources(sources, model, entries)
         wanted = wanted_parts(files, parts)
         begun = await asyncio.to_thread(_begun, self._folder, entries, model, files)
+        await asyncio.to_thread(_check_room, begun, files, wanted)
         await self._bring(alike, model, files, begun, wanted, report)
         await asyncio.to_thread(_check, begun, model)
+        if model.hub:
+            await asyncio.to_thread(write_origin, begun, model.hub)
         if begun.parent.name == PARTIAL:
             taken = {short_name(entry.name) for entry in entries}
-            await asyncio.to_thread(begun.rename, _free_place(self._folder, model, taken))
+            await asyncio.to_thread(begun.rename, free_place(self._folder, model.name, model.fingerprint, taken))
 
-    async def _agreeing(
-        self, sources: Sequence[str], model: HeldModel
+    async def begin(self, repo: str, revision: str, report: Report) -> str:
+        """Have what tells of a model of the hub on this disk; its fingerprint. Raises as `fetch`."""
+        return await hub_models.begin(self._models, self._folder, repo, revision, _stages(report))
+
+    async def _files_and_sources(
+        self, sources: Sequence[str], model: HeldModel, entries: Sequence[ModelEntry]
     ) -> tuple[Mapping[str, FileFacts], tuple[str, ...]]:
-        """The files of the model, by the first source that can tell them, and all sources that say the same."""
+        """The files of the model, by the first source that can tell them, and all sources that say the same; by what is
+        here where none tells, and the hub has it.
+        """
         told = dict(zip(sources, await together(self._files(source, model) for source in sources), strict=True))
         files = [said for said in told.values() if not isinstance(said, MaclusterError)]
-        if not files:
-            raise next(said for said in told.values() if isinstance(said, MaclusterError))
-        return files[0], tuple(source for source, said in told.items() if said == files[0])
+        if files:
+            return files[0], tuple(source for source, said in told.items() if said == files[0])
+        if model.hub and (here := await asyncio.to_thread(_files_here, entries, model)):
+            return here, ()
+        for said in told.values():
+            if isinstance(said, MaclusterError):
+                raise said
+        raise TransferError(f"No linked Mac has {model.name}.", "Bring back the Mac that has it, then try again.")
 
     async def _files(self, source: str, model: HeldModel) -> Mapping[str, FileFacts] | MaclusterError:
         """Which files that Mac says make up the model, or why it helps nobody."""
@@ -111,9 +131,36 @@ class ModelCopies:
         wanted: Sequence[Part],
         report: Report,
     ) -> None:
+        """One way after the other, until all is there."""
+        ways: dict[Way, Bring] = {}
+        if sources:
+            ways["macs"] = partial(self._from_macs, sources, model, files, begun, wanted)
+        if hub := model.hub:
+            ways["hub"] = lambda told: hub_models.bring(model.name, begun, dict(files), hub, wanted, _stages(told))
+        order = in_order(ways, self._rates)
+        for way in order:
+            meter = RateMeter(report)
+            try:
+                await ways[way](meter.count)
+                return
+            except MaclusterError:
+                if way == order[-1]:
+                    raise
+            finally:
+                if rate := meter.rate:
+                    self._rates[way] = rate
+
+    async def _from_macs(
+        self,
+        sources: Sequence[str],
+        model: HeldModel,
+        files: Mapping[str, FileFacts],
+        begun: Path,
+        wanted: Sequence[Part],
+        report: Report,
+    ) -> None:
         writer = await asyncio.to_thread(BlockWriter, begun, files)
         try:
-            await asyncio.to_thread(_check_room, begun, writer.map, wanted)
             fetch = BlockFetch(
                 self._requests, model.fingerprint, files, sources, writer, lambda *told: report("running", *told)
             )
@@ -126,7 +173,38 @@ class ModelCopies:
             await asyncio.to_thread(writer.close)
         if not writer.map.missing_bytes:
             report("checking", *(2 * [sum(facts.size for facts in files.values())]))
-            await asyncio.to_thread(writer.finish)
+        await asyncio.to_thread(writer.finish)
+
+
+class RateMeter:
+    """How fast the bytes came that were counted, none for what was too few to tell."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._begun_at, self._first, self._last = monotonic(), -1, 0
+
+    def count(self, stage: Stage, done: int, total: int) -> None:
+        """So many are there."""
+        if stage == "running":
+            self._first = done if self._first < 0 else self._first
+            self._last = done
+        self._report(stage, done, total)
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second, 0 where that cannot be said."""
+        came = self._last - self._first
+        return came / max(monotonic() - self._begun_at, 0.001) if came >= MEASURED_BYTES else 0.0
+
+
+def in_order(ways: Iterable[Way], rates: Mapping[Way, float]) -> list[Way]:
+    """Linked Macs first, unless the hub was faster than they were."""
+    is_hub_faster = "macs" in rates and rates.get("hub", 0.0) > rates["macs"]
+    return sorted(ways, key=lambda way: (way == "hub") != is_hub_faster)
+
+
+def _stages(report: Report) -> Callable[[bool, int, int], None]:
+    return lambda is_checking, done, total: report("checking" if is_checking else "running", done, total)
 
 
 def check_names(files: Mapping[str, FileFacts]) -> None:
@@ -162,6 +240,12 @@ def _is_here(entries: Sequence[ModelEntry], model: HeldModel, parts: Sequence[Pa
     return False
 
 
+def _files_here(entries: Sequence[ModelEntry], model: HeldModel) -> Mapping[str, FileFacts] | None:
+    """The files of a model of which a part is here."""
+    maps = (read_map(Path(entry.path)) for entry in entries if entry.fingerprint == model.fingerprint)
+    return next((there.files for there in maps if there), None)
+
+
 def _begun(folder: Path, entries: Sequence[ModelEntry], model: HeldModel, files: Mapping[str, FileFacts]) -> Path:
     """Where to write: where a part of the model lies already, else a folder of its own. Raises ModelMismatch,
     TransferError.
@@ -173,24 +257,17 @@ def _begun(folder: Path, entries: Sequence[ModelEntry], model: HeldModel, files:
                 what = f"{entry.name} on this Mac is a part of other files than those of that Mac."
                 raise ModelMismatch(what, f"Delete {place}, then copy again.")
             return place
-    partial = folder / PARTIAL / model.fingerprint
-    _check_begun(partial)
-    for each in (folder / PARTIAL, partial):
-        private_folder(each, TransferError)
-    return partial
+    return begun_place(folder, model.fingerprint)
 
 
-def _check_begun(partial: Path) -> None:
-    """Raises TransferError where too many others lie there begun."""
-    begun = partial.parent
-    if begun.is_dir() and not partial.exists() and len(list(begun.iterdir())) >= MAX_BEGUN:
-        cure = f"Finish one of them, or delete what you do not want in {begun}."
-        raise TransferError(f"{MAX_BEGUN} models are copied to that Mac only in part.", cure)
-
-
-def _check_room(begun: Path, there: BlockMap, wanted: Sequence[Part]) -> None:
+def _check_room(begun: Path, files: Mapping[str, FileFacts], wanted: Sequence[Part]) -> None:
     """Raises TransferError where there is no room for what lacks."""
-    missing, free = sum(part.nbytes for part in there.lacking(wanted)), shutil.disk_usage(begun).free
+    try:
+        there = read_map(begun)
+    except BadModel:
+        there = None
+    known = there if there and there.files == files else BlockMap(files, {})
+    missing, free = sum(part.nbytes for part in known.lacking(wanted)), shutil.disk_usage(begun).free
     if missing + SPARE_BYTES > free:
         what = f"{missing / GB:.1f} GB are missing, and {free / GB:.1f} GB are free on this disk."
         raise TransferError(what, "Make room on the disk, then try again.")
@@ -212,10 +289,3 @@ def _check(begun: Path, model: HeldModel) -> None:
         raise BadModel(f"What arrived cannot be used: {error.what}", "Check the files on the other Mac.") from error
     except UnsupportedModel:
         pass  # the list of models says so: another mlx-lm may know it
-
-
-def _free_place(folder: Path, model: HeldModel, taken: set[str]) -> Path:
-    """Never one that would make it answer to the name of another model of this Mac."""
-    name = _UNFIT.sub("-", short_name(model.name)).strip(".-")[:80] or "model"
-    place = folder / name
-    return folder / f"{name}-{model.fingerprint[:8]}" if name in taken or place.exists() else place

@@ -200,4 +200,5 @@ def held_model(entry: ModelEntry) -> HeldModel:
         context_max=entry.context_max,
         missing_bytes=entry.missing_bytes,
         layers_here=entry.layers_here[:MAX_RANGES] if entry.missing_bytes else (),
+        hub=entry.hub,
     )

@@ -16,6 +16,7 @@ import msgspec
 
 from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired, TransferError, UsageError, error_from
 from core.events import ModelsChanged, Transfer
+from core.models.files.fetch_messages import FetchOrder
 from core.models.files.layers_here import layers_text
 from core.models.files.parts import Part
 from core.node.base.bus import Bus
@@ -197,9 +198,9 @@ class Transfers:
         holdings = self._inventory.holdings(model.fingerprint)
         sources = [mac for mac in holdings.sources if mac != self._device_id]
         sources.sort(key=lambda mac: mac != asker or mac not in holdings.whole)
-        if not sources:
+        if not sources and not model.hub:
             raise ModelNotFound(f"No other linked Mac has anything of {model.name}.")
-        first = _first(model, sources[0], self._device_id)
+        first = _first(model, sources[0] if sources else "", self._device_id)
         asked_by = asker if asker != self._device_id else ""
         self._begin(first, partial(self._copy, sources, model, parts), asked_by)
 
@@ -227,7 +228,7 @@ class Transfers:
                 "failed", TransferError(f"The disk refuses it: {error.strerror}.", "Make room there, then try again.")
             )
         else:
-            self._journal.info(f"{meter.now.model} is on this Mac's disk.")
+            self._journal.info(f"What was wanted of {meter.now.model} is on this Mac's disk.")
             await self._inventory.look()
             meter.end("done")
         finally:
@@ -247,7 +248,11 @@ class Transfers:
         await self._links.send(device_id, CopyProgress(transfer=transfer))
 
     async def _download(self, wanted: DownloadRequest, meter: Meter) -> None:
-        async for fetched in download(wanted.repo, wanted.revision, self._hub):
+        if wanted.split:
+            meter.is_of(await self._copying.begin(wanted.repo, wanted.revision, meter.count))
+            return
+        order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=str(self._hub))
+        async for fetched in download(order, wanted.repo):
             meter.count("running", fetched.done, fetched.total)
 
     async def _copy(self, sources: Sequence[str], model: HeldModel, parts: FileParts, meter: Meter) -> None:
@@ -279,6 +284,10 @@ class Meter:
         rate = max(0.0, (done - before) / (at - since)) if at > since else 0.0
         self.now = msgspec.structs.replace(self.now, state=state, done=done, total=total, bytes_per_s=rate)
         self.publish(self.now)
+
+    def is_of(self, fingerprint: str) -> None:
+        """It turned out which model it is."""
+        self.now = msgspec.structs.replace(self.now, fingerprint=fingerprint)
 
     def end(self, state: Literal["done", "failed", "stopped"], error: MaclusterError | None = None) -> None:
         """Nothing more comes."""

@@ -30,9 +30,9 @@ from core.node.base.messages import (
     from_frame,
     to_frame,
 )
-from core.node.disks import model_copies
 from core.node.disks.file_serving import _Served
 from core.node.disks.model_copies import check_names
+from core.node.disks.places import PARTIAL
 from core.settings import MAX_CONTROL_BODY
 from tests.support.copies import Pair, held_model_named, pair
 from tests.support.models import read_entry
@@ -51,7 +51,7 @@ async def test_all_files_arrive_as_they_are_and_the_model_gets_its_place(pair: P
     states = [state for state, _, _ in pair.told]
     assert (states[0], states[-1]) == ("running", "checking")
     assert pair.told[-1][1] == pair.told[-1][2] > 0
-    assert list((pair.asker.folder / model_copies.PARTIAL).iterdir()) == []
+    assert list((pair.asker.folder / PARTIAL).iterdir()) == []
     assert max(len(to_frame(m)[1]) for m in pair.sender.sent) <= PART_BYTES + 12
 
 
@@ -188,7 +188,7 @@ async def test_what_nobody_has_ends_a_copy_with_what_there_is(pair: Pair) -> Non
     await pair.copy(parts=slice_parts(pair.sender.folder / "solo", 0, 1, embed=True, output=False), to=helper)
     with pytest.raises(TransferError, match="GB of it are on no linked Mac"):
         await pair.copy(sources=("helper",))
-    (begun,) = (pair.asker.folder / model_copies.PARTIAL).iterdir()
+    (begun,) = (pair.asker.folder / PARTIAL).iterdir()
     there = read_map(begun)
     assert there
     assert 0 < there.missing_bytes < there.there_bytes + there.missing_bytes
@@ -241,7 +241,7 @@ async def test_another_model_than_the_one_that_was_asked_for_is_thrown_away(pair
     pair.asker.send = asking  # type: ignore[method-assign]
     with pytest.raises(ModelMismatch):
         await pair.copy(other)
-    assert [p.name for p in pair.asker.folder.iterdir()] == [model_copies.PARTIAL]
+    assert [p.name for p in pair.asker.folder.iterdir()] == [PARTIAL]
 
 
 async def test_what_arrives_is_examined_before_it_lies_among_the_models(pair: Pair) -> None:

@@ -1,0 +1,218 @@
+"""Byte ranges of the files of one commit on the hub, over HTTP. In the child that downloads.
+
+Whatever ends a reply too early is asked for again from the byte where it stopped; whatever is not just what was asked
+for is not taken. The token goes to the hub, and to nobody who stores its files or listens.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final, Protocol, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+import httpx2
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.utils._headers import build_hf_headers
+from huggingface_hub.utils._http import get_session, hf_raise_for_status
+
+from core.address import is_loopback
+from core.errors import TransferError
+from core.models.files.hub_origin import HubOrigin
+from core.settings import MIB
+
+PIECE_BYTES: Final = MIB // 8
+REPLY_S: Final = 30.0
+TRIES: Final = 6
+FIRST_WAIT_S: Final = 0.5
+LONGEST_WAIT_S: Final = 300.0
+MAX_REDIRECTS: Final = 5
+_RANGE: Final = re.compile(r"bytes (\d{1,20})-(\d{1,20})/(\d{1,20})")
+_FOR_GOOD: Final = (RepositoryNotFoundError, RevisionNotFoundError, EntryNotFoundError)
+
+_T = TypeVar("_T")
+
+
+class RemoteFile(Protocol):
+    """Which file is read. `etag`: the hub's hash of it, hex; "" where none is known."""
+
+    @property
+    def name(self) -> str:
+        """In its repository."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    @property
+    def etag(self) -> str:
+        """As the hub has it."""
+
+
+class BadReply(TransferError):
+    """A reply that is not what was asked for; the next one may be."""
+
+
+class Patience:
+    """What fails is tried again, TRIES times in a row, after the wait that the hub asks for or a growing one. `stop`
+    ends all waiting.
+    """
+
+    def __init__(self, stop: threading.Event | None = None) -> None:
+        self.stop = stop or threading.Event()
+
+    def with_retries(self, ask: Callable[[], _T]) -> _T:
+        """What `ask` gives at last. Raises its last error."""
+        for failed in range(TRIES):
+            try:
+                return ask()
+            except (httpx2.TransportError, HfHubHTTPError, BadReply) as error:
+                self.wait(error, failed + 1)
+        return ask()
+
+    def wait(self, error: Exception, failed: int) -> None:
+        """Wait after so many failures in a row. Raises `error` where waiting helps nobody."""
+        after_s = _wait_of(error)
+        if isinstance(error, _FOR_GOOD) or failed >= TRIES or after_s is None or self.stop.is_set():
+            raise error
+        self.stop.wait(min(max(after_s, FIRST_WAIT_S * 2 ** (failed - 1)), LONGEST_WAIT_S))
+
+
+class HubReader:
+    """Threads may share it. Asks the hub once where a file lies, and anew when that place gives it no more."""
+
+    def __init__(self, origin: HubOrigin, patience: Patience) -> None:
+        self._origin, self._patience = origin, patience
+        self._places: dict[str, str] = {}
+
+    def read(self, file: RemoteFile, begin: int, end: int) -> Iterator[bytes]:
+        """The bytes [begin, end) of a file, piece by piece. Raises TransferError, and what the hub's library raises."""
+        failed = 0
+        while begin < end:
+            try:
+                for piece in self._reply(file, begin, end):
+                    begin += len(piece)
+                    failed = 0
+                    yield piece
+            except (httpx2.TransportError, HfHubHTTPError, BadReply) as error:
+                failed += 1
+                self._places.pop(file.name, None)
+                self._patience.wait(error, failed)
+
+    def _reply(self, file: RemoteFile, begin: int, end: int) -> Iterator[bytes]:
+        place = self._place(file)
+        for _ in range(MAX_REDIRECTS):
+            headers = headers_for(place) | {"Accept-Encoding": "identity", "Range": f"bytes={begin}-{end - 1}"}
+            with get_session().stream("GET", place, headers=headers, timeout=REPLY_S, follow_redirects=False) as reply:
+                if reply.has_redirect_location:
+                    place = redirected(place, reply.headers["location"])
+                    continue
+                hf_raise_for_status(reply)
+                _check(reply, file, begin, end)
+                yield from self._pieces(reply, file, end - begin)
+                return
+        raise BadReply(f"The hub sends whoever asks for {file.name} round in circles.")
+
+    def _pieces(self, reply: httpx2.Response, file: RemoteFile, expected: int) -> Iterator[bytes]:
+        for piece in reply.iter_raw(PIECE_BYTES):
+            if len(piece) > expected:
+                raise BadReply(f"The hub sends more of {file.name} than it said.", "Choose another repository.")
+            expected -= len(piece)
+            yield piece
+            if self._patience.stop.is_set():
+                raise TransferError("The download was stopped.", "The next one goes on there.")
+        if expected:
+            raise BadReply(f"The hub sends less of {file.name} than it said.", "Try again later.")
+
+    def _place(self, file: RemoteFile) -> str:
+        """Where the file lies now. Raises TransferError where it is another one there."""
+        if place := self._places.get(file.name):
+            return place
+        url = hf_hub_url(self._origin.repo, file.name, revision=self._origin.commit)
+        said = get_hf_file_metadata(url, headers=build_hf_headers())
+        etag = said.etag or ""
+        is_other = (
+            (said.commit_hash and said.commit_hash != self._origin.commit)
+            or (said.size is not None and said.size != file.size)
+            or (len(etag) == len(file.etag) == 64 and etag != file.etag)
+        )
+        if is_other:
+            what = f"{file.name} of {self._origin.repo} is another file on the hub now."
+            raise TransferError(what, "Download the model anew: what has come does not belong to it.")
+        self._places[file.name] = place = redirected(url, said.location)
+        return place
+
+
+def headers_for(place: str) -> dict[str, str]:
+    """With the token only where that goes to the hub."""
+    headers = {name.lower(): value for name, value in build_hf_headers().items()}
+    if urlsplit(place)[:2] != urlsplit(constants.ENDPOINT)[:2]:
+        headers.pop("authorization", None)
+    return headers
+
+
+def check_endpoint() -> None:
+    """Raises TransferError unless the hub is asked over TLS: a range of a file has no hash of its own."""
+    if not _is_sealed(constants.ENDPOINT):
+        what = "HF_ENDPOINT is no https address: who listens could change a part of a model unseen."
+        raise TransferError(what, "Set it to an https address, or download the whole model: its hash is known.")
+
+
+def redirected(place: str, location: str) -> str:
+    """Where a reply from `place` leads. Raises TransferError where that is out of TLS."""
+    to = urljoin(place, location)
+    if _is_sealed(place) and not _is_sealed(to):
+        raise TransferError("The hub leads to an address without TLS.", "Check HF_ENDPOINT.")
+    return to
+
+
+def _is_sealed(address: str) -> bool:
+    parts = urlsplit(address)
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+
+
+def _check(reply: httpx2.Response, file: RemoteFile, begin: int, end: int) -> None:
+    """Whether a reply is of just those bytes. Raises TransferError for one that the next will be like."""
+    is_whole = (begin, end) == (0, file.size)
+    if reply.headers.get("content-encoding", "identity") != "identity":
+        raise BadReply(f"The hub sends {file.name} packed.")
+    if reply.status_code == 200:
+        if not is_whole:
+            cure = "Download the whole model, or ask the hub itself, without HF_ENDPOINT."
+            raise TransferError(f"The hub, or its mirror, sends no parts of files: asked for {file.name}.", cure)
+        said: tuple[str, ...] = (reply.headers.get("content-length") or str(file.size),)
+        meant: tuple[str, ...] = (str(file.size),)
+    else:
+        found = _RANGE.fullmatch(reply.headers.get("content-range", ""))
+        said, meant = found.groups() if found else (), (str(begin), str(end - 1), str(file.size))
+    if said != meant:
+        raise BadReply(f"The hub sends other bytes of {file.name} than were asked for.", "Try again later.")
+
+
+def _wait_of(error: Exception) -> float | None:
+    """Seconds that have to pass at least; None where trying again is no use."""
+    if not isinstance(error, HfHubHTTPError):
+        return 0.0
+    status = error.response.status_code
+    if status in (408, 429) or status >= 500:
+        return _retry_after(error.response.headers.get("retry-after", ""))
+    return 0.0 if status in (403, 404, 410) and not _is_of_hub(error) else None
+
+
+def _is_of_hub(error: HfHubHTTPError) -> bool:
+    """Whether the hub says so itself: an address elsewhere is good for a while only, and the next one is another."""
+    return urlsplit(str(error.response.request.url))[:2] == urlsplit(constants.ENDPOINT)[:2]
+
+
+def _retry_after(text: str) -> float:
+    """Seconds, as a number or until a date."""
+    if text.isascii() and text.isdecimal() and len(text) < 8:
+        return float(text)
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0

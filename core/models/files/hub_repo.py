@@ -1,0 +1,96 @@
+"""Which files of a repository of the hub make up a model, with the hub's own hashes. In the child that downloads."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from huggingface_hub import HfApi, constants
+from huggingface_hub.hf_api import RepoFile
+
+from core.errors import TransferError
+from core.models.files.hub_origin import HubOrigin
+from core.models.files.hub_reader import Patience
+from core.settings import MIB
+
+MAX_FILES: Final = 1000
+# what a model is made of; never what can run code: no Python, no pickle
+KINDS: Final = (".safetensors", ".json", ".jinja", ".txt", ".model", ".tiktoken")
+POINTER: Final = b"version https://git-lfs"
+_TEMPLATES: Final = "additional_chat_templates/"
+_ETAG: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+class HubFile(NamedTuple):
+    """A file of a repository: its size in bytes, and its hash, hex. Large files are named by their SHA-256, others as
+    git names them, by a SHA-1 of length and content.
+    """
+
+    name: str
+    size: int
+    etag: str
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the hash is a SHA-256."""
+        return len(self.etag) == 64
+
+    def check(self, path: Path) -> None:
+        """Raises TransferError unless what lies at `path` is this file."""
+        digest = self._digest()
+        with path.open("rb") as content:
+            while piece := content.read(MIB):
+                digest.update(piece)
+        self._compare(digest)
+
+    def check_bytes(self, content: bytes) -> None:
+        """Raises TransferError unless `content` is this file's."""
+        digest = self._digest()
+        digest.update(content)
+        if content.startswith(POINTER):
+            cure = "Ask the hub itself, without HF_ENDPOINT, or another mirror."
+            raise TransferError(f"{self.name} is only a pointer there: this mirror lacks the large files.", cure)
+        self._compare(digest)
+
+    def _digest(self) -> hashlib._Hash:
+        if self.is_large:
+            return hashlib.sha256()
+        return hashlib.sha1(f"blob {self.size}\0".encode(), usedforsecurity=False)
+
+    def _compare(self, digest: hashlib._Hash) -> None:
+        if digest.hexdigest() != self.etag:
+            raise TransferError(f"{self.name} arrived damaged.", "Download it again: what is whole is kept.")
+
+
+def wanted_names(names: Sequence[str]) -> list[str]:
+    """Those files of a repository that make up a model. Weights come twice in some: then as model*.safetensors."""
+    plain = [n for n in names if n.endswith(KINDS) and "/" not in n.removeprefix(_TEMPLATES)]
+    doubled = any(n.startswith("model") and n.endswith(".safetensors") for n in plain)
+    return [n for n in plain if not (doubled and n.endswith(".safetensors") and not n.startswith("model"))]
+
+
+def files_of(repo: str, revision: str, patience: Patience) -> tuple[HubOrigin, list[HubFile]]:
+    """The commit that `revision` is now, and the files of the model at that commit. Raises TransferError, and what the
+    hub's library raises.
+    """
+    api = HfApi(endpoint=constants.ENDPOINT)
+    commit = patience.with_retries(lambda: api.repo_info(repo, revision=revision).sha)
+    tree = patience.with_retries(lambda: list(api.list_repo_tree(repo, recursive=True, revision=commit)))
+    found = {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
+    names = wanted_names(sorted(found))
+    if not any(name.endswith(".safetensors") for name in names):
+        what = f"{repo} has no safetensors weights."
+        raise TransferError(what, "Choose a repository that has them, such as one of mlx-community.")
+    if len(names) > MAX_FILES:
+        raise TransferError(f"{repo} has {len(names)} files.", "Choose another repository.")
+    files = []
+    for name in names:
+        file = found[name]
+        etag = file.lfs.sha256 if file.lfs else file.blob_id
+        if not _ETAG.fullmatch(etag):
+            raise TransferError(f"The hub gives {name} of {repo} no usable hash.", "Choose another repository.")
+        files.append(HubFile(name, file.size, etag))
+    return HubOrigin(repo=repo, commit=str(commit)), files
