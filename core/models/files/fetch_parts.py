@@ -119,7 +119,7 @@ def bring(order: PartsOrder, report: Report) -> None:
     if there is None:
         return
     writer = BlockWriter(folder, there.files)
-    work = _Work(writer, order.origin, order.parts, report)
+    work = _Bringing(writer, order.origin, order.parts, report)
     try:
         work.run()
     finally:
@@ -129,7 +129,7 @@ def bring(order: PartsOrder, report: Report) -> None:
     writer.finish()
 
 
-class _Work:
+class _Bringing:
     """Some ranges under way at a time; what came is forced to disk at the end of each, and once a second."""
 
     def __init__(self, writer: BlockWriter, origin: HubOrigin, parts: Iterable[Part], report: Report) -> None:

@@ -1,0 +1,132 @@
+"""Three Macs fetch each its own slice of a model from the hub, and a download is killed again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from core.events import Transfer
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_map, whole_parts
+from core.models.files.fetch_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
+from core.models.files.fetch_parts import CONNECTIONS, RANGE_BLOCKS
+from core.models.files.hub_origin import HubOrigin
+from core.requests import DownloadRequest, LoadRequest, PreviewRequest
+from tests.support.cluster import Make, ask, reference, running_demo
+from tests.support.hub import COMMIT, Hub, running_hub
+from tests.support.search import SEARCH
+from tui.cli.load import loaded
+
+REPO = "acme/toy"
+PROMPT = "a hop is"
+WAIT_S = 120.0
+KILLS = 5 * SEARCH
+
+
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+async def test_three_macs_fetch_each_its_own_slice(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = made("llama", layers=6, hidden=384, intermediate=2048)
+    async with running_hub(repo, REPO) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        async with running_demo(made("llama"), (32, 32, 32)) as demo:
+            head = demo.head
+            await head.client.download(DownloadRequest(repo=REPO, split=True))
+            await head.until(lambda w: any(isinstance(e, Transfer) and e.is_over for e in w.seen), WAIT_S, "Headers")
+            assert sum(hub.served.values()) < size_of(repo) / 20, "a few MB tell what a plan needs"
+            (choice,) = [each for each in await head.client.models() if each.name == "toy"]
+            assert (choice.preview.plan is not None, choice.layers_here) == (True, ())
+            preview = await head.client.plan(PreviewRequest(model="toy", parts=True))
+            assert preview.forecast
+            slices = [sum(end - begin for _, begin, end in parts) for parts in preview.parts]
+            mark = len(head.seen)
+            await loaded(head, LoadRequest(model="toy"))
+            plan = head.now.plan
+            assert plan
+            fetched = demo.fetched(mark)
+            for stage, nbytes in zip(plan.stages, slices, strict=True):
+                assert nbytes * 0.9 < fetched[stage.device_id] <= nbytes * 1.05
+            assert sum(hub.served.values()) <= size_of(repo) * 1.05
+            (expected,) = reference(repo, [PROMPT], 40)
+            assert (await ask(head, PROMPT, 40)).tokens == expected
+
+
+async def run(order: AnyOrder, hub: Hub, killed_after_s: float | None = None) -> list[Fetched]:
+    """What a child tells that carries out `order`, and is killed after a while."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "core.models.files.fetch"),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        env={**os.environ, "HF_ENDPOINT": hub.url, "PYTHONSAFEPATH": "1"},
+    )
+    assert child.stdin
+    assert child.stdout
+    told: list[Fetched] = []
+    try:
+        child.stdin.write(msgspec.json.encode(order) + b"\n")
+        while line := await child.stdout.readline():
+            told.append(msgspec.json.decode(line, type=Fetched))
+            if len(told) == 1 and killed_after_s is not None:
+                asyncio.get_running_loop().call_later(killed_after_s, child.kill)
+        await child.wait()
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    return told
+
+
+def blocks(there: BlockMap) -> set[tuple[str, int]]:
+    return {(name, block) for name, known in there.hashes.items() for block in known}
+
+
+def asked_blocks(hub: Hub) -> set[tuple[str, int]]:
+    """The first block of each range that was asked for."""
+    return {
+        (name, int(wanted.removeprefix("bytes=").split("-")[0]) // BLOCK_BYTES)
+        for name, ranges in hub.ranges.items()
+        for wanted in ranges
+    }
+
+
+@pytest.mark.slow
+async def test_a_download_that_is_killed_loses_at_most_the_ranges_under_way(made: Make, tmp_path: Path) -> None:
+    repo, moments = made("llama", layers=6, hidden=384, intermediate=2048), random.Random(21)
+    async with running_hub(repo, REPO) as hub:
+        (*_, begun) = await run(BeginOrder(repo=REPO, revision="main", below=str(tmp_path)), hub)
+        folder = Path(begun.place)
+        first = read_map(folder)
+        assert first
+        origin = HubOrigin(repo=REPO, commit=COMMIT)
+        order = PartsOrder(folder=str(folder), origin=origin, parts=whole_parts(first.files))
+        there, hub.slow_s = first, 0.002 * CONNECTIONS * max(1, KILLS / 5)
+        for _ in range(KILLS):
+            hub.ranges.clear()
+            hub.served.clear()
+            told = await run(order, hub, moments.uniform(0.0, 1.5))
+            now = read_map(folder)
+            if now is None:
+                break
+            assert blocks(now) >= blocks(there), "what counted once counts"
+            assert not asked_blocks(hub) & blocks(there), "and is not asked for again"
+            came = now.there_bytes - there.there_bytes
+            assert sum(hub.served.values()) - came <= CONNECTIONS * RANGE_BLOCKS * BLOCK_BYTES
+            # what was told as there is there
+            assert now.there_bytes >= told[-1].done - told[0].done + there.there_bytes, (
+                "what was told as there is there"
+            )
+            there = now
+        hub.slow_s = 0.0
+        await run(order, hub)
+        assert read_map(folder) is None
+        for file in repo.glob("*.safetensors"):
+            assert (folder / file.name).read_bytes() == file.read_bytes()
