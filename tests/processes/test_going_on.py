@@ -111,7 +111,7 @@ def test_other_workers_go_on_with_an_answer(ring: WorkerRing, alone: Callable[[s
 def test_caches_that_are_never_trimmed_are_read_up_to_where_they_were(
     made: Make, alone: Callable[[str], Alone], family: str, topology: Topology
 ) -> None:
-    requests = some_requests(3, 12, SETTINGS[:2])
+    requests = some_requests(3, 2 * ROWS, SETTINGS[:2])
     expected = [alone(family).answer(request) for request in requests]
     assert wanders(expected)
     with worker_ring(model_of(Kind(family), made), CUTS, topology=topology, chunk=CHUNK, rows=ROWS) as ring:
