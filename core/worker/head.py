@@ -314,13 +314,14 @@ class Head:
             choice = choose_all(samplers, wanted)
         phases = self._pipeline.stage.meter.phases
         phases.lap("logits_compute")
+        answered = phases.work
         try:
             # ranks have to know the tokens before they begin, and new keys a ring at rest
             may_go = not (self._are_ranks or self._pipeline.needs_new_keys)
             if may_go and (ahead := self._scheduler.ahead(step)):
-                with phases.aside():
-                    self._put_step(ahead, choice.tokens[:, None])
+                self._put_step(ahead, choice.tokens[:, None])
         finally:  # a ring that breaks then has given these
+            phases.back(answered)
             with computing():
                 picked = choice.read()
             phases.lap("readback")

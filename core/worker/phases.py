@@ -7,14 +7,21 @@ phases took. Nothing is evaluated, or waited for, because it is measured.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 from core.requests.trace import MOST_LAPS, MOST_STEPS, PHASES, Phase, PhaseTurn, TurnKind
 
 _NUMBERS: Final = {phase: number for number, phase in enumerate(PHASES)}
+
+
+class _Noted(NamedTuple):
+    """A turn as it was noted, in haste."""
+
+    work: tuple[int, TurnKind]
+    began: float
+    ended: float
+    laps: list[tuple[int, float]]
 
 
 class PhaseClock:
@@ -22,7 +29,7 @@ class PhaseClock:
 
     def __init__(self) -> None:
         self._is_on = False
-        self._turns: deque[PhaseTurn] = deque(maxlen=MOST_STEPS)
+        self._turns: deque[_Noted] = deque(maxlen=MOST_STEPS)
         self._laps: list[tuple[int, float]] = []
         self._work: tuple[int, TurnKind] | None = None
         self._began = self._at = 0.0
@@ -36,7 +43,7 @@ class PhaseClock:
 
     def take(self, most: int) -> list[PhaseTurn]:
         """The oldest turns that were not taken, the newest only where there were very many."""
-        return [self._turns.popleft() for _ in range(min(most, len(self._turns)))]
+        return [_turn(self._turns.popleft()) for _ in range(min(most, len(self._turns)))]
 
     def rest(self) -> None:
         """There was no work: what went by belongs to no step."""
@@ -70,35 +77,36 @@ class PhaseClock:
             self.end()
             self._work = step, kind
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Inside, the stage turns to other work, and then to what it was at again."""
-        before = self._work
-        try:
-            yield
-        finally:
-            if before:
-                self.works(*before)
+    @property
+    def work(self) -> tuple[int, TurnKind] | None:
+        """What the stage is at."""
+        return self._work
+
+    def back(self, work: tuple[int, TurnKind] | None) -> None:
+        """The stage is at what it was at before."""
+        if work:
+            self.works(*work)
 
     def end(self) -> None:
         """The turn is over, if it was about anything; what went by since the last lap was still its last phase."""
         if self._is_on and self._work and self._laps:
             self.lap(PHASES[self._laps[-1][0]])
-            laps = tuple((number, max(0.0, seconds)) for number, seconds in self._few_laps())
-            self._turns.append(PhaseTurn(*self._work, self._began, self._at - self._began, laps))
-            self._began = self._at
-            self._laps.clear()
+            self._turns.append(_Noted(self._work, self._began, self._at, self._laps))
+            self._began, self._laps = self._at, []
         self._work = None
-
-    def _few_laps(self) -> list[tuple[int, float]]:
-        """Where a turn has very many, as behind a long wait, those of each phase together."""
-        if len(self._laps) <= MOST_LAPS:
-            return self._laps
-        together: dict[int, float] = {}
-        for number, seconds in self._laps:
-            together[number] = together.get(number, 0.0) + seconds
-        return list(together.items())
 
     def _note(self, now: float, *laps: tuple[Phase, float]) -> None:
         self._laps += [(_NUMBERS[phase], seconds) for phase, seconds in laps]
         self._at = now
+
+
+def _turn(noted: _Noted) -> PhaseTurn:
+    """Where it has very many laps, as behind a long wait, with those of each phase together."""
+    laps = noted.laps
+    if len(laps) > MOST_LAPS:
+        together: dict[int, float] = {}
+        for number, seconds in laps:
+            together[number] = together.get(number, 0.0) + seconds
+        laps = list(together.items())
+    told = tuple((number, max(0.0, seconds)) for number, seconds in laps)
+    return PhaseTurn(*noted.work, noted.began, noted.ended - noted.began, told)

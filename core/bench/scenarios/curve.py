@@ -40,7 +40,7 @@ def svg(found: Sequence[CurvePoint], runner: str) -> str:
 
 
 def _svg(found: Sequence[CurvePoint], runner: str) -> Iterator[str]:
-    most = max((point.per_s for point in found), default=1.0) * 1.1 or 1.0
+    most = ceil(max((point.per_s for point in found), default=1.0) * 1.1) or 1
     times = [each for point in found for each in (point.p50_ms, point.p95_ms) if each > 0] or [1.0]
     low, high = floor(log10(min(times))), max(ceil(log10(max(times))), floor(log10(min(times))) + 1)
 
@@ -53,11 +53,13 @@ def _svg(found: Sequence[CurvePoint], runner: str) -> Iterator[str]:
     yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">'
     yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'
     yield _text(LEFT, 28, "Throughput against latency", size=20)
-    yield _text(LEFT, 48, f"Dot: p50 from question to end of answer; whisker: p95. {runner}", size=12)
+    yield _text(
+        LEFT, 48, f"Dot: p50 from question to end of answer; whisker: p95. {runner.partition(';')[0]}.", size=12
+    )
     for power in range(low, high + 1):
         at = y(10.0**power)
         yield _line(LEFT, at, WIDTH - RIGHT, at, _FAINT)
-        yield _text(LEFT - 8, at + 4, f"{10.0**power:g} ms", anchor="end", size=12)
+        yield _text(LEFT - 8, at + 4, _time(10.0**power), anchor="end", size=12)
     for tick in range(6):
         at = x(most * tick / 5)
         yield _line(at, HEIGHT - BOTTOM, at, HEIGHT - BOTTOM + 5, _INK)
@@ -78,6 +80,10 @@ def _svg(found: Sequence[CurvePoint], runner: str) -> Iterator[str]:
         yield f'<circle cx="{WIDTH - RIGHT + 30}" cy="{row - 4}" r="5" fill="{colour}"/>'
         yield _text(WIDTH - RIGHT + 42, row, f"{number + 1}  {name}", size=13)
     yield "</svg>"
+
+
+def _time(ms: float) -> str:
+    return f"{ms:g} ms" if ms < 1000 else f"{ms / 1000:g} s"
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:

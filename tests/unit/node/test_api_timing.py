@@ -9,13 +9,16 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core.bench.scenarios.asking import AskedModel, measured
 from core.bench.scenarios.listing import Scenario
 from core.bench.scenarios.report import LoadLevel, result
+from core.engine.requests import Request
 from core.field_errors import decoded
+from core.node.public_api import answering
 from core.worker.messages import Departed
-from tests.support.answers import model
+from tests.support.answers import ROWS, model
 from tests.support.api import KEY, ServedDesk, served_desk
 from tests.support.waiting import until
 
@@ -31,9 +34,12 @@ async def work(desk: ServedDesk) -> None:
     """The worker's side of every request, to the end of its answer."""
     for number in range(SCENARIO.requests):
         await until(lambda: len(desk.asked) > number)  # noqa: B023 - it is waited for here
-        request = desk.asked[number]
-        desk.answers.handle_report(Departed(request_id=request.request_id, seal_s=SEALED_S, at=monotonic() + 0.25))
-        desk.ends(request)
+        answer(desk, desk.asked[number])
+
+
+def answer(desk: ServedDesk, request: Request) -> None:
+    desk.answers.handle_report(Departed(request_id=request.request_id, seal_s=SEALED_S, at=monotonic() + 0.25))
+    desk.ends(request)
 
 
 async def test_a_slowed_parse_makes_its_rows_fail(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,3 +59,23 @@ async def test_a_slowed_parse_makes_its_rows_fail(tmp_path: Path, model: Path, m
     assert one.segments["parse"].mean >= 0.02
     assert one.segments["encrypt"].mean == SEALED_S
     assert one.segments["coordinator_to_provider"].mean == pytest.approx(0.25, abs=0.1)
+
+
+async def test_a_stream_that_begins_before_its_turn_is_told_the_rest_at_its_end(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "KEEP_ALIVE_S", 0.02)
+    streamed = replace(SCENARIO, streams=True, requests=ROWS + 1, concurrency=ROWS + 1)
+    async with served_desk(tmp_path, model) as desk:
+        asking = asyncio.create_task(measured(streamed, LoadLevel(), [AskedModel(desk.served.url, "", [KEY])]))
+        await until(lambda: len(desk.asked) == ROWS)
+        await until(lambda: len(desk.waiting()) == 1)
+        await asyncio.sleep(0.1)  # the last one's stream begins: nothing else shows it on this side
+        for number in range(ROWS + 1):
+            await until(lambda: len(desk.asked) > number)  # noqa: B023 - it is waited for here
+            answer(desk, desk.asked[number])
+        told = await asking
+    one = result(streamed, LoadLevel(), [], told)
+    assert (one.succeeded, one.problems) == (ROWS + 1, ())
+    assert one.segments["encrypt"].count == one.segments["queue_wait"].count == ROWS + 1
+    assert one.segments["queue_wait"].max >= 0.1
