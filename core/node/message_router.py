@@ -9,6 +9,8 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import (
     Bye,
+    BytesAsk,
+    BytesReady,
     Checked,
     ClockAsk,
     ClockTold,
@@ -17,14 +19,13 @@ from core.node.base.messages import (
     FilesAsk,
     FilesSent,
     HashesAsk,
+    HashesSent,
     Holds,
     HoldsAsk,
     KeyChange,
     KeyRefused,
     LinkProbe,
     LinkUp,
-    PartAsk,
-    PartSent,
     Prepared,
     PrepareStage,
     Probed,
@@ -151,9 +152,16 @@ class MessageRouter:
                 not self._store.forked
             ):
                 await self._speed.handle_message(device_id, message)
-            case FilesAsk() | FilesSent() | HashesAsk() | PartAsk() | PartSent() | CopyAsk() | CopyProgress() if (
-                not self._store.forked
-            ):
+            case (
+                FilesAsk()
+                | FilesSent()
+                | HashesAsk()
+                | HashesSent()
+                | BytesAsk()
+                | BytesReady()
+                | CopyAsk()
+                | CopyProgress()
+            ) if not self._store.forked:
                 await self._transfers.handle_message(device_id, message)
             case RelayAsk() | RelayStop():
                 await self._relay_server.handle_message(device_id, message)

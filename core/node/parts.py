@@ -27,6 +27,7 @@ from core.node.base.last_words import say_waiting
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
+from core.node.disks.byte_links import ByteLinks
 from core.node.disks.conversations import Conversations
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_copies import ModelCopies
@@ -177,7 +178,7 @@ class NodeParts:
         # disks
         models = LocalModels([home.models, *config.model_roots], home.hashes)
         self.inventory = inventory = ModelInventory(own_id, models, mesh, bus)
-        copies = ModelCopies(models, mesh, home.models)
+        copies = ModelCopies(models, mesh, ByteLinks(identity, store, paths, host), home.models)
         hub = hub_cache() if hub_cache() in config.model_roots else home.models
         self.transfers = transfers = Transfers(
             own_id, inventory, copies, mesh, hub, bus=bus, journal=journal, tasks=tasks

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,15 +22,17 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import (
     AnyMessage,
+    BytesAsk,
+    BytesReady,
     CopyAsk,
     CopyProgress,
     FilesAsk,
     FilesSent,
+    HashesAsk,
+    HashesSent,
     Holds,
     HoldsAsk,
     LinkProbe,
-    PartAsk,
-    PartSent,
     SpeedAsk,
     SpeedResultSent,
     from_frame,
@@ -36,6 +40,7 @@ from core.node.base.messages import (
 )
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
+from core.node.disks.block_runs import RunAsk
 from core.node.disks.file_serving import MAX_WAITING, WINDOW
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.places import MAX_BEGUN, PARTIAL
@@ -70,18 +75,31 @@ class Deaf:
         return device_id in self.contacts
 
 
-async def test_who_asks_for_parts_and_does_not_read_makes_a_mac_hold_few(pair: Pair) -> None:
+async def test_who_asks_for_hashes_and_does_not_read_makes_a_mac_hold_few(pair: Pair) -> None:
     await pair.copy()
-    link = Deaf()
+    link, print_of = Deaf(), pair.model.fingerprint
     pair.sender.copying.serving._sender = link
-    asks = [PartAsk(number=n, fingerprint=pair.model.fingerprint, name="config.json", offset=0) for n in range(FLOOD)]
+    asks = [HashesAsk(number=n, fingerprint=print_of, name="config.json", first=0) for n in range(FLOOD)]
     flood = asyncio.gather(*(pair.sender.copying.handle_message("asker", ask) for ask in asks))
     await until(lambda: bool(link.sent))
     await asyncio.sleep(0.05)
-    assert [type(message) for message in link.sent] == [PartSent] * WINDOW
+    assert [type(message) for message in link.sent] == [HashesSent] * WINDOW
     link.heard.set()
     await flood
     assert len(link.sent) == MAX_WAITING + WINDOW, "and is given not much more than an honest Mac asks for"
+
+
+async def test_who_asks_for_doors_again_and_again_has_one(pair: Pair) -> None:
+    await pair.copy()
+    serving, before = pair.sender.copying.serving, threading.active_count()
+    for number in range(50):
+        await serving.open_door("asker", BytesAsk(number=number, fingerprint=pair.model.fingerprint))
+    (door,) = serving._doors.values()
+    await until(lambda: threading.active_count() <= before + 1)
+    pair.sender.copying.gone("asker")
+    await until(lambda: not door._thread.is_alive())
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", door.port))
 
 
 async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at_a_time(
@@ -179,21 +197,26 @@ async def test_a_partial_file_that_is_a_link_is_not_followed(pair: Pair, tmp_pat
 
 
 async def test_a_mac_that_is_revoked_in_the_middle_gets_no_more(pair: Pair) -> None:
-    await pair.copy()
-    pair.sender.copying.gone("asker")
-    before = len(pair.sender.sent)
-    ask = PartAsk(number=1, fingerprint=pair.model.fingerprint, name="config.json", offset=0)
-    await pair.sender.copying.handle_message("asker", ask)
-    assert len(pair.sender.sent) == before
+    def revoked(_: RunAsk, data: bytes) -> bytes:
+        pair.sender.copying.gone("asker")
+        return data
+
+    pair.sender.blocks = revoked
+    with pytest.raises(LinkLost):
+        await pair.copy()
+    assert pair.blocks_given == 1
+    assert not (pair.asker.folder / "solo").exists()
 
 
 async def test_a_copy_from_a_mac_that_is_revoked_in_the_middle_ends_at_once(pair: Pair) -> None:
-    def revoked(message: AnyMessage) -> AnyMessage:
-        if isinstance(message, PartSent) and message.number == 3:
-            pair.asker.copying.gone("sender")
-        return message
+    loop = asyncio.get_running_loop()
 
-    pair.sender.wrong = revoked  # type: ignore[method-assign]
+    def revoked(_: RunAsk, data: bytes) -> bytes:
+        if len(pair.sender.given) == 3:
+            loop.call_soon_threadsafe(pair.asker.copying.gone, "sender")
+        return data
+
+    pair.sender.blocks = revoked
     with pytest.raises(LinkLost):
         await pair.copy()
     assert not (pair.asker.folder / "solo").exists()
@@ -276,8 +299,9 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
     "message",
     [
         FilesAsk(fingerprint="a" * 64),
-        PartAsk(number=1, fingerprint="a" * 64, name="config.json", offset=0),
-        PartSent(number=1, data=b"x"),
+        HashesSent(number=1, data=b"x"),
+        BytesAsk(number=1, fingerprint="a" * 64),
+        BytesReady(number=1, port=50_000),
         FilesSent(fingerprint="a" * 64),
         CopyAsk(fingerprint="a" * 64),
         LinkProbe(number=1, size=0),

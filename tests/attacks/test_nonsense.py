@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -22,23 +23,26 @@ from core.models.files.block_map import BLOCK_BYTES, FileFacts
 from core.models.files.catalog import fingerprint
 from core.models.made.maker import make_model
 from core.node.base.messages import (
-    PART_BYTES,
     AnyMessage,
+    BytesAsk,
+    BytesReady,
     CopyAsk,
     FilesAsk,
     FilesSent,
     HashesAsk,
+    HashesSent,
     HeldModel,
     Holds,
     HoldsAsk,
-    PartAsk,
-    PartSent,
     Ping,
     Pong,
     Status,
     from_frame,
     to_frame,
 )
+from core.node.disks.block_door import BlockDoor
+from core.node.disks.byte_links import ByteLinks
+from core.node.disks.file_serving import _served
 from core.numbers import MOST
 from core.requests import LoadRequest, PreviewRequest
 from tests.attacks.terminal import Terminal
@@ -51,6 +55,7 @@ pytestmark = pytest.mark.slow
 
 WAIT_S = 120.0
 HOSTILE, VICTIM = sorted(range(2), key=lambda number: mac(number).device_id)  # the lower one dials
+LINKS = ByteLinks(mac(HOSTILE), SimpleNamespace(cluster=cluster), SimpleNamespace(ways=lambda _: ()), HOST)
 POOR = msgspec.structs.replace(STATUS, name="evil", budget_bytes=0, has_model=False, rtts={})
 
 
@@ -83,10 +88,11 @@ class Evil:
             case HashesAsk(number=number, name=name) if self._folder:
                 data = (self._folder / name).read_bytes()
                 pieces = (data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES))
-                return [PartSent(number=number, data=b"".join(hashlib.sha256(piece).digest() for piece in pieces))]
-            case PartAsk(number=number, name=name, offset=offset) if self._folder:
-                data = (self._folder / name).read_bytes()[offset : offset + PART_BYTES]
-                return [PartSent(number=number, data=data)]
+                return [HashesSent(number=number, data=b"".join(hashlib.sha256(piece).digest() for piece in pieces))]
+            case BytesAsk(number=number) if self._folder:
+                hashes = {f.name: _sha256(f) for f in self._folder.iterdir()}
+                door = BlockDoor(LINKS, mac(VICTIM).text_id, message, _served(self._folder, hashes))
+                return [BytesReady(number=number, port=door.port)]
         return []
 
     @property

@@ -17,6 +17,7 @@ from core.node.base.journal import Journal
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
+from core.node.disks.byte_links import ByteLinks
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
@@ -112,7 +113,7 @@ class Node:
 
         # disks
         inventory = ModelInventory(own_id, models, mesh, bus)
-        copies = ModelCopies(models, mesh, NOWHERE)
+        copies = ModelCopies(models, mesh, ByteLinks(identity, store, paths, ""), NOWHERE)
         transfers = Transfers(own_id, inventory, copies, mesh, NOWHERE, bus=bus, journal=journal, tasks=tasks)
 
         # ring

@@ -3,37 +3,58 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from core.errors import LinkLost
+from core.link.ways import Way
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
-from core.node.base.messages import (
-    AnyMessage,
-    FileWord,
-    HeldModel,
-    PartAsk,
-    PartSent,
-    from_frame,
-    to_frame,
-)
+from core.node.base.messages import AnyMessage, FileWord, HeldModel, from_frame, to_frame
+from core.node.disks.block_door import Answers
+from core.node.disks.block_runs import RunAsk
+from core.node.disks.byte_links import ByteLinks
 from core.node.disks.local_models import LocalModels
-from core.node.disks.model_copies import ModelCopies
+from core.node.disks.model_copies import ModelCopies, Report, Warn
 from core.node.disks.model_inventory import held_model
+from tests.support.macs import cluster, mac
 from tests.support.models import read_entry
+
+MOST_MACS = 4
+Blocks = Callable[[RunAsk, bytes], bytes]
+
+
+class Links(ByteLinks):
+    """Real links over loopback between Macs that are called by plain names."""
+
+    def __init__(self, name: str, macs: dict[str, int]) -> None:
+        self._macs = macs
+        here = SimpleNamespace(ways=lambda _: (Way("127.0.0.1"),))
+        known = cluster(MOST_MACS)
+        super().__init__(mac(macs[name]), SimpleNamespace(cluster=lambda: known), here, "127.0.0.1")
+
+    def _id_of(self, device_id: str) -> bytes:
+        return mac(self._macs[device_id]).device_id
 
 
 class Mac:
-    """One end of links that carry real frames. `wrong`: what the other end makes of a message on its way."""
+    """One end of links that carry real frames. `wrong`: what the other end makes of a message on its way, `blocks` of
+    what it reads from its disk. After `lives_for` runs of blocks it is gone.
+    """
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, macs: dict[str, int]) -> None:
         self.name, self.folder = name, folder
-        self.copying = ModelCopies(LocalModels([folder], folder.parent / f"{folder.name}.json"), self, folder)
+        macs[name] = len(macs)
+        models = LocalModels([folder], folder.parent / f"{folder.name}.json")
+        self.copying = ModelCopies(models, self, Links(name, macs), folder)
         self.others: dict[str, Mac] = {}
         self.sent: list[AnyMessage] = []
+        self.given: list[RunAsk] = []
         self.lives_for = 1 << 30
+        self.blocks: Blocks = lambda _, data: data
 
     def wrong(self, message: AnyMessage) -> AnyMessage:
         return message
@@ -45,26 +66,40 @@ class Mac:
         self.sent.append(message)
         heard = from_frame(*to_frame(self.wrong(message)))
         assert isinstance(heard, FileWord)
-        self.lives_for -= isinstance(message, PartSent)
-        if self.lives_for < 0:
-            other.copying.gone(self.name)
-            return False
         await other.copying.handle_message(self.name, heard)
         return True
+
+    @property
+    def blocks_given(self) -> int:
+        return sum(run.count for run in self.given)
+
+    def give(self, run: RunAsk, data: bytes) -> bytes:
+        """What leaves for a run that another Mac asks for."""
+        if len(self.given) >= self.lives_for:
+            raise LinkLost("It is gone.")
+        self.given.append(run)
+        return self.blocks(run, data)
 
 
 class Pair:
     def __init__(self, root: Path) -> None:
         make_model(root / "sender" / "solo", "llama", layers=2)
         self.model = held_model(read_entry(root / "sender" / "solo"))
-        self.sender, self.asker = Mac("sender", root / "sender"), Mac("asker", root / "asker")
+        self.macs: dict[str, Mac] = {}
+        self.numbers: dict[str, int] = {}
+        self.warned: list[tuple[str, str]] = []
+        self.sender, self.asker = self.mac("sender", root / "sender"), self.mac("asker", root / "asker")
         self.sender.others, self.asker.others = {"asker": self.asker}, {"sender": self.sender}
         self.told: list[tuple[str, int, int]] = []
+
+    def mac(self, name: str, folder: Path) -> Mac:
+        made = self.macs[folder.name] = Mac(name, folder, self.numbers)
+        return made
 
     def helper(self) -> Mac:
         """Another Mac that has the model."""
         shutil.copytree(self.sender.folder, self.sender.folder.parent / "helper")
-        helper = self.asker.others["helper"] = Mac("helper", self.sender.folder.parent / "helper")
+        helper = self.asker.others["helper"] = self.mac("helper", self.sender.folder.parent / "helper")
         helper.others = {"asker": self.asker}
         return helper
 
@@ -72,7 +107,7 @@ class Pair:
         """Another Mac, which has nothing of it yet."""
         folder = self.sender.folder.parent / name
         folder.mkdir()
-        made = self.asker.others[name] = self.sender.others[name] = Mac(name, folder)
+        made = self.asker.others[name] = self.sender.others[name] = self.mac(name, folder)
         made.others = {"asker": self.asker, "sender": self.sender}
         return made
 
@@ -84,17 +119,30 @@ class Pair:
         to: Mac | None = None,
     ) -> None:
         copying = (to or self.asker).copying
-        await copying.fetch(sources, model or self.model, lambda *told: self.told.append(told), parts)
+        await copying.fetch(sources, model or self.model, *self._tell, parts)
 
     @property
-    def parts_asked(self) -> int:
-        return sum(isinstance(message, PartAsk) for message in self.asker.sent)
+    def _tell(self) -> tuple[Report, Warn]:
+        return (lambda *told: self.told.append(told)), (lambda *what: self.warned.append(what))
+
+    @property
+    def blocks_given(self) -> int:
+        """To anybody, by all Macs."""
+        return sum(mac.blocks_given for mac in self.macs.values())
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Pair:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+    """Every Mac sees what it gives."""
     (tmp_path / "asker").mkdir()
-    return Pair(tmp_path)
+    made, real = Pair(tmp_path), Answers.of
+
+    def given(self: Answers, run: RunAsk) -> memoryview:
+        giver = made.macs[self._served.directory.parent.name]
+        return memoryview(giver.give(run, bytes(real(self, run))))
+
+    monkeypatch.setattr(Answers, "of", given)
+    return made
 
 
 def held_model_named(name: str) -> HeldModel:

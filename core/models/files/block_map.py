@@ -149,7 +149,7 @@ class BlockWriter:
         self._directory, self._files = directory, dict(sorted(files.items()))
         self._numbers = {name: number for number, name in enumerate(self._files)}
         self._head = msgspec.json.encode(_Head(files=self._files)) + b"\n"
-        self._turn = threading.Lock()
+        self._turn, self._committing = threading.Lock(), threading.Lock()
         self._open: dict[str, int] = {}
         self._pending: list[tuple[str, int, bytes]] = []
         self._pending_bytes = 0
@@ -166,29 +166,37 @@ class BlockWriter:
         """What is there, as of the last commit."""
         return BlockMap(self._files, self._there)
 
-    def put(self, name: str, block: int, data: bytes) -> None:
-        """Write one block; it counts after the next commit."""
+    def put(self, name: str, block: int, data: bytes | memoryview, expected: bytes = b"") -> bool:
+        """Write one block; it counts after the next commit. Whether it is `expected`, a SHA-256, where one is given;
+        else nothing is written.
+        """
+        sha256 = hashlib.sha256(data).digest()
+        if expected and sha256 != expected:
+            return False
         with self._turn:
-            at, rest = block * BLOCK_BYTES, memoryview(data)
-            while rest:
-                count = os.pwrite(self._file(name), rest, at)
-                at, rest = at + count, rest[count:]
-            self._pending.append((name, block, hashlib.sha256(data).digest()))
+            fd = self._file(name)
+        at, rest = block * BLOCK_BYTES, memoryview(data)
+        while rest:
+            count = os.pwrite(fd, rest, at)
+            at, rest = at + count, rest[count:]
+        with self._turn:
+            self._pending.append((name, block, sha256))
             self._pending_bytes += len(data)
-            if self._pending_bytes >= COMMIT_BYTES:
-                self._commit()
+            is_due = self._pending_bytes >= COMMIT_BYTES
+        if is_due:
+            self._commit()
+        return True
 
     def commit(self) -> None:
         """What was put is on disk, and counts, when this returns."""
-        with self._turn:
-            self._commit()
+        self._commit()
 
     def close(self) -> None:
         """Commit, and let go of the files."""
-        with self._turn:
-            try:
-                self._commit()
-            finally:
+        try:
+            self._commit()
+        finally:
+            with self._turn:
                 for fd in self._open.values():
                     os.close(fd)
                 self._open.clear()
@@ -251,18 +259,23 @@ class BlockWriter:
         return self._open[name]
 
     def _commit(self) -> None:
-        if not self._pending:
-            return
-        for name in {name for name, _, _ in self._pending}:
-            to_disk(self._open[name])
-        with (self._directory / MAP_NAME).open("ab", buffering=0) as file:
-            file.write(self._records(self._pending))
-            to_disk(file.fileno())
-        for name, block, sha256 in self._pending:
-            self._there[name][block] = sha256
-            self._grown.add(name)
-        self.committed_bytes += self._pending_bytes
-        self._pending, self._pending_bytes = [], 0
+        """What is pending goes to disk, while other threads write on."""
+        with self._committing:
+            with self._turn:
+                pending, self._pending = self._pending, []
+                nbytes, self._pending_bytes = self._pending_bytes, 0
+                files = {self._file(name) for name, _, _ in pending}
+            if not pending:
+                return
+            for fd in files:
+                to_disk(fd)
+            with (self._directory / MAP_NAME).open("ab", buffering=0) as file:
+                file.write(self._records(pending))
+                to_disk(file.fileno())
+            for name, block, sha256 in pending:
+                self._there[name][block] = sha256
+                self._grown.add(name)
+            self.committed_bytes += nbytes
 
     def _write_map(self) -> None:
         known = [(name, block, sha256) for name, there in self._there.items() for block, sha256 in there.items()]

@@ -24,7 +24,6 @@ MAX_HELD: Final = 48
 MAX_BROKEN: Final = 32
 MAX_MODEL_NAME: Final = 96
 MAX_MODEL_FILES: Final = 300
-PART_BYTES: Final = 48 * 1024
 PIECE_BYTES: Final = 48 * 1024
 MAX_HASHES: Final = 512
 NOT_HERE: Final = bytes(32)
@@ -232,10 +231,11 @@ class FilesAsk(NodeMessage, frozen=True, kw_only=True):
 
 
 class FilesSent(NodeMessage, frozen=True, kw_only=True):
-    """The answer to a FilesAsk: the files by name, or why there is none."""
+    """The answer to a FilesAsk: the files by name, and whether all of each is there; or why there is none."""
 
     fingerprint: Sha256
     files: Annotated[dict[FileName, FileFacts], msgspec.Meta(max_length=MAX_MODEL_FILES)] = {}
+    is_whole: bool = True
     problem: Problem | None = None
 
 
@@ -250,20 +250,26 @@ class HashesAsk(NodeMessage, frozen=True, kw_only=True):
     first: Size
 
 
-class PartAsk(NodeMessage, frozen=True, kw_only=True):
-    """Send PART_BYTES of the file from byte `offset` on, or what is left of it; `number` is mine for this."""
-
-    number: Size
-    fingerprint: Sha256
-    name: FileName
-    offset: Size
-
-
-class PartSent(NodeMessage, frozen=True, kw_only=True):
-    """The answer to a PartAsk, and to a HashesAsk, which is no JSON; no `data` where it cannot be read any more."""
+class HashesSent(NodeMessage, frozen=True, kw_only=True):
+    """The answer to a HashesAsk, which is no JSON; fewer where it cannot be read any more."""
 
     number: Size
     data: bytes
+
+
+class BytesAsk(NodeMessage, frozen=True, kw_only=True):
+    """Open a door for me by which I can fetch blocks of this model: a link of its own. `number` is mine for this."""
+
+    number: Size
+    fingerprint: Sha256
+
+
+class BytesReady(NodeMessage, frozen=True, kw_only=True):
+    """The answer to a BytesAsk: link to me on `port`, or there is none, and why."""
+
+    number: Size
+    port: Port | None = None
+    problem: Problem | None = None
 
 
 class CopyAsk(NodeMessage, frozen=True, kw_only=True):
@@ -343,7 +349,7 @@ class Bye(NodeMessage, frozen=True, kw_only=True):
 
 StageWord = Prepared | Checked | Reported | StageLost
 SpeedWord = LinkProbe | Probed | SpeedAsk | SpeedMoved | SpeedResultSent | SpeedStop
-FileWord = FilesAsk | FilesSent | HashesAsk | PartAsk | PartSent
+FileWord = FilesAsk | FilesSent | HashesAsk | HashesSent | BytesAsk | BytesReady
 CopyWord = CopyAsk | CopyProgress
 RelayWord = RelayAsk | RelayStop
 TraceWord = ClockAsk | ClockTold | TraceAsk | TraceTold
@@ -390,8 +396,9 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     FilesAsk: FrameType.COPY,
     FilesSent: FrameType.COPY,
     HashesAsk: FrameType.COPY,
-    PartAsk: FrameType.COPY,
-    PartSent: FrameType.FILE_PART,
+    HashesSent: FrameType.FILE_PART,
+    BytesAsk: FrameType.COPY,
+    BytesReady: FrameType.COPY,
     CopyAsk: FrameType.COPY,
     CopyProgress: FrameType.COPY,
     RelayAsk: FrameType.RELAY_ASK,
@@ -409,7 +416,7 @@ _MARKS: Final = {RelayAsk: 0xA0, RelayTold: 0xB0}  # one more in the last piece
 
 _encoder = msgspec.json.Encoder()
 _PROBE: Final = struct.Struct("<II")
-_PART: Final = struct.Struct("<QI")
+_HASHES: Final = struct.Struct("<QI")
 _PIECE: Final = struct.Struct("<BQ")
 
 
@@ -430,8 +437,8 @@ def to_frame(message: AnyMessage) -> tuple[FrameType, bytes]:
     """Frame type and body of a message."""
     if isinstance(message, LinkProbe):
         return FrameType.PROBE, _PROBE.pack(message.number, message.size) + bytes(message.size)
-    if isinstance(message, PartSent):
-        return FrameType.FILE_PART, _PART.pack(message.number, len(message.data)) + message.data
+    if isinstance(message, HashesSent):
+        return FrameType.FILE_PART, _HASHES.pack(message.number, len(message.data)) + message.data
     if isinstance(message, RelayAsk | RelayTold):
         mark = _MARKS[type(message)] + message.is_last
         return FRAMES[type(message)], _PIECE.pack(mark, message.number) + message.data
@@ -443,7 +450,7 @@ def from_frame(kind: FrameType, body: bytes) -> AnyMessage:
     if kind is FrameType.PROBE:
         return _probe(body)
     if kind is FrameType.FILE_PART:
-        return _part(body)
+        return _hashes(body)
     if kind is FrameType.RELAY_ASK:
         return _piece(RelayAsk, body)
     if kind is FrameType.RELAY_TOLD:
@@ -465,12 +472,12 @@ def _probe(body: bytes) -> LinkProbe:
     raise ProtocolError(f"A probe of {len(body)} bytes does not hold what it says.")
 
 
-def _part(body: bytes) -> PartSent:
-    if len(body) >= _PART.size:
-        number, length = _PART.unpack_from(body)
-        if number <= MOST and length == len(body) - _PART.size <= PART_BYTES:
-            return PartSent(number=number, data=body[_PART.size :])
-    raise ProtocolError(f"A part of a file of {len(body)} bytes does not hold what it says.")
+def _hashes(body: bytes) -> HashesSent:
+    if len(body) >= _HASHES.size:
+        number, length = _HASHES.unpack_from(body)
+        if number <= MOST and length == len(body) - _HASHES.size <= MAX_HASHES * len(NOT_HERE):
+            return HashesSent(number=number, data=body[_HASHES.size :])
+    raise ProtocolError(f"Hashes of {len(body)} bytes are not what they say.")
 
 
 def _piece(kind: type[_Piece], body: bytes) -> _Piece:

@@ -1,10 +1,10 @@
-"""Brings blocks of one model from the Macs that have them to this Mac's disk, several at a time from each."""
+"""Brings blocks of one model from the Macs that have them to this Mac's disk, several runs at a time from each."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Final
 
 from core.errors import MaclusterError, TransferError
@@ -12,17 +12,21 @@ from core.models.files.block_map import BlockWriter, FileFacts, blocks_of
 from core.models.files.parts import Part
 from core.node.base.messages import MAX_HASHES, NOT_HERE
 from core.node.base.tasks import together
+from core.node.disks.block_link import BlockLink
 from core.node.disks.block_requests import BlockRequests
+from core.node.disks.block_runs import MAX_RUN, BlockSent, RunAsk, blocks_in
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
 from core.settings import GB
 
-LANES: Final = 2  # blocks under way from one Mac
+LANES: Final = 3  # runs under way from one Mac
+RUN_S: Final = 0.25
+LOOK_S: Final = 0.5
 
 
 class BlockFetch:
-    """`sources`: device ids of Macs that have all or some of it; what a block has to hold says the first of them that
-    has it, and who says otherwise has it not. `report` gets how many bytes of what is wanted are there, and of how
-    many.
+    """`sources`: device ids of Macs that have all or some of it, and whether all. What a block has to hold says the
+    first of them that has it. `report` gets how many bytes of what is wanted are there, and of how many; `warn` the Mac
+    that sent something else, and what.
     """
 
     def __init__(
@@ -30,14 +34,16 @@ class BlockFetch:
         requests: BlockRequests,
         fingerprint: str,
         files: Mapping[str, FileFacts],
-        sources: Sequence[str],
+        sources: Mapping[str, bool],
         writer: BlockWriter,
         report: Callable[[int, int], None],
+        warn: Callable[[str, str], None],
     ) -> None:
         self._requests, self._fingerprint, self._files = requests, fingerprint, files
-        self._living, self._writer, self._report = list(sources), writer, report
+        self._sources, self._writer, self._report, self._warn = sources, writer, report, warn
         self._pages: dict[tuple[str, str, int], bytes] = {}
         self._asking = {source: asyncio.Lock() for source in sources}
+        self._moved = asyncio.Condition()
         self._failed: MaclusterError | None = None
         self._there = self._total = 0
 
@@ -49,82 +55,117 @@ class BlockFetch:
         self._total = sum(map(self._length, wanted))
         self._there = self._total - sum(map(self._length, missing))
         self._report(self._there, self._total)
-        schedule, asked = BlockSchedule(missing), list[str]()
-        while not schedule.is_done and asked != self._living:
-            asked = list(self._living)  # who is gone said what a block has to hold: now the others do
-            schedule.offer(dict.fromkeys(asked, missing))
-            while schedule.sources:
-                await together(self._lane(schedule, source) for source in schedule.sources for _ in range(LANES))
+        schedule = await asyncio.to_thread(BlockSchedule, missing)
+        told = dict(zip(self._sources, await together(self._has(each, missing) for each in self._sources), strict=True))
+        schedule.offer({source: blocks for source, blocks in told.items() if blocks})
+        await together(self._fetch_from(schedule, source) for source in schedule.sources)
         if not schedule.is_done:
             lacking = (self._total - self._there) / GB
             raise self._failed or TransferError(
                 f"{lacking:.3f} GB of it are on no linked Mac.", "Bring back the Mac that has them, then try again."
             )
 
-    async def _lane(self, schedule: BlockSchedule, source: str) -> None:
-        """One block after the other from one Mac, until it has no more or is gone."""
-        while block := schedule.next(source):
-            length = self._length(block)
-            try:
-                if not (sha256 := await self._sha256(schedule, source, block)):
-                    continue
-                data = await self._requests.block(source, self._fingerprint, *block, length)
-            except MaclusterError as error:
-                self._gone(schedule, source, error)
-                return
-            if await asyncio.to_thread(self._put, block, data, sha256):
-                schedule.arrived(block)
-                self._there += length
-                self._report(self._there, self._total)
-            elif schedule.bad(source, block):
-                what = f"{block.file} arrived damaged, again and again."
-                self._gone(schedule, source, TransferError(what, "Copy again: what is whole is kept."))
+    async def _has(self, source: str, missing: Sequence[FileBlock]) -> Sequence[FileBlock]:
+        """What of `missing` that Mac has: one that has only a part says so block by block."""
+        if self._sources[source]:
+            return missing
+        try:
+            return [block for block in missing if await self._said(source, block) != NOT_HERE]
+        except MaclusterError as error:
+            self._failed = error
+            return ()
 
-    def _gone(self, schedule: BlockSchedule, source: str, error: MaclusterError) -> None:
-        self._failed = error
-        schedule.gone(source)
-        if source in self._living:
-            self._living.remove(source)
+    async def _fetch_from(self, schedule: BlockSchedule, source: str) -> None:
+        """Until that Mac has nothing more that is wanted, or is gone."""
+        try:
+            link = await self._requests.link(source, self._fingerprint)
+        except MaclusterError as error:
+            await self._gone(schedule, source, error)
+            return
+        try:
+            await together(self._lane(schedule, source, link) for _ in range(LANES))
+        finally:
+            link.close()
 
-    def _put(self, block: FileBlock, data: bytes, sha256: bytes) -> bool:
-        is_good = hashlib.sha256(data).digest() == sha256
-        if is_good:
-            self._writer.put(*block, data)
-        return is_good
-
-    async def _sha256(self, schedule: BlockSchedule, source: str, block: FileBlock) -> bytes:
-        """What `block` has to hold; nothing where `source` has it not, which the schedule is told. Raises what asking
-        `source` does.
-        """
-        if (own := await self._said(schedule, source, block)) == NOT_HERE:
-            schedule.lacks(source, [block])
-            return b""
-        for each in list(self._living):
-            try:
-                said = own if each == source else await self._said(schedule, each, block)
-            except MaclusterError as error:
-                self._gone(schedule, each, error)
+    async def _lane(self, schedule: BlockSchedule, source: str, link: BlockLink) -> None:
+        """One run after the other, each about as long as comes in `RUN_S`."""
+        most = 1
+        while source in schedule.sources:
+            began = monotonic()
+            if not (run := schedule.take(source, most, began)):
+                await self._wait()
                 continue
-            if said != NOT_HERE:
-                if said != own:
-                    schedule.lacks(source, [block])
-                return own if said == own else b""
-        return b""
+            try:
+                is_whole_run = await self._bring(schedule, source, link, run)
+            except MaclusterError as error:
+                await self._gone(schedule, source, error)
+                return
+            if is_whole_run and len(run) == most:
+                quick = round(most * RUN_S / max(monotonic() - began, 1e-6))
+                most = max(1, min(quick, 2 * most, MAX_RUN))
+            async with self._moved:
+                self._moved.notify_all()
 
-    async def _said(self, schedule: BlockSchedule, source: str, block: FileBlock) -> bytes:
+    async def _bring(self, schedule: BlockSchedule, source: str, link: BlockLink, run: tuple[FileBlock, ...]) -> bool:
+        """Whether all of `run` came and is what it should be. Raises LinkError, TransferError, OSError."""
+        name, first = run[0]
+        asked = RunAsk(name, first, len(run))
+        sent = {each.number: each for each in blocks_in(asked, self._files[name], await link.ask(asked))}
+        for block in run:
+            if block.number not in sent:
+                schedule.lacks(source, block)
+        expected = {each.number: await self._sha256(schedule, source, name, each) for each in sent.values()}
+        good = await asyncio.to_thread(self._put, name, sent.values(), expected)
+        for block in run:
+            if block.number in good and schedule.arrived(block):
+                self._there += self._length(block)
+            elif block.number in sent and block.number not in good:
+                self._warn(source, f"block {block.number} of {name}")
+                if schedule.bad(source, block):
+                    what = f"{name} arrived damaged, again and again."
+                    raise TransferError(what, "Copy again: what is whole is kept.")
+        self._report(self._there, self._total)
+        return len(good) == len(run)
+
+    def _put(self, name: str, sent: Iterable[BlockSent], expected: Mapping[int, bytes]) -> set[int]:
+        """The numbers of those that are what they should be; they are written."""
+        return {each.number for each in sent if self._writer.put(name, each.number, each.data, expected[each.number])}
+
+    async def _sha256(self, schedule: BlockSchedule, source: str, name: str, sent: BlockSent) -> bytes:
+        """What a block has to hold."""
+        for each in schedule.holders(FileBlock(name, sent.number)):
+            if each == source:
+                break
+            try:
+                if (said := await self._said(each, FileBlock(name, sent.number))) != NOT_HERE:
+                    return said
+            except MaclusterError as error:
+                await self._gone(schedule, each, error)
+        return sent.sha256
+
+    async def _said(self, source: str, block: FileBlock) -> bytes:
         """What `source` says that `block` holds, asked for many at once; NOT_HERE where it has it not."""
         first = block.number - block.number % MAX_HASHES
-        async with self._asking[source]:
-            if (page := self._pages.get((source, block.file, first))) is None:
-                page = await self._requests.hashes(source, self._fingerprint, block.file, first)
-                self._pages[source, block.file, first] = page
-                numbers = self._files[block.file].blocks[first : first + MAX_HASHES]
-                schedule.lacks(source, [FileBlock(block.file, n) for n in numbers if _at(page, n - first) == NOT_HERE])
-        return _at(page, block.number - first)
+        if (page := self._pages.get((source, block.file, first))) is None:
+            async with self._asking[source]:
+                if (page := self._pages.get((source, block.file, first))) is None:
+                    page = await self._requests.hashes(source, self._fingerprint, block.file, first)
+                    self._pages[source, block.file, first] = page
+        return page[32 * (block.number - first) :][:32].ljust(32, b"\0")
+
+    async def _wait(self) -> None:
+        """Until something arrives or somebody is gone, or for a while, after which what stalls is asked of others."""
+        try:
+            async with asyncio.timeout(LOOK_S), self._moved:
+                await self._moved.wait()
+        except TimeoutError:
+            return
+
+    async def _gone(self, schedule: BlockSchedule, source: str, error: MaclusterError) -> None:
+        self._failed = error
+        schedule.gone(source)
+        async with self._moved:
+            self._moved.notify_all()
 
     def _length(self, block: FileBlock) -> int:
         return self._files[block.file].length(block.number)
-
-
-def _at(page: bytes, index: int) -> bytes:
-    return page[32 * index :][:32].ljust(32, b"\0")

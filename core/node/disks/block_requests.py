@@ -7,20 +7,12 @@ from itertools import count
 from typing import Any, Final, TypeVar
 
 from core.errors import LinkLost, LinkTimeout, TransferError
-from core.models.files.block_map import BLOCK_BYTES
-from core.node.base.messages import (
-    PART_BYTES,
-    AnyMessage,
-    FilesAsk,
-    FilesSent,
-    HashesAsk,
-    PartAsk,
-    PartSent,
-)
-from core.node.base.tasks import together
+from core.node.base.messages import AnyMessage, BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
+from core.node.disks.block_link import BlockLink
+from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import FileSender
 
-PART_S: Final = 30.0
+DOOR_S: Final = 30.0
 HASHES_S: Final = 120.0  # a disk reads 128 MiB for it
 LIST_S: Final = 900.0  # the sender may have to hash all of it first
 
@@ -30,19 +22,20 @@ _T = TypeVar("_T")
 class BlockRequests:
     """Each method asks one Mac and waits for its answer. Raises LinkLost, LinkTimeout."""
 
-    def __init__(self, sender: FileSender) -> None:
-        self._sender = sender
+    def __init__(self, sender: FileSender, links: ByteLinks) -> None:
+        self._sender, self._links = sender, links
         self._numbers = count(1)
         self._lists: dict[tuple[str, str], asyncio.Future[FilesSent]] = {}
-        self._coming: dict[tuple[str, int], asyncio.Future[bytes]] = {}
+        self._coming: dict[tuple[str, int], asyncio.Future[Any]] = {}
+        self._open: list[tuple[str, BlockLink]] = []
 
-    def settle(self, device_id: str, message: FilesSent | PartSent) -> None:
+    def settle(self, device_id: str, message: FilesSent | HashesSent | BytesReady) -> None:
         """Another Mac sends what this one may have asked for."""
         match message:
             case FilesSent():
                 _settle(self._lists.get((device_id, message.fingerprint)), message)
-            case PartSent(number=number, data=data):
-                _settle(self._coming.get((device_id, number)), data)
+            case HashesSent(number=number) | BytesReady(number=number):
+                _settle(self._coming.get((device_id, number)), message)
 
     def gone(self, device_id: str) -> None:
         """That Mac is linked no more."""
@@ -51,6 +44,8 @@ class BlockRequests:
             _fail(listed, lost)
         for coming in [waiting for (source, _), waiting in self._coming.items() if source == device_id]:
             _fail(coming, lost)
+        for link in [link for source, link in self._open if source == device_id]:
+            link.close(lost)
 
     async def files(self, source: str, wanted: str) -> FilesSent:
         """Which files the model has there."""
@@ -65,27 +60,26 @@ class BlockRequests:
     async def hashes(self, source: str, wanted: str, name: str, first: int) -> bytes:
         """32 bytes a block, from block `first` on."""
         number = next(self._numbers)
-        return await self._ask(
-            source, number, HashesAsk(number=number, fingerprint=wanted, name=name, first=first), HASHES_S
-        )
+        question = HashesAsk(number=number, fingerprint=wanted, name=name, first=first)
+        sent: HashesSent = await self._ask(source, number, question, HASHES_S)
+        return sent.data
 
-    async def block(self, source: str, wanted: str, name: str, block: int, length: int) -> bytes:
-        """The bytes of one block. Raises TransferError where there are fewer."""
-        begin = block * BLOCK_BYTES
-        offsets = range(begin, begin + length, PART_BYTES)
-        data = b"".join(await together(self._part(source, wanted, name, offset) for offset in offsets))
-        if len(data) < length:
-            raise TransferError(f"{name} changed on the other Mac while it was copied.")
-        return data[:length]
-
-    async def _part(self, source: str, wanted: str, name: str, offset: int) -> bytes:
+    async def link(self, source: str, wanted: str) -> BlockLink:
+        """A link of its own for the bytes of that model. Raises LinkError, TransferError."""
+        self._open = [(mac, link) for mac, link in self._open if not link.is_closed]
         number = next(self._numbers)
-        return await self._ask(
-            source, number, PartAsk(number=number, fingerprint=wanted, name=name, offset=offset), PART_S
-        )
+        asked = BytesAsk(number=number, fingerprint=wanted)
+        ready: BytesReady = await self._ask(source, number, asked, DOOR_S)
+        if ready.port is None:
+            problem = ready.problem or TransferError("The other Mac does not send it.").problem
+            raise TransferError(problem.what, problem.fix)
+        ways = self._links.ways(source)
+        link = BlockLink(await asyncio.to_thread(self._links.dial, source, ways, ready.port, asked))
+        self._open.append((source, link))
+        return link
 
-    async def _ask(self, source: str, number: int, question: AnyMessage, seconds: float) -> bytes:
-        waiting: asyncio.Future[bytes]
+    async def _ask(self, source: str, number: int, question: HashesAsk | BytesAsk, seconds: float) -> Any:
+        waiting: asyncio.Future[Any]
         waiting = self._coming[source, number] = asyncio.get_running_loop().create_future()
         try:
             return await self._answer(source, question, waiting, seconds)

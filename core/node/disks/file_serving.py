@@ -1,4 +1,4 @@
-"""Gives files of this Mac's models to linked Macs: which there are, the hashes of their blocks, their bytes."""
+"""Gives files of this Mac's models to linked Macs: which there are, the hashes of their blocks, a door for bytes."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
-from core.errors import MaclusterError, TransferError
-from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map
-from core.models.files.parts import Part
+from core.errors import LinkLost, MaclusterError, TransferError
+from core.models.files.block_map import BLOCK_BYTES, FileFacts, read_map
 from core.node.base.messages import (
     MAX_HASHES,
     NOT_HERE,
-    PART_BYTES,
     AnyMessage,
+    BytesAsk,
+    BytesReady,
     FilesSent,
     HashesAsk,
-    PartAsk,
-    PartSent,
+    HashesSent,
     to_frame,
 )
+from core.node.disks.block_door import BlockDoor, Served, note_of
+from core.node.disks.byte_links import ByteLinks
 from core.node.disks.local_models import LocalModels
 from core.settings import MAX_CONTROL_BODY
 
@@ -37,30 +38,23 @@ class FileSender(Protocol):
         """Whether it went out."""
 
 
-class _Served(NamedTuple):
-    """A model that another Mac is copying: its directory, its files, and which blocks are there, None for all."""
-
-    directory: Path
-    files: Mapping[str, FileFacts]
-    there: BlockMap | None
-
-
 class FileServing:
-    """Answers a Mac at a time, and of each few questions at once: parts are small and few are under way, so that signs
-    of life and tokens of other links never wait long for them.
-    """
+    """Answers a Mac at a time, and of each few questions at once. Bytes go over links of their own."""
 
-    def __init__(self, models: LocalModels, sender: FileSender) -> None:
-        self._models, self._sender = models, sender
-        self._served: dict[tuple[str, str], _Served] = {}
+    def __init__(self, models: LocalModels, sender: FileSender, links: ByteLinks) -> None:
+        self._models, self._sender, self._links = models, sender, links
+        self._doors: dict[str, BlockDoor] = {}
+        self._served: dict[tuple[str, str], Served] = {}
         self._wanted: dict[str, str] = {}
         self._answering: set[str] = set()
-        self._to_send: dict[str, deque[PartAsk | HashesAsk]] = {}
+        self._to_send: dict[str, deque[HashesAsk]] = {}
         self._sending: Counter[str] = Counter()
 
     def gone(self, device_id: str) -> None:
         """That Mac is linked no more."""
         self._wanted.pop(device_id, None)
+        if door := self._doors.pop(device_id, None):
+            door.close()
         for key in [key for key in self._served if key[0] == device_id]:
             del self._served[key]
 
@@ -83,7 +77,7 @@ class FileServing:
             directory = await self._models.find_same("", wanted)
             hashes = await self._models.manifest(directory)
             served = await asyncio.to_thread(_served, directory, hashes)
-            reply = FilesSent(fingerprint=wanted, files=dict(served.files))
+            reply = FilesSent(fingerprint=wanted, files=dict(served.files), is_whole=served.there is None)
             if len(to_frame(reply)[1]) > MAX_CONTROL_BODY:
                 raise TransferError(f"{directory.name} has {len(hashes)} files, too many to copy.", "Copy it by hand.")
             self._served[device_id, wanted] = served
@@ -92,9 +86,9 @@ class FileServing:
         if not await self._sender.send(device_id, reply):
             self._served.pop((device_id, wanted), None)
 
-    async def send_part(self, device_id: str, wanted: PartAsk | HashesAsk) -> None:
-        """So many at a time as an honest Mac asks for, so that who asks and does not read makes this Mac hold no more;
-        and not much more of what is asked is remembered.
+    async def send_hashes(self, device_id: str, wanted: HashesAsk) -> None:
+        """One answer a Mac at a time, so that who asks and does not read makes this Mac hold no more; and not much more
+        of what is asked is remembered.
         """
         waiting = self._to_send.setdefault(device_id, deque())
         if len(waiting) < MAX_WAITING:
@@ -108,37 +102,38 @@ class FileServing:
         finally:
             self._sending[device_id] -= 1
 
-    async def _answer(self, device_id: str, wanted: PartAsk | HashesAsk) -> None:
+    async def _answer(self, device_id: str, wanted: HashesAsk) -> None:
         served = self._served.get((device_id, wanted.fingerprint))
-        if served is None or wanted.name not in served.files:
-            return
-        if isinstance(wanted, PartAsk):
-            data = await asyncio.to_thread(_read_part, served, wanted.name, wanted.offset)
-        else:
+        if served and wanted.name in served.files:
             data = await asyncio.to_thread(_hashes, served, wanted.name, wanted.first)
-        await self._sender.send(device_id, PartSent(number=wanted.number, data=data))
+            await self._sender.send(device_id, HashesSent(number=wanted.number, data=data))
+
+    async def open_door(self, device_id: str, wanted: BytesAsk) -> None:
+        """By which that Mac can fetch blocks of a model of which it has asked for the files. It has one at a time."""
+        if served := self._served.get((device_id, wanted.fingerprint)):
+            reply = self._opened(device_id, wanted, served)
+        else:
+            problem = TransferError("That Mac was not asked which files the model has.", "Copy again.").problem
+            reply = BytesReady(number=wanted.number, problem=problem)
+        await self._sender.send(device_id, reply)
+
+    def _opened(self, device_id: str, wanted: BytesAsk, served: Served) -> BytesReady:
+        if before := self._doors.pop(device_id, None):
+            before.close()
+        try:
+            door = self._doors[device_id] = BlockDoor(self._links, device_id, wanted, served)
+        except LinkLost as error:
+            return BytesReady(number=wanted.number, problem=error.problem)
+        return BytesReady(number=wanted.number, port=door.port)
 
 
-def _served(directory: Path, hashes: Mapping[str, str]) -> _Served:
-    sizes = {name: (directory / name).stat().st_size for name in hashes}
-    files = {name: FileFacts(size=sizes[name], sha256=sha256) for name, sha256 in hashes.items()}
-    return _Served(directory, files, read_map(directory))
+def _served(directory: Path, hashes: Mapping[str, str]) -> Served:
+    status = {name: (directory / name).stat() for name in hashes}
+    files = {name: FileFacts(size=status[name].st_size, sha256=sha256) for name, sha256 in hashes.items()}
+    return Served(directory, files, read_map(directory), {name: note_of(each) for name, each in status.items()})
 
 
-def _read_part(served: _Served, name: str, offset: int) -> bytes:
-    """Nothing where it cannot be read any more, or is not there."""
-    end = min(offset + PART_BYTES, served.files[name].size)
-    if served.there and served.there.lacking([Part(file=name, begin=min(offset, end), end=end)]):
-        return b""
-    try:
-        with (served.directory / name).open("rb") as content:
-            content.seek(offset)
-            return content.read(PART_BYTES)
-    except OSError:
-        return b""
-
-
-def _hashes(served: _Served, name: str, first: int) -> bytes:
+def _hashes(served: Served, name: str, first: int) -> bytes:
     """Of the blocks from `first` on, 32 bytes each, as many as one answer takes; zeros for one that is not there."""
     numbers = served.files[name].blocks[first : first + MAX_HASHES]
     if served.there:
@@ -147,7 +142,7 @@ def _hashes(served: _Served, name: str, first: int) -> bytes:
     return b"".join(_hashed(served, name, numbers))
 
 
-def _hashed(served: _Served, name: str, numbers: range) -> Iterator[bytes]:
+def _hashed(served: Served, name: str, numbers: range) -> Iterator[bytes]:
     try:
         with (served.directory / name).open("rb") as content:
             content.seek(numbers.start * BLOCK_BYTES)

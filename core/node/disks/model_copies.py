@@ -21,11 +21,21 @@ from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.hub_origin import write_origin
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES
-from core.node.base.messages import FilesAsk, FilesSent, FileWord, HashesAsk, HeldModel, PartAsk, PartSent
+from core.node.base.messages import (
+    BytesAsk,
+    BytesReady,
+    FilesAsk,
+    FilesSent,
+    FileWord,
+    HashesAsk,
+    HashesSent,
+    HeldModel,
+)
 from core.node.base.tasks import together
 from core.node.disks import hub_models
 from core.node.disks.block_fetch import BlockFetch
 from core.node.disks.block_requests import BlockRequests
+from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import FileSender, FileServing
 from core.node.disks.local_models import LocalModels
 from core.node.disks.places import PARTIAL, begun_place, free_place
@@ -41,15 +51,16 @@ Stage = Literal["running", "checking"]
 Report = Callable[[Stage, int, int], None]
 Way = Literal["macs", "hub"]
 Bring = Callable[[Report], Awaitable[None]]
+Warn = Callable[[str, str], None]
 
 
 class ModelCopies:
     """Gives files of models to linked Macs, and fetches models from them into `folder`, a directory each."""
 
-    def __init__(self, models: LocalModels, sender: FileSender, folder: Path) -> None:
+    def __init__(self, models: LocalModels, sender: FileSender, links: ByteLinks, folder: Path) -> None:
         self._models, self._folder = models, folder
-        self.serving = FileServing(models, sender)
-        self._requests = BlockRequests(sender)
+        self.serving = FileServing(models, sender, links)
+        self._requests = BlockRequests(sender, links)
         self._rates: dict[Way, float] = {}
 
     async def handle_message(self, device_id: str, message: FileWord) -> None:
@@ -57,9 +68,11 @@ class ModelCopies:
         match message:
             case FilesAsk():
                 await self.serving.send_files(device_id, message.fingerprint)
-            case PartAsk() | HashesAsk():
-                await self.serving.send_part(device_id, message)
-            case FilesSent() | PartSent():
+            case HashesAsk():
+                await self.serving.send_hashes(device_id, message)
+            case BytesAsk():
+                await self.serving.open_door(device_id, message)
+            case FilesSent() | HashesSent() | BytesReady():
                 self._requests.settle(device_id, message)
 
     def gone(self, device_id: str) -> None:
@@ -67,10 +80,12 @@ class ModelCopies:
         self._requests.gone(device_id)
         self.serving.gone(device_id)
 
-    async def fetch(self, sources: Sequence[str], model: HeldModel, report: Report, parts: Sequence[Part] = ()) -> None:
+    async def fetch(
+        self, sources: Sequence[str], model: HeldModel, report: Report, warn: Warn, parts: Sequence[Part] = ()
+    ) -> None:
         """Copy a model from linked Macs that have all or some of it, or `parts` of it with all of its settings; nobody
         is asked where all of that is here. `report` gets "running" or "checking", bytes that are there, and of how
-        many.
+        many; `warn` the device id of a Mac that sent something damaged, and what.
 
         Raises TransferError, ModelMismatch, LinkLost, LinkTimeout, BadModel; what is there then is kept, and gone on
         with. Where the model is of the hub, what no Mac has comes from there, or all where that was faster.
@@ -82,7 +97,7 @@ class ModelCopies:
         wanted = wanted_parts(files, parts)
         begun = await asyncio.to_thread(_begun, self._folder, entries, model, files)
         await asyncio.to_thread(_check_room, begun, files, wanted)
-        await self._bring(alike, model, files, begun, wanted, report)
+        await self._bring(alike, model, files, begun, wanted, report, warn)
         await asyncio.to_thread(_check, begun, model)
         if model.hub:
             await asyncio.to_thread(write_origin, begun, model.hub)
@@ -96,22 +111,23 @@ class ModelCopies:
 
     async def _files_and_sources(
         self, sources: Sequence[str], model: HeldModel, entries: Sequence[ModelEntry]
-    ) -> tuple[Mapping[str, FileFacts], tuple[str, ...]]:
-        """The files of the model, by the first source that can tell them, and all sources that say the same; by what is
-        here where none tells, and the hub has it.
+    ) -> tuple[Mapping[str, FileFacts], Mapping[str, bool]]:
+        """The files of the model, by the first source that can tell them, and all sources that say the same: whether
+        each has all of it. By what is here where none tells, and the hub has it.
         """
         told = dict(zip(sources, await together(self._files(source, model) for source in sources), strict=True))
-        files = [said for said in told.values() if not isinstance(said, MaclusterError)]
-        if files:
-            return files[0], tuple(source for source, said in told.items() if said == files[0])
+        said = {source: reply for source, reply in told.items() if isinstance(reply, FilesSent)}
+        if said:
+            files = next(iter(said.values())).files
+            return files, {source: reply.is_whole for source, reply in said.items() if reply.files == files}
         if model.hub and (here := await asyncio.to_thread(_files_here, entries, model)):
-            return here, ()
-        for said in told.values():
-            if isinstance(said, MaclusterError):
-                raise said
+            return here, {}
+        for error in told.values():
+            if isinstance(error, MaclusterError):
+                raise error
         raise TransferError(f"No linked Mac has {model.name}.", "Bring back the Mac that has it, then try again.")
 
-    async def _files(self, source: str, model: HeldModel) -> Mapping[str, FileFacts] | MaclusterError:
+    async def _files(self, source: str, model: HeldModel) -> FilesSent | MaclusterError:
         """Which files that Mac says make up the model, or why it helps nobody."""
         try:
             reply = await self._requests.files(source, model.fingerprint)
@@ -120,21 +136,22 @@ class ModelCopies:
             check_names(reply.files)
         except MaclusterError as error:
             return error
-        return reply.files
+        return reply
 
     async def _bring(
         self,
-        sources: Sequence[str],
+        sources: Mapping[str, bool],
         model: HeldModel,
         files: Mapping[str, FileFacts],
         begun: Path,
         wanted: Sequence[Part],
         report: Report,
+        warn: Warn,
     ) -> None:
         """One way after the other, until all is there."""
         ways: dict[Way, Bring] = {}
         if sources:
-            ways["macs"] = partial(self._from_macs, sources, model, files, begun, wanted)
+            ways["macs"] = partial(self._from_macs, sources, model, files, begun, wanted, warn)
         if hub := model.hub:
             ways["hub"] = lambda told: hub_models.bring(model.name, begun, dict(files), hub, wanted, _stages(told))
         order = in_order(ways, self._rates)
@@ -157,12 +174,19 @@ class ModelCopies:
         files: Mapping[str, FileFacts],
         begun: Path,
         wanted: Sequence[Part],
+        warn: Warn,
         report: Report,
     ) -> None:
         writer = await asyncio.to_thread(BlockWriter, begun, files)
         try:
             fetch = BlockFetch(
-                self._requests, model.fingerprint, files, sources, writer, lambda *told: report("running", *told)
+                self._requests,
+                model.fingerprint,
+                files,
+                sources,
+                writer,
+                lambda *told: report("running", *told),
+                warn,
             )
             await fetch.run(wanted)
         except OSError as error:

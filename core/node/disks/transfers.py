@@ -257,7 +257,12 @@ class Transfers:
 
     async def _copy(self, sources: Sequence[str], model: HeldModel, parts: FileParts, meter: Meter) -> None:
         wanted = [Part(file=file, begin=begin, end=end) for file, begin, end in parts]
-        await self._copying.fetch(sources, model, meter.count, wanted)
+        await self._copying.fetch(sources, model, meter.count, partial(self._warn, model.name), wanted)
+
+    def _warn(self, model: str, source: str, what: str) -> None:
+        name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])
+        again = "It is asked for again, of another Mac if one has it."
+        self._journal.warn(f"{model}: {what} came damaged from {name}. {again}")
 
 
 def _end_by_defect(meter: Meter) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.node.disks.block_schedule import MAX_BAD, BlockSchedule, FileBlock
+from core.node.disks.block_schedule import MAX_BAD, STALLED_S, BlockSchedule, FileBlock
 
 BLOCKS = [FileBlock("a", number) for number in range(12)]
 SOURCES = ("one", "two", "three")
@@ -31,7 +32,11 @@ def test_every_block_that_a_living_mac_has_arrives_whoever_fails(
         is_asked = data.draw(st.booleans())
         if alive and is_asked:
             source = data.draw(st.sampled_from(sorted(alive)))
-            if block := schedule.next(source):
+            most = data.draw(st.integers(1, 4))
+            run = schedule.take(source, most, 0.0)
+            assert len(run) <= most
+            assert all(following == block.following for block, following in pairwise(run))
+            for block in run:
                 assert block in has[source]
                 assert block not in under_way
                 assert block not in there
@@ -56,8 +61,8 @@ def test_every_block_that_a_living_mac_has_arrives_whoever_fails(
     for block in under_way:
         schedule.arrived(block)
         there.add(block)
-    while found := [(source, block) for source in sorted(alive) if (block := schedule.next(source))]:
-        for _, block in found:
+    while found := [block for source in sorted(alive) for block in schedule.take(source, 4, 0.0)]:
+        for block in found:
             schedule.arrived(block)
             there.add(block)
     assert there >= set().union(*(has[source] for source in alive))
@@ -65,14 +70,30 @@ def test_every_block_that_a_living_mac_has_arrives_whoever_fails(
     assert not set(schedule.sources) & alive
 
 
-def test_what_few_have_comes_first() -> None:
+def test_what_few_have_comes_first_in_rows_of_one_file() -> None:
     schedule = made({"one": set(BLOCKS), "two": set(BLOCKS[4:]), "three": set(BLOCKS[8:])})
-    assert [schedule.next("one") for _ in range(12)] == BLOCKS
+    assert [schedule.take("one", 3, 0.0) for _ in range(4)] == [tuple(BLOCKS[n : n + 3]) for n in (0, 3, 6, 9)]
+    rare = made({"one": set(BLOCKS), "two": set(BLOCKS[:5] + BLOCKS[6:])})
+    assert rare.take("one", 4, 0.0) == (BLOCKS[5],), "nobody else has it, and what follows is not as rare"
+    assert rare.take("one", 9, 0.0) == tuple(BLOCKS[:5])
 
 
 def test_a_bad_block_is_asked_of_another_mac() -> None:
     schedule = made({"one": set(BLOCKS), "two": set(BLOCKS)})
-    block = schedule.next("one")
-    assert block
+    (block,) = schedule.take("one", 1, 0.0)
     assert not schedule.bad("one", block)
-    assert schedule.next("two") == block
+    assert schedule.take("two", 1, 0.0) == (block,)
+
+
+def test_what_stalls_at_one_mac_is_asked_of_another_when_nothing_else_is_left() -> None:
+    schedule = made({"slow": set(BLOCKS), "quick": set(BLOCKS)})
+    slow = schedule.take("slow", 4, 0.0)
+    for block in schedule.take("quick", 12, 0.0):
+        assert schedule.arrived(block)
+    assert schedule.take("quick", 12, STALLED_S - 0.1) == ()
+    assert schedule.take("quick", 12, STALLED_S) == slow
+    assert schedule.take("slow", 12, STALLED_S) == ()
+    for block in slow:
+        assert schedule.arrived(block)
+        assert not schedule.arrived(block), "what comes twice counts once"
+    assert schedule.is_done

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import threading
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,20 +19,22 @@ from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
 from core.node.base.messages import (
     MAX_BROKEN,
+    MAX_HASHES,
     MAX_HELD,
     MAX_MODEL_NAME,
-    PART_BYTES,
     AnyMessage,
+    BytesAsk,
+    BytesReady,
     FilesSent,
-    FileWord,
+    HashesAsk,
     HeldModel,
     Holds,
-    PartAsk,
-    PartSent,
     from_frame,
     to_frame,
 )
-from core.node.disks.file_serving import _Served
+from core.node.disks.block_door import Answers
+from core.node.disks.block_runs import RunAsk
+from core.node.disks.file_serving import _served
 from core.node.disks.model_copies import check_names
 from core.node.disks.places import PARTIAL
 from core.settings import MAX_CONTROL_BODY
@@ -39,8 +43,14 @@ from tests.support.models import read_entry
 
 __all__ = ["pair"]  # fixtures
 
+WAIT_S = 60.0
 FACTS = FileFacts(size=10, sha256="a" * 64)
 WEIGHTS = {"model.safetensors": FACTS}
+
+
+def facts_of(directory: Path) -> dict[str, FileFacts]:
+    found = {file.name: file.read_bytes() for file in directory.iterdir() if file.suffix}
+    return {n: FileFacts(size=len(data), sha256=hashlib.sha256(data).hexdigest()) for n, data in found.items()}
 
 
 async def test_all_files_arrive_as_they_are_and_the_model_gets_its_place(pair: Pair) -> None:
@@ -52,21 +62,20 @@ async def test_all_files_arrive_as_they_are_and_the_model_gets_its_place(pair: P
     assert (states[0], states[-1]) == ("running", "checking")
     assert pair.told[-1][1] == pair.told[-1][2] > 0
     assert list((pair.asker.folder / PARTIAL).iterdir()) == []
-    assert max(len(to_frame(m)[1]) for m in pair.sender.sent) <= PART_BYTES + 12
 
 
 async def test_after_a_lost_link_it_goes_on_where_it_stopped(pair: Pair) -> None:
-    pair.sender.lives_for = 9
+    pair.sender.lives_for = 5
     with pytest.raises(LinkLost):
         await pair.copy()
-    first, pair.sender.lives_for = pair.parts_asked, 1 << 30
+    first, pair.sender.lives_for = pair.blocks_given, 1 << 30
     done = pair.told[-1][1]
     assert done > 0
     pair.told.clear()
     await pair.copy()
     assert pair.told[0][1] == done
-    whole = sum(-(-f.stat().st_size // PART_BYTES) for f in (pair.sender.folder / "solo").iterdir())
-    assert pair.parts_asked - first <= whole - done // PART_BYTES, "what was there was not asked for again"
+    there = done // BLOCK_BYTES
+    assert pair.blocks_given - first <= blocks_of_all(pair) - there, "what was there was not asked for again"
     assert read_entry(pair.asker.folder / "solo").fingerprint == pair.model.fingerprint
 
 
@@ -110,32 +119,66 @@ def test_sizes_that_no_model_has_are_refused(files: dict[str, FileFacts], says: 
         check_names(files)
 
 
-async def test_damaged_parts_are_found_and_fetched_again(pair: Pair) -> None:
-    def flipped(message: AnyMessage) -> AnyMessage:
-        if isinstance(message, PartSent) and message.number == 3:
-            return msgspec.structs.replace(message, data=message.data[:-1] + bytes([message.data[-1] ^ 1]))
-        return message
+def flipped(_: RunAsk, data: bytes) -> bytes:
+    """The last byte of what leaves is another one."""
+    return data[:-1] + bytes([data[-1] ^ 1])
 
-    pair.sender.wrong = flipped  # type: ignore[method-assign]
+
+def blocks_of_all(pair: Pair) -> int:
+    return sum(-(-f.stat().st_size // BLOCK_BYTES) for f in (pair.sender.folder / "solo").iterdir())
+
+
+async def test_a_damaged_block_is_found_and_fetched_again(pair: Pair) -> None:
+    def once(run: RunAsk, data: bytes) -> bytes:
+        return flipped(run, data) if len(pair.sender.given) == 3 else data
+
+    pair.sender.blocks = once
     await pair.copy()
-    whole = sum(-(-f.stat().st_size // PART_BYTES) for f in (pair.sender.folder / "solo").iterdir())
-    assert whole < pair.parts_asked <= whole + 5, "one block was asked for again"
+    assert pair.blocks_given == blocks_of_all(pair) + 1, "one block was asked for again"
+    ((source, what),) = pair.warned
+    assert (source, what.partition(" of ")[0][:5]) == ("sender", "block")
     assert read_entry(pair.asker.folder / "solo").fingerprint == pair.model.fingerprint
 
 
 async def test_a_mac_that_sends_damaged_blocks_again_and_again_is_asked_no_more(pair: Pair) -> None:
-    def flipped(message: AnyMessage) -> AnyMessage:
-        if isinstance(message, PartSent):
-            return msgspec.structs.replace(message, data=message.data[:-1] + bytes([message.data[-1] ^ 1]))
-        return message
-
-    pair.sender.wrong = flipped  # type: ignore[method-assign]
+    pair.sender.blocks = flipped
     with pytest.raises(TransferError, match="arrived damaged, again and again"):
         await pair.copy()
     assert not (pair.asker.folder / "solo").exists()
-    pair.sender.wrong = lambda message: message  # type: ignore[method-assign]
+    pair.sender.blocks = lambda _, data: data
     await pair.copy()
     assert read_entry(pair.asker.folder / "solo").fingerprint == pair.model.fingerprint
+
+
+async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_mac(pair: Pair) -> None:
+    whole, helper = pair.sender.folder / "solo", pair.empty("helper")
+    parts = slice_parts(whole, 0, 1, embed=True, output=False)
+    await pair.copy(parts=parts, to=helper)
+    part = max(parts, key=lambda part: part.nbytes)
+    right = (whole / part.file).read_bytes()
+
+    def changed(message: AnyMessage) -> AnyMessage:
+        if isinstance(message, FilesSent):
+            with (helper.folder / "solo" / part.file).open("r+b") as content:
+                content.seek(part.begin)
+                content.write(bytes([right[part.begin] ^ 1]))
+        return message
+
+    asked = threading.Event()
+
+    def given(run: RunAsk, data: bytes) -> bytes:
+        if run.name == part.file and part.begin // BLOCK_BYTES in range(run.first, run.first + run.count):
+            asked.set()
+        return data
+
+    helper.wrong, helper.blocks = changed, given  # type: ignore[method-assign]
+    pair.sender.blocks = lambda _, data: data if asked.wait(WAIT_S) else b""
+    await pair.copy(parts=parts, sources=("helper", "sender"))
+    assert pair.warned == [("helper", f"block {part.begin // BLOCK_BYTES} of {part.file}")]
+    came = (pair.asker.folder / "solo" / part.file).read_bytes()
+    assert came[part.begin : part.end] == right[part.begin : part.end]
+    with pytest.raises(TransferError, match="cannot send it"):
+        await pair.copy(sources=("helper",))
 
 
 async def test_a_slice_is_copied_alone_and_grows_where_it_lies(pair: Pair) -> None:
@@ -147,22 +190,21 @@ async def test_a_slice_is_copied_alone_and_grows_where_it_lies(pair: Pair) -> No
     wanted = sum(part.nbytes for part in first)
     settings = sum(f.stat().st_size for f in whole.iterdir() if f.suffix != ".safetensors")
     assert wanted <= pair.told[-1][2] - settings <= wanted + 2 * len(first) * BLOCK_BYTES
-    asked = pair.parts_asked
+    given = pair.blocks_given
     await pair.copy(parts=second)
     grown = read_entry(pair.asker.folder / "solo")
     assert (grown.path, grown.missing_bytes, grown.layers_here) == (there.path, 0, ((0, 2),))
     assert not (whole.parent.parent / "asker" / "solo" / MAP_NAME).exists()
-    every = sum(-(-f.stat().st_size // PART_BYTES) for f in whole.iterdir())
-    assert pair.parts_asked == every > asked, "nothing came twice"
+    assert pair.blocks_given == blocks_of_all(pair) > given, "nothing came twice"
 
 
 async def test_two_macs_that_have_a_model_both_give_of_it_and_one_may_go(pair: Pair) -> None:
     helper = pair.helper()
     await pair.copy(sources=("sender", "helper"))
-    assert sum(isinstance(message, PartSent) for message in helper.sent) > 5
-    assert pair.parts_asked == sum(-(-f.stat().st_size // PART_BYTES) for f in (pair.sender.folder / "solo").iterdir())
+    assert min(helper.blocks_given, pair.sender.blocks_given) > 1
+    assert pair.blocks_given == blocks_of_all(pair)
     shutil.rmtree(pair.asker.folder / "solo")
-    helper.lives_for = 7
+    helper.lives_for = len(helper.given) + 1
     await pair.copy(sources=("sender", "helper"))
     assert read_entry(pair.asker.folder / "solo").fingerprint == pair.model.fingerprint
 
@@ -174,13 +216,13 @@ async def test_macs_of_which_each_has_a_part_make_one_of_them_whole(pair: Pair) 
     await pair.copy(parts=first)
     await pair.copy(parts=second, to=helper)
     assert read_entry(helper.folder / "solo").layers_here == ((1, 2),)
-    asked = pair.parts_asked
+    given = pair.blocks_given
     del pair.asker.others["sender"]
     await pair.copy(sources=("helper",))
     grown = read_entry(pair.asker.folder / "solo")
     assert (grown.fingerprint, grown.missing_bytes) == (pair.model.fingerprint, 0)
-    weights = sum(f.stat().st_size for f in whole.glob("*.safetensors"))
-    assert (pair.parts_asked - asked) * PART_BYTES < weights, "only what it lacked"
+    weights = sum(-(-f.stat().st_size // BLOCK_BYTES) for f in whole.glob("*.safetensors"))
+    assert pair.blocks_given - given < weights, "only what it lacked"
 
 
 async def test_what_nobody_has_ends_a_copy_with_what_there_is(pair: Pair) -> None:
@@ -209,36 +251,25 @@ async def test_a_mac_with_other_weights_under_the_same_settings_does_not_help(pa
     weights = next((helper.folder / "solo").glob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x55")
     await pair.copy(sources=("sender", "helper"))
-    assert not any(isinstance(message, PartSent) for message in helper.sent)
+    assert helper.given == []
 
 
 @pytest.mark.parametrize("part", [("config.jso", 0, 1), ("config.json", 5, 4), ("config.json", 0, 1 << 40)])
 async def test_a_part_that_is_in_no_file_is_refused(pair: Pair, part: tuple[str, int, int]) -> None:
     with pytest.raises(TransferError, match="is not in the model"):
         await pair.copy(parts=(Part(file=part[0], begin=part[1], end=part[2]),))
-    assert pair.parts_asked == 0
+    assert pair.blocks_given == 0
 
 
-async def test_another_model_than_the_one_that_was_asked_for_is_thrown_away(pair: Pair) -> None:
+async def test_another_model_than_the_one_that_was_asked_for_is_thrown_away(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = msgspec.structs.replace(pair.model, fingerprint="b" * 64)
-    real = pair.model.fingerprint
 
-    def renamed(message: AnyMessage) -> AnyMessage:
-        change = msgspec.structs.replace
-        if isinstance(message, FilesSent):
-            return change(message, fingerprint=other.fingerprint)
-        return message
+    async def found(*_: str) -> Path:
+        return pair.sender.folder / "solo"
 
-    ask = pair.asker.send
-
-    async def asking(device_id: str, message: AnyMessage) -> bool:
-        assert isinstance(message, FileWord)
-        if not isinstance(message, PartSent):
-            message = msgspec.structs.replace(message, fingerprint=real)
-        return await ask(device_id, message)
-
-    pair.sender.wrong = renamed  # type: ignore[method-assign]
-    pair.asker.send = asking  # type: ignore[method-assign]
+    monkeypatch.setattr(pair.sender.copying._models, "find_same", found)
     with pytest.raises(ModelMismatch):
         await pair.copy(other)
     assert [p.name for p in pair.asker.folder.iterdir()] == [PARTIAL]
@@ -248,11 +279,9 @@ async def test_what_arrives_is_examined_before_it_lies_among_the_models(pair: Pa
     config = pair.sender.folder / "solo" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"num_hidden_layers": 10**400}))
     real = fingerprint(pair.sender.folder / "solo")
-    facts = {
-        file.name: FileFacts(size=file.stat().st_size, sha256=hashlib.sha256(file.read_bytes()).hexdigest())
-        for file in (pair.sender.folder / "solo").iterdir()
-    }
-    pair.sender.copying.serving._served["asker", real] = _Served(pair.sender.folder / "solo", facts, None)
+    facts = facts_of(pair.sender.folder / "solo")
+    served = _served(pair.sender.folder / "solo", {name: each.sha256 for name, each in facts.items()})
+    pair.sender.copying.serving._served["asker", real] = served
     told = FilesSent(fingerprint=real, files=facts)
     pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
     with pytest.raises(BadModel, match="What arrived cannot be used"):
@@ -261,20 +290,27 @@ async def test_what_arrives_is_examined_before_it_lies_among_the_models(pair: Pa
 
 
 async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) -> None:
-    ask = PartAsk(number=1, fingerprint=pair.model.fingerprint, name="config.json", offset=0)
-    await pair.sender.copying.handle_message("asker", ask)
-    assert pair.sender.sent == [], "nobody asked which files there are"
+    fingerprint = pair.model.fingerprint
+    await pair.sender.copying.handle_message("asker", BytesAsk(number=1, fingerprint=fingerprint))
+    (refused,) = pair.sender.sent
+    assert isinstance(refused, BytesReady)
+    assert refused.port is None, "nobody asked which files there are"
     await pair.copy()
     before = len(pair.sender.sent)
-    await pair.sender.copying.handle_message("asker", msgspec.structs.replace(ask, name="../../secret"))
+    ask = HashesAsk(number=1, fingerprint=fingerprint, name="../../secret", first=0)
+    await pair.sender.copying.handle_message("asker", ask)
     assert len(pair.sender.sent) == before
+    answers = Answers(pair.sender.copying.serving._served["asker", fingerprint], lambda _: None)
+    for name, first in (("../../secret", 0), ("config.json", 1)):
+        with pytest.raises(ProtocolError):
+            answers.of(RunAsk(name, first, 1))
 
 
 async def test_a_full_disk_is_told_before_anything_is_fetched(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.node.disks.model_copies.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
     with pytest.raises(TransferError, match="free on this disk"):
         await pair.copy()
-    assert pair.parts_asked == 0
+    assert pair.blocks_given == 0
 
 
 def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
@@ -295,7 +331,7 @@ def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
     with pytest.raises(ProtocolError):
         from_frame(FrameType.FILE_PART, b"x" * 7)
     with pytest.raises(ProtocolError):
-        from_frame(FrameType.FILE_PART, bytes(12 + PART_BYTES + 1))
+        from_frame(FrameType.FILE_PART, bytes(12 + 32 * MAX_HASHES + 1))
 
 
 def held(message: AnyMessage) -> tuple[HeldModel, ...]:
