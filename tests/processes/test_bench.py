@@ -53,6 +53,14 @@ def test_the_command_runs_the_hop_bench() -> None:
     assert len(shown["rounds"]) == 2
 
 
+def test_the_bench_of_copies_runs() -> None:
+    command = [sys.executable, "-m", "tui.cli.main", "bench", "copy", "--rounds", "1", "--layers", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["ratios"]["sealed_over_plain"] > 0
+
+
 def test_the_bench_of_reduces_runs() -> None:
     tiny = ["--hidden", "64", "--layers", "2", "--tokens", "3", "--rounds", "2", "--json"]
     command = [sys.executable, "-m", "tui.cli.main", "bench", "comms", *tiny]

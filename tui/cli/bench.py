@@ -10,7 +10,7 @@ import sys
 from typing import Final
 
 NAMES: Final = (
-    *("batch", "comms", "hop", "plain", "prefill", "reuse", "scenarios", "schema", "solo", "speculate"),
+    *("batch", "comms", "copy", "hop", "plain", "prefill", "reuse", "scenarios", "schema", "solo", "speculate"),
     *("tensor", "topology", "tui"),
 )
 
@@ -30,5 +30,5 @@ async def bench(args: argparse.Namespace) -> int:
 
 def _bench_module(name: str) -> str:
     """Those that start the demo's nodes stand beside it."""
-    own = {"tui": "tui.bench", "scenarios": "tui.cli.scenarios"}
+    own = {"tui": "tui.bench", "copy": "tui.bench.copying", "scenarios": "tui.cli.scenarios"}
     return own.get(name, f"core.bench.{name}")
