@@ -79,11 +79,9 @@ async def _turns(model: Path, plain: Path, rounds: int, ends: tuple[Partner, Par
         await _sealed(demo, model)  # from here on the head knows the hashes of its files
         turns = []
         for number in range(rounds):
-            before = None if number % 2 else await asyncio.to_thread(_plain, model, plain, *ends)
-            sealed_s = await _sealed(demo, model)
-            turns.append(
-                CopyTurn(sealed_s=sealed_s, plain_s=before or await asyncio.to_thread(_plain, model, plain, *ends))
-            )
+            sides = {"sealed_s": lambda: _sealed(demo, model), "plain_s": lambda: _plain(model, plain, *ends)}
+            order = list(sides) if number % 2 else list(sides)[::-1]
+            turns.append(CopyTurn(**{side: await sides[side]() for side in order}))
         return turns
     finally:
         await demo.stop()
@@ -126,8 +124,12 @@ async def _listed(watch: Watch, name: str, held_by: tuple[str, ...]) -> ModelCho
     raise TransferError(f"{name} was not listed as it lies on the disks.")
 
 
-def _plain(model: Path, into: Path, out: Partner, taking: Partner) -> float:
+async def _plain(model: Path, into: Path, out: Partner, taking: Partner) -> float:
     """The seconds until all files lie in `into`, which is thrown away."""
+    return await asyncio.to_thread(_copy_plain, model, into, out, taking)
+
+
+def _copy_plain(model: Path, into: Path, out: Partner, taking: Partner) -> float:
     into.mkdir()
     files = sorted(model.iterdir())
     try:
