@@ -328,6 +328,7 @@ async def test_while_the_roster_is_forked_nobody_gets_files_or_tests(message: An
         "recovery",
         "relay",
         "relay_server",
+        "tracing",
     )
     nobody: dict[str, Any] = dict.fromkeys((*others, "bus", "journal", "tasks"))
     MessageRouter(signals, store=store, speed=both, transfers=both, **nobody)  # type: ignore[arg-type]

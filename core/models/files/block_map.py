@@ -184,17 +184,13 @@ class BlockWriter:
             self._pending_bytes += len(data)
             is_due = self._pending_bytes >= COMMIT_BYTES
         if is_due:
-            self._commit()
+            self.commit()
         return True
-
-    def commit(self) -> None:
-        """What was put is on disk, and counts, when this returns."""
-        self._commit()
 
     def close(self) -> None:
         """Commit, and let go of the files."""
         try:
-            self._commit()
+            self.commit()
         finally:
             with self._turn:
                 for fd in self._open.values():
@@ -258,8 +254,8 @@ class BlockWriter:
             self._open[name] = os.open(self._directory / name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         return self._open[name]
 
-    def _commit(self) -> None:
-        """What is pending goes to disk, while other threads write on."""
+    def commit(self) -> None:
+        """What was put is on disk, and counts, when this returns; other threads write on meanwhile."""
         with self._committing:
             with self._turn:
                 pending, self._pending = self._pending, []

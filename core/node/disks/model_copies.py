@@ -169,7 +169,7 @@ class ModelCopies:
 
     async def _from_macs(
         self,
-        sources: Sequence[str],
+        sources: Mapping[str, bool],
         model: HeldModel,
         files: Mapping[str, FileFacts],
         begun: Path,
