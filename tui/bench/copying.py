@@ -12,6 +12,7 @@ import asyncio
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,7 +25,6 @@ from typing import Any, Final
 
 import msgspec
 
-from core.bench.bench_models import ModelSize, make
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
 from core.bench.partner import Partner, partner
 from core.errors import TransferError, error_from
@@ -37,9 +37,16 @@ from tui.cli.demo import Demo, DemoConfig
 from tui.cli.watch import Watch
 
 REACH: Final = 0.7
-HIDDEN: Final = 1024
 TURN_S: Final = 600.0
 LISTED_S: Final = 60.0
+# in a process of its own, as the command imports no mlx
+_MAKE: Final = """
+import sys
+from pathlib import Path
+from core.models.made.maker import make_model
+make_model(Path(sys.argv[1]), "llama", layers=int(sys.argv[2]), hidden=1024, intermediate=3072, head_dim=64,
+           heads=16, kv_heads=16, dtype="float32")
+"""
 
 
 class CopyTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +72,8 @@ def measure(rounds: int, layers: int) -> CopyResult:
         partner(send_plain) as out,
         partner(take_plain) as into,
     ):
-        model = make(Path(folder), ModelSize(layers, HIDDEN, "float32"))
+        model = Path(folder) / "model"
+        subprocess.run([sys.executable, "-c", _MAKE, str(model), str(layers)], check=True)
         turns = asyncio.run(_turns(model, Path(folder) / "plain", rounds, (out, into)))
         return summary(turns, sum(file.stat().st_size for file in model.iterdir()))
 
