@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
+from itertools import pairwise
 
 from core.events import Value
 from core.models.files.safetensors import SafetensorsHeader
@@ -39,3 +40,23 @@ def parts_of(headers: Mapping[str, SafetensorsHeader], tensors: Set[str]) -> tup
             end = max(end, first + nbytes)
         parts.append(Part(file=file, begin=begin, end=end))
     return tuple(parts)
+
+
+def in_fewer(parts: Iterable[Part], most: int) -> tuple[Part, ...]:
+    """`parts` in at most `most`, or in one a file where there are more files: those go together between which fewest
+    bytes lie, which come with them. In order.
+    """
+    ordered = sorted(parts, key=lambda part: (part.file, part.begin))
+    gaps = sorted(
+        (second.begin - first.end, at)
+        for at, (first, second) in enumerate(pairwise(ordered))
+        if first.file == second.file
+    )
+    closed = {at for _, at in gaps[: max(0, len(ordered) - most)]}
+    fewer: list[Part] = []
+    for at, part in enumerate(ordered):
+        if at - 1 in closed:
+            last = fewer.pop()
+            part = Part(file=last.file, begin=last.begin, end=max(last.end, part.end))
+        fewer.append(part)
+    return tuple(fewer)

@@ -27,7 +27,7 @@ MAX_MODEL_FILES: Final = 300
 PIECE_BYTES: Final = 48 * 1024
 MAX_HASHES: Final = 512
 NOT_HERE: Final = bytes(32)
-MAX_PARTS: Final = 500
+MAX_PARTS: Final = 1500
 MAX_RANGES: Final = 12
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
@@ -36,6 +36,8 @@ DeviceId = Annotated[str, msgspec.Meta(max_length=26)]
 
 FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 ModelName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_MODEL_NAME)]
+
+FilePieces = Annotated[tuple[tuple[Size, Size], ...], msgspec.Meta(max_length=MAX_PARTS)]
 
 StageReport = Loading | Loaded | Failed | Linked | LinkBroken
 
@@ -273,13 +275,13 @@ class BytesReady(NodeMessage, frozen=True, kw_only=True):
 
 
 class CopyAsk(NodeMessage, frozen=True, kw_only=True):
-    """Copy this model from me to your disk; without `go_on`: do that no more. `parts`: file, begin and end of the bytes
-    that are wanted, with all settings; none for the whole model.
+    """Copy this model from me to your disk; without `go_on`: do that no more. `parts`: by file begin and end of the
+    bytes that are wanted, with all settings; none for the whole model.
     """
 
     fingerprint: Sha256
     go_on: bool = True
-    parts: Annotated[tuple[tuple[FileName, Size, Size], ...], msgspec.Meta(max_length=MAX_PARTS)] = ()
+    parts: Annotated[dict[FileName, FilePieces], msgspec.Meta(max_length=MAX_MODEL_FILES)] = {}
 
 
 class CopyProgress(NodeMessage, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ LOOK_S: Final = 0.5
 class BlockFetch:
     """`sources`: device ids of Macs that have all or some of it, and whether all. What a block has to hold says the
     first of them that has it. `report` gets how many bytes of what is wanted are there, and of how many; `warn` the Mac
-    that sent something else, and what.
+    that sent something else, and what; `check_room` how many bytes are to come, and raises TransferError.
     """
 
     def __init__(
@@ -38,9 +38,11 @@ class BlockFetch:
         writer: BlockWriter,
         report: Callable[[int, int], None],
         warn: Callable[[str, str], None],
+        check_room: Callable[[int], None],
     ) -> None:
         self._requests, self._fingerprint, self._files = requests, fingerprint, files
         self._sources, self._writer, self._report, self._warn = sources, writer, report, warn
+        self._check_room = check_room
         self._pages: dict[tuple[str, str, int], bytes] = {}
         self._asking = {source: asyncio.Lock() for source in sources}
         self._moved = asyncio.Condition()
@@ -128,7 +130,10 @@ class BlockFetch:
         return len(good) == len(run)
 
     def _put(self, name: str, sent: Iterable[BlockSent], expected: Mapping[int, bytes]) -> set[int]:
-        """The numbers of those that are what they should be; they are written."""
+        """The numbers of those that are what they should be; they are written. Raises OSError, and TransferError where
+        others have filled the disk meanwhile.
+        """
+        self._check_room(self._total - self._there)
         return {each.number for each in sent if self._writer.put(name, each.number, each.data, expected[each.number])}
 
     async def _sha256(self, schedule: BlockSchedule, source: str, name: str, sent: BlockSent) -> bytes:

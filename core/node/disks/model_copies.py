@@ -187,12 +187,13 @@ class ModelCopies:
                 writer,
                 lambda *told: report("running", *told),
                 warn,
+                lambda missing: _check_free(begun, missing, SPARE_BYTES // 2),
             )
             await fetch.run(wanted)
         except OSError as error:
-            raise TransferError(
-                f"{model.name} cannot be written: {error.strerror}.", "Make room on this disk."
-            ) from error
+            missing = sum(part.nbytes for part in writer.map.lacking(wanted)) / GB
+            what = f"{model.name} cannot be written: {error.strerror}; {missing:.1f} GB are missing."
+            raise TransferError(what, "Make room on this disk, then copy again: what is there is kept.") from error
         finally:
             await asyncio.to_thread(writer.close)
         if not writer.map.missing_bytes:
@@ -291,10 +292,18 @@ def _check_room(begun: Path, files: Mapping[str, FileFacts], wanted: Sequence[Pa
     except BadModel:
         there = None
     known = there if there and there.files == files else BlockMap(files, {})
-    missing, free = sum(part.nbytes for part in known.lacking(wanted)), shutil.disk_usage(begun).free
-    if missing + SPARE_BYTES > free:
-        what = f"{missing / GB:.1f} GB are missing, and {free / GB:.1f} GB are free on this disk."
-        raise TransferError(what, "Make room on the disk, then try again.")
+    _check_free(begun, sum(part.nbytes for part in known.lacking(wanted)), SPARE_BYTES)
+
+
+def _check_free(begun: Path, missing: int, spare: int) -> None:
+    """Raises TransferError where the disk would not have `spare` bytes left, or lost them to others meanwhile."""
+    free = shutil.disk_usage(begun).free
+    if missing + spare > free:
+        what = (
+            f"{missing / GB:.1f} GB are missing, and {free / GB:.1f} GB are free on this disk, "
+            f"of which {spare / GB:.1f} GB stay free: {(missing + spare - free) / GB:.1f} GB too little."
+        )
+        raise TransferError(what, "Make room on the disk, then try again: what is there is kept.")
 
 
 def _check(begun: Path, model: HeldModel) -> None:

@@ -14,11 +14,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired, TransferError, UsageError, error_from
+from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired, TransferError, error_from
 from core.events import ModelsChanged, Transfer
 from core.models.files.fetch_messages import FetchOrder
 from core.models.files.layers_here import layers_text
-from core.models.files.parts import Part
+from core.models.files.parts import Part, in_fewer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import MAX_PARTS, CopyAsk, CopyProgress, CopyWord, FileWord, HeldModel, Holds, HoldsAsk
@@ -34,7 +34,6 @@ ASKED_REST_S: Final = 2.0
 STOP_S: Final = 5.0
 
 Work = Callable[["Meter"], Awaitable[None]]
-FileParts = tuple[tuple[str, int, int], ...]
 
 
 class Transfers:
@@ -72,8 +71,7 @@ class Transfers:
         """Begin to copy a model, or a part of it, to the disks of Macs. Raises ModelNotFound, NotPaired, Busy,
         UsageError.
         """
-        if len(wanted.parts) > MAX_PARTS:
-            raise UsageError(f"{len(wanted.parts)} parts are too many to ask for.", "Copy the whole model.")
+        parts = in_fewer((Part(file=file, begin=begin, end=end) for file, begin, end in wanted.parts), MAX_PARTS)
         model, holdings = self._inventory.find(wanted.fingerprint), self._inventory.holdings(wanted.fingerprint)
         if model is None:
             raise ModelNotFound("No linked Mac has that model any more.")
@@ -83,10 +81,10 @@ class Transfers:
             if mac in holdings.whole:
                 continue
             if mac == self._device_id:
-                self._begin_copy(mac, model, parts=wanted.parts)
+                self._begin_copy(mac, model, parts)
             elif self._device_id not in holdings.held:
                 raise ModelNotFound(f"{model.name} is not on this Mac.", "Copy it here first, then to the others.")
-            elif await self._links.send(mac, CopyAsk(fingerprint=wanted.fingerprint, parts=wanted.parts)):
+            elif await self._links.send(mac, _ask(wanted.fingerprint, parts)):
                 self._bus.publish(_first(model, self._device_id, mac))
             else:
                 raise NotPaired("That Mac is not linked.", "Wait until it is there, or pair it.")
@@ -185,7 +183,7 @@ class Transfers:
             problem = Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
         else:
             try:
-                self._begin_copy(device_id, model, parts=asked.parts)
+                self._begin_copy(device_id, model, _parts_of(asked))
             except Busy as busy:
                 problem = busy
         if problem:
@@ -193,7 +191,7 @@ class Transfers:
             failed = Transfer(model=name, mac=self._device_id, state="failed", problem=problem.problem)
             await self._report_to_asker(device_id, failed)
 
-    def _begin_copy(self, asker: str, model: HeldModel, *, parts: FileParts) -> None:
+    def _begin_copy(self, asker: str, model: HeldModel, parts: Sequence[Part]) -> None:
         """To this disk, as that Mac wants it, which may be this one."""
         holdings = self._inventory.holdings(model.fingerprint)
         sources = [mac for mac in holdings.sources if mac != self._device_id]
@@ -255,9 +253,8 @@ class Transfers:
         async for fetched in download(order, wanted.repo):
             meter.count("running", fetched.done, fetched.total)
 
-    async def _copy(self, sources: Sequence[str], model: HeldModel, parts: FileParts, meter: Meter) -> None:
-        wanted = [Part(file=file, begin=begin, end=end) for file, begin, end in parts]
-        await self._copying.fetch(sources, model, meter.count, partial(self._warn, model.name), wanted)
+    async def _copy(self, sources: Sequence[str], model: HeldModel, parts: Sequence[Part], meter: Meter) -> None:
+        await self._copying.fetch(sources, model, meter.count, partial(self._warn, model.name), parts)
 
     def _warn(self, model: str, source: str, what: str) -> None:
         name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])
@@ -304,3 +301,14 @@ class Meter:
 
 def _first(model: HeldModel, source: str, mac: str) -> Transfer:
     return Transfer(model=model.name, fingerprint=model.fingerprint, mac=mac, source=source, state="asking")
+
+
+def _ask(fingerprint: str, parts: Sequence[Part]) -> CopyAsk:
+    pieces: dict[str, list[tuple[int, int]]] = {}
+    for part in parts:
+        pieces.setdefault(part.file, []).append((part.begin, part.end))
+    return CopyAsk(fingerprint=fingerprint, parts={file: tuple(each) for file, each in pieces.items()})
+
+
+def _parts_of(asked: CopyAsk) -> list[Part]:
+    return [Part(file=file, begin=begin, end=end) for file, each in asked.parts.items() for begin, end in each]

@@ -11,9 +11,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mlx.utils import tree_flatten
 
-from core.models.files.parts import Part, parts_of
+from core.models.files.parts import Part, in_fewer, parts_of
 from core.models.files.safetensors import SafetensorsHeader, Tensor, read_headers
 from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model
@@ -136,3 +138,24 @@ def test_parts_that_touch_are_one_and_every_header_is_there() -> None:
     assert found("abc") == [("one", 0, 135), ("two", 0, 50)]
     assert found("bce") == [("one", 0, 100), ("one", 110, 135), ("two", 0, 50), ("two", 57, 64)]
     assert found("g") == [("one", 0, 100), ("two", 0, 50)]
+
+
+@given(
+    cuts=st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(0, 999), min_size=2, max_size=40, unique=True)),
+    most=st.integers(1, 30),
+)
+def test_parts_in_fewer_hold_all_that_they_held(cuts: dict[str, list[int]], most: int) -> None:
+    parts = [
+        Part(file=file, begin=begin, end=end)
+        for file, at in cuts.items()
+        for begin, end in zip(sorted(at)[::2], sorted(at)[1::2], strict=False)
+    ]
+    fewer = in_fewer(parts, most)
+    assert len(fewer) <= max(most, len({part.file for part in parts}))
+    assert all(any(f.file == p.file and f.begin <= p.begin and p.end <= f.end for f in fewer) for p in parts)
+    assert len(parts) > most or sorted(parts, key=str) == sorted(fewer, key=str)
+
+
+def test_the_narrowest_gaps_are_closed_first() -> None:
+    parts = [Part(file="a", begin=at, end=at + 5) for at in (0, 100, 107, 300)]
+    assert [(part.begin, part.end) for part in in_fewer(parts, 3)] == [(0, 5), (100, 112), (300, 305)]

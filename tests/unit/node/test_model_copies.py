@@ -7,6 +7,7 @@ import json
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -37,7 +38,7 @@ from core.node.disks.block_runs import RunAsk
 from core.node.disks.file_serving import _served
 from core.node.disks.model_copies import check_names
 from core.node.disks.places import PARTIAL
-from core.settings import MAX_CONTROL_BODY
+from core.settings import GB, MAX_CONTROL_BODY
 from tests.support.copies import Pair, held_model_named, pair
 from tests.support.models import read_entry
 
@@ -311,6 +312,22 @@ async def test_a_full_disk_is_told_before_anything_is_fetched(pair: Pair, monkey
     with pytest.raises(TransferError, match="free on this disk"):
         await pair.copy()
     assert pair.blocks_given == 0
+
+
+async def test_a_disk_that_others_fill_meanwhile_ends_a_copy_with_what_there_is(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def free(_: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=2 * GB if pair.blocks_given < 6 else 0)
+
+    monkeypatch.setattr("core.node.disks.model_copies.shutil.disk_usage", free)
+    with pytest.raises(TransferError, match=r"0\.5 GB too little"):
+        await pair.copy()
+    monkeypatch.undo()
+    (begun,) = (pair.asker.folder / PARTIAL).iterdir()
+    there = read_map(begun)
+    assert there
+    assert there.there_bytes > 0, "nothing is lost"
 
 
 def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
