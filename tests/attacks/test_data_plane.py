@@ -17,7 +17,7 @@ import pytest
 
 from core.bench.ring import HOST, LINK_S, WorkerRing, worker_ring
 from core.engine.ring_work import Copy, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
-from core.errors import LinkError, Problem
+from core.errors import LinkError, Problem, WorkerError
 from core.link import ways
 from core.link.arrays import encode_arrays
 from core.link.channel import Receiver, Sender, accept, dial, listen
@@ -26,7 +26,7 @@ from core.link.tls import client_context, server_context
 from core.models.made.maker import make_model
 from core.trust.identity import parse_text_id
 from core.worker.follower import HANDLES_LIMIT
-from core.worker.messages import Connect, Linked
+from core.worker.messages import Connect, LinkBroken, Linked
 from core.worker.neighbours import plan_digest
 from core.worker.work_frames import (
     WORK,
@@ -44,6 +44,7 @@ from tests.attacks.victim import DEEP, HIDDEN, Stranger, reckless
 pytestmark = pytest.mark.slow
 
 SESSIONS = 125
+TRIES = 3
 FRAMES = 100
 MIB = 1 << 20
 CLIENT, SERVER = ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER
@@ -70,6 +71,14 @@ class Beside:
         encoded = self.cluster.encode()
         self.victim.send(Connect(plan=self.plan, cluster=encoded, ways=(ways.Way(HOST),), next_port=port))
 
+    def see_that_it_waits(self) -> None:
+        """Ask it again if it has given up meanwhile."""
+        with suppress(WorkerError):
+            while True:
+                report = self.victim.next(0.0).report
+                if isinstance(report, LinkBroken) and report.plan_gen == self.plan.plan_gen:
+                    self.ask()
+
     def dial(self, port: int = 0) -> Sender:
         """An honest dial; `port` leads through somebody else. Raises LinkError."""
         return dial(
@@ -79,7 +88,7 @@ class Beside:
             cluster=self.cluster,
             peer_id=parse_text_id(self.plan.stages[1].device_id),
             binding=plan_digest(self.plan),
-            timeout_s=5.0,
+            timeout_s=60.0,
         ).sender()
 
     def link(self) -> tuple[Sender, Receiver]:
@@ -95,7 +104,7 @@ class Beside:
             cluster=self.cluster,
             peer_id=parse_text_id(self.plan.stages[1].device_id),
             binding=plan_digest(self.plan),
-            timeout_s=5.0,
+            timeout_s=60.0,
         ).receiver()
         while self.victim.expect(Linked, LINK_S).plan_gen != self.plan.plan_gen:
             pass
@@ -147,12 +156,25 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
 
 async def ready(beside: Beside, port: int) -> int:
     """1 if an honest dial through `port` becomes a link."""
+    beside.see_that_it_waits()
     try:
         sender = await asyncio.to_thread(beside.dial, port)
     except LinkError:
         return 0
     sender.close()
     return 1
+
+
+async def comes_through(beside: Beside) -> None:
+    """An honest dial, again where the victim gave up just then."""
+    async with asyncio.timeout(LINK_S * 4):
+        while True:
+            beside.see_that_it_waits()
+            with suppress(LinkError):
+                for end in await asyncio.to_thread(lambda: beside.finish(beside.dial())):
+                    end.close()
+                return
+            await asyncio.sleep(0.1)
 
 
 async def test_of_500_data_sessions_through_a_man_in_the_middle_none_is_ready(beside: Beside) -> None:
@@ -170,7 +192,7 @@ async def test_of_500_data_sessions_through_a_man_in_the_middle_none_is_ready(be
         beside.ask()
         async with Middle(beside.victim.port, near, far) as port:
             assert sum([await ready(beside, port) for _ in range(SESSIONS)]) == 0, who
-        await asyncio.to_thread(lambda: [end.close() for end in beside.finish(beside.dial())])
+        await comes_through(beside)
     beside.ask()
     dice = random.Random(7)
     meddler = Meddler(beside.victim.port, seed=8)
@@ -178,9 +200,12 @@ async def test_of_500_data_sessions_through_a_man_in_the_middle_none_is_ready(be
     async with meddler as port:
         for number in range(SESSIONS):
             meddler.aim = dice.choice(places)
-            assert await ready(beside, port) == 0, meddler.aim
+            for _ in range(TRIES):  # where the victim gave up just then, nothing came by that could be spoilt
+                assert await ready(beside, port) == 0, meddler.aim
+                if meddler.hits == number + 1:
+                    break
             assert meddler.hits == number + 1
-    await asyncio.to_thread(lambda: [end.close() for end in beside.finish(beside.dial())])
+    await comes_through(beside)
 
 
 class Heard(NamedTuple):

@@ -185,7 +185,7 @@ async def test_a_hello_sent_back_to_who_sent_it_is_refused(victim: Victim) -> No
                     identity=victim.me,
                     cluster=cluster(SIZE),
                     peer_id=mac(cast().high).device_id,
-                    timeout_s=5.0,
+                    timeout_s=60.0,
                 )
 
 

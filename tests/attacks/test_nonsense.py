@@ -120,7 +120,7 @@ async def evil(watch: Watch, status: Status, folder: Path | None = None) -> Asyn
         identity=mac(HOSTILE),
         cluster=cluster(),
         peer_id=mac(VICTIM).device_id,
-        timeout_s=5.0,
+        timeout_s=60.0,
     )
     told = Evil(link, status, folder)
     speaking = asyncio.create_task(told.speak())

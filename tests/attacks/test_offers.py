@@ -119,7 +119,7 @@ async def test_who_dials_is_told_in_words_what_the_other_end_offered(offer: str,
         last_words(sock)
 
     with serving(answer, member_server(them)) as port, pytest.raises(HandshakeError, match=said):
-        await dial_control(HOST, port, identity=me, cluster=cluster(SIZE), peer_id=mac(them).device_id, timeout_s=5.0)
+        await dial_control(HOST, port, identity=me, cluster=cluster(SIZE), peer_id=mac(them).device_id, timeout_s=60.0)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1])
@@ -196,7 +196,7 @@ async def test_a_mac_whose_certificate_could_mint_others_is_refused_at_pairing(c
                     sock.sendall(noted(peer.pack(found_with(me, "evil", b"E" * 16, peer, theirs))))
                 assert (last_words(sock) == b"") is ca, "with an honest certificate the same pairing goes through"
             if not ca:
-                await observer.until(lambda w: any(is_pairing(e, "paired") for e in w.seen), 60, "The pairing")
+                await observer.until(lambda w: any(is_pairing(e, "paired") for e in w.seen), 240, "The pairing")
         assert (list(fresh.home.rosters.iterdir()) == []) is ca
 
 
@@ -207,7 +207,7 @@ async def compared(sock: socket.socket, observer: Observer) -> Confirmed:
     head = exactly(sock, REVEAL_BYTES)
     p3, comparison = offer.reveal(head + exactly(sock, reveal_length(head)))
     sock.sendall(p3)
-    await observer.until(lambda w: any(is_pairing(e, "compare") for e in w.seen), 60, "The digits")
+    await observer.until(lambda w: any(is_pairing(e, "compare") for e in w.seen), 240, "The digits")
     await observer.client.type_digits(Digits(digits=comparison.view.digits))
     p4, pledge = comparison.confirm(comparison.view.digits)
     sock.sendall(p4)

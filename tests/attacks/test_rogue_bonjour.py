@@ -42,7 +42,7 @@ async def test_a_rogue_with_a_members_name_stays_unpaired() -> None:
     assert member
     with running_victim(cast().victim) as victim:
         async with Observer(victim) as observer, advertised(rogue, member.raw_name, 9):
-            await observer.until(lambda w: peer(observer, rogue) is not None, 60, "Seeing the rogue")
+            await observer.until(lambda w: peer(observer, rogue) is not None, 240, "Seeing the rogue")
             seen = peer(observer, rogue)
             assert seen
             assert (seen.name, seen.state, seen.trust) == (member.name, "seen", "unpaired")
@@ -71,7 +71,7 @@ async def test_a_rogue_with_a_members_id_gets_no_link_and_takes_none_away(leaf: 
             before = await observer.links()
             async with advertised(claimed, b"studio", port):
                 assert await asyncio.to_thread(dialled.wait, 15)
-                await observer.until(lambda w: peer(observer, claimed) is not None, 60, "Seeing the claim")
+                await observer.until(lambda w: peer(observer, claimed) is not None, 240, "Seeing the claim")
                 await honest_link_stands(victim, observer, claimed)
                 assert await observer.links() == before + 1, "the honest one"
 
@@ -90,7 +90,7 @@ async def honest_link_stands(victim: Victim, observer: Observer, claimed: str) -
         return found is not None and (found.state, found.trust) == ("connected", "paired")
 
     try:
-        await observer.until(is_there, 60, "The member's own link")
+        await observer.until(is_there, 240, "The member's own link")
     finally:
         link.close()
         await link.wait_closed()

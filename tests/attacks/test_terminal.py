@@ -54,12 +54,12 @@ async def surrounded(victim: Victim) -> AsyncIterator[Observer]:
     group = RosterStore(victim.home.rosters).cluster()
     async with Observer(victim) as observer, advertised(text_id(b"r" * 16), b"\x1b]0;ROG\x07\xc2\x9b2J", 9):
         link = await dial_control(
-            HOST, victim.port, identity=mac(EVIL), cluster=group, peer_id=victim.me.device_id, timeout_s=5.0
+            HOST, victim.port, identity=mac(EVIL), cluster=group, peer_id=victim.me.device_id, timeout_s=60.0
         )
         speaking = asyncio.create_task(speak(link))
         try:
-            await observer.until(lambda w: any("ROG" in p.name for p in w.now.peers), 60, "Seeing the rogue")
-            await observer.until(lambda w: any("CHIP" in p.chip for p in w.now.peers), 60, "Hearing the member")
+            await observer.until(lambda w: any("ROG" in p.name for p in w.now.peers), 240, "Seeing the rogue")
+            await observer.until(lambda w: any("CHIP" in p.chip for p in w.now.peers), 240, "Hearing the member")
             yield observer
         finally:
             speaking.cancel()
@@ -93,7 +93,7 @@ async def test_no_escape_of_a_peer_or_a_model_reaches_the_terminal_through_the_s
 ) -> None:
     async with surrounded(victim) as observer:
         await observer.client.load(LoadRequest(model=str(model)))
-        await observer.until(lambda w: w.now.plan_status == "ready", 60, "Loading")
+        await observer.until(lambda w: w.now.plan_status == "ready", 240, "Loading")
         with macluster(victim) as terminal:
             await asyncio.to_thread(terminal.shows, "NAME", "ROG", "Chat")
             terminal.type("hello\r")
@@ -101,9 +101,9 @@ async def test_no_escape_of_a_peer_or_a_model_reaches_the_terminal_through_the_s
             terminal.type("\x0f")  # Ctrl+O, the models
             await asyncio.to_thread(terminal.shows, "Choose a model", "DIRN")
             terminal.type("\x1b")
-            await observer.until(lambda w: any(isinstance(e, RequestDone) for e in w.seen), 60, "The answer")
+            await observer.until(lambda w: any(isinstance(e, RequestDone) for e in w.seen), 240, "The answer")
             terminal.type("\x11")  # Ctrl+Q
-            await asyncio.to_thread(terminal.process.wait, 20)
+            await asyncio.to_thread(terminal.process.wait, 240)
         assert beyond_drawing(terminal.text) == []
         assert not [p for p in payloads("") if p in terminal.text]
 

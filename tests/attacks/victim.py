@@ -83,7 +83,7 @@ class Victim(NamedTuple):
             identity=mac(number),
             cluster=knows or cluster(SIZE),
             peer_id=self.me.device_id,
-            timeout_s=5.0,
+            timeout_s=60.0,
         )
 
 
@@ -166,7 +166,7 @@ class Observer(Watch):
         await link.recv()
         link.close()
         await link.wait_closed()
-        await self.until(lambda _: any(reason in text for text in self._ends()), 60, "The end of the honest link")
+        await self.until(lambda _: any(reason in text for text in self._ends()), 240, "The end of the honest link")
         return sum("fence" not in text for text in self._ends())
 
     def reasons(self, words: str) -> int:

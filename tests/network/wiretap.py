@@ -81,7 +81,7 @@ async def drive(model: Path) -> dict[str, object]:
     try:
         await demo.start()
         await demo.join()
-        await demo.head.until(lambda w: all(p.worker_pid for p in w.now.peers), 60, "Starting the workers")
+        await demo.head.until(lambda w: all(p.worker_pid for p in w.now.peers), 240, "Starting the workers")
         mini = next(p.worker_pid for p in demo.head.now.peers if p.name == "mini")
         tap = Tap()
         tap.lead_to(await data_port(mini or 0))

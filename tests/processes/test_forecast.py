@@ -83,10 +83,10 @@ async def test_macs_are_left_out_also_of_the_plan_that_follows_a_loss(made: Make
 
         request = LoadRequest(model=demo.model, without=(names["mini"],))
         await client.load(request)
-        await demo.head.until(lambda w: w.now.plan_status == "ready", 60, "Loading")
+        await demo.head.until(lambda w: w.now.plan_status == "ready", 240, "Loading")
         mark = len(demo.head.seen)
         demo._nodes[1].kill()
-        await demo.head.until(lambda w: any(_is_single(e) for e in w.seen[mark:]), 60, "Going on without it")
+        await demo.head.until(lambda w: any(_is_single(e) for e in w.seen[mark:]), 240, "Going on without it")
 
 
 def _is_single(event: object) -> bool:

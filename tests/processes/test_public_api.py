@@ -342,7 +342,7 @@ async def test_a_mac_that_does_not_lead_gives_the_answers_of_the_one_that_does(s
     ]
     assert [model.id for model in (await member.client.models.list()).data] == [served.model]
     async with Watch(served.demo._home(1)) as watch:  # what is pasted there names it
-        await watch.until(lambda w: w.now.led_elsewhere == served.model, 60, "Telling what answers")
+        await watch.until(lambda w: w.now.led_elsewhere == served.model, 240, "Telling what answers")
     counted = [await each.anthropic.messages.count_tokens(model="", messages=ASKED) for each in (served, member)]
     assert counted[0] == counted[1]
     ids = Tokens.load(Path(served.demo.model)).encode([Message(role="user", content=PROMPT)], raw=True)
@@ -359,7 +359,7 @@ async def test_whoever_is_answered_is_told_where_the_api_is_switched_off_and_wha
     head = served.demo.head
     stream, relayed = [await mac.ask(max_tokens=300, stream=True) for mac in (served, served.member)]
     whole = asyncio.ensure_future(served.ask(max_tokens=300))
-    await head.until(lambda w: len(w.now.running) == 3, 60, "Asking")
+    await head.until(lambda w: len(w.now.running) == 3, 240, "Asking")
     await head.client.stop_api()
     try:
         with pytest.raises(openai.APIError, match=r"^The API of this Mac was switched off\."):
@@ -377,7 +377,7 @@ async def test_whoever_is_answered_is_told_where_the_api_is_switched_off_and_wha
 async def test_an_answer_ends_where_its_client_is_gone(served: Served, stream: bool, client: str) -> None:
     mac = served if client == "tests" else served.member
     asking = asyncio.ensure_future(mac.ask(stream=stream, max_tokens=3000))
-    await served.demo.head.until(lambda w: any(row.client == client for row in w.now.batch.rows), 60, "Beginning")
+    await served.demo.head.until(lambda w: any(row.client == client for row in w.now.batch.rows), 240, "Beginning")
     if stream:
         await (await asking).close()
     else:
@@ -419,8 +419,8 @@ async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Mak
                 demo._nodes[2].kill()
         assert said == expected
         await told_of_its_end(member, 1)
-        await demo.head.until(lambda w: bool(w.now.plan and len(w.now.plan.stages) == 1), 60, "Doing without it")
-        await demo.head.until(lambda w: w.now.plan_status == "ready" and not w.now.recovery, 60, "Going on")
+        await demo.head.until(lambda w: bool(w.now.plan and len(w.now.plan.stages) == 1), 240, "Doing without it")
+        await demo.head.until(lambda w: w.now.plan_status == "ready" and not w.now.recovery, 240, "Going on")
         await told_of_its_end(served, 0)
 
 
@@ -430,7 +430,7 @@ async def told_of_its_end(mac: Served, number: int) -> None:
     await anext(aiter(stream))
     whole = [asyncio.ensure_future(mac.ask(max_tokens=3000)) for _ in range(2 * DEFAULT_ROWS)]
     head = mac.demo.head
-    await head.until(lambda w: len(w.now.running) == DEFAULT_ROWS, 60, "Asking")
+    await head.until(lambda w: len(w.now.running) == DEFAULT_ROWS, 240, "Asking")
     mac.demo._nodes[number].terminate()
     with pytest.raises(openai.APIError, match=r"^The node of this Mac was ended\."):
         async for _ in stream:

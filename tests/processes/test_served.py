@@ -94,7 +94,7 @@ async def test_in_a_terminal_ctrl_c_stops_the_answer_and_what_was_asked_is_remem
         try:
             await asyncio.to_thread(terminal.until, waits, "no prompt")
             terminal.type("a hop is", "Enter")
-            await head.until(lambda w: any(row.written for row in w.now.batch.rows), 60, "The answer")
+            await head.until(lambda w: any(row.written for row in w.now.batch.rows), 240, "The answer")
             terminal.type("C-c")
             await asyncio.to_thread(terminal.until, waits, "no prompt")
             terminal.type("half")
@@ -182,7 +182,7 @@ async def test_a_model_of_the_disk_is_loaded_for_whoever_names_it(tmp_path: Path
         for family in FAMILIES:
             reply = await http.post("/chat/completions", json={"model": family, **asked})
             assert (reply.status_code, reply.json()["model"]) == (200, family)
-        await node.until(lambda w: [type(event) for event in w.seen].count(RequestDone) == len(FAMILIES), 60, "Both")
+        await node.until(lambda w: [type(event) for event in w.seen].count(RequestDone) == len(FAMILIES), 240, "Both")
         tokens = [event.token for event in node.seen if isinstance(event, TokenEvent)]
         assert tokens == [token for each in FAMILIES for token in reference(models / each, ["a hop is"], 8)[0]]
         assert await listed() == list(reversed(FAMILIES))

@@ -119,7 +119,7 @@ async def test_a_mac_that_is_not_paired_is_not_tested() -> None:
     try:
         await lonely.start()
         await lonely.find_each_other()
-        await lonely.head.until(lambda w: any(p.name == "mbp" or not p.is_self for p in w.now.peers), 60, "Seeing")
+        await lonely.head.until(lambda w: any(p.name == "mbp" or not p.is_self for p in w.now.peers), 240, "Seeing")
         other = next(p for p in lonely.head.now.peers if not p.is_self)
         with pytest.raises(MaclusterError) as refused:
             await lonely.head.client.test_speed(SpeedRequest(target=other.device_id))

@@ -73,7 +73,7 @@ async def it_is_applied(viewer: Person, demo: Demo, expected: list[int]) -> None
     await viewer.opens("enter", screen=SplitScreen)
     await viewer.opens("enter", screen=ChoiceScreen)
     await viewer.opens("down", "enter", screen=Dashboard)
-    await demo.head.until(lambda w: w.now.plan_status == "ready" and w.now.plan != plan, 60, "Loading")
+    await demo.head.until(lambda w: w.now.plan_status == "ready" and w.now.plan != plan, 240, "Loading")
     loaded = demo.head.now.plan
     assert loaded
     assert cuts_of(loaded) == wanted

@@ -123,7 +123,7 @@ async def test_a_mac_that_is_linked_is_met_at_another_place_without_a_second_lin
 
 async def linked(place: Place) -> ControlLink:
     return await dial_control(
-        *place, identity=mac(ME), cluster=cluster(SIZE), peer_id=mac(PEER).device_id, timeout_s=5.0
+        *place, identity=mac(ME), cluster=cluster(SIZE), peer_id=mac(PEER).device_id, timeout_s=60.0
     )
 
 
@@ -183,5 +183,5 @@ async def test_a_mac_at_the_end_of_a_cable_that_this_one_does_not_have(monkeypat
     monkeypatch.setattr(wire, "interfaces", tuple)
     with pytest.raises(LinkLost, match=r"169\.254\.1\.2 is at the other end of a cable that this Mac does not have"):
         await dial_control(
-            "169.254.1.2", 1, identity=mac(ME), cluster=cluster(SIZE), peer_id=mac(PEER).device_id, timeout_s=5.0
+            "169.254.1.2", 1, identity=mac(ME), cluster=cluster(SIZE), peer_id=mac(PEER).device_id, timeout_s=60.0
         )

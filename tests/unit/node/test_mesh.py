@@ -45,7 +45,7 @@ class Hand:
             identity=mac(self._number),
             cluster=cluster(SIZE),
             peer_id=mac(self._to).device_id,
-            timeout_s=5.0,
+            timeout_s=60.0,
         )
         self.links.append(link)
         self.read[link] = []

@@ -29,7 +29,7 @@ async def dial_path(post: Post, number: int) -> ControlLink:
         identity=mac(LOW),
         cluster=cluster(SIZE),
         peer_id=mac(number).device_id,
-        timeout_s=5.0,
+        timeout_s=60.0,
         kind=Kind.PATH,
     )
 

@@ -399,7 +399,7 @@ async def link_to(mesh: Mesh, known: Cluster) -> AsyncIterator[ControlLink]:
 
 
 async def dialled(port: int) -> ControlLink:
-    return await dial_control(HOST, port, identity=mac(1), cluster=cluster(3), peer_id=mac(0).device_id, timeout_s=5.0)
+    return await dial_control(HOST, port, identity=mac(1), cluster=cluster(3), peer_id=mac(0).device_id, timeout_s=60.0)
 
 
 async def test_a_link_whose_mac_was_revoked_during_the_handshake_is_not_kept(mesh: Mesh, paired: Desk) -> None:
