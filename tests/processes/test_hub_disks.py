@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
@@ -17,16 +18,24 @@ from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_map, whole_p
 from core.models.files.fetch_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
 from core.models.files.fetch_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
+from core.node.disks.model_copies import Way, in_order
 from core.requests import DownloadRequest, LoadRequest, PreviewRequest
 from tests.support.cluster import Make, ask, reference, running_demo
+from tests.support.copies import Pair, pair
 from tests.support.hub import COMMIT, Hub, running_hub
 from tests.support.search import SEARCH
 from tui.cli.load import loaded
+
+__all__ = ["pair"]  # fixtures
 
 REPO = "acme/toy"
 PROMPT = "a hop is"
 WAIT_S = 120.0
 KILLS = 5 * SEARCH
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.glob("*.safetensors")}
 
 
 def size_of(folder: Path) -> int:
@@ -57,6 +66,36 @@ async def test_three_macs_fetch_each_its_own_slice(made: Make, monkeypatch: pyte
             assert sum(hub.served.values()) <= size_of(repo) * 1.05
             (expected,) = reference(repo, [PROMPT], 40)
             assert (await ask(head, PROMPT, 40)).tokens == expected
+
+
+async def test_the_hub_goes_on_where_a_mac_left_and_comes_first_where_it_was_faster(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = pair.sender.folder / "solo"
+    async with running_hub(repo, REPO) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        model = msgspec.structs.replace(pair.model, hub=HubOrigin(repo=REPO, commit=COMMIT))
+        pair.sender.lives_for = 9
+        await pair.copy(model)
+        assert 0 < sum(hub.served.values()) < size_of(repo), "what had come was not fetched again"
+        assert weights(pair.asker.folder / "solo") == weights(repo)
+        shutil.rmtree(pair.asker.folder / "solo")
+        pair.sender.lives_for, asked = 1 << 30, pair.parts_asked
+        pair.asker.copying._rates |= {"macs": 1e6, "hub": 2e6}
+        await pair.copy(model)
+        assert (pair.parts_asked, weights(pair.asker.folder / "solo")) == (asked, weights(repo))
+
+
+def test_linked_macs_come_first_unless_the_hub_was_faster() -> None:
+    ways: tuple[Way, ...] = ("hub", "macs")
+    rates: dict[Way, float] = {}
+    assert in_order(ways, rates) == ["macs", "hub"]
+    rates["hub"] = 9e6
+    assert in_order(ways, rates) == ["macs", "hub"], "nobody knows how fast the Macs are"
+    rates["macs"] = 8e6
+    assert in_order(ways, rates) == ["hub", "macs"]
+    rates["macs"] = 10e6
+    assert in_order(ways, rates) == ["macs", "hub"]
 
 
 async def run(order: AnyOrder, hub: Hub, killed_after_s: float | None = None) -> list[Fetched]:
@@ -102,31 +141,31 @@ def asked_blocks(hub: Hub) -> set[tuple[str, int]]:
 async def test_a_download_that_is_killed_loses_at_most_the_ranges_under_way(made: Make, tmp_path: Path) -> None:
     repo, moments = made("llama", layers=6, hidden=384, intermediate=2048), random.Random(21)
     async with running_hub(repo, REPO) as hub:
-        (*_, begun) = await run(BeginOrder(repo=REPO, revision="main", below=str(tmp_path)), hub)
-        folder = Path(begun.place)
-        first = read_map(folder)
-        assert first
-        origin = HubOrigin(repo=REPO, commit=COMMIT)
-        order = PartsOrder(folder=str(folder), origin=origin, parts=whole_parts(first.files))
-        there, hub.slow_s = first, 0.002 * CONNECTIONS * max(1, KILLS / 5)
-        for _ in range(KILLS):
-            hub.ranges.clear()
-            hub.served.clear()
-            told = await run(order, hub, moments.uniform(0.0, 1.5))
-            now = read_map(folder)
-            if now is None:
-                break
-            assert blocks(now) >= blocks(there), "what counted once counts"
-            assert not asked_blocks(hub) & blocks(there), "and is not asked for again"
-            came = now.there_bytes - there.there_bytes
-            assert sum(hub.served.values()) - came <= CONNECTIONS * RANGE_BLOCKS * BLOCK_BYTES
-            # what was told as there is there
-            assert now.there_bytes >= told[-1].done - told[0].done + there.there_bytes, (
-                "what was told as there is there"
-            )
-            there = now
-        hub.slow_s = 0.0
-        await run(order, hub)
-        assert read_map(folder) is None
-        for file in repo.glob("*.safetensors"):
-            assert (folder / file.name).read_bytes() == file.read_bytes()
+        killed = 0
+        while killed < KILLS:
+            (*_, begun) = await run(BeginOrder(repo=REPO, revision="main", below=str(tmp_path)), hub)
+            folder = Path(begun.place)
+            there = read_map(folder)
+            assert there
+            origin = HubOrigin(repo=REPO, commit=COMMIT)
+            order = PartsOrder(folder=str(folder), origin=origin, parts=whole_parts(there.files))
+            hub.slow_s = 0.02
+            while killed < KILLS:
+                hub.ranges.clear()
+                hub.served.clear()
+                told = await run(order, hub, moments.uniform(0.0, 1.5))
+                now = read_map(folder)
+                if now is None:
+                    break
+                killed += 1
+                assert blocks(now) >= blocks(there), "what counted once counts"
+                assert not asked_blocks(hub) & blocks(there), "and is not asked for again"
+                came = now.there_bytes - there.there_bytes
+                assert sum(hub.served.values()) - came <= CONNECTIONS * RANGE_BLOCKS * BLOCK_BYTES
+                assert now.there_bytes >= told[-1].done - told[0].done + there.there_bytes, "what was told is there"
+                there = now
+            hub.slow_s = 0.0
+            await run(order, hub)
+            assert read_map(folder) is None
+            assert weights(folder) == weights(repo)
+            shutil.rmtree(folder)

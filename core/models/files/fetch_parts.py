@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from huggingface_hub.errors import RevisionNotFoundError
+
 from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, BlockWriter, FileFacts, blocks_of, read_map
 from core.models.files.fetch_messages import BeginOrder, Fetched, PartsOrder
@@ -122,6 +124,11 @@ def bring(order: PartsOrder, report: Report) -> None:
     work = _Bringing(writer, order.origin, order.parts, report)
     try:
         work.run()
+    except RevisionNotFoundError as error:
+        what = f"The commit of {order.origin.repo} with which this model was begun is no longer on the hub."
+        raise TransferError(
+            what, f"`macluster download --split {order.origin.repo}` begins with the one of now."
+        ) from error
     finally:
         writer.close()
     if not writer.map.missing_bytes:

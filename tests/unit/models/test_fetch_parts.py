@@ -8,13 +8,12 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from huggingface_hub.errors import RevisionNotFoundError
 
 from core.errors import BadModel, TransferError
-from core.models.files import fetch_parts, hub_reader
+from core.models.files import fetch_parts, fetch_whole, hub_reader
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, whole_parts
 from core.models.files.catalog import fingerprint, read_model
-from core.models.files.fetch_messages import BeginOrder, Fetched, PartsOrder
+from core.models.files.fetch_messages import BeginOrder, Fetched, FetchOrder, PartsOrder
 from core.models.files.fetch_parts import Run, runs_of
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.parts import Part
@@ -128,6 +127,16 @@ async def test_what_goes_wrong_for_good_is_said_and_what_came_is_kept(
     assert kept.there_bytes == there.there_bytes
 
 
+async def test_a_whole_download_outlasts_all_of_that_too(asker: Asker, made: Path, tmp_path: Path) -> None:
+    faults = ("429", "cut", "range", "403", "long", "503", "")
+    asker.hub.fault = lambda name, number: faults[min(number, 6)] if name.startswith("model-00001") else ""
+    order = FetchOrder(repo=REPO, revision="main", cache=str(tmp_path / "cache"))
+    await asyncio.to_thread(fetch_whole.fetch, order, asker.told.append)
+    (place,) = (tmp_path / "cache").glob("models--acme--toy/snapshots/*")
+    assert (place.name, weights(place)) == (COMMIT, weights(made))
+    assert (place.parent.parent / "refs" / "main").read_text() == COMMIT
+
+
 async def test_a_flipped_bit_throws_the_whole_file_away_and_what_comes_then_is_sound(asker: Asker, made: Path) -> None:
     asker.hub.fault = lambda name, number: "flip" if name.startswith("model-00002") and number == 1 else ""
     place = await asker.begin()
@@ -145,7 +154,7 @@ async def test_another_revision_meanwhile_is_no_part_of_it(asker: Asker, made: P
     shutil.copytree(made, tmp_path / "changed")
     asker.hub.change(tmp_path / "changed", "f" * 40)
     before = sum(asker.hub.served.values())
-    with pytest.raises(RevisionNotFoundError):
+    with pytest.raises(TransferError, match="no longer on the hub"):
         await asker.bring(place)
     assert sum(asker.hub.served.values()) == before
 

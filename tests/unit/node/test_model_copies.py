@@ -16,6 +16,7 @@ from core.errors import BadModel, LinkLost, ModelMismatch, ProtocolError, Transf
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, MAP_NAME, FileFacts, read_map
 from core.models.files.catalog import fingerprint
+from core.models.files.hub_origin import HubOrigin
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
 from core.node.base.messages import (
@@ -335,13 +336,16 @@ def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
     (heard,) = held(from_frame(*to_frame(Holds(models=(model,)))))
     assert heard.name == "a]52;c;xb"
     longest = "😀" * MAX_MODEL_NAME
-    most = Holds(models=(held_model_named(longest),) * MAX_HELD, broken=(longest,) * MAX_BROKEN)
+    origin = HubOrigin(repo=f"{'o' * 96}/{'n' * 96}", commit="f" * 40)
+    longest_model = msgspec.structs.replace(held_model_named(longest), hub=origin)
+    most = Holds(models=(longest_model,) * MAX_HELD, broken=(longest,) * MAX_BROKEN)
     assert len(to_frame(most)[1]) < MAX_CONTROL_BODY
     for hostile in (
         Holds(models=(model,) * (MAX_HELD + 1)),
         Holds(models=(held_model_named("x" * (MAX_MODEL_NAME + 1)),)),
         Holds(models=(msgspec.structs.replace(model, fingerprint="../x"),)),
         Holds(models=(msgspec.structs.replace(model, total_bytes=-1),)),
+        Holds(models=(msgspec.structs.replace(model, hub=HubOrigin(repo="../x", commit="f" * 40)),)),
     ):
         with pytest.raises(ProtocolError):
             from_frame(*to_frame(hostile))
