@@ -75,15 +75,15 @@ async def test_the_hub_goes_on_where_a_mac_left_and_comes_first_where_it_was_fas
     async with running_hub(repo, REPO) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         model = msgspec.structs.replace(pair.model, hub=HubOrigin(repo=REPO, commit=COMMIT))
-        pair.sender.lives_for = 9
+        pair.sender.lives_for = 3
         await pair.copy(model)
         assert 0 < sum(hub.served.values()) < size_of(repo), "what had come was not fetched again"
         assert weights(pair.asker.folder / "solo") == weights(repo)
         shutil.rmtree(pair.asker.folder / "solo")
-        pair.sender.lives_for, asked = 1 << 30, pair.parts_asked
+        pair.sender.lives_for, asked = 1 << 30, pair.blocks_given
         pair.asker.copying._rates |= {"macs": 1e6, "hub": 2e6}
         await pair.copy(model)
-        assert (pair.parts_asked, weights(pair.asker.folder / "solo")) == (asked, weights(repo))
+        assert (pair.blocks_given, weights(pair.asker.folder / "solo")) == (asked, weights(repo))
 
 
 def test_linked_macs_come_first_unless_the_hub_was_faster() -> None:
