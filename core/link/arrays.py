@@ -52,6 +52,13 @@ def _raw(array: mx.array) -> memoryview:
     return memoryview((ctypes.c_uint8 * view.nbytes).from_buffer(view)).cast("B")
 
 
+def overwrite(target: mx.array, source: mx.array) -> None:
+    """The bytes of `source` into the memory of `target`, as many, which was evaluated: a graph that was built on it is
+    computed from them.
+    """
+    _raw(target)[:] = _raw(source)
+
+
 def decode_arrays(body: memoryview) -> list[mx.array]:
     """The arrays of a frame's body, copied out of it once. Raises ProtocolError if shapes and length do not agree."""
     try:

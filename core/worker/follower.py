@@ -108,6 +108,8 @@ class Follower:
             self._meter.steps.finished(work.step, monotonic())
             ring.send_work(reply, base)
             self._end_turn(work)
+            if not ring.has_frame():
+                self._execution.stage.prepare()
 
     def _end_turn(self, work: WorkFrame) -> None:
         self._meter.phases.works(work.step, kind_of(work))

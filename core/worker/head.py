@@ -186,6 +186,7 @@ class Head:
         elif self._has_news():
             pass
         else:
+            self._pipeline.stage.prepare()
             self._pipeline.wait(inbox, self._telemetry_due if self._scheduler.running else None)
 
     def flush(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +12,7 @@ import mlx.core as mx
 from core.engine.handle_shapes import HandleShape, after, sources, target, used_up
 from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, PrepareRows, Restore, Trim
 from core.errors import ProtocolError, SessionError, StageFailed
+from core.link.arrays import overwrite
 from core.link.frames import Buffer
 from core.models.metal import fault_of
 from core.models.slicing import cache_state
@@ -36,6 +37,17 @@ class _HeldCaches(NamedTuple):
     pasted: int = 0
 
 
+class _Prepared(NamedTuple):
+    """The graph of the next step of `held`, one position a row: `blank` in place of what will come, `out` what leaves,
+    `caches` behind it.
+    """
+
+    held: _HeldCaches
+    blank: list[mx.array]
+    caches: list[Any]
+    out: list[mx.array]
+
+
 class LoadedStage:
     """Keeps the caches of every handle, in `kv_bits` bits if that is given.
 
@@ -48,11 +60,15 @@ class LoadedStage:
         self.meter = meter
         self._kv_bits = kv_bits
         self._held: dict[int, _HeldCaches] = {}
+        self._stepped: int | None = None  # the handle of the last step of one position a row
+        self._prepared: dict[int, _Prepared] = {}
         self._calls = 0
 
     def reset(self) -> None:
         """Forget every handle."""
         self._held.clear()
+        self._stepped = None
+        self._prepared.clear()
         mx.clear_cache()
 
     @property
@@ -70,6 +86,7 @@ class LoadedStage:
 
     def compose(self, ops: Sequence[Op]) -> None:
         """Change what the handles hold. Where one of `ops` fails, what they make, change or drop is forgotten."""
+        self._prepared.clear()  # what they share would be copied where it is written to
         try:
             with self.computing():
                 for op in ops:
@@ -86,23 +103,50 @@ class LoadedStage:
 
     def embed(self, handle: int, tokens: mx.array) -> list[mx.array]:
         """Token ids [B, L] through the embedding and this stage's layers; the boundary arrays [B, L, ...]."""
-        held = self._with_rows(handle, tokens.shape[0])
-        with self.computing():
-            out = self.layers.embed(tokens, held.caches, _offset(held.rows))
-            self.meter.phases.lap("embed")
-            self._advance(handle, tokens.shape[1], out)
-        return out
+        self._with_rows(handle, tokens.shape[0])
+        return self._step(
+            handle, [tokens.astype(mx.int32)], lambda held: self.layers.embed(tokens, held.caches, _offset(held.rows))
+        )
 
     def run(self, handle: int, boundary: list[mx.array], position: int) -> list[mx.array]:
         """The boundary [B, L, ...] of the previous stage through this stage's layers; `position` is what that stage had
         given to the handle before. A step must not run twice.
         """
-        held = self._arrived(handle, boundary)
-        if position != held.rows.position:
-            raise ProtocolError(f"A step for position {position} came where {held.rows.position} was next.")
+        if position != (expected := self._arrived(handle, boundary).rows.position):
+            raise ProtocolError(f"A step for position {position} came where {expected} was next.")
+        return self._step(handle, boundary, lambda held: self.layers.run(boundary, held.caches, _offset(held.rows)))
+
+    def prepare(self) -> None:
+        """Build the graph of what comes next after the last step, if that is another one like it, while nothing else is
+        to be done. Nothing changes.
+        """
+        handle, self._stepped = self._stepped, None
+        held = self._held.get(handle) if handle is not None else None
+        if handle is None or held is None or handle in self._prepared or self.layers.rank:
+            return
+        with suppress(*_FAILURES):
+            caches = self.layers.copy(held.caches)
+            built = self.layers.build_next(caches, _offset(held.rows), len(held.rows.tokens))
+            if built:
+                self._prepared[handle] = _Prepared(held, built[0], caches, built[1])
+
+    def _step(
+        self, handle: int, arrived: list[mx.array], build: Callable[[_HeldCaches], list[mx.array]]
+    ) -> list[mx.array]:
+        """What leaves where `arrived` comes: of the graph that was prepared for it, or of one that is built now."""
+        held, prepared = self._held[handle], self._prepared.pop(handle, None)
         with self.computing():
-            out = self.layers.run(boundary, held.caches, _offset(held.rows))
-            self._advance(handle, boundary[0].shape[1], out)
+            if prepared and prepared.held is held and [_kind(a) for a in prepared.blank] == [_kind(a) for a in arrived]:
+                for blank, array in zip(prepared.blank, arrived, strict=True):
+                    overwrite(blank, array)
+                out, self._held[handle] = prepared.out, held._replace(caches=prepared.caches)
+            else:
+                out = build(held)
+            if self.layers.start == 0:
+                self.meter.phases.lap("embed")
+            del held, prepared  # MLX writes into memory that nobody else holds
+            self._advance(handle, arrived[0].shape[1], out)
+        self._stepped = handle if arrived[0].shape[1] == 1 else None
         return out
 
     def output(self, handle: int, boundary: list[mx.array], *, every: bool = False) -> mx.array:
@@ -306,6 +350,10 @@ class LoadedStage:
         self.meter.phases.lap("layers_compute")
         if count >= PROMPT_TOKENS or self._calls % CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()
+
+
+def _kind(array: mx.array) -> tuple[tuple[int, ...], mx.Dtype]:
+    return array.shape, array.dtype
 
 
 def _offset(rows: HandleShape) -> int | mx.array:

@@ -119,6 +119,8 @@ class Ring:
         boundary = wire(self.stages[0].embed(handle, tokens))
         for stage in self.stages[1:]:
             boundary = wire(stage.run(handle, boundary, position))
+        for stage in self.stages:
+            stage.prepare()  # as they do while they wait
         return self.head.output(handle, boundary, every=every)
 
 

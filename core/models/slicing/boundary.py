@@ -100,9 +100,9 @@ class Boundary:
         self._wire = [*own, *grouped]
         self.bytes_per_token = sum(prod(tail) * dtype.size for tail, dtype in self._wire)
 
-    def blank(self, count: int) -> list[mx.array]:
-        """Zeros for `count` positions of one row, as they would arrive; not evaluated."""
-        return [mx.zeros((1, count, *tail), dtype) for tail, dtype in self._wire]
+    def blank(self, count: int, rows: int = 1) -> list[mx.array]:
+        """Zeros for `count` positions of each of `rows` rows, as they would arrive; not evaluated."""
+        return [mx.zeros((rows, count, *tail), dtype) for tail, dtype in self._wire]
 
     def pack(self, value: Any, sides: Sides) -> list[mx.array]:
         """The arrays [row, position, ...] to send, from what the layer returned and the side inputs [row, ...]."""

@@ -96,6 +96,7 @@ class Slice:
         self.trim_limit = trim_limit(whole)
         self._caches = SliceCaches(whole, own if self._cuts else set(range(len(whole))), probe.embed_caches)
         self._pass = _Pass()
+        self._looks_at_values: bool | None = None  # nobody has looked yet
         if self._cuts:
             for index, layer in enumerate(list(model.layers)):
                 _make_slot(layer, index, self._pass, probe.sides_of(index))
@@ -241,6 +242,35 @@ class Slice:
         received = self._probe.boundaries[self.start - 1].unpack(boundary)
         _move(caches, position)
         return self._forward(_blank_tokens(boundary), caches, received, self.stop - 1)
+
+    def build_next(
+        self, caches: list[Any], position: int | mx.array, rows: int
+    ) -> tuple[list[mx.array], list[mx.array]] | None:
+        """What `embed` (where the slice begins with the embedding) or `run` is to compute of one more position of each
+        of `rows` rows, before that is here: zeros in its place, whose memory is to be written to, and what leaves, of
+        which nothing is computed. `caches` are as after it. None for a model that looks at values on its way.
+        """
+        blank = self._probe.boundaries[self.start - 1].blank(1, rows) if self.start else [mx.zeros((rows, 1), mx.int32)]
+        if self._looks_at_values is None:
+            self._looks_at_values = self._evaluates(blank, self.copy(caches), position)
+        if self._looks_at_values:
+            return None
+        blank = [mx.array(array) for array in blank]  # memory of its own
+        mx.eval(blank)
+        with self._lazily():
+            return blank, self._next(blank, caches, position)
+
+    def _next(self, arrived: list[mx.array], caches: list[Any], position: int | mx.array) -> list[mx.array]:
+        return self.run(arrived, caches, position) if self.start else self.embed(arrived[0], caches, position)
+
+    def _evaluates(self, arrived: list[mx.array], caches: list[Any], position: int | mx.array) -> bool:
+        """Whether the model's code looks at values while the graph is built. Then it cannot be traced."""
+        try:
+            with self._lazily():
+                mx.compile(lambda *arrays: self._next(list(arrays), caches, position))(*arrived)
+        except FAILURES:
+            return True
+        return False
 
     def output(
         self, boundary: list[mx.array], caches: list[Any], position: int | mx.array, *, every: bool = False

@@ -273,3 +273,23 @@ def test_copies_share_memory_until_one_of_them_is_written(stage: LoadedStage) ->
     assert stage.position(1) == 5
     (mine,), (copied,) = (stage.run(handle, boundary(1, 2), 5) for handle in (1, 101))
     np.testing.assert_array_equal(np.array(mine), np.array(copied))
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS, "gpt2"])
+def test_what_was_built_before_is_what_is_computed(variant: str) -> None:
+    """Of one row and of a batch; nothing is built again once the step is here."""
+    whole = build(variant)
+    ring, alone = (private_ring(whole, lambda: twin(variant, whole), (3,)) for _ in range(2))
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("It was to be built before.")
+
+    for seat in (ring, alone):
+        first, second = seat.begin(), seat.begin()
+        seat.step(first, [[5, 6, 7]]), seat.step(second, [[9, 8]])
+        rows = seat.merge([first, second]) if variant != "bailing_moe_linear" else first
+        seat.step(rows, [[11]] if rows == first else [[11], [12]])
+    for stage in ring.stages:
+        stage.layers.run = stage.layers.embed = refuse  # type: ignore[method-assign, assignment]
+    tokens = [[21]] if rows == first else [[21], [22]]
+    assert np.array_equal(ring.step(rows, tokens), alone.step(rows, tokens))
