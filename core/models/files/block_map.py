@@ -32,6 +32,7 @@ MAP_NAME: Final = ".blocks"
 MAX_HEAD_BYTES: Final = MIB
 MAX_RECORDS_BYTES: Final = 256 * MIB
 COMMIT_BYTES: Final = 16 * MIB
+MOST_PENDING_BYTES: Final = 4 * COMMIT_BYTES  # while a slow disk takes what came before
 
 _RECORD: Final = struct.Struct("<II32s8s")
 _CHECKED: Final = _RECORD.size - 8
@@ -182,10 +183,18 @@ class BlockWriter:
         with self._turn:
             self._pending.append((name, block, sha256))
             self._pending_bytes += len(data)
-            is_due = self._pending_bytes >= COMMIT_BYTES
-        if is_due:
-            self.commit()
+            waits = self._pending_bytes
+        if waits >= COMMIT_BYTES and self._committing.acquire(blocking=waits >= MOST_PENDING_BYTES):
+            try:
+                self._commit()
+            finally:
+                self._committing.release()
         return True
+
+    def commit(self) -> None:
+        """What was put is on disk, and counts, when this returns; other threads write on meanwhile."""
+        with self._committing:
+            self._commit()
 
     def close(self) -> None:
         """Commit, and let go of the files."""
@@ -254,24 +263,22 @@ class BlockWriter:
             self._open[name] = os.open(self._directory / name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         return self._open[name]
 
-    def commit(self) -> None:
-        """What was put is on disk, and counts, when this returns; other threads write on meanwhile."""
-        with self._committing:
-            with self._turn:
-                pending, self._pending = self._pending, []
-                nbytes, self._pending_bytes = self._pending_bytes, 0
-                files = {self._file(name) for name, _, _ in pending}
-            if not pending:
-                return
-            for fd in files:
-                to_disk(fd)
-            with (self._directory / MAP_NAME).open("ab", buffering=0) as file:
-                file.write(self._records(pending))
-                to_disk(file.fileno())
-            for name, block, sha256 in pending:
-                self._there[name][block] = sha256
-                self._grown.add(name)
-            self.committed_bytes += nbytes
+    def _commit(self) -> None:
+        with self._turn:
+            pending, self._pending = self._pending, []
+            nbytes, self._pending_bytes = self._pending_bytes, 0
+            files = {self._file(name) for name, _, _ in pending}
+        if not pending:
+            return
+        for fd in files:
+            to_disk(fd)
+        with (self._directory / MAP_NAME).open("ab", buffering=0) as file:
+            file.write(self._records(pending))
+            to_disk(file.fileno())
+        for name, block, sha256 in pending:
+            self._there[name][block] = sha256
+            self._grown.add(name)
+        self.committed_bytes += nbytes
 
     def _write_map(self) -> None:
         known = [(name, block, sha256) for name, there in self._there.items() for block, sha256 in there.items()]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -18,7 +20,8 @@ from core.node.disks.block_runs import MAX_RUN, BlockSent, RunAsk, blocks_in
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
 from core.settings import GB
 
-LANES: Final = 3  # runs under way from one Mac
+LANES: Final = 6  # runs under way from one Mac
+WRITERS: Final = 3  # threads: one may wait for the disk
 RUN_S: Final = 0.25
 LOOK_S: Final = 0.5
 
@@ -46,6 +49,7 @@ class BlockFetch:
         self._pages: dict[tuple[str, str, int], bytes] = {}
         self._asking = {source: asyncio.Lock() for source in sources}
         self._moved = asyncio.Condition()
+        self._writers = ThreadPoolExecutor(WRITERS, "blocks that are written")
         self._failed: MaclusterError | None = None
         self._there = self._total = 0
 
@@ -60,7 +64,10 @@ class BlockFetch:
         schedule = await asyncio.to_thread(BlockSchedule, missing)
         told = dict(zip(self._sources, await together(self._has(each, missing) for each in self._sources), strict=True))
         schedule.offer({source: blocks for source, blocks in told.items() if blocks})
-        await together(self._fetch_from(schedule, source) for source in schedule.sources)
+        try:
+            await together(self._fetch_from(schedule, source) for source in schedule.sources)
+        finally:
+            await asyncio.to_thread(self._writers.shutdown)
         if not schedule.is_done:
             lacking = (self._total - self._there) / GB
             raise self._failed or TransferError(
@@ -117,7 +124,8 @@ class BlockFetch:
             if block.number not in sent:
                 schedule.lacks(source, block)
         expected = {each.number: await self._sha256(schedule, source, name, each) for each in sent.values()}
-        good = await asyncio.to_thread(self._put, name, sent.values(), expected)
+        put = partial(self._put, name, sent.values(), expected)
+        good = await asyncio.get_running_loop().run_in_executor(self._writers, put)
         for block in run:
             if block.number in good and schedule.arrived(block):
                 self._there += self._length(block)
