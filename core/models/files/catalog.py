@@ -67,14 +67,18 @@ class Catalog:
         self._known: dict[Path, tuple[_Stamp, _Read | Problem]] = {}
 
     def survey(self) -> list[ModelEntry | BrokenModel]:
-        """Every model, by name; behind them those that cannot be used."""
+        """Every model, by name; behind them those that cannot be used. A part of what is here as a whole is none."""
         found: dict[Path, ModelEntry | BrokenModel] = {}
         for root in self._roots:
             for directory in _candidates(root):
                 real = Path(os.path.realpath(directory))
                 if real not in found:
                     found[real] = self._listed(directory)
-        return sorted(found.values(), key=lambda f: (isinstance(f, BrokenModel), f.name.casefold(), f.path))
+        whole = {f.fingerprint for f in found.values() if isinstance(f, ModelEntry) and not f.missing_bytes}
+        listed = [
+            f for f in found.values() if isinstance(f, BrokenModel) or not f.missing_bytes or f.fingerprint not in whole
+        ]
+        return sorted(listed, key=lambda f: (isinstance(f, BrokenModel), f.name.casefold(), f.path))
 
     def find(self, model: str) -> ModelEntry:
         """A model by its name, by the last part of its name where that says which, or by its directory.

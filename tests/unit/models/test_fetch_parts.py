@@ -12,7 +12,7 @@ import pytest
 from core.errors import BadModel, TransferError
 from core.models.files import fetch_parts, fetch_whole, hub_reader
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, whole_parts
-from core.models.files.catalog import fingerprint, read_model
+from core.models.files.catalog import Catalog, fingerprint, read_model
 from core.models.files.fetch_messages import BeginOrder, Fetched, FetchOrder, PartsOrder
 from core.models.files.fetch_parts import Run, runs_of
 from core.models.files.hub_origin import HubOrigin, read_origin
@@ -82,6 +82,8 @@ async def test_a_slice_comes_alone_and_the_rest_makes_it_whole(asker: Asker, mad
     came = sum(asker.hub.served.values()) - begun
     assert came <= sum(part.nbytes for part in parts) + 2 * len(parts) * BLOCK_BYTES
     assert read_model(place)[0].layers_here == ((1, 3),)
+    both = Catalog([place.parent, made.parent])
+    assert [each.path for each in both.survey()] == [str(made)], "a part of what is here as a whole is not listed"
     last = asker.told[-1]
     assert last.done == last.total > 0
     await asker.bring(place)
