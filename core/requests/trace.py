@@ -11,7 +11,7 @@ from core.requests import Body
 
 Phase = Literal[
     "embed",  # the graph of the embedding, evaluated together with the layers
-    "recv_wait",  # until a frame began to arrive
+    "recv_wait",  # until a frame began to arrive; the graph of the next step is built meanwhile
     "to_bytes",  # from its header to its last byte
     "aead_open",
     "codec_decode",  # bytes to arrays
