@@ -11,11 +11,12 @@ import pytest
 
 from core.errors import BadModel, TransferError
 from core.models.files import fetch_parts, fetch_whole, hub_reader
-from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, whole_parts
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, BlockWriter, FileFacts, read_map, whole_parts
 from core.models.files.catalog import Catalog, fingerprint, read_model
 from core.models.files.fetch_messages import BeginOrder, Fetched, FetchOrder, PartsOrder
 from core.models.files.fetch_parts import Run, runs_of
 from core.models.files.hub_origin import HubOrigin, read_origin
+from core.models.files.manifest import Manifests
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.models.slicing.loading import slice_parts
@@ -149,6 +150,21 @@ async def test_a_flipped_bit_throws_the_whole_file_away_and_what_comes_then_is_s
     assert [bool(kept.hashes[name]) for name in sorted(weights(made))] == [True, False]
     await asker.bring(place)
     assert weights(place) == weights(made)
+
+
+async def test_a_whole_file_whose_hash_nobody_compared_is_refused_where_it_is_loaded(
+    asker: Asker, made: Path, tmp_path: Path
+) -> None:
+    place = await asker.begin()
+    there, name = read_map(place), "model-00002-of-00002.safetensors"
+    assert there
+    writer, data = BlockWriter(place, there.files), bytearray(weights(made)[name])
+    data[-1] ^= 1
+    for block in there.files[name].blocks:
+        writer.put(name, block, bytes(data[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]))
+    writer.close()  # and the power was cut
+    with pytest.raises(BadModel, match="not what should have been fetched"):
+        await asyncio.to_thread(Manifests(tmp_path / "hashes.json").of, place)
 
 
 async def test_another_revision_meanwhile_is_no_part_of_it(asker: Asker, made: Path, tmp_path: Path) -> None:
