@@ -256,12 +256,13 @@ class DownloadRequest(Body, frozen=True, kw_only=True):
 class CopyRequest(Body, frozen=True, kw_only=True):
     """Copy a model, by its fingerprint, to the disks of the paired Macs `to` (device ids; this one may be among them),
     from one that has it; or only the `parts` of its files, each (name, first byte, byte behind the last), with its
-    settings.
+    settings. What comes from Macs comes to each no quicker than `bytes_per_s`, 0 for as quick as it goes.
     """
 
     fingerprint: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     to: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=26)], ...], msgspec.Meta(min_length=1, max_length=64)]
     parts: tuple[tuple[Annotated[str, msgspec.Meta(max_length=255)], Size, Size], ...] = ()
+    bytes_per_s: Size = 0
 
 
 class Forecast(Body, frozen=True, kw_only=True):

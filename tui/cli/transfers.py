@@ -40,6 +40,15 @@ def add_copy(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`")
     command.add_argument("--to", action="append", default=[], metavar="MAC", help="a Mac (default: all that lack it)")
     command.add_argument("--split", action="store_true", help="to each Mac only what it holds when the model is loaded")
+    command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="from Macs to each no more MB a second")
+
+
+def _limit(text: str) -> int:
+    """Megabytes a second as bytes a second, for argparse."""
+    limit = float(text) * 1e6
+    if not 1e3 <= limit <= 1e12:
+        raise argparse.ArgumentTypeError("must be between 0.001 and 1000000")
+    return int(limit)
 
 
 async def download(args: argparse.Namespace) -> int:
@@ -83,7 +92,9 @@ async def copy(args: argparse.Namespace) -> int:
         await watch.attached(ATTACH_S)
         choice = _named(args.model, await watch.client.models())
         if args.split:
-            done = await give_parts(watch, PlanRequest(model=choice.path or choice.name), args.to)
+            done = await give_parts(
+                watch, PlanRequest(model=choice.path or choice.name), args.to, bytes_per_s=args.limit
+            )
             names = names_of(watch.now, [each.mac for each in done])
             _print(args, done, [f"{names} has its part." if done else f"Every Mac has its part of {choice.name}."])
             return 0
@@ -91,14 +102,14 @@ async def copy(args: argparse.Namespace) -> int:
         if not to:
             _print(args, [], [f"{choice.name} is on those disks already."])
             return 0
-        request = CopyRequest(fingerprint=choice.fingerprint, to=to)
+        request = CopyRequest(fingerprint=choice.fingerprint, to=to, bytes_per_s=args.limit)
         done = await _to_its_end(watch, lambda: watch.client.copy(request), set(to))
         _print(args, done, [f"{choice.name} is on the disk of {names_of(watch.now, to)}."])
     return 0
 
 
 async def give_parts(
-    watch: Watch, request: PlanRequest, names: Sequence[str] = (), *, everyone: bool = False
+    watch: Watch, request: PlanRequest, names: Sequence[str] = (), *, everyone: bool = False, bytes_per_s: int = 0
 ) -> list[Transfer]:
     """Have each Mac fetch what it lacks of its own stage of the plan for `request`; only those with these `names`, if
     there are some. `everyone`: also those that lack no layer, but maybe what stands around all layers. Raises what
@@ -113,7 +124,9 @@ async def give_parts(
         if (everyone or stage.device_id in preview.missing_on) and (not names or stage.peer in names)
     ]
     fingerprint = preview.plan.fingerprint
-    asks = [CopyRequest(fingerprint=fingerprint, to=(mac,), parts=parts) for mac, parts in stages]
+    asks = [
+        CopyRequest(fingerprint=fingerprint, to=(mac,), parts=parts, bytes_per_s=bytes_per_s) for mac, parts in stages
+    ]
 
     async def begin() -> None:
         for ask in asks:

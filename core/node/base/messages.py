@@ -276,12 +276,14 @@ class BytesReady(NodeMessage, frozen=True, kw_only=True):
 
 class CopyAsk(NodeMessage, frozen=True, kw_only=True):
     """Copy this model from me to your disk; without `go_on`: do that no more. `parts`: by file begin and end of the
-    bytes that are wanted, with all settings; none for the whole model.
+    bytes that are wanted, with all settings; none for the whole model. `bytes_per_s`: no quicker than that, 0 for as
+    quick as it goes.
     """
 
     fingerprint: Sha256
     go_on: bool = True
     parts: Annotated[dict[FileName, FilePieces], msgspec.Meta(max_length=MAX_MODEL_FILES)] = {}
+    bytes_per_s: Size = 0
 
 
 class CopyProgress(NodeMessage, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Final
 
 from core.errors import MaclusterError, TransferError
-from core.models.files.block_map import BlockWriter, FileFacts, blocks_of
+from core.models.files.block_map import BLOCK_BYTES, BlockWriter, FileFacts, blocks_of
 from core.models.files.parts import Part
 from core.node.base.messages import MAX_HASHES, NOT_HERE
 from core.node.base.tasks import together
@@ -18,6 +18,7 @@ from core.node.disks.block_link import BlockLink
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_runs import MAX_RUN, BlockSent, RunAsk, blocks_in
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
+from core.node.disks.pace import Pace
 from core.settings import GB
 
 LANES: Final = 6  # runs under way from one Mac
@@ -29,7 +30,8 @@ LOOK_S: Final = 0.5
 class BlockFetch:
     """`sources`: device ids of Macs that have all or some of it, and whether all. What a block has to hold says the
     first of them that has it. `report` gets how many bytes of what is wanted are there, and of how many; `warn` the Mac
-    that sent something else, and what; `check_room` how many bytes are to come, and raises TransferError.
+    that sent something else, and what; `check_room` how many bytes are to come, and raises TransferError. `pace` is
+    that of all sources together.
     """
 
     def __init__(
@@ -42,10 +44,11 @@ class BlockFetch:
         report: Callable[[int, int], None],
         warn: Callable[[str, str], None],
         check_room: Callable[[int], None],
+        pace: Pace,
     ) -> None:
         self._requests, self._fingerprint, self._files = requests, fingerprint, files
         self._sources, self._writer, self._report, self._warn = sources, writer, report, warn
-        self._check_room = check_room
+        self._check_room, self._pace = check_room, pace
         self._pages: dict[tuple[str, str, int], bytes] = {}
         self._asking = {source: asyncio.Lock() for source in sources}
         self._moved = asyncio.Condition()
@@ -106,12 +109,14 @@ class BlockFetch:
                 continue
             try:
                 is_whole_run = await self._bring(schedule, source, link, run)
+                spent_s, now = monotonic() - began, monotonic()
+                await asyncio.sleep(self._pace.wait_s(sum(map(self._length, run)), now))
             except MaclusterError as error:
                 await self._gone(schedule, source, error)
                 return
             if is_whole_run and len(run) == most:
-                quick = round(most * RUN_S / max(monotonic() - began, 1e-6))
-                most = max(1, min(quick, 2 * most, MAX_RUN))
+                quick = round(most * RUN_S / max(spent_s, 1e-6))
+                most = max(1, min(quick, 2 * most, MAX_RUN, self._pace.most(BLOCK_BYTES, RUN_S)))
             async with self._moved:
                 self._moved.notify_all()
 

@@ -38,6 +38,7 @@ from core.node.disks.block_requests import BlockRequests
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import FileSender, FileServing
 from core.node.disks.local_models import LocalModels
+from core.node.disks.pace import Pace
 from core.node.disks.places import PARTIAL, begun_place, free_place
 from core.settings import GB, MIB
 
@@ -81,11 +82,18 @@ class ModelCopies:
         self.serving.gone(device_id)
 
     async def fetch(
-        self, sources: Sequence[str], model: HeldModel, report: Report, warn: Warn, parts: Sequence[Part] = ()
+        self,
+        sources: Sequence[str],
+        model: HeldModel,
+        report: Report,
+        warn: Warn,
+        parts: Sequence[Part] = (),
+        pace: Pace | None = None,
     ) -> None:
         """Copy a model from linked Macs that have all or some of it, or `parts` of it with all of its settings; nobody
         is asked where all of that is here. `report` gets "running" or "checking", bytes that are there, and of how
-        many; `warn` the device id of a Mac that sent something damaged, and what.
+        many; `warn` the device id of a Mac that sent something damaged, and what. `pace` is that of what
+        comes from Macs.
 
         Raises TransferError, ModelMismatch, LinkLost, LinkTimeout, BadModel; what is there then is kept, and gone on
         with. Where the model is of the hub, what no Mac has comes from there, or all where that was faster.
@@ -97,7 +105,7 @@ class ModelCopies:
         wanted = wanted_parts(files, parts)
         begun = await asyncio.to_thread(_begun, self._folder, entries, model, files)
         await asyncio.to_thread(_check_room, begun, files, wanted)
-        await self._bring(alike, model, files, begun, wanted, report, warn)
+        await self._bring(alike, model, files, begun, wanted, report, warn, pace or Pace())
         await asyncio.to_thread(_check, begun, model)
         if model.hub:
             await asyncio.to_thread(write_origin, begun, model.hub)
@@ -147,11 +155,12 @@ class ModelCopies:
         wanted: Sequence[Part],
         report: Report,
         warn: Warn,
+        pace: Pace,
     ) -> None:
         """One way after the other, until all is there."""
         ways: dict[Way, Bring] = {}
         if sources:
-            ways["macs"] = partial(self._from_macs, sources, model, files, begun, wanted, warn)
+            ways["macs"] = partial(self._from_macs, sources, model, files, begun, wanted, warn, pace)
         if hub := model.hub:
             ways["hub"] = lambda told: hub_models.bring(model.name, begun, dict(files), hub, wanted, _stages(told))
         order = in_order(ways, self._rates)
@@ -175,6 +184,7 @@ class ModelCopies:
         begun: Path,
         wanted: Sequence[Part],
         warn: Warn,
+        pace: Pace,
         report: Report,
     ) -> None:
         writer = await asyncio.to_thread(BlockWriter, begun, files)
@@ -188,6 +198,7 @@ class ModelCopies:
                 lambda *told: report("running", *told),
                 warn,
                 lambda missing: _check_free(begun, missing, SPARE_BYTES // 2),
+                pace,
             )
             await fetch.run(wanted)
         except OSError as error:

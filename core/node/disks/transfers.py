@@ -26,6 +26,7 @@ from core.node.base.tasks import Tasks
 from core.node.disks.downloads import download
 from core.node.disks.model_copies import ModelCopies, Stage
 from core.node.disks.model_inventory import ModelInventory, ModelLinks
+from core.node.disks.pace import Pace
 from core.requests import CopyRequest, Done, DownloadRequest
 
 TRANSFER_EVERY_S: Final = 0.5
@@ -81,10 +82,10 @@ class Transfers:
             if mac in holdings.whole:
                 continue
             if mac == self._device_id:
-                self._begin_copy(mac, model, parts)
+                self._begin_copy(mac, model, parts, wanted.bytes_per_s)
             elif self._device_id not in holdings.held:
                 raise ModelNotFound(f"{model.name} is not on this Mac.", "Copy it here first, then to the others.")
-            elif await self._links.send(mac, _ask(wanted.fingerprint, parts)):
+            elif await self._links.send(mac, _ask(wanted, parts)):
                 self._bus.publish(_first(model, self._device_id, mac))
             else:
                 raise NotPaired("That Mac is not linked.", "Wait until it is there, or pair it.")
@@ -183,7 +184,7 @@ class Transfers:
             problem = Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
         else:
             try:
-                self._begin_copy(device_id, model, _parts_of(asked))
+                self._begin_copy(device_id, model, _parts_of(asked), asked.bytes_per_s)
             except Busy as busy:
                 problem = busy
         if problem:
@@ -191,7 +192,7 @@ class Transfers:
             failed = Transfer(model=name, mac=self._device_id, state="failed", problem=problem.problem)
             await self._report_to_asker(device_id, failed)
 
-    def _begin_copy(self, asker: str, model: HeldModel, parts: Sequence[Part]) -> None:
+    def _begin_copy(self, asker: str, model: HeldModel, parts: Sequence[Part], bytes_per_s: int) -> None:
         """To this disk, as that Mac wants it, which may be this one."""
         holdings = self._inventory.holdings(model.fingerprint)
         sources = [mac for mac in holdings.sources if mac != self._device_id]
@@ -200,7 +201,7 @@ class Transfers:
             raise ModelNotFound(f"No other linked Mac has anything of {model.name}.")
         first = _first(model, sources[0] if sources else "", self._device_id)
         asked_by = asker if asker != self._device_id else ""
-        self._begin(first, partial(self._copy, sources, model, parts), asked_by)
+        self._begin(first, partial(self._copy, sources, model, parts, Pace(bytes_per_s)), asked_by)
 
     def _begin(self, first: Transfer, work: Work, asked_by: str = "") -> None:
         if self._running and not self._running.done():
@@ -253,8 +254,10 @@ class Transfers:
         async for fetched in download(order, wanted.repo):
             meter.count("running", fetched.done, fetched.total)
 
-    async def _copy(self, sources: Sequence[str], model: HeldModel, parts: Sequence[Part], meter: Meter) -> None:
-        await self._copying.fetch(sources, model, meter.count, partial(self._warn, model.name), parts)
+    async def _copy(
+        self, sources: Sequence[str], model: HeldModel, parts: Sequence[Part], pace: Pace, meter: Meter
+    ) -> None:
+        await self._copying.fetch(sources, model, meter.count, partial(self._warn, model.name), parts, pace)
 
     def _warn(self, model: str, source: str, what: str) -> None:
         name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])
@@ -303,11 +306,12 @@ def _first(model: HeldModel, source: str, mac: str) -> Transfer:
     return Transfer(model=model.name, fingerprint=model.fingerprint, mac=mac, source=source, state="asking")
 
 
-def _ask(fingerprint: str, parts: Sequence[Part]) -> CopyAsk:
+def _ask(wanted: CopyRequest, parts: Sequence[Part]) -> CopyAsk:
     pieces: dict[str, list[tuple[int, int]]] = {}
     for part in parts:
         pieces.setdefault(part.file, []).append((part.begin, part.end))
-    return CopyAsk(fingerprint=fingerprint, parts={file: tuple(each) for file, each in pieces.items()})
+    by_file = {file: tuple(each) for file, each in pieces.items()}
+    return CopyAsk(fingerprint=wanted.fingerprint, parts=by_file, bytes_per_s=wanted.bytes_per_s)
 
 
 def _parts_of(asked: CopyAsk) -> list[Part]:
