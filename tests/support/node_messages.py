@@ -156,7 +156,7 @@ EVERY: list[AnyMessage] = [
     BytesReady(number=7, port=50_000),
     BytesReady(number=7, problem=PROBLEM),
     CopyAsk(fingerprint="a" * 64, go_on=False),
-    CopyAsk(fingerprint="a" * 64, parts={"model.safetensors": ((0, 1 << 40),)}),
+    CopyAsk(fingerprint="a" * 64, parts={"model.safetensors": ((0, 1 << 40),)}, bytes_per_s=1 << 20),
     CopyProgress(transfer=Transfer(model="toy", mac=mac_id(1), state="failed", problem=PROBLEM)),
     RelayAsk(number=7, data=encoded(AnswerWanted(request=ASKED)), is_last=True),
     RelayTold(number=7, data=b"\x00\xff", is_last=False),

@@ -92,9 +92,8 @@ async def copy(args: argparse.Namespace) -> int:
         await watch.attached(ATTACH_S)
         choice = _named(args.model, await watch.client.models())
         if args.split:
-            done = await give_parts(
-                watch, PlanRequest(model=choice.path or choice.name), args.to, bytes_per_s=args.limit
-            )
+            wanted = PlanRequest(model=choice.path or choice.name)
+            done = await give_parts(watch, wanted, args.to, bytes_per_s=args.limit)
             names = names_of(watch.now, [each.mac for each in done])
             _print(args, done, [f"{names} has its part." if done else f"Every Mac has its part of {choice.name}."])
             return 0
