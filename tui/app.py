@@ -39,7 +39,7 @@ from tui.control.plain_glyphs import PlainGlyphs
 from tui.control.preferences import DEFAULTS, Preferences
 from tui.control.quitting import Owner, Quitting, words
 from tui.control.theme_memory import ThemeMemory
-from tui.control.themes import OWN_THEMES, no_color_kept, own_variables
+from tui.control.themes import OWN_THEMES, legible, no_color_kept, own_variables
 from tui.screens import table
 from tui.screens.base import STYLES, Follower
 from tui.screens.base_app import BaseApp
@@ -102,6 +102,12 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours of ours that Textual's themes do not have."""
         return own_variables(self.current_theme)
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The colours of the theme, as far as they can be read."""
+        colours = super().get_css_variables()
+        self.theme_variables = {**colours, **legible(colours)}
+        return self.theme_variables
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """What every line passes before it is drawn."""

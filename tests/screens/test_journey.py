@@ -140,7 +140,7 @@ def lose(mine: Terminal, porch: Home) -> None:
 
 def recover(mine: Terminal) -> None:
     """The answer goes on here, and is stopped, unless it was quicker and is as long as an answer may be."""
-    held = mine.shows(f"{PORCH} is gone", "Nothing is lost on this Mac.", "1  Re-plan", "Stop here", "paused at token")
+    held = mine.shows(f"{PORCH} is gone", "Nothing is lost on this Mac.", "1▸ Re-plan", "Stop here", "paused at token")
     mine.shows(f"─── recovered: {PORCH} left", "holds the whole model")
     mine.until(lambda s: s.count("─── recovered:") <= 1 and "Stop here" not in s, "the offer stays")
     mine.finds(r" 1( of |/)2 Macs")

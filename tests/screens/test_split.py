@@ -91,7 +91,7 @@ async def it_begins_with_what_is_loaded(viewer: Person, demo: Demo) -> None:
     await viewer.press("b")
     await viewer.sees("Balanced by the memory of the Macs.", "not applied")
     await viewer.pilot.resize_terminal(60, 16)
-    await viewer.sees("Edit split", "✓ ")
+    await viewer.sees("Edit split", "✓ ", "Enter Apply", "Esc Back")
     await viewer.pilot.resize_terminal(59, 15)
     await viewer.sees("This terminal is 59x15")
     await viewer.pilot.resize_terminal(80, 24)

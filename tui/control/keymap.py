@@ -137,6 +137,7 @@ LOGS = (
     Action("mc.log-follow", "f", "follow", "Follow", "Follow new lines, or stay where you are", footer=True),
     Action("mc.log-level", "l", "level", "Level", "Least level to show", footer=True),
     Action("mc.log-mac", "m", "mac", "Mac", "Only the lines of one Mac, the next one, or of all"),
+    Action("mc.log-wrap", "w", "wrap", "Wrap", "Long lines in full, or in one row each"),
     Action("mc.log-copy", "y", "copy_lines", "Copy", "Copy the lines", footer=True),
     *_scroll("log"),
 )
@@ -267,13 +268,13 @@ SPLIT = (
     Action("mc.split-left", "left", "move(-1)", "Move 1", "Move the boundary left by 1 layer", footer=True),
     Action("mc.split-right", "right", "move(1)", "Right", "Move it right by 1 layer"),
     Action("mc.split-next", "tab", "boundary", "Next", "The next boundary", footer=True),
+    Action("mc.split-apply", "enter", "apply", "Apply", "Load the model like this", footer=True),
+    Action("mc.split-back", "escape", "back", "Back", "Leave; nothing was applied", footer=True),
     Action("mc.split-balance", "b", "balance", "Balance", "Balanced again, by the memory of the Macs", footer=True),
     Action("mc.split-undo", "u", "undo", "Undo", "Undo the last step; any number of them", footer=True),
-    Action("mc.split-apply", "enter", "apply", "Apply", "Load the model like this", footer=True),
     Action("mc.split-down", "j,down", "scroll(1)", "Down", "Scroll down what it means"),
     Action("mc.split-up", "k,up", "scroll(-1)", "Up", "Scroll up what it means"),
     Action("mc.split-leave", "f2,D", "back", "Leave", "Leave; nothing was applied"),
-    Action("mc.split-back", "escape", "back", "Back", "Leave; nothing was applied", footer=True),
     Action("mc.split-far-left", "H,shift+left", "move(-5)", "Move 5", "Move it left by 5 layers", footer=True),
     Action("mc.split-far-right", "L,shift+right", "move(5)", "Right", "Move it right by 5 layers"),
 )

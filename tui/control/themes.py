@@ -1,4 +1,4 @@
-"""The two themes of macluster. Textual's own stay available in the palette.
+"""The themes of macluster. Textual's own stay available in the palette, their text lifted to where it can be read.
 
 Stages are told apart by texture first; their colours are blue, orange and grey-violet, never red against green.
 """
@@ -6,9 +6,10 @@ Stages are told apart by texture first; their colours are blue, orange and grey-
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from textual.color import Color
 from textual.theme import Theme
 
 DARK = Theme(
@@ -66,7 +67,44 @@ COLOUR_BLIND = Theme(
     },
 )
 
-OWN_THEMES = (DARK, COLOUR_BLIND)
+LIGHT = Theme(
+    name="macluster-light",
+    primary="#1B64A8",
+    secondary="#3F5F87",
+    accent="#A04A00",
+    warning="#6B6000",
+    error="#B3261E",
+    success="#1C6B33",
+    foreground="#1D2530",
+    background="#FAFBFC",
+    surface="#FAFBFC",
+    panel="#E9EDF2",
+    dark=False,
+    variables={
+        "stage-1": "#1B64A8",
+        "stage-2": "#A04A00",
+        "stage-3": "#6A4FB3",
+        "stage-4": "#4F4F4F",
+        "frame": "#B4BFCC",
+        "text-muted": "#5A5F66",
+        "text-success": "#1C6B33",
+        "text-warning": "#6B6000",
+        "text-error": "#B3261E",
+        "input-selection-background": "#1B64A8 25%",
+    },
+)
+
+OWN_THEMES = (DARK, LIGHT, COLOUR_BLIND)
+
+# what is written in these can be read on each of the grounds: WCAG 2 asks for so much contrast
+_INKS = (
+    *("foreground", "primary", "accent", "warning", "error", "success"),
+    *(f"text-{name}" for name in ("muted", "primary", "success", "warning", "error")),
+    *(f"stage-{number}" for number in range(1, 5)),
+)
+_GROUNDS = ("background", "panel")
+CONTRAST = 4.5
+_STEP = 0.04
 
 # Textual's themes know nothing of these, so they get the colour of something else there
 _STAND_INS = {
@@ -82,6 +120,43 @@ def own_variables(theme: Theme) -> dict[str, str]:
     """The colours of ours that `theme` does not have."""
     colours = {**theme.to_color_system().generate(), **theme.variables}
     return {ours: colours.get(theirs, colours["foreground"]) for ours, theirs in _STAND_INS.items()}
+
+
+def legible(colours: Mapping[str, str]) -> dict[str, str]:
+    """Those of `colours` that are written in, moved towards black or white until they can be read. A theme of the
+    terminal's own colours stays: nobody here knows these.
+    """
+    if colours["background"].startswith("ansi"):
+        return {}
+    grounds = [Color.parse(colours[name]) for name in _GROUNDS]
+    inks = {name: _parsed(colours[name], colours) for name in _INKS if name in colours}
+    return {name: _lifted(ink, grounds).hex for name, ink in inks.items()}
+
+
+def contrast(one: Color, other: Color) -> float:
+    """From 1 to 21, by the luminance of WCAG 2."""
+    dark, light = sorted(map(_luminance, (one, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: Color) -> float:
+    parts = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour.normalized)
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+
+def _parsed(text: str, colours: Mapping[str, str]) -> Color:
+    """ "auto 60%" is so much of the foreground."""
+    if not text.startswith("auto"):
+        return Color.parse(text)
+    part = float(text.removeprefix("auto").strip().rstrip("%") or 100) / 100
+    return Color.parse(colours["background"]).blend(Color.parse(colours["foreground"]), part)
+
+
+def _lifted(ink: Color, grounds: Sequence[Color]) -> Color:
+    ends = (Color(255, 255, 255), Color(0, 0, 0))
+    end = max(ends, key=lambda end: min(contrast(end, ground) for ground in grounds))
+    steps = (ink.blend(end, _STEP * n) for n in range(round(1 / _STEP)))
+    return next((c for c in steps if all(contrast(c, ground) >= CONTRAST for ground in grounds)), end)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 
 from tui.control.actions import bindings, keys_of
 from tui.control.keymap import ASKING
+from tui.widgets.marked_list import MarkedList
 
 
 class ChoiceScreen(ModalScreen[int]):
@@ -30,7 +31,7 @@ class ChoiceScreen(ModalScreen[int]):
     def __init__(self, title: str, body: Content, answers: tuple[str, ...], *, must: bool = False) -> None:
         super().__init__()
         self._title, self._body, self._must = title, body, must
-        self._answers = OptionList(*(Option(Content(a)) for a in answers), markup=False)
+        self._answers = MarkedList(*(Option(Content(a)) for a in answers), markup=False)
 
     def compose(self) -> ComposeResult:
         """The effect, then the answers."""

@@ -27,6 +27,7 @@ from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import PAIRING
 from tui.state.format import fit
 from tui.state.state import UiState, strangers, washed
+from tui.widgets.marked_list import MarkedList
 from tui.widgets.pairing_text import ANYBODY, about_content, end_content, say_content, stranger_content
 from tui.widgets.text_view import TextView
 
@@ -77,7 +78,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._is_typed = False
         self._listed: tuple[Peer, ...] | None = None
         self._say = TextView()
-        self._macs = OptionList(id="strangers", markup=False)
+        self._macs = MarkedList(id="strangers", markup=False)
         self._digits = BigDigits(id="digits")
         self._label = Static(markup=False)
         # one line for digits and address: hiding one that has the focus would take the focus from the other

@@ -22,6 +22,7 @@ from tui.state.format import BAD, DIM, between
 from tui.state.sampling import FIELDS, PRESET, options_of, texts_of
 from tui.state.state import UiState
 from tui.widgets.key_bar import KeyBar
+from tui.widgets.marked_list import MarkedList
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
@@ -44,7 +45,7 @@ conversation."""
         super().__init__()
         self._options, self._use = options, use
         self._title = TextView(id="title")
-        self._presets = OptionList(*(Option(_preset(name)) for name in PRESETS), id="presets", markup=False)
+        self._presets = MarkedList(*(Option(_preset(name)) for name in PRESETS), id="presets", markup=False)
         texts = texts_of(options)
         self._inputs = {f.name: Input(texts[f.name], id=f.name.replace("_", "-"), compact=True) for f in FIELDS}
         self._words = {f.name: TextView(classes="limits") for f in FIELDS}

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from core.events import Peer, Snapshot, Transfer
 from core.requests import ModelChoice, PlanPreview
-from tui.state.format import duration, gauge, gigabytes, is_ready, layer_range, plural
+from tui.state.format import gigabytes, is_ready, layer_range, plural
+from tui.state.pace import BAR, bar
 
 
 class Copies(NamedTuple):
@@ -116,20 +117,16 @@ def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, 
         case "checking":
             return what, "comparing hashes"
         case _:
-            bar = gauge(transfer.done, transfer.total, max(6, min(16, width - 46)))
             size = f"{gigabytes(transfer.done)}/{gigabytes(transfer.total)} GB"
-            return what, " · ".join([f"{bar} {size}", *_speed_words(transfer)])
+            speed = f" · {transfer.bytes_per_s / 1e6:.1f} MB/s" if transfer.bytes_per_s > 0 else ""
+            room = max(6, min(BAR, width - 52))
+            return what, bar(transfer.done, transfer.total, size + speed, left_s(transfer), room)
 
 
-def left_words(transfer: Transfer) -> str:
-    """ "1 min 5 s left"; "" where nothing can be said."""
+def left_s(transfer: Transfer) -> float | None:
+    """Seconds to its end; None where nothing can be said."""
     left = transfer.total - transfer.done
-    return f"{duration(left / transfer.bytes_per_s)} left" if transfer.bytes_per_s >= 1 and left > 0 else ""
-
-
-def _speed_words(transfer: Transfer) -> list[str]:
-    speed = [f"{transfer.bytes_per_s / 1e6:.1f} MB/s"] if transfer.bytes_per_s > 0 else []
-    return [*speed, *([left] if (left := left_words(transfer)) else [])]
+    return left / transfer.bytes_per_s if transfer.bytes_per_s >= 1 and left > 0 else None
 
 
 def running_words(now: Snapshot) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import Final, NamedTuple
 
+from rich.cells import cell_len
+
 from core.events import LogLine
 from tui.state.format import bounded, clock, fit
 
@@ -50,17 +52,27 @@ def filter_words(chosen: LogFilter, count: int) -> str:
     return f"{level}{above} · {chosen.mac or 'all Macs'} · {lines}"
 
 
-def short_line(line: LogLine) -> str:
-    """A line as it stands in the pane: time, level, Mac, text."""
-    return f"{clock(line.at, seconds=True)} {line.level:<5} {fit(line.source, 8)} {line.text}"
+def short_lines(line: LogLine, width: int, *, wraps: bool) -> list[str]:
+    """A line as it stands in the pane: what happened first, then where and when; in one row of `width` cells, or
+    however many it takes. What needs attention begins with its level.
+    """
+    tail = f"  {fit(line.source, min(8, cell_len(line.source))).rstrip()} {clock(line.at)}"
+    text = f"{line.level} {line.text}" if line.level in LEVELS[2:] else line.text
+    room = width - cell_len(tail)
+    if not wraps or room < LEAST_WIDTH // 2:
+        return [fit(text, max(1, room)) + tail]
+    first, *rest = wrap(text, room) or [""]
+    return [fit(first, room) + tail, *(f"  {row}" for row in wrap(" ".join(rest), room - 2))]
 
 
-def long_lines(line: LogLine, width: int) -> list[str]:
-    """The same with milliseconds, in rows of at most `width` characters."""
+def long_lines(line: LogLine, width: int, *, wraps: bool = True) -> list[str]:
+    """With milliseconds, in rows of at most `width` characters; or in one that is cut."""
     stamp = f"{clock(line.at, seconds=True)}.{int(bounded(line.at) * 1000) % 1000:03}"
     whole = f"{stamp} {line.level:<5} {fit(line.source, 8)} {line.text}"
     if len(whole) <= width or width < LEAST_WIDTH:
         return [whole]
+    if not wraps:
+        return [fit(whole, width)]
     first, *rest = wrap(whole, width, drop_whitespace=True) or [""]
     rest = wrap(" ".join(rest), width - len(CONTINUED))
     return [first, *(CONTINUED + row for row in rest)]

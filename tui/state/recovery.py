@@ -9,6 +9,7 @@ from textual.content import Content
 
 from core.events import Peer, Plan, Recovery, RecoveryChoice, Snapshot, Stage
 from tui.state.format import DIM, GOOD, WARN, Mark, age, fit, gauge, is_of_ranks, part_of, peer_mark, plural, stage_mark
+from tui.state.pace import left_words
 from tui.state.state import UiState
 
 LABEL = 16
@@ -91,8 +92,8 @@ def choice_content(number: int, choice: Choice, width: int) -> Content:
 def progress_words(snapshot: Snapshot, recovery: Recovery) -> str:
     """How far the layers are loaded or, after that, the answers are read again."""
     if recovery.total:
-        left = "" if recovery.eta_s is None else f" · about {age(recovery.eta_s + 0.5)} left"
-        return f"{recovery.done} of {plural(recovery.total, 'token')} read again{left}"
+        read = f"{recovery.done:,} of {recovery.total:,} token{'s' * (recovery.total != 1)} read again"
+        return " · ".join([read, *left_words(recovery.eta_s)])
     done, total = _loaded(snapshot)
     return f"{100 * done // total} % of the layers loaded" if total else "layers are handed out"
 

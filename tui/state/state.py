@@ -34,6 +34,7 @@ from core.snapshot import apply
 from core.text import clean_text
 from tui.state.chats import Chat
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint, faded, point_of
+from tui.state.pace import moved
 from tui.state.turns import INTERRUPTED, Turn, ended, grown, remarked
 
 _T = TypeVar("_T")
@@ -134,6 +135,8 @@ def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
             return _hop(state, event, now)
         case Progress() if event.task == SPEED_TEST:
             return _change(state, speed_test=event)
+        case Progress(task="prefill", done=done, total=total) if state.answer and _is_of(state.answer, event):
+            return with_answer(state, reading=moved(state.answer.reading, done, total, now))
         case LogLine():
             return _change(state, logs=(*state.logs, event)[-LOGS_KEPT:])
         case Recovery(state="running", text=text, requests=requests) if text:
@@ -142,6 +145,10 @@ def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
             return answer_event(state, event, now)
         case _:
             return state
+
+
+def _is_of(answer: Turn, event: Progress) -> bool:
+    return event.request_id == answer.request_id and not answer.done
 
 
 def skip_turned(state: UiState, device_id: str) -> UiState:

@@ -9,6 +9,7 @@ import msgspec
 from core.events import RequestDone, TokenEvent, Value
 from core.requests import UnfinishedAnswer
 from core.text import Clean, clean_text
+from tui.state.pace import Pace
 
 INTERRUPTED = "answer interrupted"
 
@@ -29,7 +30,7 @@ class Turn(Value, frozen=True, kw_only=True):
 
     An answer has no `request_id` until the node has accepted it. `why`: what ended it, where it did not simply end.
     `is_valid`: whether it has the shape that was asked for; None where none was, or it is not known yet.
-    Of its `tokens`, `earlier` were there before `first_at`.
+    Of its `tokens`, `earlier` were there before `first_at`. `reading`: how far its prompt is read, while it is.
     """
 
     number: int
@@ -48,6 +49,7 @@ class Turn(Value, frozen=True, kw_only=True):
     why: str = ""
     is_valid: bool | None = None
     remarks: tuple[Remark, ...] = ()
+    reading: Pace | None = None
 
     @property
     def rate(self) -> float | None:
@@ -70,6 +72,7 @@ def grown(answer: Turn, event: TokenEvent, now: float) -> Turn:
         tokens=event.index + 1,
         first_at=now if answer.first_at is None else answer.first_at,
         last_at=now,
+        reading=None,
     )
 
 

@@ -23,6 +23,7 @@ from tui.state.format import (
     is_of_ranks,
     part_of,
 )
+from tui.state.pace import left_words
 from tui.state.state import UiState
 from tui.state.survival import survival
 from tui.widgets.chat_log import loading_lines
@@ -68,10 +69,10 @@ def progress_content(state: UiState, for_s: float = 0.0) -> Content:
     name = plan.model if plan is not None else ""
     done, total = (sum(getattr(s, f) for s in state.snapshot.stages) for f in ("done_bytes", "total_bytes"))
     share = f" · {100 * done // total} %" if total else ""
-    left = f" · about {duration(for_s * (total - done) / done)} left" if 0 < done < total and for_s >= 1 else ""
+    left = left_words(for_s * (total - done) / done if 0 < done < total and for_s >= 1 else None)
     return Content("\n").join(
         [
-            Content.assemble((name, "bold"), share, left),
+            Content.assemble((name, "bold"), share, *(f" · {words}" for words in left)),
             Content(""),
             *loading_lines(state),
             Content(""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,10 +17,12 @@ from core.events import LogLine
 from tui.control.actions import bindings
 from tui.control.keymap import LOG_PANE, LOGS, Action
 from tui.control.messages import Copied
-from tui.state.logs import LogFilter, is_wanted, long_lines, next_level, next_mac, short_line
+from tui.state.logs import LogFilter, is_wanted, long_lines, next_level, next_mac, short_lines
 from tui.state.state import LOGS_KEPT, UiState
 
-_COLOURS = {"WARN ": "text-warning", "ERROR": "text-error"}
+_COLOURS = {"WARN": "text-warning", "ERROR": "text-error"}
+_LEVEL = re.compile(r"^(?:[\d:.]+ )?(WARN|ERROR) ")
+_WHEN = re.compile(r"^\d\d:\d\d:\d\d\S*|  \S+ \d\d:\d\d$")
 
 
 class LogView(Log):
@@ -42,13 +45,14 @@ The level hides lines of less weight. The whole log is also in a file; o on the 
         super().__init__(highlight=True, max_lines=LOGS_KEPT * 4, id=id, classes="pane")
         self.highlighter = self._colour  # type: ignore[assignment]
         self.chosen = LogFilter()
+        self.wraps = True
         self.count = 0
         self._seen: tuple[LogLine, ...] = ()
         self._room = 0
 
     def rows(self, line: LogLine) -> list[str]:
         """A line as it stands here."""
-        return long_lines(line, self._room)
+        return long_lines(line, self._room, wraps=self.wraps)
 
     def on_resize(self) -> None:
         """Another width wraps otherwise, and a lower pane would leave the newest lines below its edge."""
@@ -96,12 +100,11 @@ The level hides lines of less weight. The whole log is also in a file; o on the 
 
     def _colour(self, text: Text) -> Text:
         """Colour the level word. Rich needs the colour itself, since it knows no theme."""
-        stamp = text.plain.find(" ")
-        if stamp <= 0:
-            return text
-        if name := _COLOURS.get(text.plain[stamp + 1 : stamp + 6]):
-            text.stylize(self.app.theme_variables.get(name, ""), stamp + 1, stamp + 6)
-        text.stylize("dim", 0, stamp)
+        colours = self.app.theme_variables
+        if found := _LEVEL.search(text.plain):
+            text.stylize(colours.get(_COLOURS[found[1]], ""), *found.span(1))
+        if found := _WHEN.search(text.plain):
+            text.stylize(colours.get("text-muted", ""), *found.span())
         return text
 
     def action_follow(self) -> None:
@@ -115,6 +118,11 @@ The level hides lines of less weight. The whole log is also in a file; o on the 
         """The next least level."""
         self.choose(next_level(self.chosen))
 
+    def action_wrap(self) -> None:
+        """Long lines in full, or in one row each."""
+        self.wraps = not self.wraps
+        self._write_all()
+
     def action_mac(self) -> None:
         """The lines of the next Mac."""
         self.choose(next_mac(self.chosen, self._seen))
@@ -125,7 +133,7 @@ The level hides lines of less weight. The whole log is also in a file; o on the 
 
 
 class LogPane(LogView):
-    """Pane 4: a row a line, however long it is."""
+    """Pane 4: a row a line, however long it is, unless `w` wraps them."""
 
     ACTIONS = (*LOG_PANE, *LOGS)
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOG_PANE)]
@@ -133,10 +141,11 @@ class LogPane(LogView):
     def on_mount(self) -> None:
         """Its name among the panes."""
         self.border_title = Content("4 Logs")
+        self.wraps = False
 
     def rows(self, line: LogLine) -> list[str]:
-        """The seconds are enough here."""
-        return [short_line(line)]
+        """What happened comes first here."""
+        return short_lines(line, self._room, wraps=self.wraps)
 
     def on_log_view_described(self, event: LogView.Described) -> None:
         """Say what is shown."""

@@ -10,7 +10,8 @@ from textual.widgets import Static
 
 from core.events import Recovery
 from core.text import Clean
-from tui.state.format import DIM, GOOD, WARN, clock, count, duration
+from tui.state.format import DIM, GOOD, WARN, age, clock, duration
+from tui.state.pace import bar
 from tui.state.recovery import STOPS, since
 from tui.state.turns import Remark, Turn
 from tui.widgets.markdown import render
@@ -18,6 +19,7 @@ from tui.widgets.markdown_chunks import NOTHING, Chunk, grown, open_fence
 from tui.widgets.text_view import TextView
 
 FIGURES_S = 0.25
+_BAR = 6  # all of it has room beside the panes
 
 
 class MessageView:
@@ -180,7 +182,10 @@ def _head_figures(turn: Turn) -> list[str]:
 
 
 def _waiting(turn: Turn) -> str:
-    return f"reading {count(turn.prompt_tokens)} tokens" if turn.prompt_tokens else "waiting for the node"
+    if (now := turn.reading) is not None and now.done < now.total:
+        rate = f" · {now.per_s:,.0f} tok/s" if now.per_s else ""
+        return bar(now.done, now.total, f"read {now.done:,}/{now.total:,} tok{rate}", now.left_s, _BAR)
+    return f"reading {turn.prompt_tokens:,} tokens" if turn.prompt_tokens else "waiting for the node"
 
 
 def foot_content(turn: Turn, now: float, recovery: Recovery | None = None, *, zoomed: bool = False) -> Content:
@@ -188,17 +193,20 @@ def foot_content(turn: Turn, now: float, recovery: Recovery | None = None, *, zo
     if not turn.done and recovery is not None:
         if recovery.state in STOPS:
             return Content.styled(f"─── paused · {since(recovery, now)} ───", WARN)
+        if turn.reading is not None:  # that goes on, however long a part of it takes
+            return Content.styled(f"{_waiting(turn)} · Esc stop", DIM)
         return Content.styled(f"{recovery.text} · {since(recovery, now)} · Esc stop", WARN)
     if not turn.done and zoomed:
         return Content("")
     if not turn.done:
         words = figures(turn) if turn.tokens else [_waiting(turn)]
-        words += [duration(max(0.0, float(round(now - turn.at)))) if now - turn.at >= 1 else "", "Esc stop"]
+        is_timed = turn.reading is not None and turn.reading.left_s is not None
+        words += [age(now - turn.at) if now - turn.at >= 1 and not is_timed else "", "Esc stop"]
         return Content.styled(" · ".join(w for w in words if w), DIM)
     lines = [Content.styled(f"─── {turn.why} ───", DIM)] if turn.why else []
     words = figures(turn) if turn.tokens and not zoomed else []
     if words and turn.last_at is not None and turn.last_at - turn.at >= 1:
-        words.append(duration(float(round(turn.last_at - turn.at))))
+        words.append(duration(turn.last_at - turn.at))
     if words and turn.ttft_s is not None:
         words.append(f"first token {duration(turn.ttft_s)}")
     last = [Content.styled(" · ".join(words), DIM)] if words else []

@@ -11,8 +11,9 @@ from core.events import Plan, Snapshot
 from core.requests import ModelChoice
 from tui.control.actions import bindings
 from tui.control.keymap import MODEL_LIST
-from tui.state.disks import disk_words, left_words, own_id, transfers_of
+from tui.state.disks import disk_words, left_s, own_id, transfers_of
 from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural
+from tui.state.pace import left_words
 from tui.widgets.pointed_list import PointedList
 
 Order = Literal["best fit", "size", "name"]
@@ -56,7 +57,7 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
         return Mark("●", "loaded" + (f" on {plural(len(now.plan.stages), 'Mac')}" if now.plan else ""), GOOD)
     if on_way := transfers_of(choice, now):
         what = "coming" if on_way[0].mac == own_id(now) else "going out"
-        return Mark("◌", f"{what}, {left}" if (left := left_words(on_way[0])) else what, WARN)
+        return Mark("◌", f"{what}, {left}" if (left := " ".join(left_words(left_s(on_way[0])))) else what, WARN)
     if choice.layers and not choice.path:
         return Mark("○", "d copies it here", WARN)
     if plan is not None and choice.preview.missing_on:

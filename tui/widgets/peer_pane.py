@@ -30,7 +30,7 @@ from tui.state.format import (
     trust_mark,
 )
 from tui.state.recovery import mac_mark
-from tui.state.state import Departure, UiState
+from tui.state.state import Departure, UiState, strangers
 from tui.widgets.pane import Drawing, Pane
 
 _NO_PEERS = (
@@ -68,8 +68,10 @@ device id and the round trip time. A skipped Mac holds no layers of what is load
         """A head line, then two lines a Mac, three where it was not reached."""
         peers = state.snapshot.peers
         ready = sum(map(is_ready, peers))
-        known = len(peers) + len(state.departures)
-        subtitle = f"{ready} of {plural(known, 'Mac')} ready" if known else "none seen yet"
+        others = len(strangers(state))
+        ours = len(peers) - others + len(state.departures)
+        subtitle = f"{ready} of {plural(ours, 'Mac')} ready" if ours else "none seen yet"
+        subtitle += f" · {others} not paired" if others else ""
         pointed = self.pointed.device_id if self.has_focus and self.pointed else ""
         return Drawing("1 Peers", peers_content(state, width, pointed), subtitle)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from textual.content import Content
-from textual.widgets import OptionList
 from textual.widgets.option_list import Option
+
+from tui.widgets.marked_list import MarkedList
 
 Item = TypeVar("Item")
 
 
-class PointedList(OptionList, Generic[Item]):
+class PointedList(MarkedList, Generic[Item]):
     """A line an item. Who derives from it says how an item is known again, and how all are drawn."""
 
     def __init__(self, *, id: str, items: tuple[Item, ...] = (), first: str = "") -> None:

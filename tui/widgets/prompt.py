@@ -22,6 +22,9 @@ _ASKS = {"ready": "Ask anything", "loading": "The model is being loaded; then as
 _NO_MODEL = "Ctrl+O chooses a model; then ask here"
 
 
+_NEARLY = 0.9
+
+
 class Prompt(TextArea):
     """A text area that sends with Enter and remembers what was sent."""
 
@@ -137,7 +140,12 @@ def hint_words(state: UiState) -> str:
 
 
 def context_words(state: UiState) -> str:
-    """How much of the context the conversation takes: "context 3.1k/32k"; "" without a model."""
+    """How much of the context the conversation takes: "context 3.1k/32k", with a warning before it is full; "" without
+    a model.
+    """
     answers = [t for t in state.turns if t.role == "assistant" and t.prompt_tokens]
     used = answers[-1].prompt_tokens + answers[-1].tokens if answers else 0
-    return f"context {count(used)}/{context_length(state.snapshot.plan.context)}" if state.snapshot.plan else ""
+    if (plan := state.snapshot.plan) is None:
+        return ""
+    words = f"context {count(used)}/{context_length(plan.context)}"
+    return f"▲ {words}, nearly full: Ctrl+N begins anew" if used > _NEARLY * plan.context else words

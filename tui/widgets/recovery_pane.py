@@ -17,6 +17,7 @@ from tui.control.keymap import RECOVERY
 from tui.control.messages import RecoveryChosen
 from tui.state.recovery import Choice, choice_content, choices, facts, held, title
 from tui.state.state import UiState
+from tui.widgets.marked_list import MarkedList
 from tui.widgets.text_view import TextView
 
 _WORDS: Final[dict[RecoveryChoice, str]] = {"replan": "Re-plan", "wait": "Wait", "save": "Save", "stop": "Stop"}
@@ -59,7 +60,7 @@ class RecoveryPane(VerticalScroll, can_focus=False):
         self.show(self._state)
 
 
-class RecoveryChoices(OptionList):
+class RecoveryChoices(MarkedList):
     """A numbered line a choice; the first one is followed without a word, and chosen at the start."""
 
     HELP = """A Mac that holds layers is gone, so no token can be computed; all that was written is kept. What the \

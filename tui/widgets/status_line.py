@@ -51,10 +51,12 @@ def _macs(state: UiState, wide: bool) -> Content:
     ready = sum(map(is_ready, peers))
     if len(peers) <= 1 and not state.departures:
         return Content.assemble(("○ ", WARN), "no other Macs yet" if wide else "1 Mac")
-    ours = len(peers) - len(strangers(state))  # a neighbour's Mac is nothing to worry about
+    others = len(strangers(state))  # a neighbour's Mac is nothing to worry about
+    ours = len(peers) - others
     glyph, style = ("●", GOOD) if ready == ours and not state.departures else ("▲", WARN)
-    whole = len(peers) + len(state.departures)
-    macs = f"{ready} of {whole} Macs" if wide else f"{ready}/{whole} Macs"
+    whole = ours + len(state.departures)
+    macs = f"{ready} of {plural(whole, 'Mac')}" if wide else f"{ready}/{plural(whole, 'Mac')}"
+    macs += f" · {others} not paired" if others and wide else f" +{others}" if others else ""
     if lost := lost_name(state.snapshot):
         return Content.assemble((f"✗ {fit(lost, 16).rstrip()} lost", BAD), f" · {macs}" if wide else "")
     return Content.assemble((glyph + " ", style), macs)
@@ -92,18 +94,12 @@ def _hop(state: UiState, wide: bool) -> Content:
 def _right(state: UiState, wide: bool) -> Content:
     trust = state.snapshot.trust
     mark = trust_mark(trust.level)
-    weakest = f" · weakest {fit(trust.weakest, 32 if wide else 12).rstrip()}" if trust.weakest else ""
-    if not wide and state.snapshot.recovery is not None:
-        weakest = ""  # how long a recovery takes needs the room
-    ready, style = _readiness(state)
-    end = Content.assemble((" · ", DIM), (ready, style))
-    if not wide and ready in ("● ready", "● writing"):
-        # in a narrow line nothing to say is said by silence: the hop time needs the room
-        end = Content("")
+    # a narrow line needs the room for whether one can ask
+    weakest = f" · weakest {fit(trust.weakest, 32).rstrip()}" if trust.weakest and wide else ""
+    end = Content.assemble((" · ", DIM), _readiness(state))
     if plain := cable_mark(state.snapshot.plan):
         words = f" · {plain.glyph} {plain.word if wide else 'plain cable'}"
         end = Content.assemble((words, plain.style), end)
-        weakest = "" if not wide else weakest
     return Content.assemble((f"{mark.glyph} {mark.word}", mark.style), weakest, end)
 
 

@@ -21,7 +21,7 @@ def stuck(name: str) -> str:
     """Every Mac lives, and nothing moves; `name` is that of the one that does not finish its work, if that is known."""
     if name:
         return f"{name} answers, but has not finished its step for a while."
-    return "No step has come back for a while, though every Mac answers."
+    return "This step takes longer than those before it; every Mac answers."
 
 
 def hold(problem: Problem) -> str:

@@ -74,8 +74,8 @@ def test_what_is_on_its_way_is_told_by_bytes_and_who_gets_it() -> None:
     half = coming("B", done=2 * GB, bytes_per_s=1e8)
     now = msgspec.structs.replace(NOW, transfers=(half, coming("C")))
     assert disk_words(choice(), now) == "↑ 25 %"
-    assert fit_mark(choice(), now).word == "going out, 20 s left"
-    assert transfer_words(half, now, 60)[1].endswith("2.0/4.0 GB · 100.0 MB/s · 20 s left")
+    assert fit_mark(choice(), now).word == "going out, about 20 s left"
+    assert transfer_words(half, now, 60)[1].endswith("2.0/4.0 GB · 100.0 MB/s · about 20 s left")
     assert "left" not in transfer_words(coming("C"), now, 60)[1], "no figure is invented"
     assert len(with_coming([choice()], now)) == 1
     here = msgspec.structs.replace(NOW, transfers=(coming("A", model="x/y", fingerprint="", source="", done=GB),))

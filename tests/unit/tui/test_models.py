@@ -10,6 +10,7 @@ import msgspec
 from core.errors import Problem
 from core.events import AnyEvent, Snapshot, Topology
 from core.requests import LoadRequest, ModelChoice, PlanPreview, PlanRequest
+from tests.support.app import text_of
 from tests.support.told import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
@@ -90,6 +91,18 @@ def test_bits_that_cannot_be_are_not_offered() -> None:
     assert with_bits(asked, whole).kv_bits is with_bits(in_eight, whole).kv_bits is None
     assert option_words(asked, whole) == []
     assert option_words(in_eight, whole) == ["keys and values in 8 bits", "forward"]
+
+
+async def test_the_cursor_is_seen_without_colour() -> None:
+    app = MaclusterApp(ExaminingNode())  # type: ignore[arg-type]
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("ctrl+o")
+        for name in ("one", "two"):
+            await until(lambda name=name: f"▸{name} " in text_of(app))  # type: ignore[misc]
+            assert text_of(app).count("▸") == 1
+            await pilot.press("down")
+        await pilot.press("c")
+        await until(lambda: "▸4k, as now" in text_of(app))
 
 
 async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loaded() -> None:

@@ -110,17 +110,12 @@ async def test_other_keys_work_and_the_footer_and_the_help_say_so(tmp_path: Path
 async def test_every_theme_can_be_chosen_read_and_is_remembered(tmp_path: Path) -> None:
     from textual.color import Color
 
-    from tests.unit.tui.test_app import _contrast
-
     app = app_with(tmp_path, Preferences())
     async with app.run_test(size=(80, 24)) as pilot:
         for name in (*BUILTIN_THEMES, OWN_THEMES[1].name):
             app.theme = name
             await pilot.pause()
             colours = app.theme_variables
-            for state in ("text-success", "text-warning", "text-error"):
-                if not colours[state].startswith("ansi"):
-                    assert _contrast(colours[state], colours["background"]) >= 3, (name, state)
             assert Color.parse(colours["stage-1"]) != Color.parse(colours["stage-2"]), name
         while preferences._remembered(preferences.memory_in(tmp_path)) != OWN_THEMES[1].name:
             await pilot.pause(0.01)

@@ -265,7 +265,7 @@ async def test_the_pane_says_what_is_kept_and_takes_a_choice(size: tuple[int, in
         if size[1] > 16:
             await someone.sees("paused at token 3", "one two", "(4 s ago)")
             await someone.sees("(5 s ago)")
-        await someone.sees("1  Re-plan on 1 Mac", "a 0–5", "2  Wait for b", "3  Save", "4  Stop here")
+        await someone.sees("1▸ Re-plan on 1 Mac", "a 0–5", "2  Wait for b", "3  Save", "4  Stop here")
         await someone.sees("1 Re-plan", "4 Stop")
         assert max(map(len, someone.text.splitlines())) == size[0]
         assert someone.app.focused is someone.app.dashboard.recovery.choices

@@ -13,6 +13,7 @@ from core.events import (
     PeerGone,
     PeerSeen,
     PlanProposed,
+    Progress,
     Recovery,
     RequestStarted,
     Snapshot,
@@ -22,6 +23,7 @@ from tests.support.told import PLAN, asked, done, token
 from tui.state import conversation, state
 from tui.state.hops import ring_of
 from tui.state.state import UiState
+from tui.widgets.message_view import foot_content
 
 ESCAPE = "\x1b]52;c;aGk=\x07"
 
@@ -52,6 +54,23 @@ def test_tokens_grow_the_answer_and_done_ends_it() -> None:
     now = state.fold(now, done(text="!", decode_tokens_per_s=18.0, ttft_s=0.5), 103.0)
     assert now.answer is None
     assert (now.turns[-1].text, now.turns[-1].rate, now.turns[-1].ttft_s) == ("Hello!", 18.0, 0.5)
+
+
+def test_a_prompt_that_is_read_has_a_bar_a_rate_and_what_is_left() -> None:
+    now = conversation.accepted(asked(), "r1", 4000, 100.0)
+    assert foot_content(now.turns[-1], 102.0).plain == "reading 4,000 tokens · 2 s · Esc stop"
+    for at, read in ((101.0, 1000), (103.0, 2000)):
+        now = state.fold(now, Progress(task="prefill", request_id="r1", done=read, total=4000, unit="tokens"), at)
+    words = "▇▇▇▁▁▁ read 2,000/4,000 tok · 500 tok/s · about 4 s left"
+    assert foot_content(now.turns[-1], 103.0).plain == f"{words} · Esc stop"
+    slow = Recovery(state="stuck", text="This step takes longer.", requests=("r1",))
+    assert foot_content(now.turns[-1], 103.0, slow).plain == f"{words} · Esc stop", "it is read all the same"
+    other = state.fold(now, Progress(task="prefill", request_id="r2", done=1, total=2), 104.0)
+    assert other.turns == now.turns
+    now = state.fold(now, token(0, "A"), 105.0)
+    assert "read" not in foot_content(now.turns[-1], 106.0).plain
+    now = state.fold(now, done(), 107.5)
+    assert "5.0 s" in foot_content(now.turns[-1], 200.0).plain
 
 
 def test_tokens_that_come_before_the_id_is_known_are_kept() -> None:

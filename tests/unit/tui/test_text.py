@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from core.errors import Problem
-from core.events import GroupKind, Parallelism, Peer, Snapshot, StageState, TrustChanged
+from core.events import GroupKind, LogLine, Parallelism, Peer, Snapshot, StageState, TrustChanged
 from core.requests import ModelChoice, PlanPreview
 from core.text import Clean
 from tests.support.told import PLAN, asked
@@ -20,7 +21,7 @@ from tui.cli.status import trust_line
 from tui.control import clipboard
 from tui.state import conversation, format, state
 from tui.state.hops import ring_of
-from tui.state.logs import short_line
+from tui.state.logs import long_lines, short_lines
 from tui.state.state import UiState
 from tui.widgets import markdown
 from tui.widgets.banner import banner_content
@@ -33,6 +34,7 @@ from tui.widgets.markdown_chunks import NOTHING, Chunk, grown
 from tui.widgets.message_view import foot_content
 from tui.widgets.model_list import arranged, row_content
 from tui.widgets.peer_pane import peers_content
+from tui.widgets.prompt import context_words
 from tui.widgets.split_pane import split_content
 from tui.widgets.status_line import status_content
 from tui.widgets.too_small import layout_for
@@ -231,6 +233,23 @@ def test_states_are_words_too() -> None:
     }
 
 
+def test_a_narrow_line_says_whether_one_can_ask_and_counts_strangers_apart() -> None:
+    own, other = (Peer(device_id=n, name=n, trust="paired", state="connected", is_self=n == "a") for n in "ab")
+    macs = (own, other, Peer(device_id="c", name="c", trust="unpaired"))
+    trust = TrustChanged(level="paired", weakest="b")
+    now = UiState(snapshot=Snapshot(peers=macs, plan=PLAN, plan_status="ready", trust=trust), attached=True)
+    narrow, wide = (status_content(now, width).plain for width in (80, 120))
+    assert ("● 2/2 Macs +1" in narrow, narrow.endswith("● ready")) == (True, True)
+    assert ("● 2 of 2 Macs · 1 not paired" in wide, "weakest b" in wide) == (True, True)
+
+
+def test_a_context_that_is_nearly_full_is_told_before_the_next_question() -> None:
+    now = conversation.accepted(asked(), "r1", 3900, 1.0)
+    room = UiState(snapshot=Snapshot(plan=PLAN), turns=now.turns)
+    assert context_words(room) == "▲ context 3.9k/4k, nearly full: Ctrl+N begins anew"
+    assert context_words(UiState(snapshot=Snapshot(plan=PLAN))) == "context 0/4k"
+
+
 def test_an_empty_chat_says_what_to_do() -> None:
     assert "Ctrl+O" in empty_content(UiState(attached=True), "").plain
     assert empty_content(UiState(attached=True), "demo").plain.startswith("demo")
@@ -244,13 +263,18 @@ def test_the_foot_says_why_an_answer_stopped() -> None:
     assert "→ wait" in banner_content(Problem(kind="Busy", what="full", fix="wait")).plain
 
 
-def test_log_lines_have_columns() -> None:
-    snapshot = Snapshot()
-    assert snapshot.logs == ()
-    from core.events import LogLine
-
-    line = short_line(LogLine(at=0.0, level="WARN", source="mini", text="thermal: fair"))
-    assert line[8:] == " WARN  mini     thermal: fair"
+def test_a_log_line_begins_with_what_happened_and_one_that_is_cut_says_so() -> None:
+    line = LogLine(at=0.0, level="INFO", source="mini", text="The model was read again after the fan had been cleaned.")
+    (cut,) = short_lines(line, 40, wraps=False)
+    assert re.fullmatch(r"The model was read again af…  mini \d\d:\d\d", cut)
+    assert cell_len(cut) == 40
+    first, *rest = short_lines(line, 40, wraps=True)
+    assert re.fullmatch(r"The model was read again +mini \d\d:\d\d", first)
+    assert " ".join(row.strip() for row in rest) == "after the fan had been cleaned."
+    warned = msgspec.structs.replace(line, level="WARN")
+    assert short_lines(warned, 80, wraps=False)[0].startswith("WARN The model")
+    assert len(long_lines(line, 50)) > len(long_lines(line, 50, wraps=False)) == 1
+    assert long_lines(line, 50, wraps=False)[0].endswith("…")
 
 
 def choice(name: str, size: int, preview: PlanPreview, loaded: bool = False) -> ModelChoice:

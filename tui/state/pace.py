@@ -1,0 +1,46 @@
+"""How far work is that takes a while, how fast it goes, and what is left of it; the same words for all of it. Pure."""
+
+from __future__ import annotations
+
+from core.events import Value
+from tui.state.format import age, gauge
+
+BAR = 16
+
+
+class Pace(Value, frozen=True, kw_only=True):
+    """`done` of `total` at `at`, and `first` at `since`; times are seconds since the epoch."""
+
+    done: int
+    total: int
+    at: float
+    first: int
+    since: float
+
+    @property
+    def per_s(self) -> float | None:
+        """How much a second; None before anything was seen to move."""
+        done, for_s = self.done - self.first, self.at - self.since
+        return done / for_s if done > 0 and for_s > 0 else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds to its end at that pace."""
+        return (self.total - self.done) / self.per_s if self.per_s else None
+
+
+def moved(before: Pace | None, done: int, total: int, now: float) -> Pace:
+    """So much is done now; what began anew is measured anew."""
+    if before is None or done < before.done or total != before.total:
+        return Pace(done=done, total=total, at=now, first=done, since=now)
+    return Pace(done=done, total=total, at=now, first=before.first, since=before.since)
+
+
+def left_words(left_s: float | None) -> list[str]:
+    """ "about 17 s left"; nothing where nobody can say."""
+    return [] if left_s is None else [f"about {age(left_s + 0.5)} left"]
+
+
+def bar(done: float, total: float, words: str, left_s: float | None = None, width: int = BAR) -> str:
+    """ "▇▇▇▇▁▁▁▁ 1,024 of 4,096 tokens · 850 tok/s · about 4 s left"."""
+    return " · ".join([f"{gauge(done, total, width)} {words}", *left_words(left_s)])
