@@ -38,6 +38,7 @@ from tui.control.model_controller import ModelController
 from tui.control.plain_glyphs import PlainGlyphs
 from tui.control.preferences import DEFAULTS, Preferences
 from tui.control.quitting import Owner, Quitting, words
+from tui.control.slash_commands import SLASH_COMMANDS
 from tui.control.theme_memory import ThemeMemory
 from tui.control.themes import OWN_THEMES, legible, no_color_kept, own_variables
 from tui.screens import table
@@ -220,9 +221,13 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         """Say why a key did nothing."""
         self.notify(message.text)
 
-    def on_sent(self, message: messages.Sent) -> None:
-        """Send the prompt, or say why that cannot be now."""
-        self.chat.send(message.text)
+    async def on_sent(self, message: messages.Sent) -> None:
+        """Send the prompt, or say why that cannot be now; a command is carried out."""
+        if command := SLASH_COMMANDS.get(message.text):
+            self.prompt.taken()
+            await self.run_action(command)
+        else:
+            self.chat.send(message.text)
 
     def on_edited(self, message: messages.Edited) -> None:
         """Put the question into the prompt."""

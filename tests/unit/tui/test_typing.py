@@ -12,6 +12,7 @@ from tests.support.app import StillNode
 from tests.support.told import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
+from tui.control.slash_commands import SLASH_COMMANDS
 from tui.screens.conversations import ConversationsScreen
 from tui.screens.help import HelpScreen
 from tui.screens.models import ModelsScreen
@@ -75,6 +76,21 @@ async def test_what_the_transcript_has_no_key_for_goes_into_the_prompt() -> None
         await until(lambda: app.prompt.text.endswith("quit 199") and app.focused is app.prompt)
         assert app.prompt.text.startswith("helloquit 0\nquit 1\n")
         assert len(app.screen_stack) == 1
+
+
+async def test_a_command_in_the_prompt_is_no_question() -> None:
+    node = Asked()
+    app = app_of(node)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        for command, screen in (("/model", ModelsScreen), ("/help", HelpScreen)):
+            burst(app, command, "enter")
+            await until(lambda screen=screen: isinstance(app.screen, screen))  # type: ignore[misc]
+            await pilot.press("escape")
+            await until(lambda: app.focused is app.prompt)
+        burst(app, "/what is that?", "enter")
+        await until(lambda: node.questions == ["/what is that?"])
+    assert all(hasattr(app, f"action_{run.partition('(')[0]}") for run in SLASH_COMMANDS.values())
 
 
 async def test_the_focus_comes_back_to_the_prompt() -> None:
