@@ -151,6 +151,7 @@ class _Bringing:
 
     def run(self) -> None:
         """Raises the first error, when the others have ended."""
+        self._report(self._now())
         telling = threading.Thread(target=self._tell, daemon=True)
         telling.start()
         try:
