@@ -56,6 +56,8 @@ def overwrite(target: mx.array, source: mx.array) -> None:
     """The bytes of `source` into the memory of `target`, as many, which was evaluated: a graph that was built on it is
     computed from them.
     """
+    memory = memoryview(target)  # type: ignore[arg-type]
+    assert memory.c_contiguous
     _raw(target)[:] = _raw(source)
 
 

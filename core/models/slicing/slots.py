@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from io import StringIO
 from typing import Any, Final
 
 import mlx.core as mx
@@ -96,7 +97,7 @@ class Slice:
         self.trim_limit = trim_limit(whole)
         self._caches = SliceCaches(whole, own if self._cuts else set(range(len(whole))), probe.embed_caches)
         self._pass = _Pass()
-        self._looks_at_values: bool | None = None  # nobody has looked yet
+        self._looks_at_values = False  # while a graph is built
         if self._cuts:
             for index, layer in enumerate(list(model.layers)):
                 _make_slot(layer, index, self._pass, probe.sides_of(index))
@@ -250,27 +251,14 @@ class Slice:
         of `rows` rows, before that is here: zeros in its place, whose memory is to be written to, and what leaves, of
         which nothing is computed. `caches` are as after it. None for a model that looks at values on its way.
         """
-        blank = self._probe.boundaries[self.start - 1].blank(1, rows) if self.start else [mx.zeros((rows, 1), mx.int32)]
-        if self._looks_at_values is None:
-            self._looks_at_values = self._evaluates(blank, self.copy(caches), position)
         if self._looks_at_values:
             return None
-        blank = [mx.array(array) for array in blank]  # memory of its own
-        mx.eval(blank)
+        blank = self._probe.boundaries[self.start - 1].blank(1, rows) if self.start else [mx.zeros((rows, 1), mx.int32)]
         with self._lazily():
-            return blank, self._next(blank, caches, position)
-
-    def _next(self, arrived: list[mx.array], caches: list[Any], position: int | mx.array) -> list[mx.array]:
-        return self.run(arrived, caches, position) if self.start else self.embed(arrived[0], caches, position)
-
-    def _evaluates(self, arrived: list[mx.array], caches: list[Any], position: int | mx.array) -> bool:
-        """Whether the model's code looks at values while the graph is built. Then it cannot be traced."""
-        try:
-            with self._lazily():
-                mx.compile(lambda *arrays: self._next(list(arrays), caches, position))(*arrived)
-        except FAILURES:
-            return True
-        return False
+            out = self.run(blank, caches, position) if self.start else self.embed(blank[0], caches, position)
+        self._looks_at_values = not all(map(_is_lazy, blank))
+        mx.eval(blank)
+        return None if self._looks_at_values else (blank, out)
 
     def output(
         self, boundary: list[mx.array], caches: list[Any], position: int | mx.array, *, every: bool = False
@@ -384,6 +372,13 @@ def _move(caches: Sequence[Any], position: int | mx.array) -> None:
     """Tells stand-ins how many tokens their layers have seen: a number, or one per row."""
     for absent in absent_caches(caches):
         absent.offset = position
+
+
+def _is_lazy(array: mx.array) -> bool:
+    """Whether it was made by an operation and is still to be computed: MLX tells that of its graph only."""
+    graph = StringIO()
+    mx.export_to_dot(graph, array)
+    return "shape=rectangle" in graph.getvalue()
 
 
 def _blank_tokens(boundary: list[mx.array]) -> mx.array:
