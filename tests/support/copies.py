@@ -14,7 +14,7 @@ from core.link.ways import Way
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.node.base.messages import AnyMessage, FileWord, HeldModel, from_frame, to_frame
-from core.node.disks.block_door import Answers
+from core.node.disks.block_door import SourceAnswers
 from core.node.disks.block_runs import RunAsk
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.local_models import LocalModels
@@ -135,13 +135,13 @@ class Pair:
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     """Every Mac sees what it gives."""
     (tmp_path / "asker").mkdir()
-    made, real = Pair(tmp_path), Answers.of
+    made, real = Pair(tmp_path), SourceAnswers.of
 
-    def given(self: Answers, run: RunAsk) -> memoryview:
+    def given(self: SourceAnswers, run: RunAsk) -> memoryview:
         giver = made.macs[self._served.directory.parent.name]
         return memoryview(giver.give(run, bytes(real(self, run))))
 
-    monkeypatch.setattr(Answers, "of", given)
+    monkeypatch.setattr(SourceAnswers, "of", given)
     return made
 
 

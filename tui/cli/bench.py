@@ -30,5 +30,5 @@ async def bench(args: argparse.Namespace) -> int:
 
 def _bench_module(name: str) -> str:
     """Those that start the demo's nodes stand beside it."""
-    own = {"tui": "tui.bench", "copy": "tui.bench.copying", "scenarios": "tui.cli.scenarios"}
+    own = {"tui": "tui.bench", "copy": "tui.cli.copy_bench", "scenarios": "tui.cli.scenarios"}
     return own.get(name, f"core.bench.{name}")

@@ -75,7 +75,7 @@ class BlockDoor:
                 )
             self._receiver, sender = link.receiver(), link.sender()
             stack.callback(self._receiver.close)
-            answers = Answers(self.served, stack.callback)
+            answers = SourceAnswers(self.served, stack.callback)
             while not self._is_closed:
                 frame = self._receiver.recv(None)
                 if frame.header.type is not FrameType.COPY:
@@ -83,7 +83,7 @@ class BlockDoor:
                 sender.send(FrameType.FILE_PART, parts=[answers.of(read_ask(frame.body))])
 
 
-class Answers:
+class SourceAnswers:
     """What this Mac's disk has of the files of one model. `at_end` is told what to do when all is given."""
 
     def __init__(self, served: Served, at_end: Callable[[Callable[[], object]], object]) -> None:

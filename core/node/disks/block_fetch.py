@@ -18,7 +18,7 @@ from core.node.disks.block_link import BlockLink
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_runs import MAX_RUN, BlockSent, RunAsk, blocks_in
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
-from core.node.disks.pace import Pace
+from core.node.disks.pace import CopyPace
 from core.settings import GB
 
 LANES: Final = 6  # runs under way from one Mac
@@ -44,7 +44,7 @@ class BlockFetch:
         report: Callable[[int, int], None],
         warn: Callable[[str, str], None],
         check_room: Callable[[int], None],
-        pace: Pace,
+        pace: CopyPace,
     ) -> None:
         self._requests, self._fingerprint, self._files = requests, fingerprint, files
         self._sources, self._writer, self._report, self._warn = sources, writer, report, warn

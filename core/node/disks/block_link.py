@@ -18,7 +18,7 @@ from core.node.disks.block_runs import RunAsk
 ANSWER_S: Final = 30.0
 
 
-class _Asked(NamedTuple):
+class _AskedRun(NamedTuple):
     run: RunAsk
     answer: asyncio.Future[bytes]
 
@@ -29,7 +29,7 @@ class BlockLink:
     def __init__(self, link: DataLink) -> None:
         self._loop = asyncio.get_running_loop()
         self._sender, self._receiver = link.sender(), link.receiver()
-        self._asks: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._asks: SimpleQueue[_AskedRun | None] = SimpleQueue()
         self._ended: MaclusterError | None = None
         Thread(target=self._work, name="blocks that come", daemon=True).start()
 
@@ -40,7 +40,7 @@ class BlockLink:
 
     async def ask(self, run: RunAsk) -> bytes:
         """What comes for `run`. Raises LinkError, and this is of no more use then."""
-        asked = _Asked(run, self._loop.create_future())
+        asked = _AskedRun(run, self._loop.create_future())
         self._asks.put(asked)
         if self._ended:  # the thread may have looked for the last time already
             raise self._ended
@@ -53,7 +53,7 @@ class BlockLink:
         self._receiver.shut()
 
     def _work(self) -> None:
-        waiting: deque[_Asked] = deque()
+        waiting: deque[_AskedRun] = deque()
         error: MaclusterError | None = None
         try:
             while self._send_asked(waiting):
@@ -71,7 +71,7 @@ class BlockLink:
             for asked in waiting:
                 self._tell(asked, self._ended)
 
-    def _send_asked(self, waiting: deque[_Asked]) -> bool:
+    def _send_asked(self, waiting: deque[_AskedRun]) -> bool:
         """Send what was asked meanwhile, and wait for it only where no answer is due. False where this is closed."""
         while not (self._ended and not waiting):
             asked = self._next(wait=not waiting)
@@ -81,13 +81,13 @@ class BlockLink:
             self._sender.send(FrameType.COPY, parts=[msgspec.msgpack.encode(asked.run)])
         return False
 
-    def _next(self, *, wait: bool) -> _Asked | None:
+    def _next(self, *, wait: bool) -> _AskedRun | None:
         try:
             return self._asks.get(block=wait)
         except Empty:
             return None
 
-    def _tell(self, asked: _Asked, said: bytes | MaclusterError) -> None:
+    def _tell(self, asked: _AskedRun, said: bytes | MaclusterError) -> None:
         try:
             self._loop.call_soon_threadsafe(_settle, asked.answer, said)
         except RuntimeError:

@@ -22,7 +22,7 @@ class FileBlock(NamedTuple):
         return FileBlock(self.file, self.number + 1)
 
 
-class _Asked(NamedTuple):
+class _AskedBlock(NamedTuple):
     source: str
     at: float
 
@@ -36,7 +36,7 @@ class BlockSchedule:
     def __init__(self, wanted: Iterable[FileBlock]) -> None:
         self._wanted = set(wanted)
         self._last_first = sorted(self._wanted, reverse=True)
-        self._under_way: dict[FileBlock, _Asked] = {}
+        self._under_way: dict[FileBlock, _AskedBlock] = {}
         self._has: dict[str, set[FileBlock]] = {}
         self._to_ask: dict[str, list[FileBlock]] = {}
         self._bad: Counter[str] = Counter()
@@ -71,7 +71,7 @@ class BlockSchedule:
         """
         if not (run := self._next_run(source, most)):
             run = self._stalled_run(source, most, now)
-        self._under_way |= dict.fromkeys(run, _Asked(source, now))
+        self._under_way |= dict.fromkeys(run, _AskedBlock(source, now))
         return tuple(run)
 
     def arrived(self, block: FileBlock) -> bool:

@@ -20,7 +20,7 @@ from core.trust.roster import Cluster
 LINK_S: Final = 15.0
 
 
-class Paths(Protocol):
+class KnownPaths(Protocol):
     """On which ways a linked Mac is reached."""
 
     def ways(self, device_id: str) -> Sequence[Way]:
@@ -37,7 +37,7 @@ class Store(Protocol):
 class ByteLinks:
     """Who fetches dials, who gives listens on `host`: a door for one link of one Mac. Threads may share it."""
 
-    def __init__(self, identity: Identity, store: Store, paths: Paths, host: str) -> None:
+    def __init__(self, identity: Identity, store: Store, paths: KnownPaths, host: str) -> None:
         self._identity, self._store, self._paths, self._host = identity, store, paths, host
 
     def listen(self) -> socket.socket:

@@ -38,7 +38,7 @@ from core.node.disks.block_requests import BlockRequests
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import FileSender, FileServing
 from core.node.disks.local_models import LocalModels
-from core.node.disks.pace import Pace
+from core.node.disks.pace import CopyPace
 from core.node.disks.places import PARTIAL, begun_place, free_place
 from core.settings import GB, MIB
 
@@ -88,7 +88,7 @@ class ModelCopies:
         report: Report,
         warn: Warn,
         parts: Sequence[Part] = (),
-        pace: Pace | None = None,
+        pace: CopyPace | None = None,
     ) -> None:
         """Copy a model from linked Macs that have all or some of it, or `parts` of it with all of its settings; nobody
         is asked where all of that is here. `report` gets "running" or "checking", bytes that are there, and of how
@@ -105,7 +105,7 @@ class ModelCopies:
         wanted = wanted_parts(files, parts)
         begun = await asyncio.to_thread(_begun, self._folder, entries, model, files)
         await asyncio.to_thread(_check_room, begun, files, wanted)
-        await self._bring(alike, model, files, begun, wanted, report, warn, pace or Pace())
+        await self._bring(alike, model, files, begun, wanted, report, warn, pace or CopyPace())
         await asyncio.to_thread(_check, begun, model)
         if model.hub:
             await asyncio.to_thread(write_origin, begun, model.hub)
@@ -155,7 +155,7 @@ class ModelCopies:
         wanted: Sequence[Part],
         report: Report,
         warn: Warn,
-        pace: Pace,
+        pace: CopyPace,
     ) -> None:
         """One way after the other, until all is there."""
         ways: dict[Way, Bring] = {}
@@ -184,7 +184,7 @@ class ModelCopies:
         begun: Path,
         wanted: Sequence[Part],
         warn: Warn,
-        pace: Pace,
+        pace: CopyPace,
         report: Report,
     ) -> None:
         writer = await asyncio.to_thread(BlockWriter, begun, files)

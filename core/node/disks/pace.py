@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Pace:
+class CopyPace:
     """At most `bytes_per_s` bytes a second, 0 for as many as come."""
 
     def __init__(self, bytes_per_s: int = 0) -> None:

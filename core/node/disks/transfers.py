@@ -26,7 +26,7 @@ from core.node.base.tasks import Tasks
 from core.node.disks.downloads import download
 from core.node.disks.model_copies import ModelCopies, Stage
 from core.node.disks.model_inventory import ModelInventory, ModelLinks
-from core.node.disks.pace import Pace
+from core.node.disks.pace import CopyPace
 from core.requests import CopyRequest, Done, DownloadRequest
 
 TRANSFER_EVERY_S: Final = 0.5
@@ -201,7 +201,7 @@ class Transfers:
             raise ModelNotFound(f"No other linked Mac has anything of {model.name}.")
         first = _first(model, sources[0] if sources else "", self._device_id)
         asked_by = asker if asker != self._device_id else ""
-        self._begin(first, partial(self._copy, sources, model, parts, Pace(bytes_per_s)), asked_by)
+        self._begin(first, partial(self._copy, sources, model, parts, CopyPace(bytes_per_s)), asked_by)
 
     def _begin(self, first: Transfer, work: Work, asked_by: str = "") -> None:
         if self._running and not self._running.done():
@@ -255,7 +255,7 @@ class Transfers:
             meter.count("running", fetched.done, fetched.total)
 
     async def _copy(
-        self, sources: Sequence[str], model: HeldModel, parts: Sequence[Part], pace: Pace, meter: Meter
+        self, sources: Sequence[str], model: HeldModel, parts: Sequence[Part], pace: CopyPace, meter: Meter
     ) -> None:
         await self._copying.fetch(sources, model, meter.count, partial(self._warn, model.name), parts, pace)
 

@@ -35,7 +35,7 @@ from core.node.base.messages import (
     from_frame,
     to_frame,
 )
-from core.node.disks.block_door import Answers
+from core.node.disks.block_door import SourceAnswers
 from core.node.disks.block_runs import RunAsk
 from core.node.disks.file_serving import _served
 from core.node.disks.model_copies import check_names
@@ -303,7 +303,7 @@ async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) ->
     ask = HashesAsk(number=1, fingerprint=fingerprint, name="../../secret", first=0)
     await pair.sender.copying.handle_message("asker", ask)
     assert len(pair.sender.sent) == before
-    answers = Answers(pair.sender.copying.serving._served["asker", fingerprint], lambda _: None)
+    answers = SourceAnswers(pair.sender.copying.serving._served["asker", fingerprint], lambda _: None)
     for name, first in (("../../secret", 0), ("config.json", 1)):
         with pytest.raises(ProtocolError):
             answers.of(RunAsk(name, first, 1))

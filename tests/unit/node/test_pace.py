@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from core.node.disks.pace import Pace
+from core.node.disks.pace import CopyPace
 
 
 @pytest.mark.parametrize("limit", [1_000, 50_000, 10_000_000])
 def test_no_more_comes_than_the_limit_allows(limit: int) -> None:
-    pace, asks, came = Pace(limit), [0.0, 0.0, 0.0], 0
+    pace, asks, came = CopyPace(limit), [0.0, 0.0, 0.0], 0
     while min(asks) < 100.0:
         lane = asks.index(now := min(asks))  # the next to ask gets it at once
         came += 7_000
@@ -19,5 +19,5 @@ def test_no_more_comes_than_the_limit_allows(limit: int) -> None:
 
 
 def test_without_a_limit_nobody_waits() -> None:
-    assert Pace().wait_s(1 << 40, 5.0) == 0.0
-    assert Pace().most(1 << 20, 0.25) > 1 << 20
+    assert CopyPace().wait_s(1 << 40, 5.0) == 0.0
+    assert CopyPace().most(1 << 20, 0.25) > 1 << 20
