@@ -68,7 +68,7 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
     admin.shows("It is revoked on every Mac", f"Keep {other_mac}", "Enter answers")
     admin.type("Escape")
     admin.until(lambda s: "It is revoked" not in s, "the question did not go away")
-    admin.until(lambda s: "epoch 2" in s and f"◆ {other_mac}" in s and "revoked" not in s, "it is not as it was")
+    admin.until(lambda s: "epoch 2" in s and f"◆▸{other_mac}" in s and "revoked" not in s, "it is not as it was")
 
 
 def compare(atelier: Terminal, garage: Terminal) -> str:
@@ -87,7 +87,7 @@ def compare(atelier: Terminal, garage: Terminal) -> str:
 
 def choose(screen: Terminal, name: str) -> None:
     """Down to that line of the list."""
-    line = re.compile(r"║ +○ (\S+)")
+    line = re.compile(r"║ +○[ ▸](\S+)")
     listed = line.findall(screen.until(lambda s: name in line.findall(s), "it is not in the list"))
     screen.type(*["Down"] * listed.index(name), "Enter")
 

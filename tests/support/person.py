@@ -54,12 +54,12 @@ class Person:
             await self.pilot.pause(0.02)
 
     async def sees(self, *words: str) -> None:
-        """Wait until all of them are on the screen, and nothing on it is too wide."""
+        """Wait until all of them are on the screen, wherever the cursor is, and nothing on it is too wide."""
 
         def shown() -> bool:
             text = self.text
             fits = max(map(len, text.splitlines()), default=0) <= self.app.size.width
-            return fits and all(word in text for word in words)
+            return fits and all(word in text or word in text.replace("▸", " ") for word in words)
 
         await self.until(shown)
 

@@ -49,7 +49,8 @@ class Terminal:
         return screen
 
     def shows(self, *words: str) -> str:
-        return self.until(lambda s: all(w in s for w in words), f"not shown: {words}")
+        """The first screen that has all of them, wherever its cursor is."""
+        return self.until(lambda s: all(w in s or w in s.replace("▸", " ") for w in words), f"not shown: {words}")
 
     def finds(self, pattern: str) -> str:
         """The first group of the pattern, or all that fits it where it has none, as soon as anything fits it."""
