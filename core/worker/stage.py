@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -124,11 +124,15 @@ class LoadedStage:
         held = self._held.get(handle) if handle is not None else None
         if handle is None or held is None or handle in self._prepared or self.layers.rank:
             return
-        with suppress(*_FAILURES):
+        try:
             caches = self.layers.copy(held.caches)
             built = self.layers.build_next(caches, _offset(held.rows), len(held.rows.tokens))
-            if built:
-                self._prepared[handle] = _Prepared(held, built[0], caches, built[1])
+        except _FAILURES as error:
+            if fault := fault_of(error):
+                raise fault from error
+            return  # it is told where the step is here
+        if built:
+            self._prepared[handle] = _Prepared(held, built[0], caches, built[1])
 
     def _step(
         self, handle: int, arrived: list[mx.array], build: Callable[[_HeldCaches], list[mx.array]]
