@@ -188,7 +188,9 @@ def _code(code: str, info: str, width: int) -> Content:
     # guessing a language loads every lexer there is, for a second
     language = info.split()[0] if info.strip() else "text"
     written = code.rfind("\n") + 1
-    body = _coloured(code[:written].expandtabs(4), language).split("\n", allow_blank=True) if written else []
+    body = list[Content]()
+    if written:  # the list that Textual gives is its own
+        body += _coloured(code[:written].expandtabs(4), language).split("\n", allow_blank=True)
     body += [Content("")] * (code.count("\n") - len(body))  # blank lines at the end
     if being_written := code[written:].expandtabs(4):
         body.append(Content(being_written))

@@ -91,6 +91,11 @@ def test_what_only_looks_like_code_loses_no_line(text: str) -> None:
         assert word in "\n".join(shown) or set(word) <= set("`~")
 
 
+def test_a_line_of_code_that_is_being_written_is_drawn_once_however_often() -> None:
+    drawn = {render(Chunk(Clean("```\none\ntwo")), WIDTH).plain for _ in range(3)}
+    assert [text.count("two") for text in drawn] == [1]
+
+
 @given(st.text(alphabet="a`~ \n-#", max_size=80), st.integers(1, 40))
 def test_nothing_is_lost_and_everything_can_be_drawn(text: str, limit: int) -> None:
     pieces = grown(NOTHING, text, limit)
