@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.errors import Busy, LinkLost, ModelMismatch, ProtocolError, TransferError
+from core.errors import Busy, LinkError, LinkLost, ModelMismatch, ProtocolError, TransferError
 from core.events import Transfer
 from core.link.frames import FrameType
 from core.models.files.block_map import FileFacts
@@ -40,14 +41,14 @@ from core.node.base.messages import (
 )
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
-from core.node.disks.block_runs import RunAsk
+from core.node.disks.block_runs import RunAsk, read_ask
 from core.node.disks.file_serving import MAX_WAITING, WINDOW
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.places import MAX_BEGUN, PARTIAL
 from core.node.disks.transfers import Transfers
 from core.node.message_router import MessageRouter
 from core.node.peers.mesh import PeerMessage
-from tests.support.copies import Pair, held_model_named, pair
+from tests.support.copies import Links, Pair, held_model_named, pair
 from tests.support.node_messages import FOUND
 from tests.support.plans import mac_id, plan_of
 from tests.support.tasks import tasks_of
@@ -100,6 +101,38 @@ async def test_who_asks_for_doors_again_and_again_has_one(pair: Pair) -> None:
     await until(lambda: not door._thread.is_alive())
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", door.port))
+
+
+async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(pair: Pair) -> None:
+    await pair.copy()
+    asked, given = BytesAsk(number=1000, fingerprint=pair.model.fingerprint), pair.blocks_given
+    await pair.sender.copying.handle_message("asker", asked)
+    ready = pair.sender.sent[-1]
+    assert isinstance(ready, BytesReady)
+    assert ready.port
+    pair.mac("third", pair.asker.folder)
+
+    weights = next((pair.sender.folder / "solo").glob("*.safetensors")).name
+
+    def block(who: str, what: BytesAsk) -> object:
+        links = Links(who, pair.numbers)
+        link = links.dial("sender", links.ways("sender"), ready.port or 0, what)
+        with closing(link.receiver()) as receiver:
+            link.sender().send(FrameType.COPY, parts=[msgspec.msgpack.encode(RunAsk(weights, 0, 1))])
+            return receiver.recv(30.0)
+
+    for who, number in (("third", 1000), ("asker", 1001)):
+        with pytest.raises(LinkError):
+            await asyncio.to_thread(block, who, msgspec.structs.replace(asked, number=number))
+    assert pair.blocks_given == given
+    await asyncio.to_thread(block, "asker", asked)
+    assert pair.blocks_given == given + 1
+
+
+@pytest.mark.parametrize("ask", [("model.safetensors", 0, 17), ("model.safetensors", -1, 1), (), "x"])
+def test_a_request_for_blocks_that_cannot_be_is_refused(ask: Any) -> None:
+    with pytest.raises(ProtocolError):
+        read_ask(msgspec.msgpack.encode(ask))
 
 
 async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at_a_time(

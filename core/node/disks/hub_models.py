@@ -7,15 +7,15 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from core.errors import BadModel, ModelMismatch, TransferError, UnsupportedModel
+from core.errors import BadModel, ModelMismatch, TransferError
 from core.models.files.block_map import BlockWriter, FileFacts, read_map
-from core.models.files.catalog import ModelEntry, fingerprint, read_model, short_name
+from core.models.files.catalog import ModelEntry, fingerprint, short_name
 from core.models.files.fetch_messages import BeginOrder, PartsOrder
 from core.models.files.hub_origin import HubOrigin, read_origin, write_origin
 from core.models.files.parts import Part
 from core.node.disks.downloads import download
 from core.node.disks.local_models import LocalModels
-from core.node.disks.places import PARTIAL, free_place
+from core.node.disks.places import PARTIAL, check_usable, free_place
 
 Report = Callable[[bool, int, int], None]
 
@@ -37,13 +37,7 @@ async def begin(models: LocalModels, folder: Path, repo: str, revision: str, rep
 
 def _settle(begun: Path, folder: Path, repo: str, entries: Sequence[ModelEntry]) -> str:
     """Put what was begun among the models, or leave it to the one that is there already."""
-    try:
-        read_model(begun)
-    except BadModel as error:
-        shutil.rmtree(begun)
-        raise BadModel(f"{repo} cannot be used: {error.what}", "Choose another repository.") from error
-    except UnsupportedModel:
-        pass  # the list of models says so: another mlx-lm may know it
+    check_usable(begun, repo, "Choose another repository.")
     print_of = fingerprint(begun)
     alike = [entry for entry in entries if entry.fingerprint == print_of]
     if not alike:

@@ -14,9 +14,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Literal
 
-from core.errors import BadModel, MaclusterError, ModelError, ModelMismatch, TransferError, UnsupportedModel
+from core.errors import BadModel, MaclusterError, ModelError, ModelMismatch, TransferError
 from core.models.files.block_map import BlockMap, BlockWriter, FileFacts, read_map, whole_parts
-from core.models.files.catalog import ModelEntry, fingerprint, read_model, short_name
+from core.models.files.catalog import ModelEntry, fingerprint, short_name
 from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.hub_origin import write_origin
 from core.models.files.parts import Part
@@ -39,7 +39,7 @@ from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import FileSender, FileServing
 from core.node.disks.local_models import LocalModels
 from core.node.disks.pace import CopyPace
-from core.node.disks.places import PARTIAL, begun_place, free_place
+from core.node.disks.places import PARTIAL, begun_place, check_usable, free_place
 from core.settings import GB, MIB
 
 SPARE_BYTES: Final = GB
@@ -326,10 +326,4 @@ def _check(begun: Path, model: HeldModel) -> None:
     if found != model.fingerprint:
         shutil.rmtree(begun)
         raise ModelMismatch("Another model arrived than was asked for.", "Check the files on the other Mac.")
-    try:
-        read_model(begun)
-    except BadModel as error:
-        shutil.rmtree(begun)
-        raise BadModel(f"What arrived cannot be used: {error.what}", "Check the files on the other Mac.") from error
-    except UnsupportedModel:
-        pass  # the list of models says so: another mlx-lm may know it
+    check_usable(begun, "What arrived", "Check the files on the other Mac.")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Set
 from pathlib import Path
 from typing import Final
 
-from core.errors import TransferError
-from core.models.files.catalog import short_name
+from core.errors import BadModel, TransferError, UnsupportedModel
+from core.models.files.catalog import read_model, short_name
 from core.trust.files import private_folder
 
 PARTIAL: Final = ".partial"
@@ -32,3 +33,14 @@ def free_place(folder: Path, name: str, fingerprint: str, taken: Set[str]) -> Pa
     name = _UNFIT.sub("-", short_name(name)).strip(".-")[:80] or "model"
     place = folder / name
     return folder / f"{name}-{fingerprint[:8]}" if name in taken or place.exists() else place
+
+
+def check_usable(begun: Path, whose: str, cure: str) -> None:
+    """What came stays only where it can be read. Raises BadModel that says whose it is and what to do."""
+    try:
+        read_model(begun)
+    except BadModel as error:
+        shutil.rmtree(begun)
+        raise BadModel(f"{whose} cannot be used: {error.what}", cure) from error
+    except UnsupportedModel:
+        pass  # the list of models says so: another mlx-lm may know it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import mlx.core as mx
 import numpy as np
@@ -14,6 +15,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import ProtocolError, StageFailed
 from core.models.made.maker import random_model
+from core.models.metal import GpuFault
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.quirks import order_windows
 from core.models.slicing.slots import KV_GROUP, Slice
@@ -293,3 +295,21 @@ def test_what_was_built_before_is_what_is_computed(variant: str) -> None:
         stage.layers.run = stage.layers.embed = refuse  # type: ignore[method-assign, assignment]
     tokens = [[21]] if rows == first else [[21], [22]]
     assert np.array_equal(ring.step(rows, tokens), alone.step(rows, tokens))
+
+
+def test_a_gpu_that_gives_up_while_a_graph_is_built_ahead_is_told() -> None:
+    """And any other failure there is told where the step is here."""
+    whole = build("llama")
+    ring = private_ring(whole, lambda: twin("llama", whole), (3,))
+    stage, row = ring.stages[1], ring.begin()
+
+    boundary = [mx.zeros((1, 1, whole.args.hidden_size))]
+
+    def prepare(error: str) -> None:
+        stage.run(row, boundary, stage.position(row))
+        stage.layers.build_next = Mock(side_effect=RuntimeError(error))  # type: ignore[method-assign]
+        stage.prepare()
+
+    prepare("another one")
+    with pytest.raises(GpuFault):
+        prepare("[METAL] Command buffer execution failed: Hang. (00000003:kIOGPUCommandBufferCallbackErrorHang)")
