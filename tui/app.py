@@ -233,6 +233,10 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         """Put the question into the prompt."""
         self.chat.edit(message.number)
 
+    def on_branched(self, message: messages.Branched) -> None:
+        """Show another branch of the conversation."""
+        self.dashboard.chat.look_for(self.chat.branch(message.number, message.step))
+
     def on_copied(self, message: messages.Copied) -> None:
         """Copy, and say where to."""
         self._copier.copy(message.text)

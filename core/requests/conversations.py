@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from core.errors import Problem
-from core.numbers import Moment, Rate, Seconds, Size
+from core.numbers import Moment, Positive, Rate, Seconds, Size
 from core.requests import AnswerOptions, Body, Name, PathName, StopTexts
 from core.sampling_options import Option
 
@@ -23,7 +23,8 @@ class ChatOptions(AnswerOptions, frozen=True, kw_only=True):
 
 class KeptTurn(Body, frozen=True, kw_only=True):
     """One message of a conversation that is kept, said at `at`, seconds since the epoch. Of an answer also its figures,
-    and `why` it ended, where it did not simply end. `is_valid`: whether it has the shape that it was to have.
+    and `why` it ended, where it did not simply end. `is_valid`: whether it has the shape that it was to have. It
+    follows the message that is so many places `back`; before the first place is nothing.
     """
 
     role: Literal["user", "assistant"]
@@ -37,6 +38,7 @@ class KeptTurn(Body, frozen=True, kw_only=True):
     tokens_per_s: Rate | None = None
     why: str = ""
     is_valid: bool | None = None
+    back: Positive = 1
 
 
 class ConversationId(Body, frozen=True, kw_only=True):
@@ -52,7 +54,9 @@ class ConversationTitle(ConversationId, frozen=True, kw_only=True):
 
 
 class Conversation(ConversationId, frozen=True, kw_only=True):
-    """A conversation as it is kept: `model` gave its last answer; times are seconds since the epoch."""
+    """A conversation as it is kept: `model` gave its last answer; times are seconds since the epoch. `turns`: all that
+    was said, in its order, also what was asked or answered anew; behind the last one that is shown are `newer` ones.
+    """
 
     title: Annotated[str, msgspec.Meta(max_length=200)]
     model: PathName = ""
@@ -60,6 +64,21 @@ class Conversation(ConversationId, frozen=True, kw_only=True):
     changed_at: Moment
     options: ChatOptions = ChatOptions()
     turns: tuple[KeptTurn, ...] = ()
+    newer: Size = 0
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The places of the turns that are shown, the first one first."""
+        found, at = [], len(self.turns) - 1 - self.newer
+        while at >= 0:
+            found.append(at)
+            at -= self.turns[at].back
+        return tuple(reversed(found))
+
+    @property
+    def shown(self) -> tuple[KeptTurn, ...]:
+        """The turns that are shown: one after the other."""
+        return tuple(msgspec.structs.replace(self.turns[at], back=1) for at in self.path)
 
 
 class ConversationInfo(ConversationId, frozen=True, kw_only=True):

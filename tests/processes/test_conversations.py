@@ -98,29 +98,37 @@ async def test_edit_and_retry_lose_nothing_and_old_ones_are_found(
         await someone.press("enter")
         await someone.until(lambda: app.state.turns[2].text == "second, better")
         await someone.answered(4)
-        assert len(await someone.kept(2)) == 2
-        assert app.state.chat.id != info.id
+        await someone.sees("2/2 ‹ ›")
+        app.dashboard.chat.focus()
+        await someone.press("less_than_sign")
+        await someone.until(lambda: app.state.turns[2].text == "second question")
+        await someone.sees("1/2 ‹ ›", "second question")
+        await someone.press("greater_than_sign")
+        await someone.until(lambda: app.state.turns[2].text == "second, better")
 
         await someone.press("ctrl+r")
         await someone.answered(4)
-        await someone.kept(3)
+        assert [len(app.state.turns), len(app.state.others)] == [4, 3]
+        await someone.kept(1)
+        await someone.press("ctrl+n")
+        await someone.until(lambda: app.state.turns == ())
 
         await someone.opens("f3", screen=ConversationsScreen)
-        await someone.sees("●", "first question", "3 conversations", "4 messages")
+        await someone.sees("first question", "1 conversation", "4 messages")
         await someone.press("slash", *"no such")
         await someone.sees("No conversation holds that text")
         await someone.press("escape")
-        await someone.sees("3 conversations")
-        # the oldest one is the one that was there before the edit
-        await someone.press("down", "down", "enter")
+        await someone.sees("1 conversation")
+        await someone.press("enter")
         await someone.until(lambda: app.state.chat.id == info.id and app.screen is app.dashboard)
-        assert [t.text for t in app.state.turns if t.role == "user"] == ["first question", "second question"]
+        assert [t.text for t in app.state.turns if t.role == "user"] == ["first question", "second, better"]
+        assert len(app.state.others) == 3, "all branches are there again"
         assert app.state.turns[-1].rate
         app.dashboard.prompt.focus()
         await someone.press("up", "up")
         assert app.dashboard.prompt.text == "first question"
         await someone.asks("third question")
-        assert [i.messages for i in await someone.kept(3) if i.id == info.id] == [6]
+        assert [i.messages for i in await someone.kept(1)] == [6]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -237,7 +245,7 @@ async def test_sampling_is_checked_at_its_line_used_and_kept(demo: Demo, size: t
         assert app.state.turns[-1].text != first, "another seed"
         assert app.state.chat.options.sampling.seed == 5
         chat = app.state.chat
-        (kept,) = [i for i in await someone.kept(2) if i.id == chat.id]
+        (kept,) = await someone.kept(1)
         found = await app.client.conversation(ConversationId(id=kept.id))
         assert found.options == chat.options
         assert found.options.system == "Be brief."

@@ -21,7 +21,7 @@ from tui.state.conversation import refused, request_of, sent, stopped
 from tui.state.export import path_from, text_for, write
 from tui.state.sampling import TYPED, texts_of, with_option
 from tui.state.state import UiState, with_answer
-from tui.state.turns import Turn
+from tui.state.turns import said_before
 
 HELP: Final = """\
 /help              this
@@ -56,12 +56,8 @@ class Conversation:
             options=replace(options, system=system),
             is_private=is_private,
         )
-        turns = tuple(
-            Turn(number=number, role=one.role, text=clean_text(one.content), at=now)
-            for number, one in enumerate(said)
-            if one.role == "user" or one.role == "assistant"
-        )
-        self._state = UiState(chat=chat, turns=turns, next_number=len(said))
+        turns = said_before(said, 1, now)
+        self._state = UiState(chat=chat, turns=turns, next_number=len(turns) + 1)
 
     async def run(self, lines: Lines, answerer: Answerer) -> None:
         """To its end. A person is told what fails, and goes on; a pipe's end with it. Raises MaclusterError."""

@@ -16,7 +16,10 @@ from textual.widget import Widget
 
 from tui.control.keymap import Action
 
-NAMED_CHARACTERS: Final = ("slash", "question_mark", "left_square_bracket", "right_square_bracket", "space")
+NAMED_CHARACTERS: Final = (
+    *("slash", "question_mark", "left_square_bracket", "right_square_bracket", "space"),
+    *("less_than_sign", "greater_than_sign"),
+)
 
 
 def bindings(actions: tuple[Action, ...]) -> list[Binding]:
@@ -78,6 +81,8 @@ def key_title(key: str) -> str:
         "right_square_bracket": "]",
         "question_mark": "?",
         "slash": "/",
+        "less_than_sign": "<",
+        "greater_than_sign": ">",
         "escape": "Esc",
     }
     if len(key) == 1 or key in words:

@@ -13,7 +13,7 @@ from tui.control import confirm
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.interface import AppInterface
-from tui.state import conversation, state
+from tui.state import branches, conversation, state
 from tui.state.recovery import held
 from tui.state.state import UiState
 
@@ -42,21 +42,39 @@ class ChatController:
             app.notify(NO_MODEL)
         else:
             if number := app.state.editing:
-                self._cut(conversation.cut(app.state, number))
-            self._ask(text)
+                app.state = conversation.cut(app.state, number)
+            now = time.time()
+            self._send(conversation.sent(app.state, text, now), now)
             app.prompt.taken()
 
     def again(self) -> None:
         """Ask the last question again."""
-        app = self._app
-        kept, question = conversation.retried(app.state)
-        if not question:
+        app, now = self._app, time.time()
+        again = conversation.retried(app.state, now)
+        if again is app.state:
             app.notify("There is no finished question to ask again.")
         elif app.state.snapshot.plan_status != "ready":
             app.notify(NO_MODEL)
         else:
-            self._cut(kept)
-            self._ask(question)
+            self._send(again, now)
+
+    def branch(self, number: int, step: int) -> int:
+        """Show the branch that is `step` further at message `number`, 0 for the last one that has any; which message
+        stands there then, 0 where nothing changes: that is told.
+        """
+        app = self._app
+        at = branches.crossing(app.state.turns, app.state.others, number)
+        beside = branches.siblings(app.state.turns, app.state.others, at)
+        if app.state.answer is not None:
+            app.notify(WRITING)
+        elif not at:
+            app.notify("Nothing was asked or answered anew here: Ctrl+R asks again, e changes a question.")
+        elif not 0 <= (place := beside.index(at) + step) < len(beside):
+            app.notify(f"This is the {'first' if step < 0 else 'last'} of {len(beside)} branches.")
+        else:
+            app.set_state(conversation.branched(app.state, at, step))
+            return beside[place]
+        return 0
 
     def edit(self, number: int) -> None:
         """Put that question into the prompt; nothing changes before it is sent."""
@@ -136,21 +154,9 @@ class ChatController:
         """Ask the node for answers that can be continued."""
         self._app.in_background(self._offer, group="unfinished", exclusive=True)
 
-    def _cut(self, kept: UiState) -> None:
+    def _send(self, asked: UiState, now: float) -> None:
         app = self._app
-        if app.state.chat.id and not kept.chat.id:
-            private = app.state.chat.is_private
-            app.notify(
-                "What was here is gone: nothing of this chat is kept."
-                if private
-                else "What was here stays as a conversation of its own. F3 shows all."
-            )
-        app.state = kept
-
-    def _ask(self, text: str) -> None:
-        app, now = self._app, time.time()
-        app.state = conversation.begun(app.state, secrets.token_hex(16), now)
-        app.set_state(conversation.sent(app.state, text, now))
+        app.set_state(conversation.begun(asked, secrets.token_hex(16), now))
         app.in_background(self._chat, app.state.next_number, group="chat")
 
     async def _chat(self, number: int) -> None:

@@ -40,7 +40,7 @@ class ConversationArchive:
     def look(self, now: UiState) -> None:
         """Save `now` if something is new in it; and what could not be saved before, every few seconds."""
         if now.chat.id and not now.chat.is_private and _mark(now) != self._saved:
-            self._waiting[now.chat.id] = chats.kept(now.chat, now.turns, time.time())
+            self._waiting[now.chat.id] = chats.kept(now.chat, now.turns, time.time(), now.others)
         self._saved = _mark(now)
         if self._waiting and self._idle.is_set() and time.monotonic() - self._failed_at > RETRY_S:
             self._idle.clear()
@@ -93,8 +93,7 @@ class ConversationArchive:
         if wanted is not None and wanted.id != now.chat.id:
             await confirm.export(self._app, await self.read(wanted))
         elif now.turns:
-            shown = chats.kept(now.chat, now.turns, time.time())
-            await confirm.export(self._app, shown)
+            await confirm.export(self._app, chats.kept(now.chat, now.turns, time.time(), now.others))
         else:
             self._app.notify("There is nothing to export yet.")
 

@@ -103,6 +103,8 @@ CHAT = (
     Action("mc.chat-copy", "y", "copy_message", "Copy", "Copy the message", footer=True),
     Action("mc.chat-code", "Y", "copy_code", "Copy code", "Copy the last code block of the message"),
     Action("mc.chat-edit", "e", "edit_message", "Edit", "Change the marked question and ask again", footer=True),
+    Action("mc.chat-branch-before", "less_than_sign,left", "branch(-1)", "Branch", "The branch before this one"),
+    Action("mc.chat-branch-next", "greater_than_sign,right", "branch(1)", "Branch", "The branch after this one"),
     Action("mc.chat-previous", "left_square_bracket", "message(-1)", "Previous", "Previous message"),
     Action("mc.chat-next", "right_square_bracket", "message(1)", "Next", "Next message"),
     Action("mc.chat-end", "end,G", "latest", "Latest", "To the end, and follow it", footer=True),

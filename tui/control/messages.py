@@ -32,6 +32,14 @@ class Edited(Message):
 
 
 @dataclass
+class Branched(Message):
+    """The person wants the branch `step` further at the message of that number, 0 for the last one that has any."""
+
+    number: int
+    step: int
+
+
+@dataclass
 class Sent(Message):
     """The person sent `text` to the model."""
 

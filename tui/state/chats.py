@@ -16,7 +16,6 @@ from tui.state.turns import INTERRUPTED, Turn
 
 TITLE_LIMIT: Final = 60
 NO_TITLE: Final = "New conversation"
-_EDITED: Final = " (edited)"
 
 # names for people, and how tokens are chosen then
 PRESETS: Final[dict[str, Sampling]] = {
@@ -48,8 +47,10 @@ def title_of(chat: Chat, turns: tuple[Turn, ...]) -> str:
     return words if len(words) <= TITLE_LIMIT else words[: TITLE_LIMIT - 1].rstrip() + "…"
 
 
-def kept(chat: Chat, turns: tuple[Turn, ...], now: float) -> Conversation:
-    """All that is kept of it."""
+def kept(chat: Chat, shown: tuple[Turn, ...], now: float, others: tuple[Turn, ...] = ()) -> Conversation:
+    """All that is kept of it, also of branches that are not shown."""
+    turns = tuple(sorted((*shown, *others), key=lambda turn: turn.number))
+    places = {turn.number: place for place, turn in enumerate(turns)}
     return Conversation(
         id=chat.id,
         title=title_of(chat, turns),
@@ -57,12 +58,13 @@ def kept(chat: Chat, turns: tuple[Turn, ...], now: float) -> Conversation:
         created_at=chat.created_at,
         changed_at=now,
         options=chat.options,
-        turns=tuple(_kept_turn(turn) for turn in turns),
+        turns=tuple(_kept_turn(turn, place - places.get(turn.parent, -1)) for place, turn in enumerate(turns)),
+        newer=len(turns) - 1 - places[shown[-1].number] if shown else len(turns),
     )
 
 
-def reopened(conversation: Conversation, first_number: int) -> tuple[Chat, tuple[Turn, ...]]:
-    """The same on screen; its messages are numbered from `first_number`."""
+def reopened(conversation: Conversation, first_number: int) -> tuple[Chat, tuple[Turn, ...], tuple[Turn, ...]]:
+    """The same on screen, what is shown of it, and what is not; its messages are numbered from `first_number`."""
     chat = Chat(
         id=conversation.id,
         title=_line(conversation.title),
@@ -70,13 +72,14 @@ def reopened(conversation: Conversation, first_number: int) -> tuple[Chat, tuple
         created_at=conversation.created_at,
         options=conversation.options,
     )
-    return chat, tuple(_turn(one, number) for number, one in enumerate(conversation.turns, first_number))
-
-
-def branched(chat: Chat) -> Chat:
-    """The one that goes on where messages of `chat` are cut off, which stays as it is."""
-    title = chat.title if not chat.title or chat.title.endswith(_EDITED) else Clean(chat.title + _EDITED)
-    return msgspec.structs.replace(chat, id="", title=title)
+    turns, path = conversation.turns, conversation.path
+    parents = [place - one.back for place, one in enumerate(turns)]
+    every = [
+        _turn(one, first_number + place, first_number + parent if parent >= 0 else 0)
+        for place, (one, parent) in enumerate(zip(turns, parents, strict=True))
+    ]
+    others = tuple(turn for place, turn in enumerate(every) if place not in path)
+    return chat, tuple(every[place] for place in path), others
 
 
 def reseeded(options: ChatOptions) -> ChatOptions:
@@ -104,7 +107,7 @@ def _number_words(now: Struct, plain: Struct) -> list[str]:
     ]
 
 
-def _kept_turn(turn: Turn) -> KeptTurn:
+def _kept_turn(turn: Turn, back: int) -> KeptTurn:
     return KeptTurn(
         role=turn.role,
         text=turn.text,
@@ -117,12 +120,14 @@ def _kept_turn(turn: Turn) -> KeptTurn:
         tokens_per_s=turn.rate,
         why=turn.why if turn.done else INTERRUPTED,
         is_valid=turn.is_valid,
+        back=back,
     )
 
 
-def _turn(one: KeptTurn, number: int) -> Turn:
+def _turn(one: KeptTurn, number: int, parent: int) -> Turn:
     return Turn(
         number=number,
+        parent=parent,
         role=one.role,
         text=clean_text(one.text),
         at=one.at,

@@ -10,9 +10,10 @@ from core.errors import Problem
 from core.requests import ChatRequest, Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, Conversation
 from core.text import Clean, clean_text
-from tui.state.chats import Chat, branched, reopened, reseeded
+from tui.state.branches import forked, turned
+from tui.state.chats import Chat, reopened, reseeded
 from tui.state.state import UiState, answer_event, washed, with_answer
-from tui.state.turns import INTERRUPTED, Turn, gone_on
+from tui.state.turns import INTERRUPTED, Turn, gone_on, said_before
 
 _change = msgspec.structs.replace
 
@@ -26,11 +27,9 @@ def begun(state: UiState, chat_id: str, now: float) -> UiState:
 
 def sent(state: UiState, text: str, now: float) -> UiState:
     """The person asked `text`; an empty answer waits for the node."""
-    number = state.next_number
-    asked = Turn(number=number, role="user", text=clean_text(text), at=now)
-    answer = Turn(number=number + 1, role="assistant", text=Clean(""), at=now, done=False)
-    turns = (*state.turns, asked, answer)
-    return _change(state, turns=turns, next_number=number + 2, problem=None, early=(), editing=0)
+    number, parent = state.next_number, state.turns[-1].number if state.turns else 0
+    asked = Turn(number=number, parent=parent, role="user", text=clean_text(text), at=now)
+    return _awaiting(_change(state, turns=(*state.turns, asked), next_number=number + 1, editing=0), now)
 
 
 def accepted(state: UiState, request_id: str, prompt_tokens: int, now: float) -> UiState:
@@ -62,35 +61,42 @@ def editing(state: UiState, number: int) -> UiState:
 
 
 def cut(state: UiState, number: int) -> UiState:
-    """The state without message `number` and all behind it. Where an answer goes with them, what goes on from here is
-    another conversation, and the one before stays as it is kept.
+    """What is said next stands beside message `number`; that and all behind it waits in a branch of its own."""
+    turns, others = forked(state.turns, state.others, number)
+    return _change(state, turns=turns, others=others, problem=None)
+
+
+def branched(state: UiState, number: int, step: int) -> UiState:
+    """The branch that is `step` further at message `number` is shown."""
+    turns, others = turned(state.turns, state.others, number, step)
+    return _change(state, turns=turns, others=others, editing=0)
+
+
+def retried(state: UiState, now: float) -> UiState:
+    """The last question is asked again, by another seed where that counts: an empty answer waits for the node beside
+    the one before. As before where nothing was asked, or an answer is being written.
     """
-    lost = [turn for turn in state.turns if turn.number >= number]
-    chat = branched(state.chat) if any(turn.role == "assistant" and turn.text for turn in lost) else state.chat
-    return _change(state, turns=tuple(t for t in state.turns if t.number < number), chat=chat, problem=None)
-
-
-def retried(state: UiState) -> tuple[UiState, str]:
-    """The state without the last question and answer, and that question ("" if there is none)."""
     asked = next((turn for turn in reversed(state.turns) if turn.role == "user"), None)
     if asked is None or state.answer is not None:
-        return state, ""
-    state = cut(state, asked.number)
-    return _change(state, chat=_change(state.chat, options=reseeded(state.chat.options))), asked.text
+        return state
+    after = next((turn.number for turn in state.turns if turn.parent == asked.number), state.next_number)
+    state = cut(state, after)
+    return _awaiting(_change(state, chat=_change(state.chat, options=reseeded(state.chat.options))), now)
 
 
 def cleared(state: UiState) -> UiState:
     """A new, empty conversation, which is asked for as the one before."""
     chat = Chat(options=state.chat.options)
-    return _change(state, turns=(), chat=chat, problem=None, early=(), editing=0)
+    return _change(state, turns=(), others=(), chat=chat, problem=None, early=(), editing=0)
 
 
 def opened(state: UiState, conversation: Conversation) -> UiState:
     """A kept conversation, in the place of the one before. If its last answer can be continued, all that is known of
     it.
     """
-    chat, turns = reopened(conversation, state.next_number)
-    state = _change(cleared(state), chat=chat, turns=turns, next_number=state.next_number + len(turns))
+    chat, turns, others = reopened(conversation, state.next_number)
+    number = state.next_number + len(conversation.turns)
+    state = _change(cleared(state), chat=chat, turns=turns, others=others, next_number=number)
     more = next((each for each in state.unfinished if turns and each.request_id == turns[-1].request_id), None)
     if more is None or not more.text.startswith(turns[-1].text):
         return state
@@ -117,12 +123,9 @@ def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiSta
     """The words of a session, in the place of the conversation before."""
     system = next((m.content for m in messages if m.role == "system"), "")
     options = _change(state.chat.options, system=system)
-    said = [m for m in messages if m.role != "system"]
-    turns = tuple(
-        Turn(number=number, role="user" if m.role == "user" else "assistant", text=clean_text(m.content), at=now)
-        for number, m in enumerate(said, state.next_number)
-    )
-    return _change(asked_with(cleared(state), options), turns=turns, next_number=state.next_number + len(said))
+    turns = said_before(messages, state.next_number, now)
+    number = state.next_number + len(turns)
+    return _change(asked_with(cleared(state), options), turns=turns, next_number=number)
 
 
 def offered(state: UiState, unfinished: Iterable[UnfinishedAnswer], now: float) -> UiState:
@@ -170,11 +173,19 @@ def request_of(state: UiState) -> ChatRequest:
     )
 
 
+def _awaiting(state: UiState, now: float) -> UiState:
+    """An empty answer to what was said last waits for the node."""
+    number = state.next_number
+    answer = Turn(number=number, parent=state.turns[-1].number, role="assistant", text=Clean(""), at=now, done=False)
+    return _change(state, turns=(*state.turns, answer), next_number=number + 1, problem=None, early=())
+
+
 def _with_unfinished(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
     """The conversation of that answer, in the place of the one before, as far as it came."""
     state = _change(taken_up(state, kept.messages, now), early=state.early)
     answer = Turn(
         number=state.next_number,
+        parent=state.turns[-1].number if state.turns else 0,
         role="assistant",
         text=Clean(kept.text),
         at=kept.at,

@@ -26,13 +26,14 @@ def markdown_of(conversation: Conversation) -> str:
     ]
     if conversation.options.system:
         head.append("> " + conversation.options.system.replace("\n", "\n> "))
-    said = [part for turn in conversation.turns for part in _turn(turn)]
+    said = [part for turn in conversation.shown for part in _turn(turn)]
     return "\n\n".join([*head, *said]) + "\n"
 
 
 def json_of(conversation: Conversation) -> str:
-    """Everything, with times in seconds since the epoch."""
-    return msgspec.json.format(msgspec.json.encode(conversation), indent=2).decode() + "\n"
+    """Everything that is shown of it, with times in seconds since the epoch."""
+    shown = msgspec.structs.replace(conversation, turns=conversation.shown, newer=0)
+    return msgspec.json.format(msgspec.json.encode(shown), indent=2).decode() + "\n"
 
 
 def default_path(title: str) -> Path:

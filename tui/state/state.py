@@ -59,6 +59,7 @@ class UiState(Value, frozen=True, kw_only=True):
     """All that the screens need.
 
     `offline` is why no events come; `problem` is why the last answer or load failed, until the next try.
+    `turns` is the path that is shown of the conversation, `others` what waits beside it (`tui.state.branches`).
     `early` holds events of answers that are not on screen, or whose id the node has not told yet. `rates` are tokens
     per second, a value a tick. `unfinished`: interrupted answers that can be continued, the newest first. `editing`:
     the number of the question that is written anew, else 0. `skipped`: device ids of Macs that hold no layers of what
@@ -71,6 +72,7 @@ class UiState(Value, frozen=True, kw_only=True):
     offline: Problem | None = None
     chat: Chat = Chat()
     turns: tuple[Turn, ...] = ()
+    others: tuple[Turn, ...] = ()
     editing: int = 0
     next_number: int = 1
     early: tuple[TokenEvent | RequestDone, ...] = ()

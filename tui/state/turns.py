@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
 from core.events import RequestDone, TokenEvent, Value
-from core.requests import UnfinishedAnswer
+from core.requests import Message, UnfinishedAnswer
 from core.text import Clean, clean_text
 from tui.state.pace import Pace
 
@@ -26,7 +27,8 @@ class Remark(Value, frozen=True, kw_only=True):
 
 
 class Turn(Value, frozen=True, kw_only=True):
-    """One message on screen. `number` never repeats; `at`, `first_at` and `last_at` are seconds since the epoch.
+    """One message. `number`, from 1, never repeats; `parent` is that of the message before, 0 for none. `at`,
+    `first_at` and `last_at` are seconds since the epoch.
 
     An answer has no `request_id` until the node has accepted it. `why`: what ended it, where it did not simply end.
     `is_valid`: whether it has the shape that was asked for; None where none was, or it is not known yet.
@@ -34,6 +36,7 @@ class Turn(Value, frozen=True, kw_only=True):
     """
 
     number: int
+    parent: int = 0
     role: Literal["user", "assistant"]
     text: Clean
     at: float
@@ -60,6 +63,21 @@ class Turn(Value, frozen=True, kw_only=True):
         if self.first_at is None or self.last_at is None or fresh < 2 or self.last_at <= self.first_at:
             return None
         return (fresh - 1) / (self.last_at - self.first_at)
+
+
+def said_before(messages: Iterable[Message], first: int, now: float) -> tuple[Turn, ...]:
+    """What people and models said, one after the other; numbered from `first`."""
+    spoken = [m for m in messages if m.role in ("user", "assistant")]
+    return tuple(
+        Turn(
+            number=number,
+            parent=number - 1 if number > first else 0,
+            role="user" if m.role == "user" else "assistant",
+            text=clean_text(m.content),
+            at=now,
+        )
+        for number, m in enumerate(spoken, first)
+    )
 
 
 def grown(answer: Turn, event: TokenEvent, now: float) -> Turn:

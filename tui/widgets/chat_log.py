@@ -16,7 +16,8 @@ from textual.timer import Timer
 from core.text import Clean
 from tui.control.actions import bindings
 from tui.control.keymap import CHAT
-from tui.control.messages import Copied, Edited, Noted
+from tui.control.messages import Branched, Copied, Edited, Noted
+from tui.state.branches import place_words
 from tui.state.chats import option_words, title_of
 from tui.state.format import BAD, DIM, WARN, fit, gauge, gigabytes, plural, stage_mark
 from tui.state.recovery import held
@@ -45,8 +46,8 @@ class ChatLog(VerticalScroll, can_focus=True):
     HELP = """The conversation. It follows the answer until you scroll up; End follows it again.
 
 [ and ] mark a message, y copies it. Y copies its last code block; again, the one before. e changes a marked \
-question and asks anew from there; what was there stays as a conversation of its own (F3). Everything that was \
-written stays, also when an answer breaks off."""
+question and asks anew from there, Ctrl+R asks for another answer; what was there stays beside it: 2/3 ‹ › says which \
+of them is shown, < and > go to the others. Everything that was written stays, also when an answer breaks off."""
 
     ACTIONS = CHAT
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHAT)]
@@ -61,6 +62,7 @@ written stays, also when an answer breaks off."""
         self._state = UiState()
         self._views: list[MessageView] = []
         self._marked: MessageView | None = None
+        self._wanted = 0
         self._empty = TextView(id="empty")
         self._seen_rows = 0
         self._title = ""
@@ -131,7 +133,7 @@ written stays, also when an answer breaks off."""
         numbers = {t.number for t in turns}
         stale = [v for v in self._views if v.turn.number not in numbers]
         known = {v.turn.number for v in self._views}
-        fresh = [_view_of(t) for t in turns if t.number not in known]
+        fresh = [self._view_of(t) for t in turns if t.number not in known]
         if stale:
             await self.remove_children([w for v in stale for w in v.widgets])
             self._views = [v for v in self._views if v not in stale]
@@ -146,6 +148,28 @@ written stays, also when an answer breaks off."""
                 self.anchor()
         if self._marked not in self._views:
             self._marked = None
+        if found := next((v for v in self._views if v.turn.number == self._wanted), None):
+            self._wanted = 0
+            self._mark(found)
+
+    def look_for(self, number: int) -> None:
+        """Mark that message once it is there; 0: none."""
+        self._wanted = number
+
+    def _mark(self, view: MessageView) -> None:
+        if self._marked is not None:
+            self._marked.mark(False)
+        self._marked = view
+        view.mark(True)
+        self.scroll_to_widget(view.widgets[0], animate=False, top=True)
+
+    def _view_of(self, turn: Turn) -> MessageView:
+        # Markdown is a tenth of the start-up time and not needed before the first message
+        from tui.widgets.message_view import AnswerView, QuestionView
+
+        # nothing comes beside a message while it is shown
+        place = place_words(self._state.turns, self._state.others, turn.number)
+        return QuestionView(turn, place) if turn.role == "user" else AnswerView(turn, place)
 
     def on_resize(self) -> None:
         """Another height: other lines are unseen."""
@@ -177,11 +201,11 @@ written stays, also when an answer breaks off."""
         if not self._views:
             return
         at = self._views.index(self._marked) if self._marked is not None else len(self._views)
-        if self._marked is not None:
-            self._marked.mark(False)
-        self._marked = self._views[max(0, min(len(self._views) - 1, at + step))]
-        self._marked.mark(True)
-        self.scroll_to_widget(self._marked.widgets[0], animate=False, top=True)
+        self._mark(self._views[max(0, min(len(self._views) - 1, at + step))])
+
+    def action_branch(self, step: int) -> None:
+        """Show another branch at the marked message, else at the last one that has any."""
+        self.post_message(Branched(self._marked.turn.number if self._marked is not None else 0, step))
 
     def action_copy_message(self) -> None:
         """Copy the marked message, else the last answer."""
@@ -219,13 +243,6 @@ written stays, also when an answer breaks off."""
         number = self._marked.turn.number if self._marked is not None else None
         turns = [t for t in self._state.turns if (t.number == number if number else t.role == "assistant")]
         return turns[-1] if turns else None
-
-
-def _view_of(turn: Turn) -> MessageView:
-    # Markdown is a tenth of the start-up time and not needed before the first message
-    from tui.widgets.message_view import AnswerView, QuestionView
-
-    return QuestionView(turn) if turn.role == "user" else AnswerView(turn)
 
 
 def chat_words(state: UiState) -> list[str]:

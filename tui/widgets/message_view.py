@@ -51,8 +51,8 @@ class MessageView:
 class QuestionView(MessageView):
     """What the person wrote, as it was written."""
 
-    def __init__(self, turn: Turn) -> None:
-        head = Content.assemble(("you", "bold $primary"), (f" · {clock(turn.at)}", DIM))
+    def __init__(self, turn: Turn, place: str = "") -> None:
+        head = Content.assemble(("you", "bold $primary"), (f" · {clock(turn.at)}", DIM), *_place(place))
         super().__init__(turn, Static(Content("\n").join([head, Content(turn.text)]), markup=False, classes="message"))
 
 
@@ -94,9 +94,10 @@ class ChunkView(TextView):
 class AnswerView(MessageView):
     """An answer: head, pieces with remarks between them, of which the last one grows, and a line of figures."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, place: str = "") -> None:
+        self._place = place
         self._head = TextView(classes="head")
-        self._head.draw(head_content(turn, None))
+        self._head.draw(head_content(turn, None, place=place))
         self._foot = TextView(classes="message")
         self._drawn_at = 0.0
         self._zoomed = False
@@ -159,18 +160,23 @@ class AnswerView(MessageView):
         if 0 <= now - self._drawn_at < FIGURES_S and not self.finished:
             return
         self._drawn_at = now
-        self._head.draw(head_content(self.turn, recovery, zoomed=self._zoomed))
+        self._head.draw(head_content(self.turn, recovery, zoomed=self._zoomed, place=self._place))
         foot = foot_content(self.turn, now, recovery, zoomed=self._zoomed)
         self._foot.display = bool(foot.plain)
         self._foot.draw(foot)
 
 
-def head_content(turn: Turn, recovery: Recovery | None, *, zoomed: bool = False) -> Content:
-    """Who wrote it and when, and where it stands still; zoomed also the figures."""
+def head_content(turn: Turn, recovery: Recovery | None, *, zoomed: bool = False, place: str = "") -> Content:
+    """Who wrote it and when, its `place` among branches, and where it stands still; zoomed also the figures."""
     paused = not turn.done and recovery is not None and recovery.state in STOPS
     where = f" · paused at token {turn.tokens}" if paused else ""
     words = [clock(turn.at), *(_head_figures(turn) if zoomed and not paused else ())]
-    return Content.assemble(("model", "bold $accent"), ("".join(f" · {word}" for word in words), DIM), (where, WARN))
+    said = "".join(f" · {word}" for word in words)
+    return Content.assemble(("model", "bold $accent"), (said, DIM), *_place(place), (where, WARN))
+
+
+def _place(place: str) -> list[tuple[str, str]]:
+    return [(" · ", DIM), (place, "$accent")] if place else []
 
 
 def _head_figures(turn: Turn) -> list[str]:

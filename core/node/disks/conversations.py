@@ -24,7 +24,8 @@ from core.trust.sealed import DAMAGED, forget, read_sealed, write_sealed
 
 PURPOSE: Final = "conversation"
 MAGIC: Final = b"MCV"
-FORMAT: Final = 1
+FORMAT: Final = 2
+READ: Final = (1, 2)  # the first one knew no branches
 SUFFIX: Final = ".mcv"
 MAX_CONVERSATIONS: Final = 1000
 MAX_BYTES: Final = 8 << 20
@@ -106,9 +107,9 @@ def _read(path: Path, secret: bytes) -> Conversation:
     _as_session_error(gather)
     if len(data) < _PREFIX.size or not data.startswith(MAGIC):
         raise SessionError(f"{path.name} is not a conversation.", DAMAGED)
-    if (version := data[len(MAGIC)]) != FORMAT:
-        what = f"{path.name} has format {version}; this version of macluster reads format {FORMAT}."
-        raise SessionError(what, f"{'An older' if version < FORMAT else 'A newer'} macluster wrote it: use that one.")
+    if (version := data[len(MAGIC)]) not in READ:
+        what = f"{path.name} has format {version}; this version of macluster reads formats up to {FORMAT}."
+        raise SessionError(what, "A newer macluster wrote it: use that one.")
     try:
         conversation = msgspec.msgpack.decode(memoryview(data)[_PREFIX.size :], type=Conversation)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -135,14 +136,15 @@ def _listed(folder: Path, secret: bytes) -> list[ConversationInfo]:
 
 
 def _info(conversation: Conversation, size_bytes: int) -> ConversationInfo:
-    last = conversation.turns[-1] if conversation.turns else None
+    shown = conversation.shown
+    last = shown[-1] if shown else None
     return ConversationInfo(
         id=conversation.id,
         title=conversation.title,
         model=conversation.model,
         changed_at=conversation.changed_at,
-        messages=len(conversation.turns),
-        tokens=sum(turn.tokens for turn in conversation.turns),
+        messages=len(shown),
+        tokens=sum(turn.tokens for turn in shown),
         size_bytes=size_bytes,
         ending=last.text[-ENDING:] if last else "",
         last_request=last.request_id if last else "",

@@ -150,3 +150,34 @@ async def test_a_foreign_file_is_left_alone(shelf: Conversations, tmp_path: Path
     await shelf.write(conversation())
     (tmp_path / "conversations" / "notes.mcv").write_bytes(b"mine")
     assert [info.id for info in await shelf.all()] == [ONE]
+
+
+async def test_what_an_older_macluster_kept_opens_and_is_kept_on(shelf: Conversations, tmp_path: Path) -> None:
+    (tmp_path / "conversations").mkdir(mode=0o700)
+    path = tmp_path / "conversations" / f"{ONE}.mcv"
+    path.touch(mode=0o600)
+    path.write_bytes((Path(__file__).parent / "stored" / "conversation-format-1.mcv").read_bytes())
+    (info,) = await shelf.all()
+    assert (info.problem, info.title, info.messages, info.tokens) == (None, "why? (edited)", 2, 2)
+    old = await shelf.read(ConversationId(id=ONE))
+    assert [turn.text for turn in old.shown] == ["why?", "one two"]
+    assert (old.options.system, old.options.sampling.seed) == ("Be brief.", 4)
+    await shelf.rename(ConversationTitle(id=ONE, title="why?"))
+    assert (await shelf.read(ConversationId(id=ONE))).turns == old.turns
+
+
+@pytest.mark.parametrize(
+    ("backs", "newer", "path"),
+    [
+        pytest.param((1, 1, 1, 1), 0, (0, 1, 2, 3), id="a-line"),
+        pytest.param((1, 1, 2, 1), 0, (0, 2, 3), id="another-answer"),
+        pytest.param((1, 1, 2, 1), 2, (0, 1), id="the-first-answer"),
+        pytest.param((1, 2, 3, 9), 0, (3,), id="beside-the-first-question"),
+        pytest.param((1, 1), 9, (), id="nothing-is-shown"),
+    ],
+)
+def test_what_is_shown_of_a_conversation_is_one_path(backs: tuple[int, ...], newer: int, path: tuple[int, ...]) -> None:
+    turns = tuple(KeptTurn(role="user", text=str(n), at=1.0, back=back) for n, back in enumerate(backs))
+    kept = Conversation(id=ONE, title="t", created_at=1.0, changed_at=1.0, turns=turns, newer=newer)
+    assert kept.path == path
+    assert [(turn.text, turn.back) for turn in kept.shown] == [(str(at), 1) for at in path]

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 
 from core.constraint import Constraint
-from core.errors import NodeError, NodeUnreachable, UsageError
+from core.errors import NodeError, UsageError
 from core.events import Snapshot
 from core.requests import Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationInfo, KeptTurn
@@ -22,7 +22,7 @@ from core.text import Clean
 from tests.support.app import StillNode
 from tests.support.told import PLAN, done, token
 from tui.app import MaclusterApp
-from tui.state import chats, conversation, export, sampling, state
+from tui.state import branches, chats, conversation, export, sampling, state
 from tui.state.state import UiState
 from tui.state.turns import INTERRUPTED, Turn
 from tui.widgets import markdown
@@ -51,6 +51,10 @@ def asked(*questions: str) -> UiState:
 
 def texts(now: UiState) -> list[str]:
     return [turn.text for turn in now.turns]
+
+
+def place(now: UiState, at: int) -> str:
+    return branches.place_words(now.turns, now.others, now.turns[at].number)
 
 
 @pytest.mark.parametrize(
@@ -100,17 +104,27 @@ def test_an_edit_cuts_and_what_was_there_stays_as_it_is_kept() -> None:
     now = asked("first", "second")
     cut = conversation.cut(conversation.editing(now, now.turns[2].number), now.turns[2].number)
     assert texts(cut) == ["first", "one two"]
-    assert cut.chat.id == "", "what goes on is another conversation"
-    after = conversation.sent(conversation.begun(cut, "2" * 32, 5.0), "better", 5.0)
-    assert (after.chat.id, after.editing) == ("2" * 32, 0)
+    after = conversation.stopped(conversation.sent(conversation.begun(cut, "2" * 32, 5.0), "better", 5.0))
+    assert (after.chat.id, after.editing) == (ID, 0), "all is one conversation"
+    assert [m.content for m in conversation.messages(after)] == ["first", "one two", "better"]
+    kept = chats.kept(after.chat, after.turns, 9.0, after.others)
+    again = conversation.opened(UiState(), kept)
+    assert texts(again) == ["first", "one two", "better", ""]
+    assert "\nsecond\n" not in export.markdown_of(kept), "what is written is the path that is shown"
+    assert '"second"' not in export.json_of(kept)
+    there = conversation.branched(again, again.turns[2].number, -1)
+    assert texts(there) == ["first", "one two", "second", "one two"]
+    assert conversation.messages(there) == conversation.messages(now)
+    assert place(there, 2) == "1/2 ‹ ›"
 
 
-def test_a_question_that_was_not_answered_makes_no_second_conversation() -> None:
-    refused = conversation.refused(
-        conversation.sent(conversation.begun(UiState(), ID, 1.0), "why?", 1.0), NodeUnreachable("gone").problem
-    )
-    kept, question = conversation.retried(refused)
-    assert (kept.chat.id, question, kept.turns) == (ID, "why?", ())
+def test_another_answer_stands_beside_the_one_before() -> None:
+    now = asked("first", "second")
+    again = conversation.retried(now, 5.0)
+    assert texts(again) == ["first", "one two", "second", ""]
+    assert place(again, 3) == "2/2 ‹ ›"
+    assert conversation.request_of(again).messages == conversation.messages(now)[:-1]
+    assert texts(conversation.branched(conversation.stopped(again), again.turns[3].number, -1)) == texts(now)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +139,7 @@ def test_a_question_that_was_not_answered_makes_no_second_conversation() -> None
 )
 def test_asked_again_chance_decides_anew(sampled: Sampling, seed: int | None) -> None:
     now = conversation.asked_with(asked("why?"), ChatOptions(sampling=sampled))
-    again, _ = conversation.retried(now)
+    again = conversation.retried(now, 5.0)
     assert again.chat.options.sampling.seed == seed
 
 

@@ -113,14 +113,17 @@ def test_a_refused_question_can_be_asked_again() -> None:
     now = conversation.refused(asked("why?"), Problem(kind="Busy", what="The queue is full."))
     assert now.turns[-1].done
     assert now.problem is not None
-    now, question = conversation.retried(now)
-    assert question == "why?"
-    assert now.turns == ()
+    now = conversation.retried(now, 104.0)
+    assert [(turn.role, turn.text, turn.done) for turn in now.turns] == [
+        ("user", "why?", True),
+        ("assistant", "", False),
+    ]
+    assert now.others == (), "what says nothing does not stay"
 
 
 def test_nothing_is_retried_while_an_answer_is_written() -> None:
     now = asked()
-    assert conversation.retried(now) == (now, "")
+    assert conversation.retried(now, 104.0) is now
 
 
 def test_the_conversation_alternates_roles() -> None:
