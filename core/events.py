@@ -297,18 +297,21 @@ class Transfer(Event, frozen=True, kw_only=True):
     """The files of a model come to the Mac `mac`, a device id, from the Mac `source`, or from the hub where that is "";
     only of a model that a Mac has is the `fingerprint` known.
 
-    `done` of `total` bytes are there; `total` is 0 until it is known. "checking": hashes are compared. What is there
-    stays where it is "stopped" by a person or has "failed", and the next one goes on with it.
+    `done` of `total` bytes are there; `total` is 0 until it is known; they come at `bytes_per_s`, and no quicker than
+    at `limit_bytes_per_s` where that is not 0. "checking": hashes are compared. What is there stays where it is
+    "stopped" by a person or has "failed", and the next one goes on with it. What is "paused" goes on when a person
+    wants it, and ends where something else is to come to that Mac.
     """
 
     model: str
     fingerprint: str = ""
     mac: str
     source: str = ""
-    state: Literal["asking", "running", "checking", "done", "failed", "stopped"]
+    state: Literal["asking", "running", "checking", "paused", "done", "failed", "stopped"]
     done: Size = 0
     total: Size = 0
     bytes_per_s: Rate = 0.0
+    limit_bytes_per_s: Size = 0
     problem: Problem | None = None
 
     @property

@@ -37,6 +37,7 @@ from core.requests import (
     SessionName,
     SpeedRequest,
     SpeedResult,
+    TransferOrder,
     UnfinishedAnswer,
 )
 from core.requests.api import ApiKeyName, NewApiKey
@@ -121,7 +122,11 @@ class NodeClient:
 
     async def stop_transfers(self) -> None:
         """End what is being downloaded or copied; what is there is kept."""
-        await self._call("POST", "/v1/transfers/stop", None, Done)
+        await self.change_transfers(TransferOrder(what="stop"))
+
+    async def change_transfers(self, order: TransferOrder) -> None:
+        """Stop, pause, resume or limit what is being downloaded or copied."""
+        await self._call("POST", f"/v1/transfers/{order.what}", order, Done)
 
     async def plan(self, request: PreviewRequest) -> PlanPreview:
         """What `load` would do, without doing it; a model that nobody has examined yet takes seconds."""

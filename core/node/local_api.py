@@ -54,6 +54,7 @@ from core.requests import (
     RecoveryOrder,
     SessionName,
     SpeedRequest,
+    TransferOrder,
 )
 from core.requests.api import ApiKeyName
 from core.requests.conversations import Conversation, ConversationId, ConversationTitle
@@ -136,7 +137,7 @@ class LocalApi:
             _taking("POST", "/v1/recovery", RecoveryOrder, lambda order: recovery.choose(order.choice)),
             _taking("POST", "/v1/downloads", DownloadRequest, transfers.download, BEGUN),
             _taking("POST", "/v1/copies", CopyRequest, transfers.copy, BEGUN),
-            _plain("POST", "/v1/transfers/stop", transfers.stop),
+            _taking("POST", "/v1/transfers/{what}", TransferOrder, transfers.change),
             _taking("POST", "/v1/chat", ChatRequest, answers.ask, BEGUN),
             web.get("/v1/chat/{request_id}", self._attend),
             _taking("POST", "/v1/chat/{request_id}/stop", AnswerId, lambda which: answers.cancel(which.request_id)),

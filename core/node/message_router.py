@@ -15,6 +15,7 @@ from core.node.base.messages import (
     ClockAsk,
     ClockTold,
     CopyAsk,
+    CopyChange,
     CopyProgress,
     FilesAsk,
     FilesSent,
@@ -160,6 +161,7 @@ class MessageRouter:
                 | BytesAsk()
                 | BytesReady()
                 | CopyAsk()
+                | CopyChange()
                 | CopyProgress()
             ) if not self._store.forked:
                 await self._transfers.handle_message(device_id, message)

@@ -83,7 +83,7 @@ class Node:
         parts.sessions.stop(ended.problem)
         parts.speed.close()
         parts.awake.keep(wanted=False)
-        await parts.transfers.close()
+        await parts.transfers.own.close()
         await parts.pairing.stop()
         await parts.discovery.stop()
         await parts.mesh.stop("Its node was ended.")
@@ -114,7 +114,7 @@ class Node:
 
     def _stays_awake(self) -> bool:
         parts, own = self.parts, self.parts.identity.text_id
-        copies = any(own in (each.mac, each.source) and not each.is_over for each in parts.bus.now.transfers)
+        copies = any(own in (t.mac, t.source) and t.state != "paused" for t in parts.bus.now.transfers)
         return stays_awake(self._config.awake, is_in_use=copies or parts.worker.plan is not None)
 
     def _counters(self) -> Counters:

@@ -246,11 +246,26 @@ class SavedSession(Body, frozen=True, kw_only=True):
 class DownloadRequest(Body, frozen=True, kw_only=True):
     """A model of the hub, "owner/name", for this Mac's disk; `revision` is a branch, a tag or a commit. `split`: only
     its settings and headers, so that it can be planned; of its weights each Mac fetches what it holds in a plan.
+    `bytes_per_s`: no quicker than that, 0 for as quick as it goes.
     """
 
     repo: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}\Z")]
     revision: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][\w.-]{0,99}\Z")] = "main"
     split: bool = False
+    bytes_per_s: Size = 0
+
+
+TransferChange = Literal["stop", "pause", "resume", "limit"]
+
+
+class TransferOrder(Body, frozen=True, kw_only=True):
+    """What is to become of what is on its way to the disks of `macs`, device ids, or to all where there are none: it
+    ends, pauses, goes on, or comes no quicker than at `bytes_per_s`, 0 for as many as come. What is there is kept.
+    """
+
+    what: TransferChange
+    macs: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=26)], ...], msgspec.Meta(max_length=64)] = ()
+    bytes_per_s: Size = 0
 
 
 class CopyRequest(Body, frozen=True, kw_only=True):

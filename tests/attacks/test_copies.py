@@ -26,6 +26,7 @@ from core.node.base.messages import (
     BytesAsk,
     BytesReady,
     CopyAsk,
+    CopyChange,
     CopyProgress,
     FilesAsk,
     FilesSent,
@@ -315,13 +316,28 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
     pair.asker.others.clear()  # whoever asks it for the files finds nobody
     for _ in range(FLOOD):
         await made.handle_message(OTHER, CopyAsk(fingerprint=model.fingerprint))
-        if made._running:
-            await asyncio.gather(made._running, return_exceptions=True)
+        await made.own.ended()
     logged = (tmp_path / "log").read_text().count("did not arrive")
     assert logged == 1
     last = [m.transfer for m in link.sent if isinstance(m, CopyProgress)][-1]
     assert last.problem
     assert last.problem.kind == Busy.__name__
+    await tasks.stop()
+
+
+async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tmp_path: Path) -> None:
+    bus, link = Bus(), Deaf()
+    made, tasks = transfers(tmp_path, pair, link, bus)
+    made._inventory._others[OTHER] = SimpleNamespace(models=(pair.model,), broken=())  # type: ignore[assignment]
+    await made.handle_message(OTHER, CopyAsk(fingerprint=pair.model.fingerprint))
+    for mac, fingerprint in ((THIRD, pair.model.fingerprint), (OTHER, "a" * 64)):
+        await made.handle_message(mac, CopyChange(fingerprint=fingerprint, what="limit", bytes_per_s=1))
+        await made.handle_message(mac, CopyChange(fingerprint=fingerprint, what="stop"))
+    (under_way,) = bus.now.transfers
+    assert under_way.limit_bytes_per_s == 0
+    await made.handle_message(OTHER, CopyChange(fingerprint=pair.model.fingerprint, what="stop"))
+    await made.own.ended()
+    assert not bus.now.transfers
     await tasks.stop()
 
 
@@ -337,6 +353,7 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
         BytesReady(number=1, port=50_000),
         FilesSent(fingerprint="a" * 64),
         CopyAsk(fingerprint="a" * 64),
+        CopyChange(fingerprint="a" * 64, what="pause"),
         LinkProbe(number=1, size=0),
         SpeedAsk(test=1, target=THIRD),
         SpeedResultSent(test=1, result=FOUND),

@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import Busy
 from core.events import ModelsChanged, Transfer
-from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice
+from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice, TransferOrder
 from tests.support.cluster import Make, begin, finish, reference, running_demo
 from tests.support.hub import PIECE, Hub, running_hub
 from tui.cli.demo import Demo
@@ -27,6 +27,14 @@ def transfers(watch: Watch, mark: int = 0) -> list[Transfer]:
 async def ended(watch: Watch, mark: int) -> Transfer:
     await watch.until(lambda w: any(t.is_over for t in transfers(w, mark)), WAIT_S, "The transfer")
     return next(t for t in transfers(watch, mark) if t.is_over)
+
+
+async def changed(watch: Watch, order: TransferOrder) -> None:
+    """Until it is so."""
+    mark = len(watch.seen)
+    await watch.client.change_transfers(order)
+    states = ("running",) if order.what == "resume" else ("paused",)
+    await watch.until(lambda w: any(t.state in states for t in transfers(w, mark)), WAIT_S, order.what)
 
 
 async def load(demo: Demo, model: str, layers: tuple[str, ...] = ()) -> None:
@@ -90,10 +98,16 @@ async def downloaded(demo: Demo, hub: Hub, own: str, other: str) -> None:
     assert [(t.mac, t.problem) for t in transfers(head, mark)[-1:]] == [(own, None)]
     with pytest.raises(Busy):
         await head.client.download(wish)
+    await changed(head, TransferOrder(what="pause"))
+    assert head.now.transfers[0].done > PIECE
+    await changed(head, TransferOrder(what="limit", bytes_per_s=PIECE))
+    hub.slow_s = 0.0
+    await changed(head, TransferOrder(what="resume"))
+    going_on = transfers(head, mark)[-1]
+    assert (going_on.limit_bytes_per_s, going_on.is_over) == (PIECE, False), "what is left would be there at once"
     await head.client.stop_transfers()
     assert (await ended(head, mark)).state == "stopped"
     assert head.now.transfers == ()
-    hub.slow_s = 0.0
     mark = len(head.seen)
     await head.client.download(wish)
     last = await ended(head, mark)

@@ -80,6 +80,8 @@ def parser() -> argparse.ArgumentParser:
     copy = sub.add_parser("copy", help="a model from disk to disk of the paired Macs")
     transfers.add_copy(copy)
     _fact(copy, transfers.copy)
+    moved = "what is on its way to disks, and to pause, resume, stop or limit it"
+    transfers.add_transfers(sub.add_parser("transfers", help=moved), _fact)
     _fact(sub.add_parser("keys", help="the keys of the screen, and what to call them in config.toml"), keys.keys)
     plan = sub.add_parser("plan", help="who would own which layers")
     _model(plan, plan_command.plan)

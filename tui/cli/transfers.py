@@ -1,4 +1,4 @@
-"""Models that come to disks, for a terminal without a screen: `macluster download` and `macluster copy`."""
+"""Models that come to disks, for a terminal without a screen: `macluster download`, `copy` and `transfers`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from core.errors import DoesNotFit, TransferError, UsageError, error_from
 from core.events import Transfer
-from core.requests import CopyRequest, DownloadRequest, ModelChoice, PlanRequest, PreviewRequest
+from core.requests import (
+    CopyRequest,
+    DownloadRequest,
+    ModelChoice,
+    PlanRequest,
+    PreviewRequest,
+    TransferChange,
+    TransferOrder,
+)
 from core.settings import Home
 from core.text import clean_text
+from core.trust.name_matching import pick
 from tui.cli.asking import choice_of
 from tui.cli.output import to_json
 from tui.cli.watch import ATTACH_S, Watch
@@ -24,6 +33,14 @@ from tui.state.load_options import download_of
 from tui.state.state import washed
 
 _WIDTH = 80
+_CHANGES: Final[dict[TransferChange, str]] = {
+    "pause": "nothing more comes until it is resumed; what has come stays",
+    "resume": "what is paused goes on",
+    "stop": "end it; what has come stays, and the next download or copy goes on there",
+    "limit": "no quicker than that from now on",
+}
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_download(command: argparse.ArgumentParser) -> None:
@@ -33,6 +50,7 @@ def add_download(command: argparse.ArgumentParser) -> None:
     which.add_argument("--whole", action="store_true", help="the whole model to this Mac (default without a terminal)")
     which.add_argument("--split", action="store_true", help="to each Mac only what it holds when the model is loaded")
     command.add_argument("--revision", default="main", help="a branch, a tag or a commit (default %(default)s)")
+    command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="to each Mac no more MB a second")
 
 
 def add_copy(command: argparse.ArgumentParser) -> None:
@@ -40,20 +58,32 @@ def add_copy(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`")
     command.add_argument("--to", action="append", default=[], metavar="MAC", help="a Mac (default: all that lack it)")
     command.add_argument("--split", action="store_true", help="to each Mac only what it holds when the model is loaded")
-    command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="from Macs to each no more MB a second")
+    command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="to each Mac no more MB a second")
+
+
+def add_transfers(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+    """The options of `macluster transfers`."""
+    fact(command, transfers)
+    sub = command.add_subparsers(dest="what", metavar="pause|resume|stop|limit")
+    for what, words in _CHANGES.items():
+        change = sub.add_parser(what, help=words)
+        if what == "limit":
+            change.add_argument("limit", type=_limit, metavar="MB", help="to each Mac no more MB a second")
+        change.add_argument("--to", action="append", default=[], metavar="MAC", help="that Mac's (default: all)")
+        fact(change, change_transfers)
 
 
 def _limit(text: str) -> int:
-    """Megabytes a second as bytes a second, for argparse."""
+    """Megabytes a second as bytes a second, for argparse; 0 for none."""
     limit = float(text) * 1e6
-    if not 1e3 <= limit <= 1e12:
-        raise argparse.ArgumentTypeError("must be between 0.001 and 1000000")
+    if limit and not 1e3 <= limit <= 1e12:
+        raise argparse.ArgumentTypeError("must be between 0.001 and 1000000, or 0 for no limit")
     return int(limit)
 
 
 async def download(args: argparse.Namespace) -> int:
     """Download a model of the hub to this Mac's disk, or to each Mac its part; Ctrl+C stops, the next try goes on."""
-    request = download_of(args.repo, args.revision)
+    request = msgspec.structs.replace(download_of(args.repo, args.revision), bytes_per_s=args.limit)
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
         if args.split or (not args.whole and await _wants_split(watch, request.repo)):
@@ -81,7 +111,7 @@ async def _download_split(watch: Watch, args: argparse.Namespace, request: Downl
     begin = msgspec.structs.replace(request, split=True)
     (begun,) = await _to_its_end(watch, lambda: watch.client.download(begin), {own_id(watch.now)})
     choice = next(c for c in await watch.client.models() if c.path and c.fingerprint == begun.fingerprint)
-    done = await give_parts(watch, PlanRequest(model=choice.path), everyone=True)
+    done = await give_parts(watch, PlanRequest(model=choice.path), everyone=True, bytes_per_s=args.limit)
     _print(args, done, [f"{names_of(watch.now, [each.mac for each in done])} has its part of {request.repo}."])
     return 0
 
@@ -104,6 +134,30 @@ async def copy(args: argparse.Namespace) -> int:
         request = CopyRequest(fingerprint=choice.fingerprint, to=to, bytes_per_s=args.limit)
         done = await _to_its_end(watch, lambda: watch.client.copy(request), set(to))
         _print(args, done, [f"{choice.name} is on the disk of {names_of(watch.now, to)}."])
+    return 0
+
+
+async def transfers(args: argparse.Namespace) -> int:
+    """What is on its way to disks."""
+    async with Watch(_home(args)) as watch:
+        await watch.attached(ATTACH_S)
+        now = watch.now
+    lines = [f"{t.model}: {', '.join(transfer_words(t, now, _WIDTH))}" for t in now.transfers]
+    _print(args, now.transfers, [clean_text(line) for line in lines] or ["Nothing is on its way."])
+    return 0
+
+
+async def change_transfers(args: argparse.Namespace) -> int:
+    """Pause, resume, stop or limit it."""
+    async with Watch(_home(args)) as watch:
+        await watch.attached(ATTACH_S)
+        macs = [(peer.device_id, peer.name) for peer in watch.now.peers]
+        to = tuple(pick(name, macs) for name in args.to)
+        names = names_of(watch.now, [t.mac for t in watch.now.transfers if not to or t.mac in to])
+        limit = getattr(args, "limit", 0)
+        await watch.client.change_transfers(TransferOrder(what=args.what, macs=to, bytes_per_s=limit))
+    told = {"pause": "is paused", "resume": "goes on", "stop": "is stopped", "limit": "comes so quick at most"}
+    _print(args, {"what": args.what, "macs": to}, [f"What is on its way to {names or 'any Mac'} {told[args.what]}."])
     return 0
 
 

@@ -116,6 +116,8 @@ def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, 
             return what, "asking which files there are"
         case "checking":
             return what, "comparing hashes"
+        case "paused":
+            return what, f"paused at {gigabytes(transfer.done)}/{gigabytes(transfer.total)} GB"
         case _:
             size = f"{gigabytes(transfer.done)}/{gigabytes(transfer.total)} GB"
             speed = f" · {transfer.bytes_per_s / 1e6:.1f} MB/s" if transfer.bytes_per_s > 0 else ""

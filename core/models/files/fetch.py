@@ -1,6 +1,7 @@
 """`python -m core.models.files.fetch`: downloads a model of the hub, or a part of one, and goes on where it stopped.
 
-Reads an order from standard input and writes a `Fetched` a line to standard output; ends when its standard input does.
+Reads an order from standard input, a line, and limits behind it; writes a `Fetched` a line to standard output. Ends
+when its standard input does.
 The rules for HF_ENDPOINT and HF_TOKEN are huggingface_hub's.
 """
 
@@ -10,8 +11,6 @@ import errno
 import os
 import sys
 import threading
-import time
-from typing import Final
 
 import httpx2
 import msgspec
@@ -26,10 +25,9 @@ from huggingface_hub.errors import (
 
 from core.errors import MaclusterError, TransferError
 from core.models.files import fetch_parts, fetch_whole
-from core.models.files.fetch_messages import AnyOrder, BeginOrder, Fetched, FetchOrder, PartsOrder
+from core.models.files.fetch_messages import AnyOrder, BeginOrder, Fetched, FetchOrder, LimitOrder, PartsOrder
+from core.models.files.pace import BytePace
 from core.text import clean_text
-
-LOOK_S: Final = 0.25
 
 
 def explained(error: Exception, repo: str) -> MaclusterError:
@@ -65,7 +63,8 @@ def main() -> int:
     output = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints must not run into the lines
     line = sys.stdin.buffer.readline()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    pace = BytePace()
+    threading.Thread(target=_follow_parent, args=(pace,), daemon=True).start()
     order: FetchOrder | BeginOrder | PartsOrder = msgspec.json.decode(line, type=AnyOrder)
     turn = threading.Lock()
 
@@ -76,11 +75,11 @@ def main() -> int:
     try:
         match order:
             case FetchOrder():
-                fetch_whole.fetch(order, report)
+                fetch_whole.fetch(order, report, pace)
             case BeginOrder():
                 fetch_parts.begin(order, report)
             case PartsOrder():
-                fetch_parts.bring(order, report)
+                fetch_parts.bring(order, report, pace)
     except Exception as error:  # a library may raise anything, and the person is to read it
         repo = order.origin.repo if isinstance(order, PartsOrder) else order.repo
         report(Fetched(problem=explained(error, repo).problem))
@@ -88,9 +87,9 @@ def main() -> int:
     return 0
 
 
-def _end_with_parent() -> None:
-    while os.read(0, 4096):
-        time.sleep(LOOK_S)
+def _follow_parent(pace: BytePace) -> None:
+    for line in sys.stdin.buffer:
+        pace.change(msgspec.json.decode(line, type=LimitOrder).bytes_per_s)
     os._exit(1)
 
 

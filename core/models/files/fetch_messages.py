@@ -6,6 +6,7 @@ from core.errors import Problem
 from core.events import Value
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.parts import Part
+from core.numbers import Size
 
 
 class FetchOrder(Value, frozen=True, kw_only=True, tag=True):
@@ -30,6 +31,12 @@ class PartsOrder(Value, frozen=True, kw_only=True, tag=True):
     folder: str
     origin: HubOrigin
     parts: tuple[Part, ...]
+
+
+class LimitOrder(Value, frozen=True, kw_only=True):
+    """No more than so many bytes a second from now on, 0 for as many as come."""
+
+    bytes_per_s: Size
 
 
 AnyOrder = FetchOrder | BeginOrder | PartsOrder

@@ -23,6 +23,7 @@ from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.hub_origin import HubOrigin, write_origin
 from core.models.files.hub_reader import HubReader, Patience, RemoteFile, check_endpoint
 from core.models.files.hub_repo import POINTER, HubFile, files_of
+from core.models.files.pace import BytePace
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES, MAX_HEADER_BYTES
 from core.settings import MIB
@@ -113,7 +114,7 @@ def _facts(file: HubFile, content: bytes) -> FileFacts:
     return FileFacts(size=file.size, sha256=file.etag if file.is_large else hashlib.sha256(content).hexdigest())
 
 
-def bring(order: PartsOrder, report: Report) -> None:
+def bring(order: PartsOrder, report: Report, pace: BytePace) -> None:
     """Those blocks of `parts` that are not there. Raises as `begin`; what has come by then counts."""
     check_endpoint()
     folder = Path(order.folder)
@@ -121,7 +122,7 @@ def bring(order: PartsOrder, report: Report) -> None:
     if there is None:
         return
     writer = BlockWriter(folder, there.files)
-    work = _Bringing(writer, order.origin, order.parts, report)
+    work = _Bringing(writer, order.origin, order.parts, report, pace)
     try:
         work.run()
     except RevisionNotFoundError as error:
@@ -139,10 +140,12 @@ def bring(order: PartsOrder, report: Report) -> None:
 class _Bringing:
     """Some ranges under way at a time; what came is forced to disk at the end of each, and once a second."""
 
-    def __init__(self, writer: BlockWriter, origin: HubOrigin, parts: Iterable[Part], report: Report) -> None:
+    def __init__(
+        self, writer: BlockWriter, origin: HubOrigin, parts: Iterable[Part], report: Report, pace: BytePace
+    ) -> None:
         self._writer, self._report = writer, report
         self._stop = threading.Event()
-        self._reader = HubReader(origin, Patience(self._stop))
+        self._reader = HubReader(origin, Patience(self._stop), pace)
         self._runs = list(runs_of(writer.map, parts))
         files = writer.map.files
         wanted = {(part.file, block) for part in parts for block in blocks_of(part)}

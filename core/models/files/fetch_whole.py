@@ -21,6 +21,7 @@ from core.errors import TransferError
 from core.models.files.fetch_messages import Fetched, FetchOrder
 from core.models.files.hub_reader import HubReader, Patience
 from core.models.files.hub_repo import HubFile, files_of
+from core.models.files.pace import BytePace
 from core.settings import GB
 
 CONNECTIONS: Final = 4
@@ -40,7 +41,7 @@ class Wanted(NamedTuple):
         return self.blob.with_name(f"{self.blob.name}.incomplete")
 
 
-def fetch(order: FetchOrder, report: Callable[[Fetched], None]) -> None:
+def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: BytePace) -> None:
     """Download what is not there yet. Raises TransferError, and what the hub's library raises."""
     patience = Patience()
     origin, found = files_of(order.repo, order.revision, patience)
@@ -49,7 +50,7 @@ def fetch(order: FetchOrder, report: Callable[[Fetched], None]) -> None:
     files = [Wanted(file, blobs / file.etag) for file in found]
     total = sum(file.size for file in found)
     _check_room(Path(order.cache), total - _there(files))
-    reader = HubReader(origin, patience)
+    reader = HubReader(origin, patience, pace)
     ended = threading.Event()
     reporter = threading.Thread(target=_keep_reporting, args=(files, total, report, ended), daemon=True)
     reporter.start()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from time import monotonic
 from typing import Final, Protocol, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -23,6 +24,7 @@ from huggingface_hub.utils._http import get_session, hf_raise_for_status
 from core.address import is_loopback
 from core.errors import TransferError
 from core.models.files.hub_origin import HubOrigin
+from core.models.files.pace import BytePace
 from core.settings import MIB
 
 PIECE_BYTES: Final = MIB // 8
@@ -31,6 +33,7 @@ TRIES: Final = 6
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 300.0
 MAX_REDIRECTS: Final = 5
+LOOK_S: Final = 0.5
 _RANGE: Final = re.compile(r"bytes (\d{1,20})-(\d{1,20})/(\d{1,20})")
 _FOR_GOOD: Final = (RepositoryNotFoundError, RevisionNotFoundError, EntryNotFoundError)
 
@@ -85,8 +88,9 @@ class Patience:
 class HubReader:
     """Threads may share it. Asks the hub once where a file lies, and anew when that place gives it no more."""
 
-    def __init__(self, origin: HubOrigin, patience: Patience) -> None:
+    def __init__(self, origin: HubOrigin, patience: Patience, pace: BytePace | None = None) -> None:
         self._origin, self._patience = origin, patience
+        self._pace, self._turn = pace or BytePace(), threading.Lock()
         self._places: dict[str, str] = {}
 
     def read(self, file: RemoteFile, begin: int, end: int) -> Iterator[bytes]:
@@ -123,10 +127,19 @@ class HubReader:
                 raise BadReply(f"The hub sends more of {file.name} than it said.", "Choose another repository.")
             expected -= len(piece)
             yield piece
+            self._rest(len(piece))
             if self._patience.stop.is_set():
                 raise TransferError("The download was stopped.", "The next one goes on there.")
         if expected:
             raise BadReply(f"The hub sends less of {file.name} than it said.", "Try again later.")
+
+    def _rest(self, nbytes: int) -> None:
+        """So many came: nothing more is read for as long as the pace wants it, which may be changed meanwhile."""
+        with self._turn:
+            until = self._pace.came(nbytes, monotonic())
+        while left_s := self._pace.left_s(until, monotonic()):
+            if self._patience.stop.wait(min(left_s, LOOK_S)):
+                return
 
     def _place(self, file: RemoteFile) -> str:
         """Where the file lies now. Raises TransferError where it is another one there."""

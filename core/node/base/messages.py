@@ -14,7 +14,7 @@ from core.link.ways import MAX_WAYS, Reach
 from core.models.files.block_map import FileFacts, Sha256
 from core.models.files.hub_origin import HubOrigin
 from core.numbers import MOST, Positive, Seconds, Size
-from core.requests import Duration, SpeedResult
+from core.requests import Duration, SpeedResult, TransferChange
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.text import clean_text
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading
@@ -275,14 +275,20 @@ class BytesReady(NodeMessage, frozen=True, kw_only=True):
 
 
 class CopyAsk(NodeMessage, frozen=True, kw_only=True):
-    """Copy this model from me to your disk; without `go_on`: do that no more. `parts`: by file begin and end of the
-    bytes that are wanted, with all settings; none for the whole model. `bytes_per_s`: no quicker than that, 0 for as
-    quick as it goes.
+    """Copy this model from me to your disk. `parts`: by file begin and end of the bytes that are wanted, with all
+    settings; none for the whole model. `bytes_per_s`: no quicker than that, 0 for as quick as it goes.
     """
 
     fingerprint: Sha256
-    go_on: bool = True
     parts: Annotated[dict[FileName, FilePieces], msgspec.Meta(max_length=MAX_MODEL_FILES)] = {}
+    bytes_per_s: Size = 0
+
+
+class CopyChange(NodeMessage, frozen=True, kw_only=True):
+    """What is to become of the copying that a CopyAsk of mine wanted; `bytes_per_s` counts where it gets a limit."""
+
+    fingerprint: Sha256
+    what: TransferChange
     bytes_per_s: Size = 0
 
 
@@ -354,7 +360,7 @@ class Bye(NodeMessage, frozen=True, kw_only=True):
 StageWord = Prepared | Checked | Reported | StageLost
 SpeedWord = LinkProbe | Probed | SpeedAsk | SpeedMoved | SpeedResultSent | SpeedStop
 FileWord = FilesAsk | FilesSent | HashesAsk | HashesSent | BytesAsk | BytesReady
-CopyWord = CopyAsk | CopyProgress
+CopyWord = CopyAsk | CopyChange | CopyProgress
 RelayWord = RelayAsk | RelayStop
 TraceWord = ClockAsk | ClockTold | TraceAsk | TraceTold
 AnyMessage = (
@@ -404,6 +410,7 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     BytesAsk: FrameType.COPY,
     BytesReady: FrameType.COPY,
     CopyAsk: FrameType.COPY,
+    CopyChange: FrameType.COPY,
     CopyProgress: FrameType.COPY,
     RelayAsk: FrameType.RELAY_ASK,
     RelayTold: FrameType.RELAY_TOLD,

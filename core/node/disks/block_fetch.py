@@ -11,6 +11,7 @@ from typing import Final
 
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockWriter, FileFacts, blocks_of
+from core.models.files.pace import BytePace
 from core.models.files.parts import Part
 from core.node.base.messages import MAX_HASHES, NOT_HERE
 from core.node.base.tasks import together
@@ -18,7 +19,6 @@ from core.node.disks.block_link import BlockLink
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_runs import MAX_RUN, BlockSent, RunAsk, blocks_in
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
-from core.node.disks.pace import CopyPace
 from core.settings import GB
 
 LANES: Final = 6  # runs under way from one Mac
@@ -44,7 +44,7 @@ class BlockFetch:
         report: Callable[[int, int], None],
         warn: Callable[[str, str], None],
         check_room: Callable[[int], None],
-        pace: CopyPace,
+        pace: BytePace,
     ) -> None:
         self._requests, self._fingerprint, self._files = requests, fingerprint, files
         self._sources, self._writer, self._report, self._warn = sources, writer, report, warn
@@ -109,8 +109,8 @@ class BlockFetch:
                 continue
             try:
                 is_whole_run = await self._bring(schedule, source, link, run)
-                spent_s, now = monotonic() - began, monotonic()
-                await asyncio.sleep(self._pace.wait_s(sum(map(self._length, run)), now))
+                spent_s = monotonic() - began
+                await self._rest(sum(map(self._length, run)))
             except MaclusterError as error:
                 await self._gone(schedule, source, error)
                 return
@@ -170,6 +170,14 @@ class BlockFetch:
                     page = await self._requests.hashes(source, self._fingerprint, block.file, first)
                     self._pages[source, block.file, first] = page
         return page[32 * (block.number - first) :][:32].ljust(32, b"\0")
+
+    async def _rest(self, nbytes: int) -> None:
+        """So many came: nothing more is asked for as long as the pace wants it, which may be changed meanwhile."""
+        until = self._pace.came(nbytes, monotonic())
+        left_s = 1.0
+        while left_s > 0:
+            left_s = self._pace.left_s(until, monotonic())
+            await asyncio.sleep(min(left_s, LOOK_S))  # also where nothing is left: the other sources get their turn
 
     async def _wait(self) -> None:
         """Until something arrives or somebody is gone, or for a while, after which what stalls is asked of others."""

@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 
 from core.errors import TransferError, error_from
-from core.models.files.fetch_messages import AnyOrder, Fetched
+from core.models.files.fetch_messages import AnyOrder, Fetched, LimitOrder
+from core.models.files.pace import BytePace
 
 _QUIET: Final = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -22,9 +23,9 @@ _QUIET: Final = {
 }
 
 
-async def download(order: AnyOrder, model: str) -> AsyncIterator[Fetched]:
-    """Bytes of the model with this name that are there, again and again until all are. Raises TransferError. Closing
-    the iterator ends the child; what it has brought stays.
+async def download(order: AnyOrder, model: str, pace: BytePace) -> AsyncIterator[Fetched]:
+    """Bytes of the model with this name that are there, again and again until all are, no quicker than `pace`.
+    Raises TransferError. Closing the iterator ends the child; what it has brought stays.
     """
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "core.models.files.fetch"),
@@ -36,8 +37,14 @@ async def download(order: AnyOrder, model: str) -> AsyncIterator[Fetched]:
     assert child.stdin
     assert child.stdout
     try:
+        limit = 0
         child.stdin.write(msgspec.json.encode(order) + b"\n")
-        while line := await child.stdout.readline():
+        while True:
+            if pace.bytes_per_s != limit:
+                limit = pace.bytes_per_s
+                child.stdin.write(msgspec.json.encode(LimitOrder(bytes_per_s=limit)) + b"\n")
+            if not (line := await child.stdout.readline()):
+                break
             progress = msgspec.json.decode(line, type=Fetched)
             if progress.problem:
                 raise error_from(progress.problem)

@@ -12,6 +12,7 @@ from core.models.files.block_map import BlockWriter, FileFacts, read_map
 from core.models.files.catalog import ModelEntry, fingerprint, short_name
 from core.models.files.fetch_messages import BeginOrder, PartsOrder
 from core.models.files.hub_origin import HubOrigin, read_origin, write_origin
+from core.models.files.pace import BytePace
 from core.models.files.parts import Part
 from core.node.disks.downloads import download
 from core.node.disks.local_models import LocalModels
@@ -26,7 +27,7 @@ async def begin(models: LocalModels, folder: Path, repo: str, revision: str, rep
     """
     place = ""
     order = BeginOrder(repo=repo, revision=revision, below=str(folder / PARTIAL))
-    async for fetched in download(order, repo):
+    async for fetched in download(order, repo, BytePace()):
         report(False, fetched.done, fetched.total)
         place = fetched.place
     if not place:
@@ -56,13 +57,19 @@ def _settle(begun: Path, folder: Path, repo: str, entries: Sequence[ModelEntry])
 
 
 async def bring(
-    name: str, begun: Path, files: dict[str, FileFacts], origin: HubOrigin, parts: Sequence[Part], report: Report
+    name: str,
+    begun: Path,
+    files: dict[str, FileFacts],
+    origin: HubOrigin,
+    parts: Sequence[Part],
+    report: Report,
+    pace: BytePace,
 ) -> None:
     """Have `parts` of a model from the hub in the folder `begun`. `report`: whether hashes are compared, how many bytes
     are there, and of how many. Raises TransferError.
     """
     await asyncio.to_thread(_prepare, begun, files)
-    async for fetched in download(PartsOrder(folder=str(begun), origin=origin, parts=tuple(parts)), name):
+    async for fetched in download(PartsOrder(folder=str(begun), origin=origin, parts=tuple(parts)), name, pace):
         report(fetched.checking, fetched.done, fetched.total)
 
 

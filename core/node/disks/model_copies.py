@@ -19,6 +19,7 @@ from core.models.files.block_map import BlockMap, BlockWriter, FileFacts, read_m
 from core.models.files.catalog import ModelEntry, fingerprint, short_name
 from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.hub_origin import write_origin
+from core.models.files.pace import BytePace
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES
 from core.node.base.messages import (
@@ -38,7 +39,6 @@ from core.node.disks.block_requests import BlockRequests
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import FileSender, FileServing
 from core.node.disks.local_models import LocalModels
-from core.node.disks.pace import CopyPace
 from core.node.disks.places import PARTIAL, begun_place, check_usable, free_place
 from core.settings import GB, MIB
 
@@ -88,12 +88,12 @@ class ModelCopies:
         report: Report,
         warn: Warn,
         parts: Sequence[Part] = (),
-        pace: CopyPace | None = None,
+        pace: BytePace | None = None,
     ) -> None:
         """Copy a model from linked Macs that have all or some of it, or `parts` of it with all of its settings; nobody
         is asked where all of that is here. `report` gets "running" or "checking", bytes that are there, and of how
-        many; `warn` the device id of a Mac that sent something damaged, and what. `pace` is that of what
-        comes from Macs.
+        many; `warn` the device id of a Mac that sent something damaged, and what. `pace` is that of all
+        that comes.
 
         Raises TransferError, ModelMismatch, LinkLost, LinkTimeout, BadModel; what is there then is kept, and gone on
         with. Where the model is of the hub, what no Mac has comes from there, or all where that was faster.
@@ -105,7 +105,7 @@ class ModelCopies:
         wanted = wanted_parts(files, parts)
         begun = await asyncio.to_thread(_begun, self._folder, entries, model, files)
         await asyncio.to_thread(_check_room, begun, files, wanted)
-        await self._bring(alike, model, files, begun, wanted, report, warn, pace or CopyPace())
+        await self._bring(alike, model, files, begun, wanted, report, warn, pace or BytePace())
         await asyncio.to_thread(_check, begun, model)
         if model.hub:
             await asyncio.to_thread(write_origin, begun, model.hub)
@@ -155,14 +155,16 @@ class ModelCopies:
         wanted: Sequence[Part],
         report: Report,
         warn: Warn,
-        pace: CopyPace,
+        pace: BytePace,
     ) -> None:
         """One way after the other, until all is there."""
         ways: dict[Way, Bring] = {}
         if sources:
             ways["macs"] = partial(self._from_macs, sources, model, files, begun, wanted, warn, pace)
         if hub := model.hub:
-            ways["hub"] = lambda told: hub_models.bring(model.name, begun, dict(files), hub, wanted, _stages(told))
+            ways["hub"] = lambda told: hub_models.bring(
+                model.name, begun, dict(files), hub, wanted, _stages(told), pace
+            )
         order = in_order(ways, self._rates)
         for way in order:
             meter = RateMeter(report)
@@ -184,7 +186,7 @@ class ModelCopies:
         begun: Path,
         wanted: Sequence[Part],
         warn: Warn,
-        pace: CopyPace,
+        pace: BytePace,
         report: Report,
     ) -> None:
         writer = await asyncio.to_thread(BlockWriter, begun, files)

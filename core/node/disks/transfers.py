@@ -3,42 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from math import inf
 from pathlib import Path
-from time import monotonic
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired, TransferError, error_from
-from core.events import ModelsChanged, Transfer
+from core.errors import (
+    Busy,
+    LinkLost,
+    MaclusterError,
+    ModelNotFound,
+    NotPaired,
+    TransferError,
+    UsageError,
+    error_from,
+)
+from core.events import Transfer
 from core.models.files.fetch_messages import FetchOrder
 from core.models.files.layers_here import layers_text
+from core.models.files.pace import BytePace
 from core.models.files.parts import Part, in_fewer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import MAX_PARTS, CopyAsk, CopyProgress, CopyWord, FileWord, HeldModel, Holds, HoldsAsk
+from core.node.base.messages import (
+    MAX_PARTS,
+    CopyAsk,
+    CopyChange,
+    CopyProgress,
+    CopyWord,
+    FileWord,
+    HeldModel,
+    Holds,
+    HoldsAsk,
+)
 from core.node.base.tasks import Tasks
 from core.node.disks.downloads import download
-from core.node.disks.model_copies import ModelCopies, Stage
+from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory, ModelLinks
-from core.node.disks.pace import CopyPace
-from core.requests import CopyRequest, Done, DownloadRequest
+from core.node.disks.own_transfer import Order, OwnTransfer
+from core.node.disks.transfer_meter import Meter
+from core.requests import CopyRequest, Done, DownloadRequest, TransferOrder
 
-TRANSFER_EVERY_S: Final = 0.5
-RATE_S: Final = 5.0
-ASKED_REST_S: Final = 2.0
 STOP_S: Final = 5.0
-
-Work = Callable[["Meter"], Awaitable[None]]
 
 
 class Transfers:
-    """One at a time to this Mac's disk. Publishes Transfer events, also for the Macs that copy from here for us.
+    """Publishes Transfer events, also for the Macs that copy from here for us. `own`: what comes to this Mac's disk.
     `rates`: how quick the last copy to each Mac was, in bytes a second.
     """
 
@@ -57,15 +70,13 @@ class Transfers:
         self._device_id, self._inventory, self._copying, self._links = device_id, inventory, copying, links
         self._hub = hub
         self._bus, self._journal, self._tasks = bus, journal, tasks
-        self._running: asyncio.Task[None] | None = None
-        self._asked_by = ""
-        self._failed_at = -inf
+        self.own = OwnTransfer(self._publish, inventory, bus, journal, tasks)
         self.rates: dict[str, float] = {}
 
     async def download(self, wanted: DownloadRequest) -> Done:
         """Begin to download a model of the hub, or go on with it. Raises Busy."""
         first = Transfer(model=wanted.repo, mac=self._device_id, state="asking")
-        self._begin(first, partial(self._download, wanted))
+        self.own.begin(Order(first, partial(self._download, wanted), wanted.bytes_per_s))
         return Done()
 
     async def copy(self, wanted: CopyRequest) -> Done:
@@ -103,7 +114,9 @@ class Transfers:
         except asyncio.CancelledError:
             with suppress(TimeoutError, MaclusterError):
                 async with asyncio.timeout(STOP_S):
-                    await self._to_its_end(mac, partial(self._stop_on, mac, wanted.fingerprint), tell)
+                    await self._to_its_end(
+                        mac, partial(self._change, mac, wanted.fingerprint, TransferOrder(what="stop")), tell
+                    )
             raise
 
     async def _to_its_end(
@@ -122,26 +135,23 @@ class Transfers:
                     if event.is_over:
                         return
 
-    async def stop(self) -> Done:
-        """End what runs, here and on the Macs that copy for us; what is there is kept."""
-        if self._running:
-            self._running.cancel()
-        for transfer in self._bus.now.transfers:
-            if transfer.mac != self._device_id:
-                await self._stop_on(transfer.mac, transfer.fingerprint)
+    async def change(self, order: TransferOrder) -> Done:
+        """Stop, pause, resume or limit what is on its way, here and on the Macs that copy for us; what is there is
+        kept. Raises UsageError where there is nothing to be changed so.
+        """
+        meant = [t for t in self._bus.now.transfers if not order.macs or t.mac in order.macs]
+        if not meant and order.what != "stop":
+            raise UsageError(f"There is nothing on its way to {order.what}.", "`macluster transfers` lists what is.")
+        for transfer in meant:
+            await self._change(transfer.mac, transfer.fingerprint, order)
         return Done()
 
-    async def _stop_on(self, mac: str, fingerprint: str) -> None:
-        if mac != self._device_id:
-            await self._links.send(mac, CopyAsk(fingerprint=fingerprint, go_on=False))
-        elif self._running:
-            self._running.cancel()
-
-    async def close(self) -> None:
-        """The node ends."""
-        if self._running:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+    async def _change(self, mac: str, fingerprint: str, order: TransferOrder) -> None:
+        if mac == self._device_id:
+            self.own.change(order.what, order.bytes_per_s)
+        else:
+            change = CopyChange(fingerprint=fingerprint, what=order.what, bytes_per_s=order.bytes_per_s)
+            await self._links.send(mac, change)
 
     async def handle_message(self, device_id: str, message: Holds | HoldsAsk | FileWord | CopyWord) -> None:
         """Another Mac says something about models and their files."""
@@ -150,6 +160,9 @@ class Transfers:
                 self._tasks.spawn("A message about models", self._inventory.handle_message(device_id, message))
             case CopyAsk():
                 await self._copy_for(device_id, message)
+            case CopyChange(fingerprint=fingerprint, what=what, bytes_per_s=bytes_per_s):
+                if self.own.is_for(device_id, fingerprint):
+                    self.own.change(what, bytes_per_s)
             case CopyProgress(transfer=transfer):
                 self._handle_progress(device_id, transfer)
             case _:
@@ -172,15 +185,11 @@ class Transfers:
 
     async def _copy_for(self, device_id: str, asked: CopyAsk) -> None:
         """Another member wants this Mac to have a model that it holds."""
-        if not asked.go_on:
-            if self._running and self._asked_by == device_id:
-                self._running.cancel()
-            return
         model = self._inventory.find(asked.fingerprint)
         problem: MaclusterError | None = None
         if model is None or device_id not in self._inventory.holdings(asked.fingerprint).held:
             problem = ModelNotFound("That Mac has not reported such a model.")
-        elif monotonic() < self._failed_at + ASKED_REST_S:
+        elif self.own.rests():
             problem = Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
         else:
             try:
@@ -201,61 +210,31 @@ class Transfers:
             raise ModelNotFound(f"No other linked Mac has anything of {model.name}.")
         first = _first(model, sources[0] if sources else "", self._device_id)
         asked_by = asker if asker != self._device_id else ""
-        self._begin(first, partial(self._copy, sources, model, parts, CopyPace(bytes_per_s)), asked_by)
-
-    def _begin(self, first: Transfer, work: Work, asked_by: str = "") -> None:
-        if self._running and not self._running.done():
-            raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
-        self._asked_by = asked_by
-        meter = Meter(first, self._publish)
-        self._running = self._tasks.spawn("A transfer", self._run(meter, work), partial(_end_by_defect, meter))
-
-    async def _run(self, meter: Meter, work: Work) -> None:
-        meter.publish(meter.now)
-        try:
-            await work(meter)
-        except asyncio.CancelledError:
-            meter.end("stopped")
-            raise
-        except MaclusterError as error:
-            self._failed_at = monotonic()
-            meter.end("failed", error)
-            self._journal.warn(f"{meter.now.model} did not arrive: {error.what}")
-        except OSError as error:
-            self._failed_at = monotonic()
-            meter.end(
-                "failed", TransferError(f"The disk refuses it: {error.strerror}.", "Make room there, then try again.")
-            )
-        else:
-            self._journal.info(f"What was wanted of {meter.now.model} is on this Mac's disk.")
-            await self._inventory.look()
-            meter.end("done")
-        finally:
-            self._bus.publish(ModelsChanged())  # what has come of one that did not end is listed too
+        self.own.begin(Order(first, partial(self._copy, sources, model, parts), bytes_per_s, asked_by))
 
     def _note(self, transfer: Transfer) -> None:
         if transfer.bytes_per_s > 0:
             self.rates[transfer.mac] = transfer.bytes_per_s
         self._bus.publish(transfer)
 
-    def _publish(self, transfer: Transfer) -> None:
+    def _publish(self, transfer: Transfer, asked_by: str) -> None:
         self._note(transfer)
-        if self._asked_by:
-            self._tasks.spawn("The report of a copy", self._report_to_asker(self._asked_by, transfer))
+        if asked_by:
+            self._tasks.spawn("The report of a copy", self._report_to_asker(asked_by, transfer))
 
     async def _report_to_asker(self, device_id: str, transfer: Transfer) -> None:
         await self._links.send(device_id, CopyProgress(transfer=transfer))
 
-    async def _download(self, wanted: DownloadRequest, meter: Meter) -> None:
+    async def _download(self, wanted: DownloadRequest, meter: Meter, pace: BytePace) -> None:
         if wanted.split:
             meter.is_of(await self._copying.begin(wanted.repo, wanted.revision, meter.count))
             return
         order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=str(self._hub))
-        async for fetched in download(order, wanted.repo):
+        async for fetched in download(order, wanted.repo, pace):
             meter.count("running", fetched.done, fetched.total)
 
     async def _copy(
-        self, sources: Sequence[str], model: HeldModel, parts: Sequence[Part], pace: CopyPace, meter: Meter
+        self, sources: Sequence[str], model: HeldModel, parts: Sequence[Part], meter: Meter, pace: BytePace
     ) -> None:
         await self._copying.fetch(sources, model, meter.count, partial(self._warn, model.name), parts, pace)
 
@@ -263,43 +242,6 @@ class Transfers:
         name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])
         again = "It is asked for again, of another Mac if one has it."
         self._journal.warn(f"{model}: {what} came damaged from {name}. {again}")
-
-
-def _end_by_defect(meter: Meter) -> None:
-    meter.end("failed", TransferError("A defect of macluster on this Mac ended it.", "The log of its node says where."))
-
-
-class Meter:
-    """Tells how far a transfer is, twice a second at most, and how fast it was lately."""
-
-    def __init__(self, first: Transfer, publish: Callable[[Transfer], None]) -> None:
-        self.now, self.publish = first, publish
-        self._published_at = 0.0
-        self._points: deque[tuple[float, int]] = deque()
-
-    def count(self, state: Stage, done: int, total: int) -> None:
-        """So many bytes are there."""
-        at = monotonic()
-        if state == self.now.state and at - self._published_at < TRANSFER_EVERY_S:
-            return
-        self._points.append((at, done))
-        while at - self._points[0][0] > RATE_S:
-            self._points.popleft()
-        (since, before), self._published_at = self._points[0], at
-        rate = max(0.0, (done - before) / (at - since)) if at > since else 0.0
-        self.now = msgspec.structs.replace(self.now, state=state, done=done, total=total, bytes_per_s=rate)
-        self.publish(self.now)
-
-    def is_of(self, fingerprint: str) -> None:
-        """It turned out which model it is."""
-        self.now = msgspec.structs.replace(self.now, fingerprint=fingerprint)
-
-    def end(self, state: Literal["done", "failed", "stopped"], error: MaclusterError | None = None) -> None:
-        """Nothing more comes."""
-        problem = error.problem if error else None
-        done = self.now.total if state == "done" else self.now.done
-        self.now = msgspec.structs.replace(self.now, state=state, done=done, bytes_per_s=0.0, problem=problem)
-        self.publish(self.now)
 
 
 def _first(model: HeldModel, source: str, mac: str) -> Transfer:

@@ -17,6 +17,7 @@ from core.models.files.fetch_messages import BeginOrder, Fetched, FetchOrder, Pa
 from core.models.files.fetch_parts import Run, runs_of
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.manifest import Manifests
+from core.models.files.pace import BytePace
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.models.slicing.loading import slice_parts
@@ -50,7 +51,7 @@ class Asker:
         assert there
         origin = HubOrigin(repo=REPO, commit=COMMIT)
         order = PartsOrder(folder=str(place), origin=origin, parts=tuple(parts) or whole_parts(there.files))
-        await asyncio.to_thread(fetch_parts.bring, order, self.told.append)
+        await asyncio.to_thread(fetch_parts.bring, order, self.told.append, BytePace())
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ async def test_a_whole_download_outlasts_all_of_that_too(asker: Asker, made: Pat
     faults = ("429", "cut", "range", "403", "long", "503", "")
     asker.hub.fault = lambda name, number: faults[min(number, 6)] if name.startswith("model-00001") else ""
     order = FetchOrder(repo=REPO, revision="main", cache=str(tmp_path / "cache"))
-    await asyncio.to_thread(fetch_whole.fetch, order, asker.told.append)
+    await asyncio.to_thread(fetch_whole.fetch, order, asker.told.append, BytePace())
     (place,) = (tmp_path / "cache").glob("models--acme--toy/snapshots/*")
     assert (place.name, weights(place)) == (COMMIT, weights(made))
     assert (place.parent.parent / "refs" / "main").read_text() == COMMIT

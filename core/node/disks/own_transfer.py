@@ -1,0 +1,161 @@
+"""What is on its way to this Mac's disk: one transfer at a time, which may pause and have a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import inf
+from time import monotonic
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from core.errors import Busy, MaclusterError, TransferError
+from core.events import ModelsChanged, Transfer
+from core.models.files.pace import BytePace
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
+from core.node.disks.model_inventory import ModelInventory
+from core.node.disks.transfer_meter import Meter
+from core.requests import TransferChange
+
+REST_S: Final = 2.0
+
+Work = Callable[[Meter, BytePace], Awaitable[None]]
+
+
+class Order(NamedTuple):
+    """What is to come: `work` brings it, or goes on with it. `asked_by`: the Mac that wants it, "" for this one."""
+
+    first: Transfer
+    work: Work
+    bytes_per_s: int
+    asked_by: str = ""
+
+
+class OwnTransfer:
+    """`publish` gets how far it is, and for which Mac. One that is paused is no task: what has come lies on the disk,
+    and its work begins again where that ends. It gives way to another one.
+    """
+
+    def __init__(
+        self,
+        publish: Callable[[Transfer, str], None],
+        inventory: ModelInventory,
+        bus: Bus,
+        journal: Journal,
+        tasks: Tasks,
+    ) -> None:
+        self._publish, self._inventory = publish, inventory
+        self._bus, self._journal, self._tasks = bus, journal, tasks
+        self._order: Order | None = None
+        self._meter: Meter | None = None
+        self._pace = BytePace()
+        self._task: asyncio.Task[None] | None = None
+        self._then: Literal["stop", "pause", "resume"] = "stop"  # where its task was cancelled
+        self._failed_at = -inf
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether something comes, or would go on to come."""
+        return self._order is not None
+
+    def rests(self) -> bool:
+        """Whether one failed just now."""
+        return monotonic() < self._failed_at + REST_S
+
+    def is_for(self, asker: str, fingerprint: str) -> bool:
+        """Whether that Mac wanted what is under way."""
+        return bool(
+            self._order and self._meter and (self._order.asked_by, self._meter.now.fingerprint) == (asker, fingerprint)
+        )
+
+    def begin(self, order: Order) -> None:
+        """Raises Busy where another one runs."""
+        if self._task and not self._task.done():
+            raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
+        if self._order:
+            self._end("stopped")
+        self._order, self._pace = order, BytePace(order.bytes_per_s)
+        self._start(msgspec.structs.replace(order.first, limit_bytes_per_s=order.bytes_per_s))
+
+    def change(self, what: TransferChange, bytes_per_s: int) -> None:
+        """As a person wants it, here or at the Mac that asked for it; nothing where nothing is under way."""
+        if not (self._order and self._meter and self._task):
+            return
+        match what:
+            case "resume" if self._task.done():
+                self._start(msgspec.structs.replace(self._meter.now, state="asking"))
+            case "resume" if self._then == "pause":
+                self._then = "resume"
+            case "resume":
+                return
+            case "limit":
+                self._pace.change(bytes_per_s)
+                self._meter.limited(bytes_per_s)
+            case "stop" if self._task.done():
+                self._end("stopped")
+            case "stop" | "pause":
+                self._then = what
+                self._task.cancel()
+
+    async def close(self) -> None:
+        """The node ends."""
+        self.change("stop", 0)
+        if self._task:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def ended(self) -> None:
+        """When nothing comes any more."""
+        if self._task:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _start(self, first: Transfer) -> None:
+        assert self._order
+        meter = self._meter = Meter(first, partial(self._tell, self._order.asked_by))
+        self._then = "stop"
+        meter.publish(meter.now)
+        self._task = self._tasks.spawn("A transfer", self._run(meter, self._order.work), self._end_by_defect)
+        self._task.add_done_callback(self._settle)
+
+    def _tell(self, asked_by: str, transfer: Transfer) -> None:
+        self._publish(transfer, asked_by)
+
+    async def _run(self, meter: Meter, work: Work) -> None:
+        try:
+            await work(meter, self._pace)
+        except MaclusterError as error:
+            self._fail(error)
+            self._journal.warn(f"{meter.now.model} did not arrive: {error.what}")
+        except OSError as error:
+            self._fail(TransferError(f"The disk refuses it: {error.strerror}.", "Make room there, then try again."))
+        else:
+            self._journal.info(f"What was wanted of {meter.now.model} is on this Mac's disk.")
+            await self._inventory.look()
+            self._end("done")
+
+    def _settle(self, task: asyncio.Task[None]) -> None:
+        """It may have been cancelled before it began."""
+        if task.cancelled() and self._meter:
+            if self._then == "resume":
+                self._start(msgspec.structs.replace(self._meter.now, state="asking"))
+            else:
+                self._end("paused" if self._then == "pause" else "stopped")
+        self._bus.publish(ModelsChanged())  # what has come of one that did not end is listed too
+
+    def _fail(self, error: MaclusterError) -> None:
+        self._failed_at = monotonic()
+        self._end("failed", error)
+
+    def _end_by_defect(self) -> None:
+        self._end(
+            "failed", TransferError("A defect of macluster on this Mac ended it.", "The log of its node says where.")
+        )
+
+    def _end(self, state: Literal["done", "failed", "stopped", "paused"], error: MaclusterError | None = None) -> None:
+        if state != "paused":
+            self._order = None
+        if self._meter:
+            self._meter.end(state, error)
