@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # where it is set, each of the hundreds of processes that the tests start would compile every file of ours anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast search fuzz chaos lint dist installed screenshots clean
+.PHONY: demo test fast search fuzz chaos soak lint dist installed screenshots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
@@ -26,6 +26,10 @@ fuzz: $(STAMP)  ## bend everything that reads foreign bytes, FUZZ_S seconds a ta
 
 chaos: $(STAMP)  ## kill, stop and cut off Macs at random points of real answers, and write tests/chaos/REPORT.md
 	@$(BIN)/python -m tests.chaos
+
+HOURS ?= 1
+soak: $(STAMP)  ## answers, cancels, reloads, Macs that come and go for HOURS; what drifts is in screenshots/soak.md
+	@$(BIN)/python -m tests.soak --hours $(HOURS) --report screenshots/soak.md
 
 lint: $(STAMP)  ## style, types, import contracts
 	@$(BIN)/ruff check .

@@ -63,7 +63,7 @@ class Mac:
         self.identity: Identity = load_or_create(_made(self.home.root) / "identity", use_keychain=False)
         self.device_id = self.identity.text_id
         self.port = self.place.port or free_port()
-        self._api_port = free_port()
+        self.api_port = free_port()
         self._models, self._budget_gb, self._multicast = setup.model, setup.budgets_gb[number], setup.multicast
         self._process: subprocess.Popen[bytes] | None = None
         self.watch: Watch | None = None
@@ -95,7 +95,7 @@ class Mac:
             *(*self.place.prefix, sys.executable, "-m", "core.node", "--home", str(self.home.root)),
             *("--name", self.name, "--host", self.place.host, "--port", str(self.port), "--until-eof"),
             *("--budget", str(self._budget_gb), "--chip", "M1", "--models", str(self._models)),
-            *("--serve", "--api-port", str(self._api_port)),
+            *("--serve", "--api-port", str(self.api_port)),
             *(() if self._multicast else ("--no-multicast",)),
         ]
         with (self.home.root / "node.stderr").open("ab") as complaints:

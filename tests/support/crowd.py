@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 ASK_S = 300.0  # whoever waits longer waits for ever
+_ERROR = "ERROR "
 _LAP = re.compile(r"(\w+);dur=([\d.]+)")
 
 
@@ -24,23 +25,46 @@ class Question(NamedTuple):
     streams: bool
 
 
+class Told(NamedTuple):
+    """What came of a question by its number, when (`monotonic`), and how long after it was asked."""
+
+    at: float
+    question: int
+    seconds: float
+    what: str
+
+
 class Crowd:
-    """Asks the API at `url` the same questions again and again. `come`: how often an answer was the same as when it was
-    asked for alone, was another one, did not come in time, was refused, or its client left; `wrong` says what came.
-    `laps`: milliseconds of the node's own time, by their names; `longest_s`: so long the slowest answer took.
+    """Asks the API at `url` the same questions again and again; each client rests for `rest_s` in between, on average,
+    and of those that leave none waits for longer than `patience_s`. `told` is what came: the same as when it was asked
+    for alone ("right"), another answer, an error in its place, nothing in time, a refusal, or the client left; `wrong`
+    says which answers were others. `laps`: milliseconds of the node's own time, by their names.
     """
 
-    def __init__(self, url: str, key: str, seed: int, leaving: float, most_tokens: int = 24) -> None:
-        self._dice, self._leaving = random.Random(seed), leaving
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        seed: int,
+        leaving: float,
+        most_tokens: int = 24,
+        rest_s: float = 0.0,
+        patience_s: float = 5.0,
+    ) -> None:
+        self._dice, self._leaving, self._rest_s, self._patience_s = random.Random(seed), leaving, rest_s, patience_s
         self._client = httpx2.AsyncClient(
             base_url=url, headers={"x-api-key": key}, timeout=ASK_S, limits=httpx2.Limits(max_connections=None)
         )
         self._questions = [self._question(number, most_tokens) for number in range(16)]
         self._alone: list[str] = []
-        self.come: Counter[str] = Counter()
+        self.told: list[Told] = []
         self.wrong: list[str] = []
         self.laps: dict[str, list[float]] = {}
-        self.longest_s = 0.0
+
+    @property
+    def come(self) -> Counter[str]:
+        """How often what came."""
+        return Counter(told.what for told in self.told)
 
     async def ask_alone(self) -> None:
         """Each question by itself: what comes counts as right."""
@@ -57,22 +81,25 @@ class Crowd:
     async def _be_client(self, until: float) -> None:
         while monotonic() < until:
             number, began = self._dice.randrange(len(self._questions)), monotonic()
-            leaves = self._dice.random() < self._leaving
-            try:
-                async with asyncio.timeout(self._dice.uniform(0, 5) if leaves else ASK_S):
-                    answer = await self._answer(self._questions[number])
-            except TimeoutError:
-                self.come["left" if leaves else "too late"] += 1
-                continue
-            except httpx2.HTTPStatusError as error:
-                self.come[f"status {error.response.status_code}"] += 1
-                await asyncio.sleep(1)
-                continue
-            self.longest_s = max(self.longest_s, monotonic() - began)
-            is_right = answer == self._alone[number]
-            self.come["right" if is_right else "wrong"] += 1
-            if not is_right:
-                self.wrong.append(f"{self._questions[number]}: {answer!r}, alone {self._alone[number]!r}")
+            what = await self._ask(number)
+            self.told.append(Told(monotonic(), number, monotonic() - began, what))
+            await asyncio.sleep(self._dice.uniform(0, 2 * self._rest_s) + what.startswith("status"))
+
+    async def _ask(self, number: int) -> str:
+        leaves = self._dice.random() < self._leaving
+        try:
+            async with asyncio.timeout(self._dice.uniform(0, self._patience_s) if leaves else ASK_S):
+                answer = await self._answer(self._questions[number])
+        except TimeoutError:
+            return "left" if leaves else "too late"
+        except httpx2.HTTPStatusError as error:
+            return f"status {error.response.status_code}"
+        if answer == self._alone[number]:
+            return "right"
+        if _ERROR in answer:
+            return "error"
+        self.wrong.append(f"{self._questions[number]}: {answer!r}, alone {self._alone[number]!r}")
+        return "wrong"
 
     async def _answer(self, question: Question) -> str:
         body = {**question.body, "stream": question.streams}
@@ -101,7 +128,7 @@ class Crowd:
 def _text(body: dict[str, Any]) -> str:
     """Of a whole reply, or of a piece of one."""
     if error := body.get("error"):
-        return f"ERROR {error['message']}"
+        return f"{_ERROR}{error['message']}"
     choices = body["choices"]
     if not choices:
         return ""

@@ -1,0 +1,159 @@
+"""What a soak came to, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.soak.drift import Bound, Samples, drifts, thinned, trend
+
+PLAIN: Final = "latency"
+LEVEL: Final = "latency over work beside it"
+# by the beginning of a figure's name, before its comma
+BOUNDS: Final = {
+    "memory (MiB)": Bound(0.05, 2.0),
+    "descriptors": Bound(0.05, 2.0),
+    "threads": Bound(0.05, 1.0),
+    "disk (MiB)": Bound(0.0, 2.0),  # a log begins anew at 4 MiB, and one old one is kept
+    LEVEL: Bound(0.10, 0.0),
+}
+HOW: Final = (
+    "The slope is the median of those between all pairs of samples (Theil–Sen), each the median of a sixtieth of the "
+    "run behind its first tenth; the interval is Sen's, of 95 %. A figure drifts where the whole interval lies above "
+    "the bound. Processes that were started again go on in the line of their kind. Latency is that of an answer over "
+    "the median of the same question: in seconds, which has no bound, as it shows what else the machine does; and over "
+    "the time of a fixed piece of work that was done beside it."
+)
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure over the run: its median, its slope an hour, between what it lies with 95 % confidence, what would
+    count, if anything does, and the samples that this was taken from, as (hours, value).
+    """
+
+    name: str
+    middle: float
+    slope: float
+    low: float
+    high: float
+    bound: float | None
+    drifts: bool
+    samples: list[tuple[float, float]]
+
+
+class Soaked(msgspec.Struct, frozen=True, kw_only=True):
+    """A run. `come`: how the questions ended; `wrong`, `defects`, `lost`: answers that were others than alone, defects
+    in the logs, and questions that failed though no model was being loaded; all three should be empty. `done`: what
+    was done to the Macs how often; `seconds`: how long that took, by what it was, from the shortest to the longest.
+    `own_ms`: of the node's own time of a request, the median and what 95 of 100 took less than.
+    """
+
+    machine: str
+    date: str
+    hours: float
+    clients: int
+    leaving: float
+    come: dict[str, int]
+    wrong: list[str]
+    lost: list[str]
+    defects: list[str]
+    done: dict[str, int]
+    seconds: dict[str, list[float]]
+    own_ms: dict[str, tuple[float, float]]
+    processor_ms_a_request: float
+    longest_s: float
+    figures: list[Figure]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing drifts and nothing went wrong."""
+        return not (any(one.drifts for one in self.figures) or self.wrong or self.lost or self.defects)
+
+
+def figures(taken: Mapping[str, Samples]) -> Iterator[Figure]:
+    """Those of which there are samples enough."""
+    for name, samples in taken.items():
+        few = thinned(samples)
+        bound = BOUNDS.get(name.partition(",")[0])
+        if found := trend(few):
+            yield Figure(
+                name=name,
+                middle=found.middle,
+                slope=found.slope,
+                low=found.low,
+                high=found.high,
+                bound=bound and bound.most(found.middle),
+                drifts=bound is not None and drifts(found, bound),
+                samples=[(round(at, 4), round(value, 3)) for at, value in few],
+            )
+
+
+def markdown(told: Soaked) -> str:
+    """For people."""
+    return "\n".join(_lines(told)) + "\n"
+
+
+def write(told: Soaked, path: Path) -> None:
+    """`path` as Markdown, and beside it the same as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(markdown(told), "utf-8")
+    path.with_suffix(".json").write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1))
+
+
+def _lines(told: Soaked) -> Iterator[str]:
+    yield "# Soak"
+    yield ""
+    yield f"{told.machine} | {told.date} UTC | {told.hours:.2f} hours, `make soak`"
+    yield ""
+    drifting = [one.name for one in told.figures if one.drifts]
+    verdict = f"{', '.join(drifting)}: DRIFTS" if drifting else f"None of {len(told.figures)} figures drifts"
+    yield (
+        f"{told.clients} clients ask the API of three simulated Macs, {told.leaving:.0%} leave before they are "
+        f"answered; meanwhile a Mac is killed and comes back, and the model is loaded anew, in turn. **{verdict}.**"
+    )
+    yield from _table("What came of a question|Times", (f"{what}|{many}" for what, many in sorted(told.come.items())))
+    yield from _table(
+        "What was done|Times|Seconds: median|longest",
+        (
+            f"{what}|{many}|{_middle(told.seconds[what])}|{max(told.seconds[what], default=0.0):.1f}"
+            for what, many in told.done.items()
+        ),
+    )
+    own = ", ".join(f"{name} {middle:g} / {most:g}" for name, (middle, most) in told.own_ms.items())
+    yield ""
+    yield (
+        f"The head's node computed {told.processor_ms_a_request:g} ms a question; its own times of one (median / 95 of "
+        f"100, in ms): {own}. The slowest answer took {told.longest_s:.1f} s."
+    )
+    for name, faults in (("wrong", told.wrong), ("lost", told.lost), ("defects", told.defects)):
+        yield ""
+        yield f"{name}: {'; '.join(faults) if faults else 'none'}"
+    yield ""
+    yield HOW
+    yield from _table(
+        "Figure|Median|Slope an hour|95 %|Bound|",
+        (
+            f"{one.name}|{one.middle:.3g}|{one.slope:+.3g}|{one.low:+.3g} to {one.high:+.3g}|{_verdict(one)}"
+            for one in told.figures
+        ),
+    )
+
+
+def _verdict(one: Figure) -> str:
+    return "none|" if one.bound is None else f"{one.bound:.3g}|{'DRIFTS' if one.drifts else 'steady'}"
+
+
+def _middle(seconds: list[float]) -> str:
+    ordered = sorted(seconds) or [0.0]
+    return f"{ordered[len(ordered) // 2]:.1f}"
+
+
+def _table(heads: str, rows: Iterator[str]) -> Iterator[str]:
+    yield ""
+    yield f"|{heads}|"
+    yield "|" + "---|" * len(heads.split("|"))
+    for row in rows:
+        yield f"|{row}|"
