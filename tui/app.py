@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.actions import ActionParseResult
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import Command, CommandPalette
 from textual.dom import DOMNode
 from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
@@ -39,7 +40,7 @@ from tui.control.plain_glyphs import PlainGlyphs
 from tui.control.preferences import DEFAULTS, Preferences
 from tui.control.quitting import Owner, Quitting, words
 from tui.control.slash_commands import SLASH_COMMANDS
-from tui.control.theme_memory import ThemeMemory
+from tui.control.theme_choice import ThemeChoice, Themes
 from tui.control.themes import OWN_THEMES, legible, no_color_kept, own_variables
 from tui.screens import table
 from tui.screens.base import STYLES, Follower
@@ -99,6 +100,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         for theme in OWN_THEMES:
             self.register_theme(theme)
         self.theme = theme_of(preferences, self.available_themes)
+        self._themes = ThemeChoice(self, self.folder, preferences.theme)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours of ours that Textual's themes do not have."""
@@ -165,7 +167,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
     def on_mount(self) -> None:
         """Draw figures at 2 Hz and log lines at 10 Hz."""
         self.set_keymap(dict(self.preferences.keys))
-        self.theme_changed_signal.subscribe(self, ThemeMemory(self, self.folder, self.preferences.theme).remember)
+        self.theme_changed_signal.subscribe(self, self._themes.changed)
         for complaint in complaints_of(self.preferences, self.available_themes):
             self.notify(complaint, severity="warning", timeout=COMPLAINT_S)
         self.set_interval(0.5, lambda: self.set_state(state.ticked(self.state, time.time())))
@@ -291,6 +293,21 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
             return
         self._node.start(*(() if port is None else ("--port", str(port))))
         self._events.lose(None)
+
+    def search_themes(self) -> None:
+        """Open the list of themes."""
+        self._themes.begin()
+        self.push_screen(CommandPalette(providers=[Themes], placeholder="Search for themes…"))
+
+    def on_command_palette_option_highlighted(self, event: CommandPalette.OptionHighlighted) -> None:
+        """Show the theme under the cursor of their list."""
+        option = event.highlighted_event.option
+        if isinstance(option, Command) and option.hit.text is not None:
+            self._themes.look_at(option.hit.text)
+
+    def on_command_palette_closed(self, event: CommandPalette.Closed) -> None:
+        """What was only looked at is over."""
+        self._themes.end(is_chosen=event.option_selected)
 
     def action_help(self) -> None:
         """Help for what has the focus."""

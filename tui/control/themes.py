@@ -35,7 +35,6 @@ DARK = Theme(
         "text-success": "#7BD88F",
         "text-warning": "#F2C54E",
         "text-error": "#FF9D9D",
-        "input-selection-background": "#5AA9E6 35%",
     },
 )
 
@@ -63,7 +62,6 @@ COLOUR_BLIND = Theme(
         "text-success": "#6EC1F0",
         "text-warning": "#F0E442",
         "text-error": "#F5935F",
-        "input-selection-background": "#56B4E9 35%",
     },
 )
 
@@ -90,7 +88,6 @@ LIGHT = Theme(
         "text-success": "#1C6B33",
         "text-warning": "#6B6000",
         "text-error": "#B3261E",
-        "input-selection-background": "#1B64A8 25%",
     },
 )
 
@@ -99,10 +96,11 @@ OWN_THEMES = (DARK, LIGHT, COLOUR_BLIND)
 # what is written in these can be read on each of the grounds: WCAG 2 asks for so much contrast
 _INKS = (
     *("foreground", "primary", "accent", "warning", "error", "success"),
-    *(f"text-{name}" for name in ("muted", "primary", "success", "warning", "error")),
+    *(f"text-{name}" for name in ("muted", "primary", "secondary", "accent", "success", "warning", "error")),
     *(f"stage-{number}" for number in range(1, 5)),
 )
-_GROUNDS = ("background", "panel")
+_GROUNDS = ("background", "panel", "block-cursor-background")
+_CURSOR_PART = 0.3  # of the first colour in the row under a cursor
 CONTRAST = 4.5
 _STEP = 0.04
 
@@ -123,14 +121,29 @@ def own_variables(theme: Theme) -> dict[str, str]:
 
 
 def legible(colours: Mapping[str, str]) -> dict[str, str]:
-    """Those of `colours` that are written in, moved towards black or white until they can be read. A theme of the
-    terminal's own colours stays: nobody here knows these.
+    """The grounds of cursors, and those of `colours` that are written in, moved towards black or white until they can
+    be read on every ground. A theme of the terminal's own colours stays: nobody here knows these.
     """
     if colours["background"].startswith("ansi"):
         return {}
-    grounds = [Color.parse(colours[name]) for name in _GROUNDS]
+    background, panel, primary = (Color.parse(colours[name]) for name in ("background", "panel", "primary"))
+    cursor = background.blend(primary, _CURSOR_PART)
     inks = {name: _parsed(colours[name], colours) for name in _INKS if name in colours}
-    return {name: _lifted(ink, grounds).hex for name, ink in inks.items()}
+    lifted = {name: _lifted(ink, (background, panel, cursor)).hex for name, ink in inks.items()}
+    return {**lifted, **_of_cursors(lifted["foreground"], background.hex, panel.hex, cursor.hex)}
+
+
+def _of_cursors(ink: str, background: str, panel: str, cursor: str) -> dict[str, str]:
+    """Textual's colours of rows and cells under a cursor, and of what is selected."""
+    inks = ("block-cursor-foreground", "block-cursor-blurred-foreground", "input-selection-foreground")
+    return {
+        **dict.fromkeys(inks, ink),
+        "block-cursor-background": cursor,
+        "block-cursor-blurred-background": panel,
+        "input-selection-background": cursor,
+        "input-cursor-background": ink,
+        "input-cursor-foreground": background,
+    }
 
 
 def contrast(one: Color, other: Color) -> float:

@@ -4,6 +4,7 @@ word of an answer has to be drawn in a few milliseconds.
 
 from __future__ import annotations
 
+import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_core import StateCore
     from markdown_it.token import Token
+
+# Textual thins its colours of code, and puts some on grounds of their own: too little of them can be read
+_THINNED = re.compile(r" \d+%| on \S+")
 
 COPY_HINT = "Y copy code"
 
@@ -161,7 +165,7 @@ def _inline(token: Token) -> Content:
             continue
         text = "\n" if child.type in ("softbreak", "hardbreak") else child.content
         if child.type == "code_inline":
-            spans.append(Span(at, at + len(text), "$text-warning on $warning 10%"))
+            spans.append(Span(at, at + len(text), "$text-warning on $panel"))
         parts.append(text)
         at += len(text)
     return Content("".join(parts), spans)
@@ -215,7 +219,9 @@ def _coloured(code: str, language: str) -> Content:
     """Kept: an answer that grows asks for the same lines thirty times a second, and colours cost most."""
     from textual.highlight import highlight
 
-    return highlight(code, language=language)
+    coloured = highlight(code, language=language)
+    spans = [Span(start, end, _THINNED.sub("", str(style))) for start, end, style in coloured.spans]
+    return Content(coloured.plain, spans)
 
 
 def _frame_top(language: str, width: int) -> str:

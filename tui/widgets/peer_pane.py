@@ -38,7 +38,7 @@ _NO_PEERS = (
     "Run macluster on another Mac; it appears here. Press p on both to pair them.\n"
     "You can also start alone: Ctrl+O shows the models of this Mac."
 )
-_CURSOR = "$primary 30%"
+_CURSOR = "$block-cursor-background"
 
 
 class PeerPane(Pane):

@@ -10,15 +10,13 @@ import sys
 
 import pytest
 from textual.binding import Binding
-from textual.color import Color
-from textual.theme import BUILTIN_THEMES
 from textual.widget import Widget
 
 from core.events import Peer, Snapshot
 from tests.support.app import app_with
 from tests.support.told import PLAN
 from tui.app import MaclusterApp
-from tui.control import keymap, themes
+from tui.control import keymap
 from tui.screens.api import ApiScreen
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.batch import BatchScreen
@@ -180,24 +178,6 @@ def test_an_empty_no_color_means_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("NO_COLOR", "1")
     assert app_with(Snapshot()).no_color
     assert os.environ["NO_COLOR"] == "1"
-
-
-@pytest.mark.parametrize("name", [*BUILTIN_THEMES, *(theme.name for theme in themes.OWN_THEMES)])
-def test_all_text_of_every_theme_can_be_read(name: str) -> None:
-    app = app_with(Snapshot())
-    app.theme = name
-    colours = app.get_css_variables()
-    if colours["background"].startswith("ansi"):
-        return  # the colours of the terminal, whatever these are
-    for ink in themes._INKS:
-        for ground in themes._GROUNDS:
-            assert themes.contrast(Color.parse(colours[ink]), Color.parse(colours[ground])) >= 4.5, (ink, ground)
-
-
-def test_contrast_is_that_of_wcag() -> None:
-    table = (("#FFFFFF", "#000000", 21.0), ("#777777", "#FFFFFF", 4.478), ("#0000FF", "#FFFFFF", 8.592))
-    for one, other, ratio in table:
-        assert themes.contrast(Color.parse(one), Color.parse(other)) == pytest.approx(ratio, abs=1e-3)
 
 
 async def test_help_is_made_from_the_bindings() -> None:

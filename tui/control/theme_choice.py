@@ -1,0 +1,81 @@
+"""The theme that the person chooses: seen before it is chosen, kept for the next start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from textual.theme import Theme, ThemeProvider
+
+from tui.control.interface import AppInterface
+from tui.control.preferences import memory_in, remember_theme
+
+
+class Themes(ThemeProvider):
+    """The list of themes: what is seen now, then ours, then Textual's."""
+
+    @property
+    def commands(self) -> list[tuple[str, Callable[[], None]]]:
+        """Their names, and what each does."""
+        now = self.app.theme
+        return sorted(super().commands, key=lambda c: (c[0] != now, not c[0].startswith("macluster"), c[0]))
+
+
+class ThemedApp(AppInterface, Protocol):
+    """An app that can look otherwise."""
+
+    theme: str
+
+
+class ThemeChoice:
+    """Shows a theme while the cursor rests on it, and remembers in `folder` the one that is chosen; says so where that
+    changes nothing: the file names `named`, "" for none.
+    """
+
+    def __init__(self, app: ThemedApp, folder: Path, named: str) -> None:
+        self._app = app
+        self._folder = folder
+        self._named = named
+        self._kept = app.theme
+        self._is_looking = False
+        self._lock = asyncio.Lock()
+
+    def begin(self) -> None:
+        """The list of themes is opened."""
+        self._is_looking = True
+
+    def look_at(self, name: str) -> None:
+        """The cursor rests on that one."""
+        if self._is_looking:
+            self._app.theme = name
+
+    def end(self, *, is_chosen: bool) -> None:
+        """The list is closed."""
+        if self._is_looking:
+            self._is_looking = False
+            if is_chosen:
+                self._keep(self._app.theme)
+            else:
+                self._app.theme = self._kept
+
+    def changed(self, theme: Theme) -> None:
+        """`theme` is seen now."""
+        if not self._is_looking:
+            self._keep(theme.name)
+
+    def _keep(self, name: str) -> None:
+        if name == self._kept:
+            return
+        self._kept = name
+        if self._named not in ("", name):
+            self._app.notify(f"config.toml names {self._named}: that one is back at the next start.")
+        self._app.in_background(self._save)
+
+    async def _save(self) -> None:
+        async with self._lock:  # one after the other; the last one is what is chosen then
+            try:
+                await asyncio.to_thread(remember_theme, memory_in(self._folder), self._kept)
+            except OSError as error:
+                self._app.notify(f"The theme is not remembered: {error.strerror}.")
