@@ -165,12 +165,12 @@ class Head:
         elif request := self.mirroring.cancel(request_id):
             self._report(untouched(request, "cancelled"))
 
-    def turn(self, inbox: Inbox) -> None:
+    def turn(self, inbox: Inbox | None) -> None:
         """Hear what came, or put the next work on the ring, or wait. Raises LinkError or its kinds."""
         self._turn(inbox)
         self._pipeline.stage.meter.phases.end()
 
-    def _turn(self, inbox: Inbox) -> None:
+    def _turn(self, inbox: Inbox | None) -> None:
         if self._pipeline.begins_elsewhere and self._go_on():
             return  # or the others would wait while this stage computes what has come back
         if answer := self._pipeline.take():

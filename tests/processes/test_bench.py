@@ -123,6 +123,12 @@ def test_the_bench_against_a_pipeline_in_the_open_runs_and_both_say_the_same() -
     assert shown["same_tokens"] is True
 
 
+def test_the_bench_of_the_loop_alone_runs_and_it_answers_as_mlx_lm() -> None:
+    shown = run_tiny("loop", "--tokens", "5")
+    assert set(shown["ratios"]) == {"loop_over_solo"}
+    assert shown["same_tokens"] is True
+
+
 def test_the_bench_of_reuse_runs_and_a_second_turn_reads_what_is_new() -> None:
     shown = run_tiny("reuse", "--prompt", "40", "--answer", "6", "--new", "12")
     assert {name for name in shown["ratios"] if name.endswith("tokens")} == set(shown["reach"])

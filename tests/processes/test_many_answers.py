@@ -19,6 +19,7 @@ from core.sampling_options import Sampling
 from core.settings import DEFAULT_ROWS, QUEUE_LIMIT
 from tests.support.cluster import ANSWER_S, Make, ask, begin, finish, reference, running_demo, tokens_seen
 from tui.cli.demo import Demo
+from tui.cli.pair_bench import PairWays
 from tui.cli.watch import Watch
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -106,3 +107,9 @@ async def test_an_answer_whose_client_is_lost_is_not_written_for_nobody(
     assert done.tokens < 3000
     assert (await finish(head, other)).tokens == expected
     await client.wait()
+
+
+async def test_the_bench_of_pairs_runs_and_answers_are_the_same_at_a_time(demo: Demo) -> None:
+    turn = await PairWays(demo.head, rows=2, tokens=4).run(0)
+    assert turn.same_tokens
+    assert min(turn.one_by_one_tokens_per_s, turn.together_tokens_per_s) > 0

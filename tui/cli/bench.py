@@ -10,8 +10,8 @@ import sys
 from typing import Final
 
 NAMES: Final = (
-    *("batch", "comms", "copy", "hop", "plain", "prefill", "reuse", "scenarios", "schema", "solo", "speculate"),
-    *("tensor", "topology", "tui"),
+    *("batch", "comms", "copy", "hop", "loop", "pair", "plain", "prefill", "reuse", "scenarios", "schema"),
+    *("solo", "speculate", "tensor", "topology", "tui"),
 )
 
 
@@ -30,5 +30,10 @@ async def bench(args: argparse.Namespace) -> int:
 
 def _bench_module(name: str) -> str:
     """Those that start the demo's nodes stand beside it."""
-    own = {"tui": "tui.bench", "copy": "tui.cli.copy_bench", "scenarios": "tui.cli.scenarios"}
+    own = {
+        "copy": "tui.cli.copy_bench",
+        "pair": "tui.cli.pair_bench",
+        "scenarios": "tui.cli.scenarios",
+        "tui": "tui.bench",
+    }
     return own.get(name, f"core.bench.{name}")

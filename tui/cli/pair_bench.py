@@ -1,0 +1,200 @@
+"""What asking together gives over paired Macs: rows at a time against the same ones one after the other.
+
+Whole answers are asked of a node as anybody asks it, over real links: of this Mac's own and what is loaded there
+(`--paired`), else of two Macs simulated on this one, with a made model of random weights. Both ways take turns, the
+questions of a run are the same in both, and who goes first changes. Speed is counted from the first question to the
+last end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Final
+
+import msgspec
+
+from core.bench.figures import Result, cores, end_in_order, positive, print_result, system
+from core.errors import NodeError, NotLoaded, error_from
+from core.events import RequestDone, TokenEvent
+from core.requests import ChatRequest, Message
+from core.settings import Home, default_home
+from tui.cli.demo import Demo, DemoConfig
+from tui.cli.watch import ATTACH_S, Watch
+
+MACS: Final = (1.0, 1.0)  # GB each
+ANSWER_S: Final = 600.0
+_SIZES: Final = ("--head-dim", "64", "--vocab", "2048", "--dtype", "bfloat16")
+
+
+class PairRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Both ways once: tokens a second of all rows."""
+
+    one_by_one_tokens_per_s: float
+    together_tokens_per_s: float
+    same_tokens: bool
+
+
+class PairResult(Result, frozen=True, kw_only=True):
+    """Medians over `runs`. `macs`: over so many, which are simulated on this one where none was really paired."""
+
+    model: str
+    macs: int
+    simulated: bool
+    rows: int
+    tokens: int
+    one_by_one_tokens_per_s: float
+    together_tokens_per_s: float
+    same_tokens: bool
+    runs: list[PairRun]
+
+
+class PairWays:
+    """Asks the node that is watched for rows of so many tokens."""
+
+    def __init__(self, watch: Watch, rows: int, tokens: int) -> None:
+        self._watch, self._rows, self._tokens = watch, rows, tokens
+
+    async def run(self, number: int) -> PairRun:
+        """Both ways, with questions of their own. Raises MaclusterError."""
+        said, seconds = dict[str, list[list[int]]](), dict[str, float]()
+        ways = {"one_by_one": self._one_by_one, "together": self._together}
+        for way in list(ways) if number % 2 else list(ways)[::-1]:
+            began = perf_counter()
+            said[way] = await ways[way](number)
+            seconds[way] = perf_counter() - began
+        return PairRun(
+            one_by_one_tokens_per_s=sum(map(len, said["one_by_one"])) / seconds["one_by_one"],
+            together_tokens_per_s=sum(map(len, said["together"])) / seconds["together"],
+            same_tokens=said["one_by_one"] == said["together"],
+        )
+
+    async def _one_by_one(self, number: int) -> list[list[int]]:
+        return [await self._end(await self._begin(number, row)) for row in range(self._rows)]
+
+    async def _together(self, number: int) -> list[list[int]]:
+        begun = [await self._begin(number, row) for row in range(self._rows)]
+        return [await self._end(request) for request in begun]
+
+    async def _begin(self, number: int, row: int) -> str:
+        message = Message(role="user", content=f"{number}.{row}: what does a ring of machines do?")
+        wanted = ChatRequest(messages=(message,), min_tokens=self._tokens, max_tokens=self._tokens)
+        return (await self._watch.client.chat(wanted)).request_id
+
+    async def _end(self, request_id: str) -> list[int]:
+        def ended() -> RequestDone | None:
+            return next((e for e in seen if isinstance(e, RequestDone) and e.request_id == request_id), None)
+
+        seen = self._watch.seen
+        await self._watch.until(lambda _: ended() is not None, ANSWER_S, "An answer")
+        if (done := ended()) and done.problem:
+            raise error_from(done.problem)
+        return [e.token for e in seen if isinstance(e, TokenEvent) and e.request_id == request_id]
+
+
+@asynccontextmanager
+async def simulated(model: Path) -> AsyncIterator[Watch]:
+    """The head of two simulated Macs, with the model loaded over both."""
+    demo = Demo(DemoConfig(budgets_gb=MACS, model=model, multicast=False, has_spare=False), lambda _: None)
+    try:
+        await demo.start()
+        await demo.join()
+        await demo.load()
+        yield demo.head
+    finally:
+        await demo.stop()
+
+
+@asynccontextmanager
+async def paired(home: Home) -> AsyncIterator[Watch]:
+    """This Mac's node. Raises NotLoaded where no model is ready there."""
+    async with Watch(home) as watch:
+        await watch.attached(ATTACH_S)
+        if watch.now.plan is None or watch.now.plan_status != "ready":
+            raise NotLoaded("No model is ready on this Mac.", "Load one over its peers first: `macluster load MODEL`.")
+        yield watch
+
+
+async def measure(args: argparse.Namespace) -> PairResult:
+    """`args.runs` turns of both ways. Raises MaclusterError."""
+    with TemporaryDirectory(prefix="macluster-pair-") as folder:
+        over = paired(default_home()) if args.paired else simulated(_made(Path(folder) / "made", args))
+        async with over as watch:
+            ways = PairWays(watch, args.rows, args.tokens)
+            plan = watch.now.plan
+            if plan is None:
+                raise NodeError("The model was unloaded.", "Run the bench again.")
+            await PairWays(watch, 2, 4).run(0)
+            runs = [await ways.run(1 + number) for number in range(args.runs)]
+    return PairResult(
+        ratios={"together_over_one_by_one": median(r.together_tokens_per_s / r.one_by_one_tokens_per_s for r in runs)},
+        reach={},
+        cores=cores(),
+        system=system(),
+        model=plan.model,
+        macs=len(plan.stages),
+        simulated=not args.paired,
+        rows=args.rows,
+        tokens=args.tokens,
+        one_by_one_tokens_per_s=median(run.one_by_one_tokens_per_s for run in runs),
+        together_tokens_per_s=median(run.together_tokens_per_s for run in runs),
+        same_tokens=all(run.same_tokens for run in runs),
+        runs=runs,
+    )
+
+
+def _made(directory: Path, args: argparse.Namespace) -> Path:
+    """Made by another process, since this one imports no mlx."""
+    heads = str(max(1, args.hidden // 64))
+    sizes = ("--family", "llama", "--layers", str(args.layers), "--hidden", str(args.hidden))
+    command = [sys.executable, "-m", "core.models.made.maker", str(directory), *sizes, *_SIZES]
+    command += ["--heads", heads, "--kv-heads", heads, "--intermediate", str(3 * args.hidden)]
+    if subprocess.run(command, env={**os.environ, "PYTHONSAFEPATH": "1"}).returncode:
+        raise NodeError("The model could not be made.", "What stands above says why.")
+    return directory
+
+
+def describe(result: PairResult) -> str:
+    """The result for people."""
+    macs = f"{result.macs} Macs{', simulated on this one' if result.simulated else ''}"
+    ratio = result.ratios["together_over_one_by_one"]
+    return "\n".join(
+        [
+            f"{result.rows} answers of {result.tokens} tokens each, {result.model} over {macs}; {result.system}, "
+            f"{result.cores} cores; medians of {len(result.runs)} runs, ways taking turns.",
+            "",
+            f"  one after the other   {result.one_by_one_tokens_per_s:7.2f} tokens/s",
+            f"  at a time             {result.together_tokens_per_s:7.2f} tokens/s",
+            f"  The answers {'are the same' if result.same_tokens else 'DIFFER'}.",
+            "",
+            f"Tokens a second, {result.rows} at a time over one after the other: {ratio:.2f}",
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of this bench."""
+    parser = argparse.ArgumentParser(prog="macluster bench pair", description="What asking together gives.")
+    parser.add_argument("--paired", action="store_true", help="over the Macs and the model that are loaded here now")
+    parser.add_argument("--runs", type=positive, default=3, help="runs to take medians of (default %(default)s)")
+    parser.add_argument("--rows", type=positive, default=4, help="answers at a time (default %(default)s)")
+    parser.add_argument("--tokens", type=positive, default=64, help="tokens an answer (default %(default)s)")
+    parser.add_argument("--layers", type=positive, default=8, help="of the made model (default %(default)s)")
+    parser.add_argument(
+        "--hidden", type=positive, default=768, help="its width, a multiple of 64 (default %(default)s)"
+    )
+    return print_result(parser, lambda args: asyncio.run(measure(args)), describe, arguments)
+
+
+if __name__ == "__main__":
+    end_in_order()
+    sys.exit(main())
