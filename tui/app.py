@@ -259,6 +259,10 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         """Show the words of a kept conversation."""
         self.chat.show(message.said)
 
+    def on_models_wanted(self) -> None:
+        """List what the picker wants."""
+        self.models.find()
+
     def on_mac_asked(self, message: messages.MacAsked) -> None:
         """Do something with a Mac."""
         self.macs.act(message.device_id, message.action)

@@ -112,6 +112,10 @@ class NodeClient:
         """Models on this Mac with how each would fit the paired Macs."""
         return await self._call("GET", "/v1/models", None, list[ModelChoice])
 
+    async def known_models(self) -> list[ModelChoice]:
+        """Models of the hub that are on no disk, with how each would fit the paired Macs; the best fit first."""
+        return await self._call("GET", "/v1/models/known", None, list[ModelChoice])
+
     async def download(self, request: DownloadRequest) -> None:
         """Begin to download a model of the hub; Transfer events follow. What an earlier try left is gone on with."""
         await self._call("POST", "/v1/downloads", request, Done)

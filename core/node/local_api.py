@@ -38,6 +38,7 @@ from core.node.peers.search import Search
 from core.node.peers.speed_test import SpeedTests
 from core.node.public_api.api_control import ApiControl
 from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.ring.known_fit import KnownFit
 from core.node.ring.planning import Planning
 from core.node.ring.tracing import Tracing
 from core.node.trust.trust_commands import TrustCommands
@@ -76,6 +77,7 @@ class LocalApi:
         self,
         *,
         planning: Planning,
+        known: KnownFit,
         recovery: RecoveryDriver,
         answers: Answers,
         sessions: SavedSessions,
@@ -91,7 +93,7 @@ class LocalApi:
         bus: Bus,
         tasks: Tasks,
     ) -> None:
-        self._planning, self._recovery, self._answers = planning, recovery, answers
+        self._planning, self._known, self._recovery, self._answers = planning, known, recovery, answers
         self._sessions, self._conversations, self._transfers = sessions, conversations, transfers
         self._speed, self._search, self._check = speed, search, check
         self._pairing, self._trust, self._api = pairing, trust, api
@@ -131,6 +133,7 @@ class LocalApi:
         return [
             web.get("/v1/events", self._events),
             _plain("GET", "/v1/models", planning.choices),
+            _plain("GET", "/v1/models/known", self._known.choices),
             _taking("POST", "/v1/plan", PreviewRequest, lambda asked: planning.preview(asked, parts=asked.parts)),
             _taking("POST", "/v1/load", LoadRequest, self._load, BEGUN),
             _plain("POST", "/v1/unload", recovery.unload),

@@ -56,6 +56,7 @@ from core.node.public_api.public_api import PublicApi
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
+from core.node.ring.known_fit import KnownFit
 from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
@@ -209,6 +210,7 @@ class NodeParts:
         tracing = Tracing(own_id, mesh, supervisor, worker, leader, signals, tasks)
         throughput = ThroughputHistory(home.throughput)
         planning = Planning(models, profiles, inventory, files, peers, leader, throughput, assessment)
+        known = KnownFit(inventory, peers, throughput)
         self.advisor = PlanAdvisor(bus, throughput, planning, leader)
 
         # answers and their recovery
@@ -242,6 +244,7 @@ class NodeParts:
         self.api = api = ApiControl(make_api, keys, clients, bus, journal)
         self.local_api = LocalApi(
             planning=planning,
+            known=known,
             recovery=recovery,
             answers=answers,
             sessions=sessions,

@@ -342,11 +342,22 @@ class PlanPreview(Body, frozen=True, kw_only=True):
     kv_bytes: int = 0
 
 
+class HubOffer(Body, frozen=True, kw_only=True):
+    """Where a model can be downloaded: a repository of the hub at a commit, or a branch, under a `licence`, as the hub
+    calls it, "" where it says none. `listed_on`: the day of the list that says so, as ISO 8601 has it.
+    """
+
+    repo: str
+    revision: str
+    licence: str
+    listed_on: str
+
+
 class ModelChoice(Body, frozen=True, kw_only=True):
-    """A model on a disk of the linked Macs and how it fits. Sizes in bytes; `quantization` is "4-bit", "8-bit", ... or
-    the dtype. `held_by`: device ids of the Macs that have all of it; where nothing of it is here there is no `path`,
-    where a part of it is, `layers_here` says which layers, as half-open ranges. `layers_on`: the same of each Mac that
-    has only a part.
+    """A model on a disk of the linked Macs, or one on `offer` of which no disk has anything, and how it fits. Sizes in
+    bytes; `quantization` is "4-bit", "8-bit", ... or the dtype. `held_by`: device ids of the Macs that have all of it;
+    where nothing of it is here there is no `path`, where a part of it is, `layers_here` says which layers, as half-open
+    ranges. `layers_on`: the same of each Mac that has only a part.
 
     A model that cannot be used has no layers; its preview says why.
     """
@@ -363,4 +374,5 @@ class ModelChoice(Body, frozen=True, kw_only=True):
     layers_here: tuple[tuple[int, int], ...] = ()
     layers_on: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     loaded: bool = False
+    offer: HubOffer | None = None
     preview: PlanPreview

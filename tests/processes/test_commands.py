@@ -157,6 +157,10 @@ def test_status_models_and_plan(home: Path, made: Make) -> None:
     assert planned["cuts"] == [1, 2, 3, 4, 5, 6, 7]
     (model,) = facts(home, "models")
     assert model["preview"]["cuts"] == planned["cuts"], "what was found out is remembered"
+    known = facts(home, "models", "--known")
+    assert [m["fit"] for m in known[:3]] == ["1 Mac"] * 3, "what fits 8 GB comes first"
+    assert known[0]["offer"]["repo"].startswith("mlx-community/")
+    assert "needs" in known[-1]["fit"]
     assert "lab" in said_here(home, "status").stdout
     assert "1 Mac, no hops" in macluster(home, "models").stdout, "also from a shell"
 

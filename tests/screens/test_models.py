@@ -96,6 +96,10 @@ async def it_is_loaded_as_chosen(viewer: Person, demo: Demo) -> None:
 
 async def it_is_downloaded(viewer: Person, hub: Hub) -> None:
     screen = await opened(viewer, 80)
+    await viewer.press("h")
+    await viewer.sees("Models of the hub", "Qwen3-4B-4bit", "tok/s", "2 Macs", "Licence")
+    await viewer.press("h")
+    await viewer.sees("Models", "on disk")
     await to(viewer, screen, "solo")
     await viewer.opens("d", screen=AskScreen)
     await viewer.press(*"acme/toy")

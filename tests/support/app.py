@@ -25,6 +25,9 @@ class StillNode:
     async def models(self) -> list[ModelChoice]:
         return []
 
+    async def known_models(self) -> list[ModelChoice]:
+        return []
+
     async def unfinished(self) -> list[UnfinishedAnswer]:
         return []
 

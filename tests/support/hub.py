@@ -17,6 +17,7 @@ from aiohttp import web
 from huggingface_hub import constants
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CARD = {"cardData": {"license": "mit"}}
 PIECE = 64 * 1024
 
 Fault = Callable[[str, int], str]
@@ -67,7 +68,9 @@ class Hub:
         if request.match_info["repo"] != self.repo:
             return web.Response(status=404, headers={"X-Error-Code": "RepoNotFound", "X-Error-Message": "none"})
         siblings = [{"rfilename": f.name} for f in self.folder.iterdir()]
-        return web.json_response({"id": self.repo, "modelId": self.repo, "sha": self.commit, "siblings": siblings})
+        return web.json_response(
+            {"id": self.repo, "modelId": self.repo, "sha": self.commit, "siblings": siblings} | CARD
+        )
 
     async def tree(self, request: web.Request) -> web.Response:
         return web.json_response([self._entry(file) for file in sorted(self.folder.iterdir())])

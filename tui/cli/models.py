@@ -15,15 +15,44 @@ from tui.cli.launch import home_of
 from tui.cli.output import Facts, gigabytes, print_facts, table
 from tui.cli.plan import preview_facts
 from tui.client import NodeClient
+from tui.state.format import plural
+
+NOTHING = "No model is on this Mac yet. `macluster download REPO` fetches one of these, or any other of the hub."
+
+
+def add_models(command: argparse.ArgumentParser) -> None:
+    """The options of `macluster models`."""
+    command.add_argument("--known", action="store_true", help="models of the hub that are on no disk, best fit first")
 
 
 async def models(args: argparse.Namespace) -> int:
-    """Models on this Mac and how they fit."""
+    """Models on this Mac and how they fit; where there are none, or with --known, those of the hub that could be."""
     async with NodeClient(home_of(args)) as client:
-        found = await client.models()
-    lines = model_lines(found) if found else ["No model is on this Mac yet."]
-    print_facts(args, [model_facts(m) for m in found], lines)
+        found = [] if args.known else await client.models()
+        known = [] if found or (args.json and not args.known) else await client.known_models()
+    nothing = [] if args.known else [NOTHING, ""]
+    lines = model_lines(found) if found else [*nothing, *known_lines(known)]
+    print_facts(args, [model_facts(m) for m in found or known], lines)
     return 0
+
+
+def known_lines(models: Sequence[ModelChoice]) -> list[str]:
+    """The models of the hub that are on no disk, as `macluster models` prints them."""
+    if not models:
+        return ["Every model that is known to be on the hub is on a disk of these Macs."]
+    splits = [m.preview.plan or m.preview.draft for m in models]
+    budget = max((sum(s.budget_bytes for s in split.stages) for split in splits if split), default=0)
+    head = ("known on the hub", "weights", "size", "context", "tokens/s", "fit")
+    rows = [
+        (m.name, m.quantization, gigabytes(m.total_bytes), str(m.context_max), _speed(m), fit_words(m)) for m in models
+    ]
+    best = f"What fits the {gigabytes(budget)} that these Macs can use, the largest first; then what does not:"
+    return [best, *table(head, rows, left=(0, 1, len(head) - 1))]
+
+
+def _speed(model: ModelChoice) -> str:
+    forecast = model.preview.forecast
+    return f"≈ {forecast.tokens_per_s:.1f}" if forecast and model.preview.plan else "–"
 
 
 def model_lines(models: Sequence[ModelChoice]) -> list[str]:
@@ -57,6 +86,8 @@ def _fit_words(model: ModelChoice) -> str:
     plan, draft, problem = model.preview.plan, model.preview.draft, model.preview.problem
     if plan and model.preview.missing_on:
         return f"{len(plan.stages)} Macs; copies {gigabytes(model.preview.missing_bytes)} first"
+    if plan and model.offer:
+        return plural(len(plan.stages), "Mac")
     if plan:
         return "1 Mac, no hops" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
     if draft:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class ModelCatalog:
-    """`choices` is None until the node was asked. Every method raises what `tui.control.bridge.FAILURES` lists."""
+    """`choices` is None until the node was asked. `known`: models of the hub that no disk has, the best fit first; they
+    are asked for where there are no choices or somebody `wants_known`. `typed`: the repository that was typed last.
+    Every method raises what `tui.control.bridge.FAILURES` lists.
+    """
 
     def __init__(self, client: NodeClient) -> None:
         self._client = client
@@ -23,6 +26,9 @@ class ModelCatalog:
         self._requests: dict[str, LoadRequest] = {}
         self._unplanned: set[str] = set()
         self.choices: tuple[ModelChoice, ...] | None = None
+        self.known: tuple[ModelChoice, ...] = ()
+        self.wants_known = False
+        self.typed = ""
 
     def name_of(self, shown: str) -> str:
         """What the node calls the model that is shown so."""
@@ -44,6 +50,8 @@ class ModelCatalog:
     async def fetch(self, skipped: tuple[str, ...] = ()) -> None:
         """Ask the node what is there, and how it fits as its options say, without the Macs that are `skipped`."""
         raw = [await self._as_chosen(choice, skipped) for choice in await self._client.models()]
+        if self.wants_known or not raw:
+            self.known = tuple(washed(choice) for choice in await self._client.known_models())
         self.choices = tuple(washed(choice) for choice in raw)
         self._names = {shown.name: choice.name for shown, choice in zip(self.choices, raw, strict=True)}
 

@@ -191,6 +191,14 @@ MODEL_LIST = (
 MODELS = (
     Action("mc.edit-split", "e", "edit_split", "Split", "Edit the split before the model is loaded"),
     Action("mc.download", "d", "download", "Download", "Download a model, or copy this one to a Mac", footer=True),
+    Action(
+        "mc.known",
+        "h",
+        "known",
+        "Hub",
+        "Show models of the hub that are on no disk, or those on the disks",
+        footer=True,
+    ),
     Action("mc.context", "c", "context", "Context", "Choose the length of the context", footer=True),
     Action("mc.longer", "right", "longer(1)", "Longer", "A longer context"),
     Action("mc.shorter", "left", "longer(-1)", "Shorter", "A shorter context"),

@@ -60,6 +60,10 @@ class Failed(Message):
     problem: Problem
 
 
+class ModelsWanted(Message):
+    """Other models are to be listed: what is there is to be asked anew."""
+
+
 @dataclass
 class ModelChosen(Message):
     """The person wants this loaded; `request.model` is a name of the list."""

@@ -12,10 +12,10 @@ from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
-from core.requests import CopyRequest, LoadRequest, ModelChoice
+from core.requests import CopyRequest, HubOffer, LoadRequest, ModelChoice
 from tui.control.actions import bindings
 from tui.control.keymap import MODELS
-from tui.control.messages import ModelChosen, ModelPointed, Noted
+from tui.control.messages import ModelChosen, ModelPointed, ModelsWanted, Noted
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.screens.split import SplitScreen
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tui.control.catalog import ModelCatalog
 
 _OF_A_MODEL = ("edit_split", "context", "longer", "topology", "parallelism", "bits")
-_LETTERS = ("filter", "sort", "download", "fitting", "stop_transfer", *_OF_A_MODEL)
+_LETTERS = ("filter", "sort", "download", "known", "fitting", "stop_transfer", *_OF_A_MODEL)
 
 
 class ModelsScreen(SizedScreen):
@@ -82,8 +82,9 @@ class ModelsScreen(SizedScreen):
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """The filter is hidden until it is asked for."""
+        """The filter is hidden until it is asked for, and so is what the hub has."""
         self._filter_line.display = False
+        self._catalog.wants_known = False
 
     def on_descendant_focus(self) -> None:
         """The frame of the list stands for the list and its filter."""
@@ -113,11 +114,12 @@ class ModelsScreen(SizedScreen):
 
     def _arrange(self) -> None:
         now, known = self._state.snapshot, self._catalog.choices
-        choices = with_coming(known or (), now)
+        is_of_hub = known is not None and (self._catalog.wants_known or not known)
+        choices = with_coming((self._catalog.known if is_of_hub else known) or (), now)
         shown = arranged(choices, self._filter.value, ORDERS[self._order], fitting=self._fitting)
-        self._head.draw(head_content(self.list.scrollable_content_region.width))
+        self._head.draw(head_content(self.list.scrollable_content_region.width, known=is_of_hub))
         self.list.show(shown, now)
-        self._box.border_title = Content("Models")
+        self._box.border_title = Content("Models of the hub" if is_of_hub else "Models")
         counted = f"{len(shown)} of {len(choices)}" if len(shown) < len(choices) else plural(len(choices), "model")
         fitting = " · that fit" if self._fitting else ""
         words = "asking the node" if known is None else f"{counted}{fitting} · by {ORDERS[self._order]}"
@@ -132,7 +134,7 @@ class ModelsScreen(SizedScreen):
         """The preview follows the cursor, and becomes exact for a model on which it rests."""
         choice = self.list.pointed
         self._point()
-        if choice is not None and choice.preview.plan is not None and choice.preview.cuts is None:
+        if choice is not None and choice.path and choice.preview.plan is not None and choice.preview.cuts is None:
             self.post_message(ModelPointed(as_preview(self._catalog.options(choice))))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -140,7 +142,9 @@ class ModelsScreen(SizedScreen):
         choice = self.list.pointed
         if choice is None:
             return
-        if choice.loaded:
+        if choice.offer:
+            self.action_download()
+        elif choice.loaded:
             self.post_message(Noted(f"{choice.name} is loaded already."))
         elif choice.preview.plan is None:
             self.post_message(Noted(f"{choice.name} cannot be loaded now; the preview says why."))
@@ -197,6 +201,12 @@ class ModelsScreen(SizedScreen):
         self._order = (self._order + 1) % len(ORDERS)
         self._arrange()
 
+    def action_known(self) -> None:
+        """What the hub is known to have, or what is on the disks."""
+        self._catalog.wants_known = not self._catalog.wants_known
+        self.post_message(ModelsWanted())
+        self._arrange()
+
     def action_fitting(self) -> None:
         """Only those that fit, or all."""
         self._fitting = not self._fitting
@@ -243,6 +253,8 @@ class ModelsScreen(SizedScreen):
     def action_download(self) -> None:
         """Copy the model to where it lacks, or download one."""
         choice = self.list.pointed
+        if choice is not None and choice.offer:
+            return self._ask_download(choice, choice.offer)
         copies = copies_of(choice, self._state.snapshot) if choice else None
         if choice is None or copies is None:
             self._ask_repository("" if choice is None or choice.layers else choice.name)
@@ -285,12 +297,36 @@ class ModelsScreen(SizedScreen):
         self._point()
         self.post_message(ModelPointed(as_preview(request), at_once=True))
 
+    def _ask_download(self, choice: ModelChoice, offer: HubOffer) -> None:
+        """How the model that is on offer is to come."""
+        where = f"{gigabytes_short(choice.total_bytes)} GB on the hub, licence {offer.licence or 'not told'}."
+        fits = "" if choice.preview.plan else " It does not fit these Macs now; the preview says why."
+        begin, whole = (download_of(offer.repo, offer.revision, split=split) for split in (True, False))
+        answers = (
+            "Not now",
+            "What tells of it, a few MB; loading it fetches to each Mac its part",
+            "All of it to this Mac's disk",
+            "Another model of the hub",
+        )
+        screen = ChoiceScreen(f"Download {choice.name}", Content(where + fits), answers)
+
+        def answered(number: int) -> None:
+            if number == len(answers) - 1:
+                self._ask_repository("")
+            else:
+                self.do(self._client.download(begin if number == 1 else whole))
+
+        self._ask(screen, answered)
+
     def _ask_repository(self, name: str) -> None:
         words = "The name of its repository on the hub, owner/name, such as mlx-community/Qwen3-4B-4bit:"
-        self.app.push_screen(AskScreen("Download a model", words, name), self._download)
+        names = [choice.name for choice in self._catalog.choices or ()]
+        kept = self._catalog.typed if self._catalog.typed not in names else ""
+        self.app.push_screen(AskScreen("Download a model", words, name or kept), self._download)
 
     def _download(self, repo: str | None) -> None:
         if repo:
+            self._catalog.typed = repo  # the next try begins with it, should this one fail
             self.do(self._begin_download(repo))
 
     async def _begin_download(self, repo: str) -> None:

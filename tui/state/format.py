@@ -222,6 +222,11 @@ def plural(number: int, noun: str) -> str:
     return f"{round(bounded(number))} {noun}{'' if number == 1 else 's'}"
 
 
+def rate(per_s: float) -> str:
+    """ "8.1", "30": tokens a second with the precision that counts."""
+    return f"{per_s:.1f}" if per_s < 10 else f"{per_s:.0f}"
+
+
 def gauge(part: float, whole: float, width: int) -> str:
     """A bar of `width` cells that is filled by part/whole; anything above nothing shows at least one cell."""
     part, whole = bounded(part), bounded(whole)

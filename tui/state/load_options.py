@@ -84,10 +84,10 @@ def with_parallelism(request: LoadRequest) -> LoadRequest:
     return msgspec.structs.replace(request, topology=None, parallelism=choice, rdma=rdma)
 
 
-def download_of(text: str, revision: str = "main") -> DownloadRequest:
+def download_of(text: str, revision: str = "main", *, split: bool = False) -> DownloadRequest:
     """What a person typed, a name or the address of the hub's page, as a request. Raises UsageError."""
     repo = text.strip().removeprefix("https://huggingface.co/").rstrip("/")
-    request = DownloadRequest(repo=repo, revision=revision)
+    request = DownloadRequest(repo=repo, revision=revision, split=split)
     try:
         msgspec.json.decode(msgspec.json.encode(request), type=DownloadRequest)
     except msgspec.ValidationError as error:

@@ -22,6 +22,7 @@ from tui.state.format import (
     gigabytes_short,
     is_of_ranks,
     part_of,
+    rate,
 )
 from tui.state.pace import left_words
 from tui.state.state import UiState
@@ -95,7 +96,7 @@ def fit_content(
     is_same = loaded is None or choice.preview.plan is None or choice.preview.plan.topology == loaded.topology
     parts = [
         [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or request) if choice.layers else [])],
-        _way_lines(loaded or choice.preview.plan, is_loaded=choice.loaded),
+        [] if choice.offer else _way_lines(loaded or choice.preview.plan, is_loaded=choice.loaded),
         [_stage_line(split, s, width) for s in split.owners] if split is not None else [],
         _forecast_lines(
             choice.preview.forecast,
@@ -145,15 +146,11 @@ def _forecast_lines(forecast: Forecast | None, *, fits: bool, everywhere: bool) 
     source = "from past runs here" if forecast.measured else "a guess by the chip"
     disks = " (weights are on every disk)" if everywhere else ""
     lines = [
-        Content.assemble("Expected    ", f"≈ {_rate(forecast.tokens_per_s)} tok/s ", (f" ({source})", DIM)),
+        Content.assemble("Expected    ", f"≈ {rate(forecast.tokens_per_s)} tok/s ", (f" ({source})", DIM)),
         Content(f"First token {prompt_words(forecast)}"),
         Content.assemble("Load time   ", f"≈ {duration(forecast.load_s)}", (disks, DIM)),
     ]
     return [*lines, *beside_one(forecast, "Adding up   ")]
-
-
-def _rate(tokens_per_s: float) -> str:
-    return f"{tokens_per_s:.1f}" if tokens_per_s < 10 else f"{tokens_per_s:.0f}"
 
 
 def _is_everywhere(choice: ModelChoice) -> bool:
@@ -173,6 +170,11 @@ def _disk_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content
 
 def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:
     """What has to come to which disk, or could."""
+    if offer := choice.offer:
+        return [
+            Content.styled("↓ On no disk yet: d downloads it, or of it what each Mac needs.", WARN),
+            Content.styled(f"Licence {offer.licence or 'not told'} · as the list of {offer.listed_on} has it", DIM),
+        ]
     if choice.preview.plan is not None and choice.preview.missing_on:
         names, size = names_of(now, choice.preview.missing_on), gigabytes_short(choice.preview.missing_bytes)
         return [Content.styled(f"↓ Loading copies {size} GB to {names} first; d copies all of it.", WARN)]
@@ -187,7 +189,7 @@ def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:
 def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
     lines = []
     problem, broken = choice.preview.problem, state.snapshot.plan_problem
-    if problem is not None and (choice.path or not choice.layers):
+    if problem is not None and (choice.path or choice.offer or not choice.layers):
         lines.append(Content.assemble(("✗ ", BAD), problem.what))
         if problem.fix:
             lines.append(Content.styled(f"→ {problem.fix}", WARN))
@@ -219,6 +221,6 @@ def _note_lines(plan: Plan | None) -> list[Content]:
 def _next_step(choice: ModelChoice) -> list[Content]:
     if choice.loaded:
         return [Content.styled("● loaded · u unloads it", GOOD)]
-    if choice.preview.plan is not None:
+    if choice.preview.plan is not None and not choice.offer:
         return [Content.styled("Enter load · e edit split first · c context length", DIM)]
     return []

@@ -12,7 +12,7 @@ from core.requests import ModelChoice
 from tui.control.actions import bindings
 from tui.control.keymap import MODEL_LIST
 from tui.state.disks import disk_words, left_s, own_id, transfers_of
-from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural
+from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural, rate
 from tui.state.pace import left_words
 from tui.widgets.pointed_list import PointedList
 
@@ -25,6 +25,9 @@ class ModelList(PointedList[ModelChoice]):
 
     HELP = """Models on the disks of the linked Macs, and how each would fit. ✓ fits, ▲ fits but is not on every disk \
 where it is needed (d copies it), ● is loaded, ✗ does not fit, ○ is not on this Mac.
+
+Where no disk has a model, or h asks for them, the list is of models that are known to be on the Hugging Face hub: the \
+largest that fits these Macs first, with the speed that is expected.
 
 The preview shows where its layers would go, computed from the budgets of the Macs. What is chosen there (context, \
 ring, bits of keys and values) is what Enter loads."""
@@ -58,15 +61,16 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
     if on_way := transfers_of(choice, now):
         what = "coming" if on_way[0].mac == own_id(now) else "going out"
         return Mark("◌", f"{what}, {left}" if (left := " ".join(left_words(left_s(on_way[0])))) else what, WARN)
-    if choice.layers and not choice.path:
+    if choice.layers and not choice.path and not choice.offer:
         return Mark("○", "d copies it here", WARN)
     if plan is not None and choice.preview.missing_on:
         return Mark("↓", f"copies {gigabytes_short(choice.preview.missing_bytes)} GB", WARN)
     if plan is not None:
         macs = len(plan.stages)
-        return Mark("✓", "1 Mac, no hops" if macs == 1 else plural(macs, "Mac"), GOOD)
+        return Mark("✓", "1 Mac, no hops" if macs == 1 and not choice.offer else plural(macs, "Mac"), GOOD)
     if choice.preview.draft is not None and (missing := missing_bytes(choice.preview.draft)) > 0:
-        return Mark("✗", f"needs {gigabytes_short(missing)} GB more", BAD)
+        size = f"{gigabytes_short(missing)} GB"
+        return Mark("✗", f"{size} short" if choice.offer else f"needs {size} more", BAD)
     if not choice.layers:
         return Mark("✗", "cannot be used", BAD)
     return Mark("✗", problem.what if problem is not None else "does not fit", BAD)
@@ -77,9 +81,11 @@ def missing_bytes(draft: Plan) -> int:
     return sum(max(0, s.needed_bytes - s.budget_bytes) for s in draft.stages)
 
 
-def head_content(width: int) -> Content:
-    """The head line above the rows."""
-    return Content.styled("  " + _cells("model", "size", "on disk", "fit", width), DIM)
+def head_content(width: int, *, known: bool = False) -> Content:
+    """The head line above the rows; of models that are `known`, and on no disk, the speed is told."""
+    return Content.styled(
+        "  " + _cells("model", "size", "tok/s" if known else "on disk", "fit", width, known=known), DIM
+    )
 
 
 def row_content(choice: ModelChoice, now: Snapshot, width: int) -> Content:
@@ -87,15 +93,23 @@ def row_content(choice: ModelChoice, now: Snapshot, width: int) -> Content:
     mark = fit_mark(choice, now)
     size = f"{gigabytes_short(choice.total_bytes)} GB" if choice.total_bytes else "–"
     # whose repository it is stands in the preview
-    text = _cells(choice.name.rpartition("/")[2], size, disk_words(choice, now), mark.word, width)
+    where = speed_words(choice) if choice.offer and not transfers_of(choice, now) else disk_words(choice, now)
+    text = _cells(choice.name.rpartition("/")[2], size, where, mark.word, width, known=choice.offer is not None)
     return Content.assemble((mark.glyph + " ", mark.style), (text, DIM if mark.glyph in "✗○" else ""))
 
 
-def _cells(name: str, size: str, disk: str, verdict: str, width: int) -> str:
+def speed_words(choice: ModelChoice) -> str:
+    """What is expected of a model: "≈ 8.1"; "–" where it does not fit, or nobody can say."""
+    forecast = choice.preview.forecast
+    return f"≈ {rate(forecast.tokens_per_s)}" if forecast and choice.preview.plan else "–"
+
+
+def _cells(name: str, size: str, disk: str, verdict: str, width: int, *, known: bool) -> str:
     # of the cells, two are the mark's and one is left free at the end
-    room = width - 2 - 8 - 2 - 10 - 1
-    last = min(34, max(18, room // 2), max(0, room - 8))
-    return fit(name, room - last) + fit(size, 8, right=True) + "  " + fit(disk, 10) + fit(verdict, last)
+    middle = 7 if known else 10
+    room = width - 2 - 8 - 2 - middle - 1
+    last = min(13 if known else 34, max(18, room // 2), max(0, room - 8))
+    return fit(name, room - last) + fit(size, 8, right=True) + "  " + fit(disk, middle) + fit(verdict, last)
 
 
 def arranged(
@@ -111,8 +125,8 @@ def arranged(
             return tuple(sorted(wanted, key=lambda c: -c.total_bytes))
         case "name":
             return tuple(sorted(wanted, key=lambda c: c.name.casefold()))
-        case _:
-            return tuple(sorted(wanted, key=_by_fit))
+        case _:  # what is on offer comes in its order
+            return tuple(sorted(wanted, key=lambda c: (4, 0, 0) if c.offer else _by_fit(c)))
 
 
 def _by_fit(choice: ModelChoice) -> tuple[int, int, int]:

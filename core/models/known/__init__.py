@@ -1,0 +1,1 @@
+"""Models of the hub that are known without asking it."""

@@ -1,0 +1,95 @@
+"""The list of models that the hub is known to have: what each takes on a Mac, so that it fits or not is said offline.
+
+`known_models.json` is made by `core.models.known.make_list`, and says when and from what.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from core.events import Value
+from core.models.files.cache_size import CacheSize
+from core.models.files.hub_origin import Repo
+from core.models.files.layout import Layout
+from core.models.files.sharding import Sharding
+from core.models.files.step_size import StepSize
+from core.numbers import Size
+
+LIST_FILE: Final = Path(__file__).with_name("known_models.json")
+
+Source = Literal["hub", "published configs"]
+
+
+class LayerRun(Value, frozen=True, kw_only=True):
+    """`layers` layers that are alike, one behind the other; bytes are of each, as `Layout` has them."""
+
+    layers: Annotated[int, msgspec.Meta(ge=1)]
+    layer_bytes: Size
+    token_bytes: Size
+    cache: CacheSize
+
+
+class KnownModel(Value, frozen=True, kw_only=True):
+    """A model of the hub. `revision`: the commit that was read, "" where the row was made from a published config.
+
+    `total_bytes`: weights of the language model; `quantization`: "4-bit", ... or the dtype; `context_max` in tokens.
+    """
+
+    repo: Repo
+    revision: Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{40})?\Z")] = ""
+    licence: str
+    model_type: str
+    layers: int
+    total_bytes: int
+    quantization: str
+    context_max: int
+    runs: tuple[LayerRun, ...]
+    embed_bytes: Size
+    output_bytes: Size
+    tied: bool
+    step: StepSize
+    sharding: Sharding
+
+    @property
+    def layout(self) -> Layout:
+        """Bytes layer by layer."""
+        each = [run for run in self.runs for _ in range(run.layers)]
+        return Layout(
+            layers=len(each),
+            layer_bytes=tuple(run.layer_bytes for run in each),
+            token_bytes=tuple(run.token_bytes for run in each),
+            embed_bytes=self.embed_bytes,
+            output_bytes=self.output_bytes,
+            tied=self.tied,
+            caches=tuple(run.cache for run in each),
+            step=self.step,
+            sharding=self.sharding,
+        )
+
+
+class KnownModels(Value, frozen=True, kw_only=True):
+    """The whole list, made on the day `made_on` (ISO 8601) from `source`."""
+
+    made_on: str
+    source: Source
+    models: tuple[KnownModel, ...]
+
+
+def runs_of(layout: Layout) -> tuple[LayerRun, ...]:
+    """The layers of a model, those that are alike in one run."""
+    each = zip(layout.layer_bytes, layout.token_bytes, layout.caches, strict=True)
+    return tuple(
+        LayerRun(layers=len(list(alike)), layer_bytes=weights, token_bytes=token, cache=cache)
+        for (weights, token, cache), alike in groupby(each)
+    )
+
+
+@cache
+def known_models() -> KnownModels:
+    """The list that comes with macluster."""
+    return msgspec.json.decode(LIST_FILE.read_bytes(), type=KnownModels)

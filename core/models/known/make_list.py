@@ -1,0 +1,160 @@
+"""`python -m core.models.known.make_list`: makes the list of known models, with the date.
+
+It reads the config and the safetensors headers of each model of the list, and of each REPO, from the hub (HF_ENDPOINT,
+HF_TOKEN): a few MB each. `--published` asks nobody, and computes the same from `published_configs` by building the
+model that mlx-lm would, of which nothing is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import msgspec
+from huggingface_hub import HfApi, constants
+
+from core.errors import MaclusterError
+from core.models.files.fetch import explained
+from core.models.files.fetch_messages import BeginOrder, Fetched
+from core.models.files.fetch_parts import begin
+from core.models.files.folder import read_config
+from core.models.files.hub_origin import read_origin
+from core.models.files.layout import layout_of
+from core.models.files.model_info import context_of, quantization_of
+from core.models.files.safetensors import Tensor, read_tensors
+from core.models.known.known_models import LIST_FILE, KnownModel, KnownModels, Source, known_models, runs_of
+from core.models.known.published_configs import PUBLISHED, Published
+
+_GROUP: Final = 64
+_EXPERT_GROUP: Final = 32
+
+
+def row_of(repo: str, revision: str, licence: str, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> KnownModel:
+    """What a list says of a model with this config and these headers. Raises BadModel."""
+    layout = layout_of(config, tensors, repo)
+    return KnownModel(
+        repo=repo,
+        revision=revision,
+        licence=licence,
+        model_type=config["model_type"],
+        layers=layout.layers,
+        total_bytes=layout.total_bytes,
+        quantization=quantization_of(config, tensors),
+        context_max=context_of(config),
+        runs=runs_of(layout),
+        embed_bytes=layout.embed_bytes,
+        output_bytes=layout.output_bytes,
+        tied=layout.tied,
+        step=layout.step,
+        sharding=layout.sharding,
+    )
+
+
+def from_hub(repo: str, below: Path) -> KnownModel:
+    """A row by what the hub has now; its settings and headers lie in the folder `below` then. Raises what `begin` does,
+    and BadModel.
+    """
+    places: list[str] = []
+
+    def note(fetched: Fetched) -> None:
+        places.extend([fetched.place] if fetched.place else [])
+
+    begin(BeginOrder(repo=repo, revision="main", below=str(below)), note)
+    place = Path(places[0])
+    origin = read_origin(place)
+    commit = origin.commit if origin else ""
+    card = HfApi(endpoint=constants.ENDPOINT).model_info(repo, revision=commit).card_data
+    licence = str(card.get("license") or "") if card else ""
+    return row_of(repo, commit, licence, read_config(place), read_tensors(place))
+
+
+def from_published(published: Published) -> KnownModel:
+    """A row by a config that was typed in."""
+    config, tensors = _built(published)
+    return row_of(published.repo, "", published.licence, config, tensors)
+
+
+def _built(published: Published) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The config and the headers that a conversion of this model has."""
+    import mlx.core as mx
+    import mlx.nn as nn
+    from mlx.utils import tree_flatten
+    from mlx_lm.utils import _get_classes
+
+    names = {mx.bfloat16: "BF16", mx.float32: "F32", mx.uint32: "U32", mx.uint8: "U8"}
+    config = dict(published.config)
+    model_class, args_class = _get_classes(config)
+    model: nn.Module = model_class(args_class.from_dict(config))
+    model.set_dtype(mx.bfloat16)
+    settings: dict[str, Any] = {"group_size": _GROUP, "bits": published.bits, "mode": "affine"}
+    own = getattr(model, "quant_predicate", None)
+
+    def wanted(path: str, module: nn.Module) -> bool | dict[str, Any]:
+        if not hasattr(module, "to_quantized") or module.weight.shape[-1] % _GROUP:
+            return False
+        if published.experts and ".experts." in path:
+            settings[path] = {"group_size": _EXPERT_GROUP, "bits": 4, "mode": published.experts}
+            return dict(settings[path])
+        said: bool | dict[str, Any] = own(path, module) if own else True
+        if isinstance(said, dict):
+            settings[path] = said
+        return said
+
+    nn.quantize(model, _GROUP, published.bits, class_predicate=wanted)
+    tensors = {
+        path: Tensor(dtype=names[array.dtype], shape=tuple(array.shape), nbytes=array.nbytes)
+        for path, array in tree_flatten(model.parameters())
+    }
+    return config | {"quantization": settings}, tensors
+
+
+def listed(rows: Iterable[KnownModel], source: Source) -> KnownModels:
+    """The list of today, by name."""
+    models = sorted(rows, key=lambda row: row.repo.casefold())
+    return KnownModels(made_on=date.today().isoformat(), source=source, models=tuple(models))
+
+
+def encoded(found: KnownModels) -> bytes:
+    """As it lies on disk: a line a model."""
+    head = {"made_on": found.made_on, "source": found.source}
+    lines = b",\n".join(msgspec.json.encode(model) for model in found.models)
+    return msgspec.json.encode(head)[:-1] + b',"models":[\n' + lines + b"\n]}\n"
+
+
+def _all_of_hub(repos: Iterable[str]) -> Iterator[KnownModel]:
+    with TemporaryDirectory() as below:
+        for repo in repos:
+            print(repo, file=sys.stderr, flush=True)
+            try:
+                yield from_hub(repo, Path(below))
+            except Exception as error:  # a library may raise anything, and the other rows are to be made
+                problem = error if isinstance(error, MaclusterError) else explained(error, repo)
+                print(f"  left out: {problem.what} {problem.fix}", file=sys.stderr)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m core.models.known.make_list", description="Make the list anew.")
+    parser.add_argument("repo", nargs="*", metavar="REPO", help="models that are to be listed, too")
+    parser.add_argument("--published", action="store_true", help="from typed-in configs, without the hub")
+    parser.add_argument("--only", action="store_true", help="only each REPO, not what is listed now")
+    parser.add_argument("--output", type=Path, default=LIST_FILE, metavar="FILE")
+    args = parser.parse_args(arguments)
+    if args.published:
+        found = listed(map(from_published, PUBLISHED), "published configs")
+    else:
+        now = () if args.only else (model.repo for model in known_models().models)
+        found = listed(_all_of_hub(dict.fromkeys([*now, *args.repo])), "hub")
+    if not found.models:
+        return 1
+    args.output.write_bytes(encoded(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
