@@ -21,6 +21,7 @@ StageStatus = Literal["waiting", "fetching", "loading", "linking", "ready", "bro
 Topology = Literal["private", "forward", "reverse", "single", "tensor"]
 ParallelismChoice = Literal["auto", "tp", "pp", "single"]
 Strategy = Literal["tp", "pp", "single"]
+BalanceChoice = Literal["memory", "speed", "auto"]
 GroupKind = Literal["sealed", "rdma", "nccl"]
 Sight = Literal["token ids", "activations", "logits"]
 PlanStatus = Literal["none", "loading", "ready", "broken"]

@@ -211,7 +211,6 @@ class NodeParts:
         throughput = ThroughputHistory(home.throughput)
         planning = Planning(models, profiles, inventory, files, peers, leader, throughput, assessment)
         known = KnownFit(inventory, peers, throughput)
-        self.advisor = PlanAdvisor(bus, throughput, planning, leader)
 
         # answers and their recovery
         self.answers = answers = Answers(
@@ -230,6 +229,7 @@ class NodeParts:
         self.recovery = recovery = RecoveryDriver(
             planning, assessment, peers, leader, answers, sessions, signals, bus, journal, tasks
         )
+        self.advisor = PlanAdvisor(bus, throughput, planning, leader, recovery.rebalance)
 
         # what comes in: from other programs, from a person, from other Macs and from the worker
         keys = ApiKeys(home.api_keys)

@@ -74,7 +74,8 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
     if layers:
         split = as_given(model, layers, peers, topology, layout.layers, profile)
     else:
-        split = by_budget(model, sizes, peers, topology, profile)
+        balance, stage_s = inputs.get("balance", "memory"), inputs.get("stage_s", lambda *_: None)
+        split = by_budget(model, sizes, peers, topology, profile, balance, stage_s)
     ring, output = split.route.ring, split.route.output
     ranks = len(ring) if TOPOLOGIES[split.route.topology].ranks else 1
     sizes = sizes._replace(ranks=ranks)
@@ -96,7 +97,7 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
         batched=not (kv_bits or (profile and profile.one_row)),
         parallelism=parallelism,
     )
-    notes = notes_of(plan, split.ideal, split.left_out, profile)
+    notes = (*filter(None, [split.balance]), *notes_of(plan, split.ideal, split.left_out, profile))
     return msgspec.structs.replace(plan, chunk=_chunk(plan, profile), notes=notes)
 
 

@@ -1,4 +1,4 @@
-"""Which Mac gets which layers: as a person wrote it down, or in proportion to budgets."""
+"""Which Mac gets which layers: as a person wrote it down, in proportion to budgets, or by speed within them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.errors import IllegalCut, PlanError, UsageError
-from core.events import Peer, Topology
+from core.events import BalanceChoice, Peer, Topology
 from core.models.slicing.split_profile import SplitProfile
+from core.plan.balance import Owners, StageSeconds, balanced
 from core.plan.cuts import nearest_cuts
 from core.plan.notes import before_which, where_cut, why_not_cut
 from core.plan.sizes import Sizes
@@ -26,12 +27,15 @@ from core.plan.topology import (
 
 
 class Split(NamedTuple):
-    """A route over `macs`; `ideal` and `left_out` as `core.plan.notes.notes_of` tells of them."""
+    """A route over `macs`; `ideal` and `left_out` as `core.plan.notes.notes_of` tells of them. `balance`: why it is
+    divided so, as a sentence, where that was to be decided.
+    """
 
     macs: Sequence[Peer]
     route: Route
     ideal: Sequence[int]
     left_out: Sequence[str] = ()
+    balance: str = ""
 
 
 def as_given(
@@ -63,9 +67,16 @@ def as_given(
 
 
 def by_budget(
-    model: str, sizes: Sizes, peers: Sequence[Peer], topology: Topology | None, profile: SplitProfile | None
+    model: str,
+    sizes: Sizes,
+    peers: Sequence[Peer],
+    topology: Topology | None,
+    profile: SplitProfile | None,
+    balance: BalanceChoice = "memory",
+    stage_s: StageSeconds = lambda *_: None,
 ) -> Split:
-    """The split over `peers`, the head first, whose layers come first, or last in a reverse ring. Ranks have all.
+    """The split over `peers`, the head first, whose layers come first, or last in a reverse ring. Ranks have all. By
+    their budgets, or, where that is the `balance`, within them by what a token takes each of them.
 
     Without a `topology` it is private, or single where one Mac only can be used. Raises the errors of `split_layers`,
     and PlanError where a topology of several Macs was asked for then.
@@ -82,12 +93,16 @@ def by_budget(
     owners = [*kept[1:], *kept[:1]] if row.head_is_last else kept
     output = row.output(len(kept))
     ideal = [part.start for part in split_layers(layers, [peer.budget_bytes for peer in owners])[1:]]
-    cuts = nearest_cuts(ideal, profile.cuts, layers, sizes.overflow(owners, output)) if profile else ideal
+    overflow = sizes.overflow(owners, output)
+    by_memory = nearest_cuts(ideal, profile.cuts, layers, overflow) if profile else ideal
+    legal = profile.cuts if profile else range(1, layers)
+    cuts, why = balanced(balance, by_memory, legal, Owners(owners, output, layers, stage_s), overflow)
+    ideal = [cut if cut != kept else wanted for cut, kept, wanted in zip(cuts, by_memory, ideal, strict=True)]
     parts = [range(*edges) for edges in pairwise((0, *cuts, layers))]
     found = in_ring([parts[owners.index(peer)] for peer in kept], kept.index(owners[output]))
     assert found is not None
     left_out = [peer.name for peer in peers if peer not in kept] if row.several else []
-    return Split(kept, found, ideal, left_out)
+    return Split(kept, found, ideal, left_out, why)
 
 
 def _kept(peers: Sequence[Peer], row: Arrangement, profile: SplitProfile | None) -> Sequence[Peer]:

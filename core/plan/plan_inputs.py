@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NotRequired, TypedDict
 
-from core.events import ParallelismChoice, Peer, Plan, Topology
+from core.events import BalanceChoice, ParallelismChoice, Peer, Plan, Topology
 from core.models.slicing.split_profile import SplitProfile
+from core.plan.balance import StageSeconds
 from core.plan.sizes import Bytes
 from core.requests import Forecast, PlanRequest
 
@@ -23,17 +24,19 @@ class How(TypedDict):
     layers: NotRequired[Sequence[str]]
     parallelism: NotRequired[ParallelismChoice | None]
     rdma: NotRequired[bool]
+    balance: NotRequired[BalanceChoice]
 
 
 class Surroundings(TypedDict, total=False):
     """What is known of the Macs beside their memory. `no_group`: why their parts of a layer cannot be added up, ""
     where nothing is known against it; `rtt`: the round trip between two of them in seconds, where somebody measured it;
-    `expects`: what a request would get of a plan; `can_lose`: whether the disks of the others hold every layer without
-    one Mac of a plan, by its device id.
+    `stage_s`: what a token takes one of them, where that was measured; `expects`: what a request would get of a plan;
+    `can_lose`: whether the disks of the others hold every layer without one Mac of a plan, by its device id.
     """
 
     no_group: str
     rtt: Callable[[str, str], float | None]
+    stage_s: StageSeconds
     expects: Callable[[Plan], Forecast | None]
     can_lose: Callable[[Plan, str], bool]
 
@@ -61,4 +64,5 @@ def how_of(request: PlanRequest) -> How:
         layers=request.layers,
         parallelism=request.parallelism,
         rdma=request.rdma,
+        balance=request.balance,
     )

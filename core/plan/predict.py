@@ -9,6 +9,7 @@ between two Macs give a guess. Attention to what was said before is left out: th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
@@ -96,6 +97,11 @@ class MacSpeeds(NamedTuple):
         """By what was measured, if anything near it was."""
         seconds = seconds_for(self.curves.get(curve_name(kind, *macs), ()), amount, REACH[kind])
         return None if seconds is None else Estimate(seconds, True)
+
+    def stage_s(self, layout: Layout, mac: str, layers: range, output: bool) -> float | None:
+        """Seconds that a token takes there, however far that is from what was measured; None where nothing was."""
+        reads = layout.read_bytes(layers.start, layers.stop, output=output)
+        return seconds_for(self.curves.get(curve_name("token", mac), ()), reads, inf)
 
     def by_chip(self, kind: Kind, amount: float, mac: str, gain: float) -> Estimate | None:
         """Measured, else by `gain` times the bandwidth of the chip; None where nothing says anything."""

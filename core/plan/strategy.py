@@ -62,6 +62,9 @@ def check_asked(how: How) -> None:
         asked = f"--parallelism {choice}" if choice else f"the topology {topology}"
         what = f"Layers are given out, but {asked} gives none to any Mac alone."
         raise UsageError(what, "Leave out the layers, or ask for --parallelism pp.")
+    if how.get("layers") and how.get("balance", "memory") != "memory":
+        what = f"Layers are given out, so there is nothing to divide by --balance {how.get('balance')}."
+        raise UsageError(what, "Leave out the layers, or the balance.")
     if how.get("rdma") and not for_ranks:
         what = "RDMA adds up parts of layers, of which every Mac has its own layers here."
         raise UsageError(what, "Ask for --parallelism tp or auto with it, or leave it out.")

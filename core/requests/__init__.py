@@ -9,7 +9,7 @@ import msgspec
 from core.answer_parts import Tool, ToolCall, ToolName
 from core.constraint import Constraint
 from core.errors import Problem
-from core.events import MirrorChoice, ParallelismChoice, PathKind, Plan, RecoveryChoice, Topology
+from core.events import BalanceChoice, MirrorChoice, ParallelismChoice, PathKind, Plan, RecoveryChoice, Topology
 from core.numbers import MOST, Positive, Size, TokenId
 from core.sampling_options import Option, Sampling
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
@@ -46,7 +46,8 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     `mirror`: the head keeps what all Macs hold of the conversation; auto: where memory and wire allow it.
     `parallelism`: each Mac has a part of every layer (tp), or layers of its own (pp), or one Mac all (single), or what
     `core.plan.strategy` decides (auto); without it nothing is decided. `rdma`: parts are added up over RDMA, which is
-    not encrypted on the cable.
+    not encrypted on the cable. `balance`: layers are divided by memory, by measured speed within it, or as
+    `core.plan.balance` finds worth it (auto).
     """
 
     model: PathName
@@ -61,6 +62,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     mirror: MirrorChoice = "off"
     parallelism: ParallelismChoice | None = None
     rdma: bool = False
+    balance: BalanceChoice = "memory"
 
 
 class PreviewRequest(PlanRequest, frozen=True, kw_only=True):

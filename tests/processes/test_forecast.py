@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from core.errors import UsageError
-from core.events import Snapshot
+from core.events import Plan, Snapshot
 from core.plan.predict import CLEARLY_FASTER
 from core.requests import Forecast, LoadRequest, PreviewRequest
 from tests.support.cluster import Make, ask, running_demo
@@ -63,6 +63,23 @@ async def test_after_an_answer_the_forecast_is_measured_and_near_it(made: Make) 
         said = await macluster(demo.home.root, "plan", demo.model, "--json")
         assert json.loads(said.stdout)["forecast"]["tokens_per_s"] == pytest.approx(now.tokens_per_s)
         assert demo.home.throughput.stat().st_mode & 0o777 == 0o600
+
+
+async def test_layers_move_to_faster_macs_between_two_answers(made: Make) -> None:
+    async with running_demo(made("llama", layers=24), (64, 2)) as demo:
+        alone = await ask(demo.head, "one two three", 12)
+        await demo.head.client.load(LoadRequest(model=demo.model, balance="auto"))
+        await demo.head.until(lambda w: w.now.plan_status == "ready" and is_divided(w.now.plan), 240, "Loading")
+        for _ in range(4):  # the second one is asked for while layers move
+            assert (await ask(demo.head, "one two three", 12)).tokens == alone.tokens
+        await demo.head.until(lambda w: w.now.plan_status == "ready" and is_divided(w.now.plan, "speed"), 240, "Moving")
+        plan = demo.head.now.plan
+        assert plan
+        assert plan.head.stop < 20, "by memory it had 23 layers"
+
+
+def is_divided(plan: Plan | None, by: str = "") -> bool:
+    return plan is not None and any(note.startswith(f"Divided by {by}") for note in plan.notes)
 
 
 async def test_macs_are_left_out_also_of_the_plan_that_follows_a_loss(made: Make) -> None:

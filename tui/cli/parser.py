@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from core.errors import UsageError
-from core.events import MirrorChoice, ParallelismChoice, Topology
+from core.events import BalanceChoice, MirrorChoice, ParallelismChoice, Topology
 from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
@@ -177,6 +177,8 @@ def _how(command: argparse.ArgumentParser) -> None:
     command.add_argument("--parallelism", choices=get_args(ParallelismChoice), help=shared)
     cable = "with tp or auto: add up over RDMA, which is not encrypted on the cable"
     command.add_argument("--rdma", action="store_true", help=cable)
+    paced = "divide the layers by memory, by measured speed within it, or by speed where it is worth it (auto)"
+    command.add_argument("--balance", choices=get_args(BalanceChoice), default="memory", help=paced)
     owners = "who has which layers, this Mac first, then by budget: A:B, both included, or A:output"
     command.add_argument("--layers", type=_spans, default=(), metavar="0:9,10:19,…", help=owners)
     command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")

@@ -48,7 +48,7 @@ async def plan(args: argparse.Namespace) -> int:
 
 def plan_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `core.requests.PlanRequest`. Raises UsageError for those that exclude each other."""
-    names = ("context", "kv_bits", "rows", "chunk", "window", "topology", "layers", "parallelism", "rdma")
+    names = ("context", "kv_bits", "rows", "chunk", "window", "topology", "layers", "parallelism", "rdma", "balance")
     options: How = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
     check_asked(options)
     return {**options, "mirror": args.mirror}

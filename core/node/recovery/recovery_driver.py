@@ -38,6 +38,7 @@ from core.trust.trust_assessment import TrustAssessment
 from core.worker.messages import AnswerDone, Prefilled, Token
 
 TICK_S = 0.25
+LEAST_ANSWERS: Final = 3  # one alone may have met a busy moment
 # a worker that waits for its group is ended where that takes too long
 NO_GROUP: Final = frozenset({"GroupFailed", "WorkerDied"})
 
@@ -65,6 +66,7 @@ class RecoveryDriver:
         self._request = LoadRequest(model="")
         self._no_group = ""  # why the Macs could not add up their parts of a layer
         self._found: Planned | None = None
+        self._answers_of_plan = 0
         self._linked: set[str] = set()
         self._turn = asyncio.Lock()
         self._is_beginning = False
@@ -89,7 +91,7 @@ class RecoveryDriver:
                 await self._drop("Another model is loaded.")
         finally:
             self._is_beginning = False
-        self._request, self._no_group = request, ""
+        self._request, self._no_group, self._answers_of_plan = request, "", 0
         if planned.words:
             self._journal.info(f"{planned.plan.model} is loaded once what is missing is there: {planned.words}.")
         await self._leader.load(planned.plan, planned.directory, verify=planned.verify, lacks=planned.lacks)
@@ -98,6 +100,30 @@ class RecoveryDriver:
         except MaclusterError:
             await self._drop("Its tokenizer cannot be read.")
             raise
+
+    async def rebalance(self) -> None:
+        """After an answer: move layers, where they are to be divided by speed, and a few answers showed that the Macs
+        are of other paces than the plan counts on. What stays with a Mac stays in memory; who asks meanwhile waits.
+        """
+        plan, request = self._leader.plan, self._request
+        self._answers_of_plan += 1
+        if plan is None or request.balance == "memory" or self._answers_of_plan < LEAST_ANSWERS or self._is_in_use:
+            return
+        try:
+            planned = await self._planning.faster(plan, request)
+        except MaclusterError as error:
+            self._journal.warn(f"It was not looked whether other cuts would be faster: {error.what}")
+            return
+        if planned is None or request is not self._request or plan is not self._leader.plan or self._is_in_use:
+            return
+        self._journal.info(f"Layers of {plan.model} move to other Macs. {planned.plan.notes[0]}")
+        self._machine, self._answers_of_plan = RecoveryStates(planned.plan), 0
+        await self._load_again(planned)
+
+    @property
+    def _is_in_use(self) -> bool:
+        """Whether a plan is anything but ready and idle."""
+        return not self._leader.ready or bool(self._answers.under_way or self._bus.now.recovery or self._is_beginning)
 
     async def unload(self) -> None:
         """Free the memory on every Mac; a load or a recovery that is under way is given up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from time import monotonic
 
@@ -14,11 +15,20 @@ from core.node.ring.throughput_history import ThroughputHistory
 
 
 class PlanAdvisor:
-    """Lets the history learn from the node's events, then publishes what it says of the plan, where that is new."""
+    """Lets the history learn from the node's events, then publishes what it says of the plan, where that is new.
+    `rebalance`: move layers, where that is wanted; called after each answer.
+    """
 
-    def __init__(self, bus: Bus, history: ThroughputHistory, planning: Planning, leader: PlanLeader) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        history: ThroughputHistory,
+        planning: Planning,
+        leader: PlanLeader,
+        rebalance: Callable[[], Awaitable[None]],
+    ) -> None:
         self._bus, self._history = bus, history
-        self._planning, self._leader = planning, leader
+        self._planning, self._leader, self._rebalance = planning, leader, rebalance
 
     async def watch(self) -> None:
         """Follow the node's events, for ever: a reader that the bus drops begins anew."""
@@ -28,6 +38,8 @@ class PlanAdvisor:
                     await self._history.take_in(event, monotonic())
                     if isinstance(event, PlanLoaded | RequestDone):
                         await self._advise()
+                    if isinstance(event, RequestDone):
+                        await self._rebalance()
 
     async def _advise(self) -> None:
         plan = self._leader.plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import Lack, StageFiles
 from core.node.ring.throughput_history import ThroughputHistory
+from core.plan.balance import is_clearly_slower
 from core.plan.fit import make_plan, with_verification
 from core.plan.hops import hop_bytes
 from core.plan.mirror import with_mirror
@@ -108,6 +110,16 @@ class Planning:
             with suppress(PlanError):
                 return await self._plan(request, how_to_go_on(request, len(whole)), others, no_group)
         return await self._with_lacks(planned, request)
+
+    async def faster(self, plan: Plan, request: LoadRequest) -> Planned | None:
+        """What would be planned now, if the slowest stage of `plan`, which runs and came of `request`, takes by far
+        longer than it would then, and nothing has to come to a disk before. Raises as `plan`.
+        """
+        planned = await self.plan(request)
+        entry = await self._models.find(request.model)
+        speeds, layout = self._speeds(self._peers.linked()), await self._models.layout(entry)
+        is_slower = is_clearly_slower(plan, planned.plan, partial(speeds.stage_s, layout))
+        return planned if is_slower and not planned.lacks else None
 
     async def _with_lacks(self, planned: Planned, request: LoadRequest) -> Planned:
         entry = await self._models.find(request.model)
@@ -249,8 +261,12 @@ class Planning:
         def expects(plan: Plan) -> Forecast | None:
             return forecast(work_of(plan, layout, hop_bytes(plan, profile), whole_bytes), speeds)
 
-        can_lose = self._inventory.holdings(fingerprint).can_lose
-        return Surroundings(rtt=self._peers.rtt, expects=expects, can_lose=can_lose)
+        return Surroundings(
+            rtt=self._peers.rtt,
+            stage_s=cache(partial(speeds.stage_s, layout)),  # asked for every pair of cuts
+            expects=expects,
+            can_lose=self._inventory.holdings(fingerprint).can_lose,
+        )
 
     def _mirrored(
         self, plan: Plan, request: PlanRequest, profile: SplitProfile | None, layout: Layout, macs: Sequence[Peer]

@@ -347,7 +347,7 @@ async def test_an_advisor_that_fails_reads_the_events_no_more(tmp_path: Path) ->
             raise KeyError(TYPED)
 
     bus = Bus()
-    advisor = PlanAdvisor(bus, History(tmp_path), None, None)  # type: ignore[arg-type]
+    advisor = PlanAdvisor(bus, History(tmp_path), None, None, None)  # type: ignore[arg-type]
     with pytest.raises(KeyError):
         await advisor.watch()
     assert not bus._readers
