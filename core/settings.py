@@ -132,6 +132,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "paces.json"
 
     @property
+    def stages(self) -> Path:
+        """Which layers this Mac held last of each model."""
+        return self.root / "stages.json"
+
+    @property
     def models(self) -> Path:
         """Models of this Mac, a directory each."""
         return self.root / "models"

@@ -38,6 +38,8 @@ from core.requests import (
     SpeedRequest,
     SpeedResult,
     TransferOrder,
+    Trimmable,
+    TrimRequest,
     UnfinishedAnswer,
 )
 from core.requests.api import ApiKeyName, NewApiKey
@@ -131,6 +133,10 @@ class NodeClient:
     async def change_transfers(self, order: TransferOrder) -> None:
         """Stop, pause, resume or limit what is being downloaded or copied."""
         await self._call("POST", f"/v1/transfers/{order.what}", order, Done)
+
+    async def trim(self, request: TrimRequest) -> list[Trimmable]:
+        """What of the models on this Mac's disk no plan needs; with `go` it is let go of."""
+        return await self._call("POST", "/v1/trim", request, list[Trimmable], timeout_s=LOAD_S)
 
     async def plan(self, request: PreviewRequest) -> PlanPreview:
         """What `load` would do, without doing it; a model that nobody has examined yet takes seconds."""

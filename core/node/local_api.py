@@ -41,6 +41,7 @@ from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.known_fit import KnownFit
 from core.node.ring.planning import Planning
 from core.node.ring.tracing import Tracing
+from core.node.ring.trimming import Trimming
 from core.node.trust.trust_commands import TrustCommands
 from core.requests import (
     AnswerId,
@@ -56,6 +57,7 @@ from core.requests import (
     SessionName,
     SpeedRequest,
     TransferOrder,
+    TrimRequest,
 )
 from core.requests.api import ApiKeyName
 from core.requests.conversations import Conversation, ConversationId, ConversationTitle
@@ -83,6 +85,7 @@ class LocalApi:
         sessions: SavedSessions,
         conversations: Conversations,
         transfers: Transfers,
+        trimming: Trimming,
         speed: SpeedTests,
         tracing: Tracing,
         search: Search,
@@ -97,7 +100,7 @@ class LocalApi:
         self._sessions, self._conversations, self._transfers = sessions, conversations, transfers
         self._speed, self._search, self._check = speed, search, check
         self._pairing, self._trust, self._api = pairing, trust, api
-        self._tracing = tracing
+        self._tracing, self._trimming = tracing, trimming
         self._bus, self._tasks = bus, tasks
         self._runner: web.AppRunner | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -141,6 +144,7 @@ class LocalApi:
             _taking("POST", "/v1/downloads", DownloadRequest, transfers.download, BEGUN),
             _taking("POST", "/v1/copies", CopyRequest, transfers.copy, BEGUN),
             _taking("POST", "/v1/transfers/{what}", TransferOrder, transfers.change),
+            _taking("POST", "/v1/trim", TrimRequest, self._trimming.trim),
             _taking("POST", "/v1/chat", ChatRequest, answers.ask, BEGUN),
             web.get("/v1/chat/{request_id}", self._attend),
             _taking("POST", "/v1/chat/{request_id}/stop", AnswerId, lambda which: answers.cancel(which.request_id)),

@@ -57,6 +57,7 @@ from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
 from core.node.ring.known_fit import KnownFit
+from core.node.ring.last_stages import LastStages
 from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
@@ -66,6 +67,7 @@ from core.node.ring.stage_files import StageFiles
 from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
 from core.node.ring.tracing import Tracing
+from core.node.ring.trimming import Trimming
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
 from core.settings import KEY_PLACE, Home, KeyPlace, hub_cache
@@ -204,10 +206,12 @@ class NodeParts:
             tasks,
             config.key_limits,
         )
+        stages = LastStages(home.stages, signals, tasks)
         profiles = SplitProfiles(home.split_profiles)
         files = StageFiles(inventory, profiles, transfers)
         leader = PlanLeader(own_id, mesh, member, files, worker, faults, signals, bus, journal, tasks)
         tracing = Tracing(own_id, mesh, supervisor, worker, leader, signals, tasks)
+        trimming = Trimming(home.models, models, inventory, copies.serving, transfers.own, profiles, stages, leader)
         throughput = ThroughputHistory(home.throughput)
         planning = Planning(models, profiles, inventory, files, peers, leader, throughput, assessment)
         known = KnownFit(inventory, peers, throughput)
@@ -250,6 +254,7 @@ class NodeParts:
             sessions=sessions,
             conversations=conversations,
             transfers=transfers,
+            trimming=trimming,
             speed=speed,
             tracing=tracing,
             search=search,

@@ -282,6 +282,29 @@ class CopyRequest(Body, frozen=True, kw_only=True):
     bytes_per_s: Size = 0
 
 
+class TrimRequest(Body, frozen=True, kw_only=True):
+    """Of which `model` no plan's bytes are to be let go of on this Mac's disk, of all where there is none; without `go`
+    it is only told what they are.
+    """
+
+    model: PathName = ""
+    go: bool = False
+
+
+class Trimmable(Body, frozen=True, kw_only=True):
+    """What of a model in the folder `path` no plan needs: `nbytes` of the disk. `layers` go and `kept` stay, both as
+    half-open ranges; without `kept` all goes. `only_here`: those of `layers` that no other linked Mac has, nor the hub.
+    Without any layers it was begun and left.
+    """
+
+    name: str
+    path: str
+    nbytes: int
+    layers: tuple[tuple[int, int], ...] = ()
+    kept: tuple[tuple[int, int], ...] = ()
+    only_here: tuple[tuple[int, int], ...] = ()
+
+
 class Forecast(Body, frozen=True, kw_only=True):
     """What one request would get of a plan, in seconds, as far as can be said before it runs.
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import Busy
+from core.errors import Busy, UsageError
 from core.events import ModelsChanged, Transfer
-from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice, TransferOrder
+from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice, TransferOrder, TrimRequest
 from tests.support.cluster import Make, begin, finish, reference, running_demo
 from tests.support.hub import PIECE, Hub, running_hub
 from tui.cli.demo import Demo
@@ -79,6 +79,16 @@ async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
     await load(demo, "solo", layers=("0:1", "2:5"))
     assert (await listed(mbp, "solo")).layers_here == ((2, 6),)
     assert 0 < demo.fetched(mark)[other] < first, "only what the other split moves"
+    await load(demo, "solo", layers=("0:3", "4:5"))
+    (mine,) = await mbp.client.trim(TrimRequest())
+    assert (mine.name, mine.layers, mine.kept, mine.only_here) == ("solo", ((2, 4),), ((4, 6),), ())
+    took = demo.disk_facts()["mbp"]["disk_bytes"]
+    assert await mbp.client.trim(TrimRequest(model="solo", go=True)) == [mine]
+    assert (await listed(mbp, "solo")).layers_here == ((4, 6),)
+    assert took - demo.disk_facts()["mbp"]["disk_bytes"] >= mine.nbytes * 0.9
+    assert await mbp.client.trim(TrimRequest()) == []
+    with pytest.raises(UsageError, match="macluster has written nothing"):
+        await head.client.trim(TrimRequest(model="solo", go=True))
     (expected,) = reference(solo, [PROMPT], 200)
     running, mark = await begin(head, PROMPT, 200), len(head.seen)
     await head.client.copy(CopyRequest(fingerprint=here.fingerprint, to=(other,)))

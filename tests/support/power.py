@@ -91,7 +91,7 @@ def power_cuts(folder: Path) -> Iterator[PowerCuts]:
             return count
 
     def writing(file: Any, mode: str = "r", buffering: int = -1, *more: Any, **how: Any) -> Any:
-        if depth[0] or set(mode).isdisjoint("wax+"):
+        if depth[0] or how.get("opener") or set(mode).isdisjoint("wax+"):
             return opened(file, mode, buffering, *more, **how)
         raw = Raw(file, mode.replace("b", "").replace("t", ""))
         cuts.stepped()

@@ -5,6 +5,7 @@ to be there, or says what is damaged.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,8 +18,9 @@ import pytest
 from core.address import Place
 from core.engine.sessions import SessionFile, delete_session, list_sessions, prefix_hash, writing
 from core.errors import RosterFork, SealError
-from core.models.files.block_map import BLOCK_BYTES, BlockWriter, FileFacts, read_map
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, BlockWriter, FileFacts, read_written
 from core.models.files.manifest import Manifests
+from core.models.files.trim import let_go
 from core.models.made.maker import make_model
 from core.node.answers.token_log import AnswerRecord, TokenLog, read_token_log, unfinished
 from core.node.disks.conversations import Conversations
@@ -181,20 +183,28 @@ def tiny() -> Path:
 
 
 BLOCKS = [bytes([number]) * BLOCK_BYTES for number in (1, 2, 3)]
-FILE = {"model.safetensors": FileFacts(size=3 * BLOCK_BYTES, sha256="a" * 64)}
+FILE = {"model.safetensors": FileFacts(size=3 * BLOCK_BYTES, sha256=hashlib.sha256(b"".join(BLOCKS)).hexdigest())}
 
 
-def fetch(folder: Path, *blocks: int) -> None:
+def fetch(folder: Path, *blocks: int) -> BlockWriter:
     writer = BlockWriter(folder, FILE)
     for block in blocks:
         writer.put("model.safetensors", block, BLOCKS[block])
     writer.close()
+    return writer
+
+
+def let_go_of(folder: Path, *blocks: int) -> None:
+    there = read_written(folder)
+    assert there
+    known = there.hashes["model.safetensors"]
+    kept = BlockMap(FILE, {"model.safetensors": {b: sha256 for b, sha256 in known.items() if b not in blocks}})
+    let_go(folder, there, kept, lambda: True)
 
 
 def blocks_there(folder: Path) -> object:
     """The blocks that the map says are there, which they have to be."""
-    found = read_map(folder)
-    if found is None:
+    if (found := read_written(folder)) is None:
         return None
     data, there = (folder / "model.safetensors").read_bytes(), sorted(found.hashes["model.safetensors"])
     assert all(data[b * BLOCK_BYTES : (b + 1) * BLOCK_BYTES] == BLOCKS[b] for b in there)
@@ -242,6 +252,8 @@ WRITERS = {
     ),
     "blocks of a model": Writer(nothing, lambda f: fetch(f, 0), blocks_there, between=([],)),
     "more blocks of a model": Writer(lambda f: fetch(f, 1), lambda f: fetch(f, 0, 2), blocks_there, between=([0, 1],)),
+    "blocks that are let go of": Writer(lambda f: fetch(f, 0, 1, 2), lambda f: let_go_of(f, 0, 2), blocks_there),
+    "blocks of a whole model": Writer(lambda f: fetch(f, 0, 1, 2).finish(), lambda f: let_go_of(f, 1), blocks_there),
     "a first identity": Writer(
         nothing,
         lambda f: load_or_create(f / "identity", use_keychain=False),

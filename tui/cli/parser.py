@@ -26,6 +26,7 @@ from tui.cli import (
     status,
     trace,
     transfers,
+    trim,
     uninstall,
 )
 from tui.cli import bench as bench_command
@@ -76,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
     listed = sub.add_parser("models", help="models on the disks of the Macs, or known on the hub, and how they fit")
     models.add_models(listed)
     _fact(listed, models.models)
+    trim.add_trim(listed, _fact)
     download = sub.add_parser("download", help="a model of the Hugging Face hub to this Mac's disk")
     transfers.add_download(download)
     _fact(download, transfers.download)

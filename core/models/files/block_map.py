@@ -3,7 +3,8 @@
 The files have their full length from the start, and holes where nothing has come. The map is a line of JSON, which
 files there are, and behind it a record a block: file u32 | block u32 | SHA-256 of the block | 8 bytes of SHA-256 over
 all of that. A record is written after its block is on disk, so what the map says is there survives kill -9 and a power
-cut; one that is torn or bent is a block that is not there.
+cut; one that is torn or bent is a block that is not there. When all is there the map becomes `.fetched`: then nothing
+lacks, and the folder is one that macluster wrote.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from core.models.files.folder import name_of
 from core.models.files.parts import Part
 from core.numbers import Size
 from core.settings import MIB
-from core.trust.files import folder_to_disk, to_disk, write_private
+from core.trust.files import folder_to_disk, move, to_disk, write_private
 
 # the same on every Mac, as what one says of a block is good for all; five parts of it fill five messages
 BLOCK_BYTES: Final = 5 * 48 * 1024
 MAP_NAME: Final = ".blocks"
+WHOLE_NAME: Final = ".fetched"
 MAX_HEAD_BYTES: Final = MIB
 MAX_RECORDS_BYTES: Final = 256 * MIB
 COMMIT_BYTES: Final = 16 * MIB
@@ -106,21 +108,45 @@ def whole_parts(files: Mapping[str, FileFacts]) -> tuple[Part, ...]:
     return tuple(Part(file=name, begin=0, end=facts.size) for name, facts in files.items())
 
 
-def read_map(directory: Path) -> BlockMap | None:
+def read_map(directory: Path, name: str = MAP_NAME) -> BlockMap | None:
     """The map in a model's folder, or None where there is none: all is there then. Raises BadModel."""
     try:
-        fd = os.open(directory / MAP_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise BadModel(f"{MAP_NAME} in {name_of(directory)} cannot be read: {error.strerror}.") from error
+        raise BadModel(f"{name} in {name_of(directory)} cannot be read: {error.strerror}.") from error
     try:
         with open(fd, "rb") as file:
             line, records = file.readline(MAX_HEAD_BYTES), file.read(MAX_RECORDS_BYTES)
         head = msgspec.json.decode(line, type=_Head)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadModel(f"{MAP_NAME} in {name_of(directory)} is damaged.") from error
+        raise BadModel(f"{name} in {name_of(directory)} is damaged.") from error
     return BlockMap(head.files, _hashes(line, head.files, records))
+
+
+def read_written(directory: Path) -> BlockMap | None:
+    """What of the folder macluster has written, whether all of it is there or not; None where it was not macluster.
+    Raises BadModel.
+    """
+    return read_map(directory) or read_map(directory, WHOLE_NAME)
+
+
+def write_map(directory: Path, there: BlockMap) -> None:
+    """In the place of the map that was there, on disk when this returns. Raises TransferError."""
+    head = _head_of(there.files)
+    known = [(name, block, sha256) for name, blocks in there.hashes.items() for block, sha256 in blocks.items()]
+    write_private(directory / MAP_NAME, head + _records(there.files, head, known), TransferError)
+
+
+def _head_of(files: Mapping[str, FileFacts]) -> bytes:
+    return msgspec.json.encode(_Head(files=dict(files))) + b"\n"
+
+
+def _records(files: Mapping[str, FileFacts], head: bytes, blocks: Iterable[tuple[str, int, bytes]]) -> bytes:
+    numbers, seed = {name: number for number, name in enumerate(files)}, hashlib.sha256(head)
+    packed = (_RECORD.pack(numbers[name], block, sha256, b"")[:_CHECKED] for name, block, sha256 in blocks)
+    return b"".join(record + _check(seed, record) for record in packed)
 
 
 def _hashes(line: bytes, files: Mapping[str, FileFacts], records: bytes) -> dict[str, dict[int, bytes]]:
@@ -148,8 +174,7 @@ class BlockWriter:
 
     def __init__(self, directory: Path, files: Mapping[str, FileFacts]) -> None:
         self._directory, self._files = directory, dict(sorted(files.items()))
-        self._numbers = {name: number for number, name in enumerate(self._files)}
-        self._head = msgspec.json.encode(_Head(files=self._files)) + b"\n"
+        self._head = _head_of(self._files)
         self._turn, self._committing = threading.Lock(), threading.Lock()
         self._open: dict[str, int] = {}
         self._pending: list[tuple[str, int, bytes]] = []
@@ -160,7 +185,7 @@ class BlockWriter:
             self._begin()
         found = read_map(directory)
         self._there = {name: self._sound(name, known) for name, known in found.hashes.items()} if found else {}
-        self._write_map()  # without what is torn, or has gone bad since
+        write_map(directory, self.map)  # without what is torn, or has gone bad since
 
     @property
     def map(self) -> BlockMap:
@@ -207,7 +232,7 @@ class BlockWriter:
                 self._open.clear()
 
     def finish(self) -> None:
-        """This is closed: check the own hash of each file that has become whole, and remove the map where nothing
+        """This is closed: check the own hash of each file that has become whole, and set the map aside where nothing
         lacks any more. Raises TransferError, with the damaged file gone.
         """
         lacks = self.map.missing_bytes > 0
@@ -217,12 +242,11 @@ class BlockWriter:
             with (self._directory / name).open("rb") as content:
                 if hashlib.file_digest(content, "sha256").hexdigest() != facts.sha256:
                     self._there[name] = {}
-                    self._write_map()
+                    write_map(self._directory, self.map)
                     what = f"{name} arrived damaged: all of it is here, and is not what it should be."
                     raise TransferError(what, "Fetch it again: what is whole is kept.")
         if not lacks:
-            (self._directory / MAP_NAME).unlink()
-            folder_to_disk(self._directory)
+            move(self._directory / MAP_NAME, self._directory / WHOLE_NAME)
 
     def _is_begun(self) -> bool:
         """Whether what lies there is of the same files, and each has its length."""
@@ -273,18 +297,9 @@ class BlockWriter:
         for fd in files:
             to_disk(fd)
         with (self._directory / MAP_NAME).open("ab", buffering=0) as file:
-            file.write(self._records(pending))
+            file.write(_records(self._files, self._head, pending))
             to_disk(file.fileno())
         for name, block, sha256 in pending:
             self._there[name][block] = sha256
             self._grown.add(name)
         self.committed_bytes += nbytes
-
-    def _write_map(self) -> None:
-        known = [(name, block, sha256) for name, there in self._there.items() for block, sha256 in there.items()]
-        write_private(self._directory / MAP_NAME, self._head + self._records(known), TransferError)
-
-    def _records(self, blocks: Iterable[tuple[str, int, bytes]]) -> bytes:
-        seed = hashlib.sha256(self._head)
-        packed = (_RECORD.pack(self._numbers[n], block, sha256, b"")[:_CHECKED] for n, block, sha256 in blocks)
-        return b"".join(record + _check(seed, record) for record in packed)

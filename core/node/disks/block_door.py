@@ -58,6 +58,10 @@ class BlockDoor:
         """Whether anybody may still ask here."""
         return self._thread.is_alive() and not self._is_closed
 
+    def is_of(self, fingerprint: str) -> bool:
+        """Whether it gives blocks of that model."""
+        return self._asked.fingerprint == fingerprint
+
     def close(self) -> None:
         """Nothing more is given."""
         self._is_closed = True

@@ -58,6 +58,13 @@ class FileServing:
         for key in [key for key in self._served if key[0] == device_id]:
             del self._served[key]
 
+    def forget(self, fingerprint: str) -> None:
+        """The files of that model are about to change: who fetches from here has to ask anew."""
+        for device_id in [mac for mac, wanted in self._served if wanted == fingerprint]:
+            del self._served[device_id, fingerprint]
+            if (door := self._doors.get(device_id)) and door.is_of(fingerprint):
+                door.close()
+
     async def send_files(self, device_id: str, wanted: str) -> None:
         """One answer a Mac at a time, for files may be hashed for it, and of the questions that wait only the last
         counts.

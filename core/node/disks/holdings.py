@@ -59,6 +59,11 @@ class Holdings(NamedTuple):
         here = set[int]().union(*(_layers(model) for model in self.held.values()))
         return ranges(sorted(set(layers) - here))
 
+    def only_on(self, device_id: str, layers: Iterable[int]) -> Ranges:
+        """Those of `layers` that would be nowhere without that Mac's disk, neither on another Mac's nor on the hub."""
+        others = {mac: model for mac, model in self.held.items() if mac != device_id}
+        return Holdings(others, self.told).nowhere(layers)
+
     def can_lose(self, plan: Plan, device_id: str) -> bool:
         """Whether each layer is on a disk without that Mac, once each Mac of `plan` has its stage."""
         if any(mac != device_id for mac in self.whole) or not self.told >= {s.device_id for s in plan.stages}:

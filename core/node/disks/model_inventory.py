@@ -53,7 +53,8 @@ class ModelInventory:
     """Tells the others what this Mac holds and keeps what they told. Publishes ModelsChanged."""
 
     def __init__(self, device_id: str, models: LocalModels, links: ModelLinks, bus: Bus) -> None:
-        self._device_id, self._models, self._links, self._bus = device_id, models, links, bus
+        self.own_id = self._device_id = device_id
+        self._models, self._links, self._bus = models, links, bus
         self._own: Holds | None = None
         self._others: dict[str, Holds] = {}
         self._news: dict[str, _News] = {}

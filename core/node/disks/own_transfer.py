@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from math import inf
 from time import monotonic
@@ -56,11 +57,23 @@ class OwnTransfer:
         self._task: asyncio.Task[None] | None = None
         self._then: Literal["stop", "pause", "resume"] = "stop"  # where its task was cancelled
         self._failed_at = -inf
+        self._is_held = False
 
     @property
     def is_under_way(self) -> bool:
         """Whether something comes, or would go on to come."""
         return self._order is not None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nothing comes to this disk meanwhile. Raises Busy where something is under way."""
+        if self._order or self._is_held:
+            raise Busy("A model is on its way to this Mac's disk.", "Wait for it, or `macluster transfers stop`.")
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
 
     def rests(self) -> bool:
         """Whether one failed just now."""
@@ -74,6 +87,8 @@ class OwnTransfer:
 
     def begin(self, order: Order) -> None:
         """Raises Busy where another one runs."""
+        if self._is_held:
+            raise Busy("Room is being made on that Mac's disk.", "Try again in a moment.")
         if self._task and not self._task.done():
             raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
         if self._order:

@@ -38,7 +38,7 @@ from core.node.base.messages import (
     to_frame,
 )
 from core.node.base.own_worker import OwnWorker
-from core.node.base.signals import AwaitedSignal, Signals
+from core.node.base.signals import AwaitedSignal, Signal, Signals
 from core.node.base.tasks import Tasks
 from core.node.disks.local_models import LocalModels
 from core.node.peers.mesh import Mesh
@@ -62,6 +62,13 @@ class OwnStageReported(AwaitedSignal, frozen=True):
     """This Mac's stage says something about a plan that this very Mac leads."""
 
     word: StageWord
+
+
+class StageTaken(Signal, frozen=True):
+    """This Mac is about to load stage number `index` of `plan`, whoever leads it."""
+
+    plan: Plan
+    index: int
 
 
 class PlanMember:
@@ -226,6 +233,7 @@ class PlanMember:
         before, led = self._worker.plan, self._head
         self._forget()
         self._worker.plan, self._head, self._index = plan, head, index
+        self._signals.emit(StageTaken(plan, index))
         if before and led and led != head:  # it would wait for ever
             taken = NotLoaded("It loads another model now.").problem
             await self._report(led, StageLost(plan_gen=before.plan_gen, problem=taken))

@@ -77,7 +77,14 @@ class SplitProfiles:
     async def parts(self, entry: ModelEntry, plan: Plan) -> tuple[FileParts, ...]:
         """The bytes of the model's files that each stage of `plan` reads, in ring order. Raises as `of` does."""
         ends = [("e" * (s.start == 0)) + ("o" * (s.device_id == plan.output)) for s in plan.stages]
-        slices = tuple(f"{s.start}:{s.stop}:{end}" for s, end in zip(plan.stages, ends, strict=True))
+        return await self.slices(
+            entry, tuple(f"{s.start}:{s.stop}:{end}" for s, end in zip(plan.stages, ends, strict=True))
+        )
+
+    async def slices(self, entry: ModelEntry, slices: tuple[str, ...]) -> tuple[FileParts, ...]:
+        """The bytes of the model's files that each of these reads, as `core.models.slicing.slice_bytes` names them.
+        Raises as `of` does.
+        """
         async with self._one_child:
             stop = threading.Event()
             try:

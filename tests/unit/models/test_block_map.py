@@ -37,7 +37,7 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def facts_of(directory: Path) -> dict[str, FileFacts]:
-    found = {file.name: file.read_bytes() for file in directory.iterdir()}
+    found = {file.name: file.read_bytes() for file in directory.iterdir() if file.suffix}
     return {n: FileFacts(size=len(data), sha256=hashlib.sha256(data).hexdigest()) for n, data in found.items()}
 
 

@@ -25,7 +25,9 @@ from core.settings import Home
 from tests.support.tasks import tasks_of
 from tui.client import NodeClient
 
-PARTS: Final = "planning recovery answers sessions conversations transfers speed tracing search check pairing trust api"
+PARTS: Final = (
+    "planning recovery answers sessions conversations transfers trimming speed tracing search check pairing trust api"
+)
 TYPED: Final = "what a person typed"
 ID: Final = "0123456789abcdef" * 2
 

@@ -21,7 +21,7 @@ async def test_what_a_head_ordered_before_it_was_lost_is_not_prepared() -> None:
         return None
 
     can_load, worker = asyncio.Event(), OwnWorker()
-    others: Any = SimpleNamespace(send=nothing, check=print, warn=print, error=print)
+    others: Any = SimpleNamespace(send=nothing, check=print, warn=print, error=print, emit=print)
     supervisor: Any = SimpleNamespace(send=print, replace=nothing, ready=can_load.wait, begins=nothing)
     tasks = Tasks(others, asyncio.Event())
     models: Any = SimpleNamespace(find_same=nothing, manifest=nothing)

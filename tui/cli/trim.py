@@ -1,0 +1,57 @@
+"""`macluster models trim`: room on this Mac's disk that no plan needs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+
+from core.models.files.layers_here import layers_text, size_text
+from core.requests import Trimmable, TrimRequest
+from core.text import clean_text
+from tui.cli.asking import agreed, can_ask
+from tui.cli.launch import home_of
+from tui.cli.output import print_facts
+from tui.client import NodeClient
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+
+
+def add_trim(listed: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+    """The command below `macluster models`; `fact` adds `--json` to it and says what runs it."""
+    sub = listed.add_subparsers(dest="action", metavar="trim")
+    command = sub.add_parser("trim", help="let go of what no plan needs of what macluster fetched; asked first")
+    command.add_argument("model", metavar="MODEL", nargs="?", default="", help="only of this one (default: of all)")
+    can_ask(command)
+    fact(command, trim)
+
+
+async def trim(args: argparse.Namespace) -> int:
+    """Let go of what no plan needs. With --json and without --yes it is only told what that is."""
+    async with NodeClient(home_of(args)) as client:
+        found = await client.trim(TrimRequest(model=args.model))
+        nbytes = sum(each.nbytes for each in found)
+        lines = trim_lines(found)
+        is_done = False
+        if found and (args.yes or not args.json):
+            print("\n".join(lines), file=sys.stderr)
+            if is_done := await agreed(args, f"{size_text(nbytes)} of this Mac's disk are let go of."):
+                await client.trim(TrimRequest(model=args.model, go=True))
+    done = [f"{size_text(nbytes)} are free again."] if is_done else []
+    facts = {"freed_bytes": nbytes if is_done else 0, "found": found}
+    print_facts(args, facts, done if found else ["Nothing is here that no plan needs."])
+    return 0 if is_done or not found or args.json else 1
+
+
+def trim_lines(found: Sequence[Trimmable]) -> list[str]:
+    """A line a model: what goes, and why it may."""
+    return [clean_text(f"{each.name}: {size_text(each.nbytes)}, {_why(each)}") for each in found]
+
+
+def _why(each: Trimmable) -> str:
+    if not each.layers:
+        return "begun and left" if not each.kept else "around its layers"
+    alone = f"; {layers_text(each.only_here)} would be on no linked Mac" if each.only_here else ""
+    if not each.kept:
+        return f"all that is here of it ({layers_text(each.layers)}), which no plan has used{alone}"
+    return f"{layers_text(each.layers)}; its last plan needs {layers_text(each.kept)} here{alone}"
