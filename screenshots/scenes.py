@@ -55,6 +55,7 @@ SCENES: Final[dict[str, Scene]] = {
     "sessions": Scene("main", ("[open('sessions')]",)),
     "help": Scene("main", ("[screen.pane(1)]", "f1")),
     "batch": Scene("busy", ("[open('batch')]",)),
+    "timeline": Scene("busy", ("[open('batch')]", "enter")),
     "api": Scene("serving", ("[open('api')]",)),
     "pairing": Scene("pairing", ("[pair('STRANGER')]",)),
     "lost": Scene("lost"),

@@ -38,7 +38,8 @@ TurnKind = Literal["chunk", "step", "compose", "other"]
 class PhaseTurn(msgspec.Struct, frozen=True, array_like=True):
     """A stage's turn at work `step`, of a prompt (chunk) or a decode (step), from `start_s` on by the monotonic clock
     of its Mac: the end of the turn before. It took `total_s`; `laps` say of which phase each next part was. The head
-    has several turns at a step: when it goes, when it is back, and when its tokens are here.
+    has several turns at a step: when it goes, when it is back, and when its tokens are here. Rows that step together
+    share a `handle`.
     """
 
     step: Size
@@ -46,6 +47,7 @@ class PhaseTurn(msgspec.Struct, frozen=True, array_like=True):
     start_s: Seconds
     total_s: Seconds
     laps: Annotated[tuple[tuple[PhaseNumber, Seconds], ...], msgspec.Meta(max_length=MOST_LAPS)]
+    handle: Size = 0
 
     def ends(self, phase: Phase) -> float | None:
         """When that phase ended last in this turn; None where it has none."""

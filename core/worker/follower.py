@@ -112,7 +112,7 @@ class Follower:
                 self._execution.stage.prepare()
 
     def _end_turn(self, work: WorkFrame) -> None:
-        self._meter.phases.works(work.step, kind_of(work))
+        self._meter.phases.works(work.step, kind_of(work), work.handle)
         self._meter.phases.end()
 
     def _compute_together(self, ring: Ring, work: WorkFrame, base: int) -> None:

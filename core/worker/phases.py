@@ -15,10 +15,18 @@ from core.requests.trace import MOST_LAPS, MOST_STEPS, PHASES, Phase, PhaseTurn,
 _NUMBERS: Final = {phase: number for number, phase in enumerate(PHASES)}
 
 
+class Turn(NamedTuple):
+    """What a stage is at: a step of the ring, and whose."""
+
+    step: int
+    kind: TurnKind
+    handle: int
+
+
 class _Noted(NamedTuple):
     """A turn as it was noted, in haste."""
 
-    work: tuple[int, TurnKind]
+    work: Turn
     began: float
     ended: float
     laps: list[tuple[int, float]]
@@ -31,7 +39,7 @@ class PhaseClock:
         self._is_on = False
         self._turns: deque[_Noted] = deque(maxlen=MOST_STEPS)
         self._laps: list[tuple[int, float]] = []
-        self._work: tuple[int, TurnKind] | None = None
+        self._work: Turn | None = None
         self._began = self._at = 0.0
 
     def switch(self, *, on: bool) -> None:
@@ -71,18 +79,18 @@ class PhaseClock:
             now = monotonic()
             self._note(now, ("aead_seal", seal_s), (phase, now - self._at - seal_s))
 
-    def works(self, step: int, kind: TurnKind) -> None:
+    def works(self, step: int, kind: TurnKind, handle: int = 0) -> None:
         """The stage is at this work now, and was since the turn before ended."""
-        if self._is_on and self._work != (step, kind):
+        if self._is_on and self._work != (turn := Turn(step, kind, handle)):
             self.end()
-            self._work = step, kind
+            self._work = turn
 
     @property
-    def work(self) -> tuple[int, TurnKind] | None:
+    def work(self) -> Turn | None:
         """What the stage is at."""
         return self._work
 
-    def back(self, work: tuple[int, TurnKind] | None) -> None:
+    def back(self, work: Turn | None) -> None:
         """The stage is at what it was at before."""
         if work:
             self.works(*work)
@@ -109,4 +117,5 @@ def _turn(noted: _Noted) -> PhaseTurn:
             together[number] = together.get(number, 0.0) + seconds
         laps = list(together.items())
     told = tuple((number, max(0.0, seconds)) for number, seconds in laps)
-    return PhaseTurn(*noted.work, noted.began, noted.ended - noted.began, told)
+    step, kind, handle = noted.work
+    return PhaseTurn(step, kind, noted.began, noted.ended - noted.began, told, handle)

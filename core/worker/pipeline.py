@@ -203,7 +203,7 @@ class Pipeline:
         step, position = self._out.next_step, self._shapes[handle].position
         frame = WorkFrame(FrameType.ACTIVATION, step, handle, request, position, tokens.size, quiet, every, askers)
         self._shapes.fed(handle, tokens.shape[1])
-        self.stage.meter.phases.works(step, kind_of(frame))
+        self.stage.meter.phases.works(step, kind_of(frame), handle)
         self.stage.meter.phases.lap("to_i32")
         self.stage.meter.saw("token ids")
         if self._are_ranks or not self._departing.runs:
@@ -335,7 +335,7 @@ class Pipeline:
             work, _ = read_work(frame)
             if work.step == NO_STEP:
                 raise read_break(frame)
-            self.stage.meter.phases.works(work.step, kind_of(work))
+            self.stage.meter.phases.works(work.step, kind_of(work), work.handle)
             sent = self._out.answered(work.step, monotonic())
             if sent:
                 self._ready.append(self._answer(sent, work))

@@ -18,6 +18,7 @@ from tui.cli.demo import Demo, DemoConfig
 from tui.cli.status import status_facts, status_lines
 from tui.cli.watch import Watch
 from tui.screens.batch import BatchScreen
+from tui.screens.timeline import TimelineScreen
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -108,6 +109,10 @@ async def test_the_screen_shows_them_and_stops_one(head: Watch, size: tuple[int,
         assert all(name[:8] in person.text for name in ids)
         assert "this chat" not in person.text
         assert max(map(len, person.text.splitlines())) <= size[0]
+        await person.opens("enter", screen=TimelineScreen)
+        await person.sees("decode step", "lane 2", "█ computes", "Where the time of this step went", "±")
+        await person.press("left", "escape")
+        await person.until(lambda: isinstance(app.screen, BatchScreen))
         await person.press("j", "j", "x")
         await person.sees("another client", "Let it go on", ids[2][:8])
         await person.press("enter")

@@ -227,7 +227,22 @@ PAIRING = (
 
 MAC_LIST = _cursor("mac", "Mac")
 
-ROW_LIST = _cursor("row", "row")
+ROW_LIST = (
+    Action("mc.row-timeline", "enter", "app.open('timeline')", "Timeline", "The last steps, by stage", footer=True),
+    *_cursor("row", "row"),
+)
+
+TIMELINE = (
+    Action("mc.timeline-before", "left", "step(-1)", "Before", "The step before", footer=True, priority=True),
+    Action("mc.timeline-next", "right", "step(1)", "Next", "The next step", footer=True, priority=True),
+    Action("mc.timeline-far-before", "H,shift+left", "step(-10)", "Before", "Ten steps before", priority=True),
+    Action("mc.timeline-far-next", "L,shift+right", "step(10)", "Next", "Ten steps on", priority=True),
+    Action("mc.timeline-again", "r", "again", "Again", "Trace what runs now", footer=True),
+    Action("mc.timeline-down", "j,down", "scroll_phases(1)", "Down", "Scroll down the phases"),
+    Action("mc.timeline-up", "k,up", "scroll_phases(-1)", "Up", "Scroll up the phases"),
+    Action("mc.timeline-leave", "f2,D", "back", "Leave", "Back to the rows"),
+    Action("mc.timeline-back", "escape", "back", "Back", "Back to the rows", footer=True),
+)
 
 BATCH = (
     Action("mc.batch-stop", "x", "stop", "Stop", "Stop the answer under the cursor", footer=True),
@@ -365,7 +380,7 @@ TABLES = (
     *(PEERS, PEER, WELCOME, CHECK, SPLIT),
     *(HOPS, HOP, TOPOLOGY_LIST, TOPOLOGY),
     *(APP, DASHBOARD, PANE, CHAT, PROMPT, RECOVERY, LOGS, LOG_PANE, LOGS_SCREEN, SESSION_LIST, SESSIONS),
-    *(MODEL_LIST, MODELS, PAIRING, MAC_LIST, TRUST, ROW_LIST, BATCH, KEY_LIST, API, ASKING, HELP),
+    *(MODEL_LIST, MODELS, PAIRING, MAC_LIST, TRUST, ROW_LIST, BATCH, TIMELINE, KEY_LIST, API, ASKING, HELP),
 )
 
 EVERYTHING = tuple(action for table in TABLES for action in table)

@@ -38,6 +38,7 @@ WITH: Final[dict[str, Callable[[Sources], tuple[Any, ...]]]] = {
     "models": lambda app: (app.client, app.catalog, app.state),
     "api": lambda app: (app.client, app.state),
     "batch": lambda app: (app.client, app.state),
+    "timeline": lambda app: (app.client, app.state),
     "logs": lambda app: (app.state, app.client.home.log),
     "sessions": lambda app: (app.client, app.state),
     "check": lambda app: (app.client,),

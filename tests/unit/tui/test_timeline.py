@@ -1,0 +1,194 @@
+"""Steps of a trace as bars: lanes, one clock, what a cell shows; the screen with and without an answer that runs."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+from textual.pilot import Pilot
+
+from core.errors import NotLoaded
+from core.events import Batch, BatchRow, Snapshot
+from core.requests.trace import PHASES, Phase, PhaseTurn, StageTrace, TraceRequest, TraceResult, TurnKind
+from tests.support.app import StillNode, text_of
+from tests.support.told import PLAN
+from tui.app import MaclusterApp
+from tui.screens.timeline import TimelineScreen
+from tui.state.timeline import SHOWN, cells, ends_of, steps_in, tracks_of
+from tui.widgets.timeline_text import bars_content, clock_words, phases_content, title_content, why_empty
+
+READY = Snapshot(plan=PLAN, plan_status="ready")
+RUNNING = msgspec.structs.replace(READY, batch=Batch(rows=(BatchRow(request_id="a" * 32, state="writing"),)))
+
+
+def turn(step: int, start_s: float, *laps: tuple[Phase, float], kind: TurnKind = "step", handle: int = 7) -> PhaseTurn:
+    numbered = tuple((PHASES.index(phase), seconds) for phase, seconds in laps)
+    return PhaseTurn(step, kind, start_s, sum(seconds for _, seconds in laps), numbered, handle)
+
+
+def told_of(steps: int) -> TraceResult:
+    """Two lanes in turn, a second each step: half of it the head computes, then the other Mac, whose clock is 50 s
+    ahead.
+    """
+    head = [turn(n, 1.0 * n, ("layers_compute", 0.4), ("send_hop", 0.1), handle=7 + n % 2) for n in range(1, steps + 1)]
+    other = [
+        turn(n, 50.0 + n, ("recv_wait", 0.5), ("layers_compute", 0.5), handle=7 + n % 2) for n in range(1, steps + 1)
+    ]
+    of_head_alone = turn(steps + 1, steps + 1.0, ("layers_compute", 0.4))
+    composing = turn(steps + 2, steps + 2.0, ("layers_compute", 0.4), kind="compose")
+    return TraceResult(
+        model="tiny",
+        seconds=1.0,
+        stages=(
+            StageTrace(mac="a", index=0, turns=(*head, of_head_alone, composing)),
+            StageTrace(mac="b", index=1, turns=(*other, composing), ahead_s=50.0, error_s=0.0002),
+        ),
+    )
+
+
+def test_what_every_stage_told_of_is_drawn_lane_by_lane_on_one_clock() -> None:
+    told = told_of(8)
+    steps = steps_in(told)
+    assert steps.numbers == tuple(range(1, 9))
+    assert [steps.lanes[n] for n in (1, 2, 3)] == [2, 1, 2]
+    assert steps.last(0) == (1,)
+    chosen = steps.last(7)
+    assert chosen == tuple(range(9 - SHOWN, 9))
+    tracks = tracks_of(told, steps, chosen)
+    assert [(track.stage, track.lane) for track in tracks] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert [*ends_of(tracks), *ends_of(tracks, 8)] == pytest.approx([4.0, 9.0, 8.0, 9.0])
+    drawn = bars_content(told, steps, 7, 11 + 8 + 50).plain.split("\n")
+    assert drawn[1:5] == [
+        "a          lane 1  ████▒               ████▒               ████▒     ",
+        "           lane 2            ████▒               ████▒               ",
+        "b          lane 1  ·····█████          ·····█████          ·····█████",
+        "           lane 2            ·····█████          ·····█████          ",
+    ]
+    assert drawn[0].strip() == "├ 1.0 s ─┤"
+    assert drawn[0].index("├") == 11 + 8 + 40
+    assert clock_words(told).endswith("known to: b ±0.20 ms.")
+
+
+def test_a_cell_shows_what_took_most_of_its_time() -> None:
+    told = TraceResult(
+        model="m",
+        seconds=1.0,
+        stages=(
+            StageTrace(mac="a", index=0, turns=(turn(1, 0.0, ("embed", 0.9), ("aead_seal", 1.2), ("recv_wait", 1.9)),)),
+        ),
+    )
+    (track,) = tracks_of(told, steps_in(told), (1,))
+    assert cells(track.bars, (0.0, 6.0), 3) == ["moves", "waits", None]
+    assert cells(track.bars, (0.0, 0.0), 2) == [None, None]
+    assert clock_words(told) == "All by the clock of a."
+
+
+def test_the_phases_of_a_step_stand_beside_each_other() -> None:
+    told = told_of(3)
+    lines = phases_content(told, 2, 76).plain.split("\n")
+    assert [line.split() for line in lines] == [
+        ["µs", "a", "b"],
+        ["recv_wait", "–", "500000"],
+        ["layers_compute", "400000", "500000"],
+        ["send_hop", "100000", "–"],
+        ["STEP_TOTAL", "500000", "1000000"],
+    ]
+    assert title_content(told, steps_in(told), 1, 80).plain.endswith("decode step 2, lane 1 · 2 of 3 ")
+
+
+@pytest.mark.parametrize("most", [0.0, 5e-324, 1e9], ids=str)
+@pytest.mark.parametrize("width", [1, 58, 116], ids=str)
+def test_any_times_that_a_mac_may_tell_are_drawn(most: float, width: int) -> None:
+    stages = tuple(
+        StageTrace(
+            mac="m" * 32,
+            index=index,
+            turns=tuple(PhaseTurn(n, "step", most * n, most, ((n, most), (1, most)), n) for n in range(6)),
+            ahead_s=-most * index,
+            error_s=most,
+        )
+        for index in range(8)
+    )
+    told = TraceResult(model="m" * 90, seconds=1.0, stages=stages)
+    steps = steps_in(told)
+    drawn = bars_content(told, steps, 5, width).plain.split("\n")
+    if width >= 58:
+        assert max(map(cell_len, drawn[:-2])) <= width  # the legend and the sentence are broken where they are too long
+        assert max(map(cell_len, phases_content(told, 0, width).plain.split("\n"))) <= width
+        assert cell_len(title_content(told, steps, 5, width).plain) == width
+
+
+def test_it_says_why_there_is_nothing_and_what_to_do() -> None:
+    table = [
+        (Snapshot(), False, False, "is tried again"),
+        (Snapshot(), True, False, "Ctrl+O chooses one"),
+        (READY, True, False, "Ask something"),
+        (RUNNING, True, True, "2 stages of m: noting"),
+    ]
+    for now, attached, tracing, says in table:
+        assert says in why_empty(now, attached=attached, tracing=tracing).plain
+
+
+class TracedNode(StillNode):
+    """Its answers to traces, one after the other; how long each was to be."""
+
+    def __init__(self, snapshot: Snapshot, *replies: TraceResult | NotLoaded) -> None:
+        super().__init__(snapshot)
+        self.replies, self.asked = list(replies), list[float]()
+
+    async def trace(self, wanted: TraceRequest) -> TraceResult:
+        self.asked.append(wanted.seconds)
+        reply = self.replies.pop(0)
+        if isinstance(reply, NotLoaded):
+            raise reply
+        return reply
+
+
+async def opened(node: TracedNode, pilot: Pilot[None]) -> MaclusterApp:
+    app = cast(MaclusterApp, pilot.app)
+    while not app.state.attached:
+        await pilot.pause(0.01)
+    await pilot.press("escape", "B", "enter")
+    assert isinstance(app.screen, TimelineScreen)
+    await pilot.pause()
+    return app
+
+
+@pytest.mark.parametrize("size", [(120, 36), (80, 24)], ids=["wide", "narrow"])
+async def test_an_answer_that_runs_is_traced_and_keys_go_through_its_steps(size: tuple[int, int]) -> None:
+    node: Any = TracedNode(RUNNING, told_of(0), told_of(12))
+    async with MaclusterApp(node).run_test(size=size) as pilot:
+        app = await opened(node, pilot)
+        while "12 of 12" not in text_of(app):
+            await pilot.pause(0.01)
+        assert node.asked == [0.5, 1.0]  # in half a second no step was whole
+        for key, seen in {"right": "12 of 12", "left": "11 of 12", "H": "1 of 12", "L": "11 of 12"}.items():
+            await pilot.press(key)
+            await pilot.pause()
+            assert f"· {seen}" in text_of(app)
+        assert "b ±0.20 ms" in text_of(app)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, TimelineScreen)
+
+
+async def test_without_an_answer_nothing_is_traced_and_a_failure_is_told_once() -> None:
+    node: Any = TracedNode(READY)
+    async with MaclusterApp(node).run_test(size=(80, 24)) as pilot:
+        app = await opened(node, pilot)
+        assert "Ask something" in text_of(app)
+        await pilot.press("r", "left")
+        assert [note.message.partition(":")[0] for note in app._notifications] == [
+            "No answer is running, so there is nothing to trace",
+            "There is no step to go to",
+        ]
+        node.replies = [NotLoaded("This Mac leads no model that is ready.", "Load one.")]
+        app.set_state(msgspec.structs.replace(app.state, snapshot=RUNNING))
+        while not node.asked:
+            await pilot.pause(0.01)
+        await pilot.pause()
+        app.set_state(app.state)
+        await pilot.pause()
+        assert len(node.asked) == 1
+        assert any("leads no model" in note.message for note in app._notifications), app._notifications

@@ -1,0 +1,143 @@
+"""The last steps of the ring as bars on one clock, and where the time of each of them went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+
+from core.requests.trace import MOST_TRACED_S, TraceRequest, TraceResult
+from tui.control.actions import bindings
+from tui.control.keymap import TIMELINE
+from tui.control.messages import Noted
+from tui.screens.base import SizedScreen
+from tui.state.state import UiState, washed
+from tui.state.timeline import steps_in
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.text_view import TextView
+from tui.widgets.timeline_text import bars_content, phases_content, title_content, why_empty
+from tui.widgets.too_small import TooSmall
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+TRACED_S: Final = 0.5
+
+
+class TimelineScreen(SizedScreen):
+    """The bars above, the phases of one step below; ← and → go through the steps."""
+
+    CSS_PATH = "timeline.tcss"
+    AUTO_FOCUS = "#phases"
+    ACTIONS = TIMELINE
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TIMELINE)]
+
+    HELP = """What every stage did in the last steps, lane by lane: ▒ packs, seals, sends or reads, █ computes, and · \
+waits for the others.
+
+All of it is by the clock of this Mac: the others are asked what theirs shows, and the answer was on its way somewhere \
+between question and reply, so it may be wrong by half of that time, which is said below the bars.
+
+The picture stands still; r makes another one."""
+
+    def __init__(self, client: NodeClient, state: UiState) -> None:
+        super().__init__()
+        self._client = client
+        self._state = state
+        self._told: TraceResult | None = None
+        self._steps = steps_in(TraceResult(model="", seconds=0, stages=()))
+        self._at = 0
+        self._is_tracing = self._has_failed = False
+        self._seconds = TRACED_S
+        self._title = TextView(id="title")
+        self._bars, self._phases = TextView(), TextView()
+        self._above = Vertical(self._bars, id="bars", classes="pane")
+        self._below = VerticalScroll(self._phases, id="phases", classes="pane")
+
+    def compose(self) -> ComposeResult:
+        """Title, bars, phases, keys."""
+        yield self._title
+        yield from (self._above, self._below)
+        yield KeyBar()
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        """Name the parts."""
+        self._below.border_title = Content("Where the time of this step went")
+
+    def laid_out(self) -> None:
+        """Draw for the new sizes."""
+        self._draw()
+
+    def show(self, state: UiState) -> None:
+        """An answer that runs is traced, unless there is a picture already."""
+        self._state = state
+        if self._told is None and not self._has_failed and self._is_answering:
+            self._trace()
+        self._draw()
+
+    @property
+    def _is_answering(self) -> bool:
+        now = self._state.snapshot
+        return self._state.attached and now.plan_status == "ready" and bool(now.batch.running)
+
+    def _draw(self) -> None:
+        width = self._title.size.width
+        if width <= 0:
+            return
+        told, steps, at = self._told, self._steps, self._at
+        self._title.draw(title_content(told, steps, at, width))
+        self._above.border_title = Content("The last steps" + (" · tracing …" if self._is_tracing else ""))
+        self._below.display = told is not None
+        if told is None:
+            now, attached = self._state.snapshot, self._state.attached
+            self._bars.draw(why_empty(now, attached=attached, tracing=self._is_tracing))
+            return
+        inside = self._above.scrollable_content_region.width
+        self._bars.draw(bars_content(told, steps, at, inside))
+        self._phases.draw(phases_content(told, steps.numbers[at], inside))
+
+    def _trace(self) -> None:
+        if not self._is_tracing:
+            self._is_tracing = True
+            self.run_worker(self._take(), exit_on_error=False)
+
+    async def _take(self) -> None:
+        told = await self.answer_of(self._client.trace(TraceRequest(seconds=self._seconds)))
+        self._is_tracing, self._has_failed = False, told is None
+        steps = steps_in(told) if told else self._steps
+        if told and not steps.numbers:  # so long takes a step
+            self._seconds = min(2 * self._seconds, MOST_TRACED_S)
+        elif told:
+            stages = tuple(msgspec.structs.replace(stage, mac=washed(stage.mac)) for stage in told.stages)
+            self._told = msgspec.structs.replace(told, model=washed(told.model), stages=stages)
+            self._steps, self._at = steps, len(steps.numbers) - 1
+        self._draw()
+
+    def action_again(self) -> None:
+        """Trace what runs now."""
+        if self._is_answering:
+            self._trace()
+            self._draw()
+        else:
+            self.post_message(Noted("No answer is running, so there is nothing to trace: ask something first."))
+
+    def action_step(self, steps: int) -> None:
+        """So many steps on, or back."""
+        if self._told is None:
+            self.post_message(Noted("There is no step to go to: no answer was traced yet."))
+            return
+        self._at = max(0, min(len(self._steps.numbers) - 1, self._at + steps))
+        self._draw()
+
+    def action_scroll_phases(self, lines: int) -> None:
+        """Where there is no room for all of them."""
+        self._below.scroll_relative(y=lines, animate=False)
+
+    def action_back(self) -> None:
+        """To the rows."""
+        self.dismiss()

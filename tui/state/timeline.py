@@ -1,0 +1,113 @@
+"""The steps of a trace as bars on one clock: which stage was at which step of which lane, and in which phase. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Final, Literal, NamedTuple
+
+from core.requests.trace import PHASES, Phase, PhaseTurn, StageTrace, TraceResult, TurnKind
+
+SHOWN: Final = 5
+KINDS: Final[dict[TurnKind, str]] = {"chunk": "prefill", "step": "decode"}
+WORKS: Final = frozenset({"embed", "layers_compute", "logits_compute"})
+
+Doing = Literal["computes", "moves", "waits"]
+
+
+class Bar(NamedTuple):
+    """From `start_s` to `end_s`, by the clock of this Mac, a stage was at `phase` of `step`."""
+
+    start_s: float
+    end_s: float
+    phase: Phase
+    step: int
+
+    @property
+    def doing(self) -> Doing:
+        """Whether that computes, moves what was computed or is to be, or waits for others."""
+        if self.phase in WORKS:
+            return "computes"
+        return "waits" if self.phase == "recv_wait" else "moves"
+
+
+class Track(NamedTuple):
+    """What the stage in the place `stage` did for one lane, in order; `lane` counts from 1."""
+
+    stage: int
+    lane: int
+    bars: tuple[Bar, ...]
+
+
+class Steps(NamedTuple):
+    """`numbers` of all steps that every stage told of, in order; what each is, and its lane."""
+
+    numbers: tuple[int, ...]
+    kinds: Mapping[int, TurnKind]
+    lanes: Mapping[int, int]
+
+    def last(self, at: int) -> tuple[int, ...]:
+        """The step in that place, and those before it that are shown with it."""
+        return self.numbers[max(0, at + 1 - SHOWN) : at + 1]
+
+
+def steps_in(told: TraceResult) -> Steps:
+    """Lanes are numbered in the order in which their handles were made."""
+    of_each = [{turn.step for turn in _computing(stage)} for stage in told.stages]
+    shared = reduce(set.__and__, of_each) if of_each else set()
+    turns = {turn.step: turn for stage in told.stages[:1] for turn in _computing(stage) if turn.step in shared}
+    lane_of = {handle: lane for lane, handle in enumerate(sorted({turn.handle for turn in turns.values()}), 1)}
+    return Steps(
+        numbers=tuple(sorted(shared)),
+        kinds={step: turn.kind for step, turn in turns.items()},
+        lanes={step: lane_of[turn.handle] for step, turn in turns.items()},
+    )
+
+
+def tracks_of(told: TraceResult, steps: Steps, chosen: Sequence[int]) -> list[Track]:
+    """A track for each stage and each lane of the `chosen` steps, stage by stage."""
+    lanes = sorted({steps.lanes[step] for step in chosen})
+    return [
+        Track(stage.index, lane, tuple(bar for turn in turns for bar in _bars(stage, turn)))
+        for stage in told.stages
+        for lane in lanes
+        for turns in [[t for t in _computing(stage) if t.step in chosen and steps.lanes[t.step] == lane]]
+    ]
+
+
+def ends_of(tracks: Sequence[Track], step: int | None = None) -> tuple[float, float]:
+    """When the first of the stages began to do anything but wait, and the last one ended; of one `step`, or of all."""
+    bars = [bar for track in tracks for bar in track.bars if step in (None, bar.step) and bar.doing != "waits"]
+    return min((bar.start_s for bar in bars), default=0.0), max((bar.end_s for bar in bars), default=0.0)
+
+
+def cells(bars: Sequence[Bar], ends: tuple[float, float], width: int) -> list[Doing | None]:
+    """What took most of the time of each of `width` cells between the `ends`; None where nothing is told of it."""
+    begin, cell_s = ends[0], (ends[1] - ends[0]) / width
+    spent: list[dict[Doing, float]] = [{} for _ in range(width)]
+    if cell_s <= 0:
+        return [None] * width
+    for bar in bars:
+        first, last = (min(width - 1, max(0, int((at - begin) / cell_s))) for at in (bar.start_s, bar.end_s))
+        for cell in range(first, last + 1):
+            start_s, end_s = begin + cell * cell_s, begin + (cell + 1) * cell_s
+            seconds = min(bar.end_s, end_s) - max(bar.start_s, start_s)
+            if seconds > 0:
+                spent[cell][bar.doing] = spent[cell].get(bar.doing, 0.0) + seconds
+    return [_most(each) for each in spent]
+
+
+def _most(spent: dict[Doing, float]) -> Doing | None:
+    return max(spent.items(), key=lambda each: each[1])[0] if spent else None
+
+
+def _computing(stage: StageTrace) -> list[PhaseTurn]:
+    return [turn for turn in stage.turns if turn.kind in KINDS]
+
+
+def _bars(stage: StageTrace, turn: PhaseTurn) -> list[Bar]:
+    bars, at = [], turn.start_s - stage.ahead_s
+    for number, seconds in turn.laps:
+        bars.append(Bar(at, at + seconds, PHASES[number], turn.step))
+        at += seconds
+    return bars

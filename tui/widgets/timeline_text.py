@@ -1,0 +1,116 @@
+"""What the timeline screen says: bars of the last steps, and where the time of one of them went. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from core.bench.phases import steps_of
+from core.events import Snapshot
+from core.requests.trace import PHASES, STEP_TOTAL, TraceResult
+from tui.state.format import DIM, WARN, between, duration, fit, plural
+from tui.state.timeline import KINDS, Doing, Steps, Track, cells, ends_of, tracks_of
+
+_TITLE: Final = " Timeline"
+_NAME, _LANE = 11, 8
+_PHASE, _COLUMN = 16, 12
+_GLYPHS: Final[dict[Doing | None, tuple[str, str]]] = {
+    "computes": ("█", "$primary"),
+    "moves": ("▒", "$accent"),
+    "waits": ("·", DIM),
+    None: (" ", DIM),
+}
+_LEGEND: Final[dict[Doing, str]] = {"computes": "computes", "moves": "packs, seals, sends, reads", "waits": "waits"}
+
+
+def title_content(told: TraceResult | None, steps: Steps, at: int, width: int) -> Content:
+    """Which step it is, of how many, in `width` cells."""
+    if told is None or not steps.numbers:
+        return Content.styled(fit(_TITLE, width), "bold")
+    step = steps.numbers[at]
+    what = f"{KINDS[steps.kinds[step]]} step {step}, lane {steps.lanes[step]} · {at + 1} of {len(steps.numbers)} "
+    return Content(between(f"{_TITLE} · {told.model}", what, width)).stylize("bold", 0, len(_TITLE))
+
+
+def why_empty(now: Snapshot, *, attached: bool, tracing: bool) -> Content:
+    """Why there is nothing to see, and what to do."""
+    if not attached:
+        return Content.styled("The node of this Mac does not answer; it is tried again every second.", WARN)
+    if now.plan is None:
+        return Content("No model is loaded, so there are no steps. Ctrl+O chooses one.")
+    if tracing:
+        return Content(f"{plural(len(now.plan.stages), 'stage')} of {now.plan.model}: noting what they do …")
+    return Content("No answer is running, so there is no step to see. Ask something: it is traced as soon as it runs.")
+
+
+def bars_content(told: TraceResult, steps: Steps, at: int, width: int) -> Content:
+    """A line for each stage and lane, of the step in the place `at` and those before it; below, the clock."""
+    chosen = steps.last(at)
+    tracks = tracks_of(told, steps, chosen)
+    ends, room = ends_of(tracks), max(1, width - _NAME - _LANE)
+    lines = [_pointer(ends, ends_of(tracks, chosen[-1]), room)]
+    lines += [
+        Content.assemble(_name(told, track, tracks[number - 1] if number else None), _bar(track, ends, room))
+        for number, track in enumerate(tracks)
+    ]
+    seconds = ends[1] - ends[0]
+    lines.append(Content.styled(" " * (_NAME + _LANE) + between("0", duration(seconds), room), DIM))
+    lines.append(Content.assemble(*_legend()))
+    lines.append(Content.styled(clock_words(told), DIM))
+    return Content("\n").join(lines)
+
+
+def clock_words(told: TraceResult) -> str:
+    """By whose clock all of it is, and how far each of the others may be wrong."""
+    head, *others = told.stages
+    if not others:
+        return f"All by the clock of {head.mac}."
+    errors = ", ".join(f"{stage.mac} ±{duration(stage.error_s)}" for stage in others)
+    return f"All by the clock of {head.mac}; how far the others are off is known to: {errors}."
+
+
+def phases_content(told: TraceResult, step: int, width: int) -> Content:
+    """Where the time of `step` went: a line for each phase that took any, a column for each stage, in microseconds."""
+    of_each = [steps_of([turn for turn in stage.turns if turn.step == step])[step] for stage in told.stages]
+    column = max(1, min(_COLUMN, (width - _PHASE) // len(told.stages)))
+    macs = "".join(fit(stage.mac, column - 1, right=True).rjust(column) for stage in told.stages)
+    lines = [Content.styled(fit("µs", _PHASE) + macs, DIM)]
+    for phase in PHASES:
+        if any(each.seconds[phase] for each in of_each):
+            lines.append(Content(fit(phase, _PHASE) + _figures([each.seconds[phase] for each in of_each], column)))
+    totals = fit(STEP_TOTAL, _PHASE) + _figures([each.total_s for each in of_each], column)
+    lines.append(Content.styled(totals, "bold"))
+    return Content("\n").join(lines)
+
+
+def _figures(seconds: list[float], column: int) -> str:
+    return "".join(fit(f"{1e6 * each:.0f}" if each else "–", column, right=True) for each in seconds)
+
+
+def _name(told: TraceResult, track: Track, before: Track | None) -> str:
+    is_first = before is None or before.stage != track.stage
+    return fit(told.stages[track.stage].mac if is_first else "", _NAME) + fit(f"lane {track.lane}", _LANE)
+
+
+def _bar(track: Track, ends: tuple[float, float], room: int) -> Content:
+    return Content.assemble(*(_GLYPHS[doing] for doing in cells(track.bars, ends, room)))
+
+
+def _pointer(ends: tuple[float, float], own: tuple[float, float], room: int) -> Content:
+    """From where to where the step goes that the keys are at."""
+    whole = ends[1] - ends[0]
+    start, stop = (round(room * (at - ends[0]) / whole) if whole > 0 else 0 for at in own)
+    word = f" {duration(own[1] - own[0])} "
+    line = "├" + "─" * (stop - start - 2) + "┤" if stop - start > 2 else "┴"
+    if len(line) >= cell_len(word) + 2:
+        line = line[:1] + word.center(len(line) - 2, "─") + line[-1]
+    return Content(" " * (_NAME + _LANE + max(0, min(start, room - len(line)))) + line)
+
+
+def _legend() -> list[str | tuple[str, str]]:
+    parts: list[str | tuple[str, str]] = [" " * (_NAME + _LANE)]
+    for doing, words in _LEGEND.items():
+        parts += [_GLYPHS[doing], f" {words}  "]
+    return parts
