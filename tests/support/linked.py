@@ -45,7 +45,7 @@ class Linked:
         self._listeners = [stack.enter_context(listen(HOST)) for _ in range(size)]
         self._limits = limits
         self._row_bytes = row_bytes or [ROW_BYTES] * size
-        self._meters = meters or [StageMeter(number) for number in range(size)]
+        self.meters = meters or [StageMeter(number) for number in range(size)]
         self._cluster = cluster(size)
         stack.callback(self.close)
 
@@ -65,7 +65,7 @@ class Linked:
         self.plan = msgspec.structs.replace(self.plan, plan_gen=self.plan.plan_gen + 1)
         making = [
             self.pool.submit(Ring, self._neighbours(number), meter, self._limits)
-            for number, meter in enumerate(self._meters)
+            for number, meter in enumerate(self.meters)
         ]
         self.rings = [made.result(WAIT_S) for made in making]
         return self.rings

@@ -5,27 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from importlib import import_module
-from typing import Any
 
 import mlx.core as mx
 import pytest
 
-from core.bench.phases import steps_of
 from core.engine.ring_work import New
 from core.link.arrays import encode_arrays
 from core.link.frames import FrameType
-from core.requests.trace import PHASES, Phase
+from core.requests.trace import Phase
 from core.worker.follower import Follower
 from core.worker.stage import LoadedStage
 from core.worker.work_frames import WorkFrame, encode_orders
+from tests.support.delays import DELAY_S, STEPS, delayed, least, slowed
 from tests.support.grammars import BYTES
 from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
 from tests.support.rings import private_ring
 
-DELAY_S = 0.02
-STEPS = 12
 FOLLOWING: dict[Phase, str] = {
     "to_bytes": "core.link.seal.Opener.look",
     "aead_open": "core.link.seal.Opener.open",
@@ -86,41 +82,22 @@ def pair() -> Iterator[Pair]:
         yield Pair(linked, head, stage)
 
 
-def least(stage: LoadedStage, work: Callable[[], None]) -> dict[Phase, float]:
-    """The least that each phase took in some steps: what a busy machine adds now and then is not in it."""
-    stage.meter.phases.switch(on=True)
-    for _ in range(STEPS):
-        work()
-    steps = steps_of(stage.meter.phases.take(1000)).values()
-    assert len(steps) == STEPS
-    return {phase: min(step.seconds[phase] for step in steps) for phase in PHASES}
+def steps(step: Callable[[], None]) -> Callable[[], None]:
+    """As many as are looked at."""
 
+    def work() -> None:
+        for _ in range(STEPS):
+            step()
 
-def delayed(told: dict[Phase, float]) -> set[Phase]:
-    """Which phases took as long as what was added, in each step."""
-    return {phase for phase in PHASES if told[phase] >= DELAY_S}
-
-
-def slowed(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    path, _, name = where.rpartition(".")
-    module, _, owner = path.rpartition(".")
-    holder: Any = getattr(import_module(module), owner)
-    real = getattr(holder, name)
-
-    def slowly(*args: Any, **kwargs: Any) -> Any:
-        time.sleep(DELAY_S)
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(holder, name, slowly)
+    return work
 
 
 @pytest.mark.parametrize("phase", FOLLOWING)
 def test_of_a_stage_that_follows(pair: Pair, monkeypatch: pytest.MonkeyPatch, phase: Phase) -> None:
     pair.step()
     slowed(monkeypatch, FOLLOWING[phase])
-    assert delayed(least(pair.stage, pair.step)) - {"recv_wait"} == {
-        phase
-    }  # the other end is in this process, and slowed as well
+    told = delayed(least(pair.stage.meter, steps(pair.step)))
+    assert told - {"recv_wait"} == {phase}  # the other end is in this process, and slowed as well
 
 
 def test_of_the_wait_for_a_frame(pair: Pair) -> None:
@@ -129,7 +106,7 @@ def test_of_the_wait_for_a_frame(pair: Pair) -> None:
         pair.step()
 
     pair.step()
-    assert delayed(least(pair.stage, late)) == {"recv_wait"}
+    assert delayed(least(pair.stage.meter, steps(late))) == {"recv_wait"}
 
 
 @pytest.mark.parametrize("phase", LEADING)
@@ -140,4 +117,4 @@ def test_of_the_head(pair: Pair, monkeypatch: pytest.MonkeyPatch, phase: Phase) 
 
     pair.step()
     slowed(monkeypatch, LEADING[phase])
-    assert delayed(least(pair.head, step)) == {phase}
+    assert delayed(least(pair.head.meter, steps(step))) == {phase}

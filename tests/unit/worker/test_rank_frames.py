@@ -25,14 +25,15 @@ from core.link.arrays import decode_arrays, encode_arrays
 from core.link.frames import FrameType
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
+from core.requests.trace import Phase
 from core.worker.follower import Follower
 from core.worker.head import Head
 from core.worker.messages import Report, Token
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline
 from core.worker.stage import LoadedStage
-from core.worker.telemetry import StageMeter
 from core.worker.work_frames import NO_REQUEST, TOKEN_TYPES, WorkFrame, encode_problem, read_work
+from tests.support.delays import STEPS, delayed, least, slow, slowed
 from tests.support.grammars import BYTES
 from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
@@ -49,7 +50,7 @@ class Ranks:
         whole = built("llama")
         probe = ModelProbe(whole)
         slices = [Slice(twin("llama", whole), probe, 0, probe.layers, embed=True, output=True) for _ in range(3)]
-        self.stages = [LoadedStage(layers, StageMeter(n)) for n, layers in enumerate(slices)]
+        self.stages = [LoadedStage(layers, meter) for layers, meter in zip(slices, linked.meters, strict=True)]
         self.linked = linked
         self.pipeline = Pipeline(self.stages[0], linked.plan, WAIT_S)
         self.followers = [Follower(self.stages[n], linked.plan, n, BYTES) for n in (1, 2)]
@@ -176,6 +177,28 @@ def test_a_plain_request_is_its_prompt_and_a_step_for_every_token(
     assert again.frames[0].request == bytes.fromhex(request.request_id) != first.frames[0].request
     # steps are those of a lane: which rows are in it the compositions have said
     assert {frame.request for frame in (*first.frames[1:], *again.frames[1:])} == {NO_REQUEST}
+
+
+@pytest.mark.parametrize(
+    ("phase", "where"),
+    [
+        pytest.param("to_i32", "core.engine.scheduler.Scheduler.next", id="to_i32"),
+        pytest.param("allgather", "", id="allgather"),
+        pytest.param("logits_compute", "core.worker.head.choose_all", id="logits_compute"),
+        pytest.param("readback", "core.engine.sampling.NextTokens.read", id="readback"),
+    ],
+)
+def test_what_slows_the_head_is_seen_in_its_own_phase_of_every_step(
+    idle: Ranks, monkeypatch: pytest.MonkeyPatch, phase: Phase, where: str
+) -> None:
+    asking = Asking(idle)
+    asking.answered(a_request(PROMPT, max_tokens=2))
+    if where:
+        slowed(monkeypatch, where)
+    else:  # the others are in this process, too, and quick
+        slow(monkeypatch, idle.linked.head._sender, "_transmit")
+    told = least(idle.stages[0].meter, lambda: asking.answered(a_request(PROMPT, max_tokens=STEPS)))
+    assert delayed(told) == {phase}
 
 
 def asked(ranks: Ranks) -> None:
