@@ -15,6 +15,7 @@ from tui.control.actions import bindings
 from tui.control.keymap import TIMELINE
 from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
+from tui.state.format import DIM
 from tui.state.state import UiState, washed
 from tui.state.timeline import steps_in
 from tui.widgets.key_bar import KeyBar
@@ -92,10 +93,10 @@ The picture stands still; r makes another one."""
         told, steps, at = self._told, self._steps, self._at
         self._title.draw(title_content(told, steps, at, width))
         self._above.border_title = Content("The last steps" + (" · tracing …" if self._is_tracing else ""))
-        self._below.display = told is not None
         if told is None:
             now, attached = self._state.snapshot, self._state.attached
             self._bars.draw(why_empty(now, attached=attached, tracing=self._is_tracing))
+            self._phases.draw(Content.styled("There is no step to look at.", DIM))
             return
         inside = self._above.scrollable_content_region.width
         self._bars.draw(bars_content(told, steps, at, inside))
