@@ -33,6 +33,7 @@ class Alone:
 
     def __init__(self, process: Partner, model: Path) -> None:
         self._process, self._directory = process, str(model)
+        self.pid = process.pid
 
     def generate(self, prompt: Sequence[int], tokens: int) -> SoloAnswer:
         """Greedy tokens behind `prompt`. Raises WorkerDied or WorkerError."""

@@ -19,8 +19,8 @@ Work = Callable[["Connection[Any, Any]"], None]
 class Partner:
     """This end of the pipe."""
 
-    def __init__(self, pipe: Connection[Any, Any]) -> None:
-        self._pipe = pipe
+    def __init__(self, pipe: Connection[Any, Any], pid: int) -> None:
+        self._pipe, self.pid = pipe, pid
 
     def send(self, message: object) -> None:
         """Send one value. Raises WorkerDied."""
@@ -48,7 +48,8 @@ def partner(work: Work) -> Iterator[Partner]:
     process.start()
     theirs.close()
     try:
-        yield Partner(ours)
+        assert process.pid
+        yield Partner(ours, process.pid)
     finally:
         ours.close()
         process.join(STOP_S)

@@ -62,6 +62,7 @@ class Pipe:
 
     def __init__(self, ranks: Sequence[Partner]) -> None:
         self._ranks = ranks
+        self.pids = tuple(rank.pid for rank in ranks)
 
     def generate(self, prompt: Sequence[int], tokens: int) -> SoloAnswer:
         """Greedy tokens behind `prompt`. Raises WorkerDied or WorkerError."""

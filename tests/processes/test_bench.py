@@ -129,6 +129,14 @@ def test_the_bench_of_the_loop_alone_runs_and_it_answers_as_mlx_lm() -> None:
     assert shown["same_tokens"] is True
 
 
+def test_the_bench_against_mlx_lm_and_its_server_runs_and_all_say_the_same() -> None:
+    shown = run_tiny("compare", "--tokens", "5", "--words", "12")
+    assert set(shown["ratios"]) == {"ring_over_solo", "ring_over_server", "ring_over_pipeline"}
+    assert list(shown["sides"]) == ["solo", "server", "pipeline", "ring"]
+    assert all(shown["same_tokens"].values())
+    assert all(side["first_s"] > 0 < side["peak_mib"] for side in shown["sides"].values())
+
+
 def test_the_bench_of_reuse_runs_and_a_second_turn_reads_what_is_new() -> None:
     shown = run_tiny("reuse", "--prompt", "40", "--answer", "6", "--new", "12")
     assert {name for name in shown["ratios"] if name.endswith("tokens")} == set(shown["reach"])

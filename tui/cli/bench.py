@@ -10,7 +10,7 @@ import sys
 from typing import Final
 
 NAMES: Final = (
-    *("batch", "comms", "copy", "hop", "loop", "pair", "plain", "prefill", "reuse", "scenarios", "schema"),
+    *("batch", "comms", "compare", "copy", "hop", "loop", "pair", "plain", "prefill", "reuse", "scenarios", "schema"),
     *("solo", "speculate", "tensor", "topology", "tui"),
 )
 
