@@ -26,7 +26,8 @@ from tests.support.tasks import tasks_of
 from tui.client import NodeClient
 
 PARTS: Final = (
-    "planning recovery answers sessions conversations transfers trimming speed tracing search check pairing trust api"
+    "planning known recovery answers sessions conversations transfers trimming speed tracing search check pairing "
+    "trust api"
 )
 TYPED: Final = "what a person typed"
 ID: Final = "0123456789abcdef" * 2
