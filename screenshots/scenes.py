@@ -52,7 +52,6 @@ SCENES: Final[dict[str, Scene]] = {
     "logs": Scene("main", ("[open('logs')]",)),
     "sampling": Scene("main", ("[open('sampling')]",)),
     "conversations": Scene("main", ("[open('conversations')]",)),
-    "sessions": Scene("main", ("[open('sessions')]",)),
     "help": Scene("main", ("[screen.pane(1)]", "f1")),
     "batch": Scene("busy", ("[open('batch')]",)),
     "timeline": Scene("busy", ("[open('batch')]", "enter")),

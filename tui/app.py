@@ -352,7 +352,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def action_keep(self) -> None:
         """Keep the conversation under a name, on the screen that tells how far that is."""
-        self.action_open("sessions")
+        self.action_open("conversations")
         self.call_after_refresh(self.run_action, "save", self.screen)
 
     def action_unload(self) -> None:

@@ -43,7 +43,13 @@ from core.requests import (
     UnfinishedAnswer,
 )
 from core.requests.api import ApiKeyName, NewApiKey
-from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle
+from core.requests.conversations import (
+    Conversation,
+    ConversationId,
+    ConversationInfo,
+    ConversationTitle,
+    SearchText,
+)
 from core.requests.trace import TraceRequest, TraceResult
 from core.requests.trust import (
     Address,
@@ -213,6 +219,10 @@ class NodeClient:
     async def conversations(self) -> list[ConversationInfo]:
         """The kept conversations of this Mac, the newest first; damaged ones say why."""
         return await self._call("GET", "/v1/conversations", None, list[ConversationInfo])
+
+    async def find_conversations(self, wanted: SearchText) -> list[ConversationInfo]:
+        """Those that hold that text, the newest first."""
+        return await self._call("POST", "/v1/conversations/search", wanted, list[ConversationInfo])
 
     async def conversation(self, wanted: ConversationId) -> Conversation:
         """One of them, whole."""

@@ -60,7 +60,7 @@ from core.requests import (
     TrimRequest,
 )
 from core.requests.api import ApiKeyName
-from core.requests.conversations import Conversation, ConversationId, ConversationTitle
+from core.requests.conversations import Conversation, ConversationId, ConversationTitle, SearchText
 from core.requests.trace import TraceRequest
 from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairWith, RecoveryPhrase, Rename, Target
 
@@ -157,6 +157,7 @@ class LocalApi:
             _taking("POST", "/v1/sessions/{name:[^/]+}/load", SessionName, sessions.load),
             _plain("POST", "/v1/sessions/stop", sessions.give_up),
             _plain("GET", "/v1/conversations", conversations.all),
+            _taking("POST", "/v1/conversations/search", SearchText, conversations.holding),
             _taking("GET", "/v1/conversations/{id}", ConversationId, conversations.read),
             _taking("PUT", "/v1/conversations/{id}", Conversation, conversations.write),
             _taking("PATCH", "/v1/conversations/{id}", ConversationTitle, conversations.rename),

@@ -56,6 +56,7 @@ class ConversationTitle(ConversationId, frozen=True, kw_only=True):
 class Conversation(ConversationId, frozen=True, kw_only=True):
     """A conversation as it is kept: `model` gave its last answer; times are seconds since the epoch. `turns`: all that
     was said, in its order, also what was asked or answered anew; behind the last one that is shown are `newer` ones.
+    `draft`: what was typed and not asked yet.
     """
 
     title: Annotated[str, msgspec.Meta(max_length=200)]
@@ -65,6 +66,7 @@ class Conversation(ConversationId, frozen=True, kw_only=True):
     options: ChatOptions = ChatOptions()
     turns: tuple[KeptTurn, ...] = ()
     newer: Size = 0
+    draft: str = ""
 
     @property
     def path(self) -> tuple[int, ...]:
@@ -81,17 +83,25 @@ class Conversation(ConversationId, frozen=True, kw_only=True):
         return tuple(msgspec.structs.replace(self.turns[at], back=1) for at in self.path)
 
 
+class SearchText(Body, frozen=True, kw_only=True):
+    """Which conversations are meant: those that hold this in their title, their model or any message."""
+
+    text: Annotated[str, msgspec.Meta(max_length=1000)]
+
+
 class ConversationInfo(ConversationId, frozen=True, kw_only=True):
-    """A kept conversation as a list shows it: `messages` in it, `tokens` of its answers, `ending` of its last message,
-    which belongs to `last_request`. `problem`: why it cannot be read.
+    """A kept conversation as a list shows it: `messages` that are shown of it, `tokens` of its answers, `ending` of its
+    last message, which belongs to `last_request`. `problem`: why it cannot be read.
     """
 
     title: str = ""
     model: str = ""
+    created_at: float = 0.0
     changed_at: float = 0.0
     messages: int = 0
     tokens: int = 0
     size_bytes: int = 0
     ending: str = ""
     last_request: str = ""
+    has_draft: bool = False
     problem: Problem | None = None

@@ -15,8 +15,8 @@ from tests.support.person import Person
 from tui.app import MaclusterApp
 from tui.cli.demo import Demo
 from tui.client import NodeClient
-from tui.screens.sessions import SessionsScreen
-from tui.widgets.session_list import SessionList
+from tui.screens.conversations import ConversationsScreen
+from tui.widgets.conversation_list import ConversationList
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,11 +27,11 @@ async def demo() -> AsyncIterator[Demo]:
         yield running
 
 
-async def lists(person: Person, *words: str) -> SessionList:
+async def lists(person: Person, *words: str) -> ConversationList:
     """The list of conversations, once it shows `words` and takes keys."""
     await person.sees(*words)
-    await person.until(lambda: isinstance(person.app.focused, SessionList))
-    assert isinstance(person.app.screen, SessionsScreen)
+    await person.until(lambda: isinstance(person.app.focused, ConversationList))
+    assert isinstance(person.app.screen, ConversationsScreen)
     return person.app.screen.list
 
 
@@ -42,8 +42,8 @@ async def test_a_conversation_is_kept_taken_up_and_deleted(demo: Demo, size: tup
         async with app.run_test(size=size, notifications=True) as pilot:
             person = Person(app, pilot)
             await person.sees("is loaded on 2 Macs")
-            app.action_open("sessions")
-            await person.sees("No conversation is kept on this Mac yet", "s keeps the one of the chat")
+            app.action_open("conversations")
+            await person.sees("No conversation is kept on this Mac yet")
             await person.press("s")
             await person.until(lambda: "Not now: nothing was said yet." in [n.message for n in app._notifications])
             await person.press("escape")
@@ -51,31 +51,31 @@ async def test_a_conversation_is_kept_taken_up_and_deleted(demo: Demo, size: tup
             await person.press(*"hello", "enter")
             await person.until(lambda: len(app.state.turns) == 2 and app.state.answer is None)
             said = app.state.turns[-1].text
-            app.action_open("sessions")
-            await person.sees("No conversation is kept")
+            app.action_open("conversations")
+            await person.sees("hello")
             await person.press("s")
-            await person.sees("Keep this conversation")
+            await person.sees("Save this conversation as a session")
             await person.press(*"first", "enter")
-            await lists(person, "first", "macluster-demo", "1 conversation", "MB")
+            await lists(person, "◆ first", "macluster-demo", "2 conversations")
             kept = next(demo.home.sessions.iterdir())
             bad = kept.parent / kept.name.replace("first", "bad")
             bad.write_bytes(kept.read_bytes()[:-9])
             app.pop_screen()
             app.action_new_chat()
             await person.until(lambda: not app.state.turns)
-            app.action_open("sessions")
-            rows = await lists(person, "2 conversations", "● first", "✗ bad")
-            rows.highlighted = next(n for n in range(2) if rows._items[n].name == "first")
+            app.action_open("conversations")
+            rows = await lists(person, "3 conversations", "◆ first", "✗ bad")
+            rows.highlighted = next(n for n, row in enumerate(rows._items) if row.title == "first")
             await person.press("enter")
             await person.until(lambda: bool(app.state.turns) and app.state.turns[-1].text == said)
             await person.until(lambda: len(app.screen_stack) == 1)
-            app.action_open("sessions")
-            rows = await lists(person, "● first")
-            rows.highlighted = next(n for n in range(2) if rows._items[n].name == "first")
+            app.action_open("conversations")
+            rows = await lists(person, "◆ first")
+            rows.highlighted = next(n for n, row in enumerate(rows._items) if row.title == "first")
             await person.press("x")
-            await person.sees("Delete first?", "Keep it")
+            await person.sees("Delete the session?", "first is deleted", "Keep it")
             await person.press("down", "enter")
-            await person.sees("1 conversation")
+            await person.sees("2 conversations")
             assert max(map(len, person.text.splitlines())) == size[0]
             bad.unlink()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from core.events import AnyEvent, Snapshot
-from core.requests import ModelChoice, UnfinishedAnswer
+from core.requests import ModelChoice, SavedSession, UnfinishedAnswer
 from core.requests.conversations import Conversation, ConversationInfo
 from tui.app import MaclusterApp
 
@@ -32,6 +32,9 @@ class StillNode:
         return []
 
     async def conversations(self) -> list[ConversationInfo]:
+        return []
+
+    async def sessions(self) -> list[SavedSession]:
         return []
 
     async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:

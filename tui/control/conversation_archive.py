@@ -12,7 +12,13 @@ import msgspec
 
 from core.errors import Problem
 from core.requests import UnfinishedAnswer
-from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle
+from core.requests.conversations import (
+    Conversation,
+    ConversationId,
+    ConversationInfo,
+    ConversationTitle,
+    SearchText,
+)
 from tui.control import confirm
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.interface import AppInterface
@@ -55,9 +61,10 @@ class ConversationArchive:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), SETTLE_S)
 
-    async def all(self) -> list[ConversationInfo]:
-        """Every kept conversation, the newest first."""
-        found = await self._app.client.conversations()
+    async def all(self, text: str = "") -> list[ConversationInfo]:
+        """Every kept conversation that holds `text`, the newest first."""
+        client = self._app.client
+        found = await (client.find_conversations(SearchText(text=text)) if text else client.conversations())
         # a list needs single lines, but an ending keeps its own
         return [msgspec.structs.replace(washed(each), ending=washed(each.ending, lines=True)) for each in found]
 

@@ -59,7 +59,7 @@ APP = (
     Action("mc.api", "A", "open('api')", "API", "Other programs: address, keys, requests, what to paste"),
     Action("mc.new", "ctrl+n", "new_chat", "New", "New chat"),
     Action("mc.retry", "ctrl+r", "retry", "Retry", "Ask the last question again"),
-    Action("mc.conversations", "f3,C", "open('conversations')", "Chats", "Conversations: open, rename, delete, export"),
+    Action("mc.conversations", "f3,C", "open('conversations')", "Chats", "Conversations: open, search, delete"),
     Action("mc.sampling", "f6,S", "open('sampling')", "Sampling", "Sampling: how the answers are asked for"),
     Action("mc.export", "", "export", "Export", "Export this conversation to a file"),
     Action("mc.private", "v", "private", "Private", "Keep nothing of this conversation, or keep it again"),
@@ -68,10 +68,9 @@ APP = (
     Action("mc.quit", "ctrl+q", "quit", "Quit", "Quit", footer=True, priority=True),
     Action("mc.quit-letter", "q", "quit", "Quit", "Quit"),
     Action("mc.stop", "", "stop_answer", "Stop", "Stop the answer"),
-    Action("mc.keep", "", "keep", "Keep", "Keep this conversation under a name"),
+    Action("mc.keep", "", "keep", "Save", "Save this conversation as a session, with what every Mac holds of it"),
     Action("mc.unload-any", "", "unload", "Unload", "Unload the model, or cancel its loading"),
     Action("mc.logs", "", "open('logs')", "Logs", "All log lines, with filters"),
-    Action("mc.sessions", "", "open('sessions')", "Sessions", "Kept conversations with their memory (sessions)"),
     Action("mc.add-mac", "", "add_mac", "Add", "Add a Mac by address"),
     Action("mc.rescan", "", "rescan", "Rescan", "Look for Macs again"),
     Action("mc.check", "", "open('check')", "Check", "Check why no Mac is found"),
@@ -168,19 +167,6 @@ LOGS_SCREEN = (
     Action("mc.logs-leave", "f2,z", "leave", "Leave", "Back to the dashboard"),
     *_parts("logs"),
     Action("mc.logs-back", "escape", "back", "Back", "Clear the filter, or go back", footer=True),
-)
-
-SESSION_LIST = (
-    Action("mc.session-load", "enter", "select", "Load", "Go on with this conversation", footer=True),
-    *_cursor("session", "conversation"),
-)
-
-SESSIONS = (
-    Action("mc.session-save", "s", "save", "Save", "Keep the conversation of the chat under a name", footer=True),
-    Action("mc.session-delete", "x", "delete", "Delete", "Delete this one, and its key", footer=True),
-    Action("mc.sessions-leave", "f2,D", "leave", "Leave", "Back to the dashboard"),
-    *_parts("sessions"),
-    Action("mc.sessions-back", "escape", "back", "Back", "Stop waiting, or go back", footer=True),
 )
 
 MODEL_LIST = (
@@ -357,14 +343,15 @@ CONVERSATION_LIST = (
 )
 
 CONVERSATIONS = (
-    Action("mc.conversations-filter", "slash", "filter", "Filter", "Show only those that hold a text", footer=True),
+    Action("mc.conversations-filter", "slash", "filter", "Search", "Only those that hold a text anywhere", footer=True),
     Action("mc.conversations-new", "n", "new", "New", "Begin a new conversation"),
     Action("mc.conversations-rename", "r", "rename", "Rename", "Give this one another title", footer=True),
     Action("mc.conversations-export", "e", "export", "Export", "Export this one to a file", footer=True),
+    Action("mc.session-save", "s", "save", "Save", "Save the chat as a session, with what every Mac holds of it"),
     Action("mc.conversations-delete", "x", "delete", "Delete", "Delete this one, and its key; asks first", footer=True),
     Action("mc.conversations-leave", "f2,D", "leave", "Leave", "Back to the dashboard"),
     *_parts("conversations"),
-    Action("mc.conversations-back", "escape", "back", "Back", "Clear the filter, or go back", footer=True),
+    Action("mc.conversations-back", "escape", "back", "Back", "Clear the search, or go back", footer=True),
 )
 
 SAMPLING = (
@@ -379,7 +366,7 @@ TABLES = (
     *(CONVERSATION_LIST, CONVERSATIONS, SAMPLING),
     *(PEERS, PEER, WELCOME, CHECK, SPLIT),
     *(HOPS, HOP, TOPOLOGY_LIST, TOPOLOGY),
-    *(APP, DASHBOARD, PANE, CHAT, PROMPT, RECOVERY, LOGS, LOG_PANE, LOGS_SCREEN, SESSION_LIST, SESSIONS),
+    *(APP, DASHBOARD, PANE, CHAT, PROMPT, RECOVERY, LOGS, LOG_PANE, LOGS_SCREEN),
     *(MODEL_LIST, MODELS, PAIRING, MAC_LIST, TRUST, ROW_LIST, BATCH, TIMELINE, KEY_LIST, API, ASKING, HELP),
 )
 

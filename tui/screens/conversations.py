@@ -1,60 +1,72 @@
-"""The kept conversations: open one, begin a new one, rename, delete, export."""
+"""What is kept on this Mac, conversations and sessions: open one, search all, begin, save, rename, delete, export."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
-from core.requests.conversations import ConversationId, ConversationInfo, ConversationTitle
+from core.requests import SessionName
+from core.requests.conversations import ConversationId, ConversationTitle
 from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS
 from tui.control.messages import Noted
+from tui.control.session_work import SessionWork
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
-from tui.state.format import DIM, between, plural
-from tui.state.state import UiState
-from tui.widgets.conversation_list import ConversationList, arranged, facts_words, head_content, preview_content
+from tui.state.format import DIM, WARN, age, between, plural
+from tui.state.kept import Kept, Said, kept_list, said_in, said_in_session
+from tui.state.state import UiState, washed
+from tui.widgets.conversation_list import ConversationList, facts_words, head_content, preview_content
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
+    from tui.client import NodeClient
     from tui.control.chat_controller import ChatController
     from tui.control.conversation_archive import ConversationArchive
 
-EMPTY = """No conversation is kept on this Mac yet.
+EMPTY: Final = """No conversation is kept on this Mac yet.
 
 What you ask and what is answered is saved here by itself, sealed with a key of this Mac.
 Esc leads back to the chat; n begins a new one."""
-NO_MATCH = "No conversation holds that text. Esc clears the filter."
+NO_MATCH: Final = "No conversation holds that text. Esc clears the search."
+TYPING_S: Final = 0.15  # a search waits for the next letter; the preview for the next row
 
 
 class ConversationsScreen(SizedScreen):
-    """A list and how the one under the cursor ends, side by side or one above the other."""
+    """A list and what was said in the one under the cursor, side by side or one above the other."""
 
     CSS_PATH = "conversations.tcss"
     AUTO_FOCUS = "ConversationList"
     ACTIONS = CONVERSATIONS
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CONVERSATIONS)]
 
-    HELP = """The conversations that are kept on this Mac."""
+    HELP = """What is kept on this Mac: conversations, and those that were saved as sessions."""
 
-    def __init__(self, conversations: ConversationArchive, chat: ChatController, state: UiState) -> None:
+    def __init__(
+        self, client: NodeClient, conversations: ConversationArchive, chat: ChatController, state: UiState
+    ) -> None:
         super().__init__()
-        self._conversations, self._chat = conversations, chat
+        self._client, self._conversations, self._chat = client, conversations, chat
+        self._sessions = SessionWork(client, self.post_message)
         self._state = state
-        self._infos: tuple[ConversationInfo, ...] | None = None
+        self._rows: tuple[Kept, ...] | None = None
+        self._wanted = ""
+        self._said: tuple[str, tuple[Said, ...]] = ("", ())
         self._why_none = "Asking the node of this Mac."
         self._title = TextView(id="title")
-        self._filter = Input(id="filter", compact=True, placeholder="part of a title, a model or the last words")
+        self._filter = Input(id="filter", compact=True, placeholder="a text in any message, a title or a model")
         self._filter_line = Horizontal(Static("/ "), self._filter, id="filter-line")
         self._head = TextView(id="head")
         self._empty = TextView(id="none")
@@ -62,25 +74,27 @@ class ConversationsScreen(SizedScreen):
         self.list = ConversationList()
         self._about = TextView()
         self._preview = VerticalScroll(self._about, id="preview", classes="pane")
+        self._under_way = TextView(id="under-way")
 
     def compose(self) -> ComposeResult:
-        """Title, the two halves, keys."""
+        """Title, the two halves, what is under way, keys."""
         yield self._title
         with Container(id="parts"):
             with self._box:
                 yield from (self._filter_line, self._head, self.list, self._empty)
             yield self._preview
+        yield self._under_way
         yield KeyBar()
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """Ask the node; the filter is hidden until it is asked for."""
+        """Ask the node; the search line is hidden until it is asked for."""
         self._box.border_title = Content("Conversations")
-        self._filter_line.display = False
+        self._filter_line.display = self._under_way.display = False
         self._look()
 
     def on_descendant_focus(self) -> None:
-        """The frame of the list stands for the list and its filter."""
+        """The frame of the list stands for the list and its search line."""
         self._box.set_class(self.focused in (self.list, self._filter), "lit")
 
     def laid_out(self) -> None:
@@ -88,124 +102,203 @@ class ConversationsScreen(SizedScreen):
         self._arrange()
 
     def show(self, state: UiState) -> None:
-        """Another conversation may be on screen, or the node is back."""
+        """Another conversation may be on screen, the node is back, or time passes."""
         before, self._state = self._state, state
         if (before.chat.id, before.attached) != (state.chat.id, state.attached):
             self._look()
+        self._draw_work()
+
+    def why_not(self, run: str) -> str:
+        """Why an action cannot be done now; "" if it can."""
+        return self._sessions.why_not("save", self._state) if run == "save" else ""
 
     def _look(self) -> None:
         find: Any = self._fetch
         self.run_worker(find, group="conversations", exclusive=True, exit_on_error=False)
 
     async def _fetch(self) -> None:
+        wanted = self._filter.value.strip()
         try:
-            self._infos = tuple(await self._conversations.all())
+            if wanted:
+                await asyncio.sleep(TYPING_S)
+            infos = await self._conversations.all(wanted)
+            sessions = [washed(each) for each in await self._client.sessions()]
+            self._rows, self._wanted = kept_list(infos, sessions, wanted), wanted
         except FAILURES as error:
             problem = problem_of(error)
             self._why_none = f"{problem.what} {problem.fix}".rstrip()
         self._arrange()
+        self._read()
 
     def _arrange(self) -> None:
-        infos, width = self._infos, self._title.size.width
+        rows, width = self._rows, self._title.size.width
         if width <= 0:
             return
-        shown = arranged(infos or (), self._filter.value)
-        self._title.draw(title_content(infos, width))
+        shown = rows or ()
+        self._title.draw(title_content(None if self._wanted else rows, width))
         self._head.draw(head_content(self.list.scrollable_content_region.width))
+        was_hidden = not self.list.display
         self.list.display = self._head.display = bool(shown)
         self._empty.display = not shown
-        self._empty.draw(Content(self._why_none if infos is None else NO_MATCH if infos else EMPTY))
+        self._empty.draw(Content(self._why_none if rows is None else NO_MATCH if self._wanted else EMPTY))
         self.list.show(shown, self._state.chat.id, time.time())
-        counted = f"{len(shown)} of {len(infos or ())}" if self._filter.value else plural(len(shown), "conversation")
-        self._box.border_subtitle = Content(counted if infos else "")
+        found = " found" if self._wanted else ""
+        self._box.border_subtitle = Content(plural(len(shown), "conversation") + found if shown else "")
         self._draw_preview()
-        if self.list.display and self.focused is None:
+        if shown and self.focused is not self._filter and (was_hidden or self.focused is None):
             self.list.focus()
 
+    def _read(self) -> None:
+        read: Any = self._fetch_preview
+        self.run_worker(read, group="preview", exclusive=True, exit_on_error=False)
+
+    async def _fetch_preview(self) -> None:
+        pointed, wanted = self._pointed, self._wanted
+        if pointed is None or pointed.problem is not None:
+            return
+        await asyncio.sleep(TYPING_S)
+        said: tuple[Said, ...] = ()
+        try:
+            if pointed.is_session:
+                said = said_in_session(await self._client.session(SessionName(name=pointed.id)))
+            else:
+                said = said_in(await self._conversations.read(ConversationId(id=pointed.id)), wanted)
+        except FAILURES:  # it is gone meanwhile, or the list says what it is
+            return
+        self._said = (pointed.key, said)
+        self._draw_preview()
+
     def _draw_preview(self) -> None:
-        pointed = self.list.pointed if self.list.display else None
-        self._preview.border_title = Content(pointed.title or "Damaged" if pointed else "")
+        pointed = self._pointed
+        self._preview.border_title = Content(pointed.label if pointed else "")
         self._preview.border_subtitle = Content(facts_words(pointed) if pointed else "")
-        self._about.draw(preview_content(pointed))
-        self._preview.scroll_end(animate=False)
+        said = self._said[1] if pointed is not None and self._said[0] == pointed.key else ()
+        self._about.draw(preview_content(pointed, said, self._wanted))
+        if self._wanted:
+            self._preview.scroll_home(animate=False)
+        else:
+            self._preview.scroll_end(animate=False)
+
+    def _draw_work(self) -> None:
+        work = self._sessions
+        self._under_way.display = bool(work.words)
+        way_out = "stopping · Esc leaves" if work.is_stopping else "Esc stops it"
+        if work.words:
+            told = f" · {age(work.waited_s)} · {way_out}"
+            self._under_way.draw(Content.assemble((f" ◌ {work.words}", WARN), (told, DIM)))
+
+    @property
+    def _pointed(self) -> Kept | None:
+        return self.list.pointed if self.list.display else None
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """The preview follows the cursor."""
         self._draw_preview()
+        self._read()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Open it in the chat."""
-        if pointed := self._readable():
+        """Open it in the chat; a session goes on with what every Mac held."""
+        pointed = self._readable()
+        if pointed is None:
+            return
+        if not pointed.is_session:
             self._do(self._open(ConversationId(id=pointed.id)))
+        elif why := self._sessions.why_not("load", self._state):
+            self.post_message(Noted(f"Not now: {why}."))
+        else:
+            self._begin(self._load(pointed.id))
 
     async def _open(self, wanted: ConversationId) -> None:
         if await self._chat.open(wanted):
             self.dismiss()
 
+    async def _load(self, name: str) -> None:
+        if await self._sessions.load(name):
+            self.dismiss()
+
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while typing."""
-        self._arrange()
+        """Search while typing."""
+        self._look()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Back to the list, still filtered."""
+        """Back to the list of what was found."""
         self.list.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Letters are text while the filter is written."""
-        return not (self._filter.has_focus and action in ("filter", "new", "delete", "rename", "export"))
+        """Letters are text while the search is written."""
+        return not (self._filter.has_focus and action in ("filter", "new", "save", "delete", "rename", "export"))
 
     def action_filter(self) -> None:
-        """Show the filter and go there."""
+        """Show the search line and go there."""
         self._filter_line.display = True
         self._filter.focus()
 
     def action_new(self) -> None:
         """Begin a new conversation."""
-        self._do(self._begin())
+        self._do(self._new())
 
-    async def _begin(self) -> None:
+    async def _new(self) -> None:
         if await self._chat.begin():
             self.dismiss()
 
+    def action_save(self) -> None:
+        """Save the conversation of the chat as a session."""
+        words = "A name; a session that has it is replaced. What every Mac holds of the chat is saved with its words."
+        self._ask(AskScreen("Save this conversation as a session", words), lambda name: self._sessions.save(str(name)))
+
     def action_rename(self) -> None:
         """Give it another title."""
-        if pointed := self._readable():
+        pointed = self._readable()
+        if pointed is not None and pointed.is_session:
+            self.post_message(Noted("A session keeps the name under which it was saved."))
+        elif pointed is not None:
             asking = AskScreen("Rename the conversation", "Its title:", pointed.title)
+            wanted = ConversationTitle(id=pointed.id, title="-")
             self._ask(
                 asking,
-                lambda title: self._conversations.rename(ConversationTitle(id=pointed.id, title=str(title)[:200])),
+                lambda title: self._conversations.rename(msgspec.structs.replace(wanted, title=str(title)[:200])),
             )
 
     def action_delete(self) -> None:
         """Forget it, after asking."""
-        if pointed := self.list.pointed:
-            here = " It is on screen, which is then empty." if pointed.id == self._state.chat.id else ""
-            effect = Content(
-                f"{pointed.title or 'This damaged file'} is deleted, with its key: nobody can read it again.{here}"
-            )
-            asking = ChoiceScreen("Delete the conversation?", effect, ("Keep it", "Delete it"))
+        pointed = self._pointed
+        if pointed is None:
+            return
+        here = " It is on screen, which is then empty." if pointed.id == self._state.chat.id else ""
+        what = "This damaged file" if pointed.problem is not None and not pointed.is_session else pointed.title
+        kind = "session" if pointed.is_session else "conversation"
+        effect = Content(f"{what} is deleted, with its key: nobody can read it again.{here}")
+        asking = ChoiceScreen(f"Delete the {kind}?", effect, ("Keep it", "Delete it"))
+        if pointed.is_session:
+            self._ask(asking, lambda _: self._sessions.delete(pointed.id))
+        else:
             self._ask(asking, lambda _: self._chat.delete(ConversationId(id=pointed.id)))
 
     def action_export(self) -> None:
         """Write it to a file."""
-        if pointed := self._readable():
+        pointed = self._readable()
+        if pointed is not None and pointed.is_session:
+            self.post_message(Noted("Open the session first (Enter); the chat can be exported then."))
+        elif pointed is not None:
             self._do(self._conversations.export(ConversationId(id=pointed.id)))
 
     def action_leave(self) -> None:
         """To the dashboard."""
         self.dismiss()
 
-    def action_back(self) -> None:
-        """One step back: clear the filter, leave."""
-        if self._filter_line.display:
+    async def action_back(self) -> None:
+        """One step back: stop what is under way, clear the search, leave."""
+        if self._sessions.words and not self._sessions.is_stopping:
+            self.do(self._sessions.stop())
+        elif self._filter_line.display and not self._sessions.words:
             self._filter.value = ""
             self._filter_line.display = False
             self.list.focus()
         else:
             self.dismiss()
 
-    def _readable(self) -> ConversationInfo | None:
-        pointed = self.list.pointed
+    def _readable(self) -> Kept | None:
+        pointed = self._pointed
         if pointed is None:
             self.post_message(Noted("There is no conversation here yet."))
         elif pointed.problem is not None:
@@ -213,25 +306,28 @@ class ConversationsScreen(SizedScreen):
             return None
         return pointed
 
-    def _ask(self, asking: AskScreen | ChoiceScreen, command: Callable[[object], Coroutine[None, None, None]]) -> None:
+    def _ask(self, asking: AskScreen | ChoiceScreen, command: Callable[[object], Coroutine[Any, Any, object]]) -> None:
         def answered(answer: object) -> None:
             if answer:
-                self._do(command(answer))
+                self._begin(command(answer))
 
         self.app.push_screen(asking, answered)
 
-    def _do(self, work: Coroutine[None, None, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, object]) -> None:
+        self._do(work)
+        self.call_after_refresh(self._draw_work)
+
+    def _do(self, work: Coroutine[Any, Any, object]) -> None:
         async def done() -> None:
             await self.answer_of(work)
-            self._look()
+            if self.is_attached:
+                self._look()
 
         self.do(done())
 
 
-def title_content(infos: tuple[ConversationInfo, ...] | None, width: int) -> Content:
+def title_content(rows: tuple[Kept, ...] | None, width: int) -> Content:
     """How many there are, in `width` cells."""
-    right = (
-        f"{plural(len(infos), 'conversation')} · sealed on this Mac " if infos is not None else "sealed on this Mac "
-    )
+    right = f"{plural(len(rows), 'conversation')} · sealed on this Mac " if rows is not None else "sealed on this Mac "
     line = between(" Conversations", right, width)
     return Content(line).stylize("bold", 0, 14).stylize(DIM, max(0, len(line) - len(right)), len(line))

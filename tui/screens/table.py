@@ -32,7 +32,7 @@ class Sources(Protocol):
 
 # what a screen is made with
 WITH: Final[dict[str, Callable[[Sources], tuple[Any, ...]]]] = {
-    "conversations": lambda app: (app.conversations, app.chat, app.state),
+    "conversations": lambda app: (app.client, app.conversations, app.chat, app.state),
     "sampling": lambda app: (app.state.chat.options, app.chat.ask_with),
     "hop": lambda app: (app.client, app.state),
     "models": lambda app: (app.client, app.catalog, app.state),
@@ -40,7 +40,6 @@ WITH: Final[dict[str, Callable[[Sources], tuple[Any, ...]]]] = {
     "batch": lambda app: (app.client, app.state),
     "timeline": lambda app: (app.client, app.state),
     "logs": lambda app: (app.state, app.client.home.log),
-    "sessions": lambda app: (app.client, app.state),
     "check": lambda app: (app.client,),
     "split": lambda app: (app.client, app.state, _what_is_loaded(app)),
     "topology": lambda app: (app.client, app.catalog, app.state),

@@ -1,27 +1,33 @@
-"""The list of kept conversations, and what the screen says about the one under the cursor."""
+"""The list of kept conversations and sessions, and what the screen says about the one under the cursor."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.binding import BindingType
 from textual.content import Content
 
-from core.requests.conversations import ConversationInfo
 from tui.control.actions import bindings
 from tui.control.keymap import CONVERSATION_LIST
 from tui.state.format import BAD, DIM, GOOD, age, count, fit, plural
+from tui.state.kept import Kept, Said
 from tui.widgets.pointed_list import PointedList
 
-PREVIEW_LINES = 40
+PREVIEW_MESSAGES: Final = 20
+PREVIEW_CHARACTERS: Final = 4000
+_BEFORE_HIT: Final = 200
+_FOUND: Final = "reverse"
+_WHO: Final = {"user": ("you", "bold $primary"), "assistant": ("model", "bold $accent")}
 
 
-class ConversationList(PointedList[ConversationInfo]):
-    """A line a conversation, the newest first."""
+class ConversationList(PointedList[Kept]):
+    """A line each, the newest first."""
 
-    HELP = """The conversations that are kept on this Mac, each in a sealed file. ● is on screen, ✗ cannot be read.
+    HELP = """What is kept on this Mac, each in a sealed file. ● is on screen, ✗ cannot be read.
 
-What is said is saved by itself. A private conversation (v in the chat) is not."""
+Conversations are kept by themselves, with all their branches; a private one (v in the chat) is not. ◆ is a session: a \
+conversation that was saved under a name with what every Mac held of it, so that it goes on at once, over any split of \
+the same model, and nothing is read again."""
 
     ACTIONS = CONVERSATION_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CONVERSATION_LIST)]
@@ -31,19 +37,19 @@ What is said is saved by itself. A private conversation (v in the chat) is not."
         self._open = ""
         self._now = 0.0
 
-    def show(self, infos: tuple[ConversationInfo, ...], open_id: str, now: float) -> None:
-        """List `infos`; the cursor begins on the one that is open."""
+    def show(self, rows: tuple[Kept, ...], open_id: str, now: float) -> None:
+        """List them; the cursor begins on the one that is open."""
         self._open = self._first = open_id
         self._now = now
-        self.list_items(infos)
+        self.list_items(rows)
 
-    def key_of(self, item: ConversationInfo) -> str:
-        """Its id."""
-        return item.id
+    def key_of(self, item: Kept) -> str:
+        """Its key."""
+        return item.key
 
-    def rows_of(self, items: tuple[ConversationInfo, ...], width: int) -> list[Content]:
-        """A row a conversation."""
-        return [row_content(info, self._open, self._now, width) for info in items]
+    def rows_of(self, items: tuple[Kept, ...], width: int) -> list[Content]:
+        """A row each."""
+        return [row_content(row, self._open, self._now, width) for row in items]
 
 
 def head_content(width: int) -> Content:
@@ -51,42 +57,67 @@ def head_content(width: int) -> Content:
     return Content.styled("  " + _cells("conversation", "model", "msgs", "tokens", "last", width), DIM)
 
 
-def row_content(info: ConversationInfo, open_id: str, now: float, width: int) -> Content:
+def row_content(row: Kept, open_id: str, now: float, width: int) -> Content:
     """A row of exactly `width` cells."""
-    when = age(max(0.0, now - info.changed_at))
-    if info.problem is not None:
-        return Content.assemble(("✗ ", BAD), (fit(info.problem.what, width - 2), DIM))
-    cells = _cells(info.title, info.model, str(info.messages), count(info.tokens), when, width)
-    return Content.assemble(("● " if info.id == open_id else "  ", GOOD), cells)
+    when = age(max(0.0, now - row.at))
+    if row.problem is not None:
+        words = f"{row.title}: {row.problem.what}" if row.is_session else row.problem.what
+        return Content.assemble(("✗ ", BAD), (fit(words, width - 2), DIM))
+    messages = "" if row.is_session else str(row.messages) if row.messages else "draft"
+    mark = "◆ " if row.is_session else "● " if row.id == open_id else "  "
+    return Content.assemble((mark, GOOD), _cells(row.label, row.model, messages, count(row.tokens), when, width))
 
 
 def _cells(title: str, model: str, messages: str, tokens: str, when: str, width: int) -> str:
-    room = width - 2 - 5 - 7 - 9
+    room = width - 2 - 6 - 7 - 9
     last = max(0, min(24, room // 3)) if room >= 40 else 0
     model = "  " + fit(model, last - 2) if last else ""
     return (
         fit(title, room - last)
         + model
-        + "".join(fit(text, cells, right=True) for text, cells in ((messages, 5), (tokens, 7), (when, 9)))
+        + "".join(fit(text, cells, right=True) for text, cells in ((messages, 6), (tokens, 7), (when, 9)))
     )
 
 
-def preview_content(info: ConversationInfo | None) -> Content:
-    """How the conversation under the cursor ends, or why it cannot be read."""
-    if info is None:
+def preview_content(row: Kept | None, said: tuple[Said, ...], wanted: str) -> Content:
+    """What was `said` in the one under the cursor, from the first message on that holds `wanted`, else its end; or why
+    it cannot be read.
+    """
+    if row is None:
         return Content("")
-    if info.problem is not None:
-        return Content.assemble((info.problem.what, BAD), f"\n{info.problem.fix}\n\nx deletes it.")
-    return Content("\n".join(info.ending.strip().splitlines()[-PREVIEW_LINES:]))
+    if row.problem is not None:
+        return Content.assemble((row.problem.what, BAD), f"\n{row.problem.fix}\n\nx deletes it.")
+    if not said:
+        return Content(row.ending.strip())
+    found = next((at for at, one in enumerate(said) if wanted and wanted.casefold() in one.text.casefold()), None)
+    first = max(0, len(said) - PREVIEW_MESSAGES) if found is None else found
+    lines = [Content.styled(f"… {plural(first, 'message')} before", DIM)] if first else []
+    return Content("\n\n").join([*lines, *(_message(one, wanted) for one in said[first : first + PREVIEW_MESSAGES])])
 
 
-def facts_words(info: ConversationInfo) -> str:
+def _message(one: Said, wanted: str) -> Content:
+    who, style = _WHO.get(one.role, (one.role, DIM))
+    head = Content.assemble((who, style), ("" if one.is_shown else " · in another branch", DIM))
+    text = one.text.strip()
+    at = text.casefold().find(wanted.casefold()) if wanted else -1
+    start = max(0, at - _BEFORE_HIT) if len(text) > PREVIEW_CHARACTERS else 0
+    cut = ("… " if start else "") + text[start : start + PREVIEW_CHARACTERS]
+    return Content("\n").join([head, _marked(cut, wanted)])
+
+
+def _marked(text: str, wanted: str) -> Content:
+    content, low, word = Content(text), text.casefold(), wanted.casefold()
+    at = low.find(word) if word and len(low) == len(text) else -1
+    while at >= 0:
+        content = content.stylize(_FOUND, at, at + len(word))
+        at = low.find(word, at + len(word))
+    return content
+
+
+def facts_words(row: Kept) -> str:
     """How much it is: "2 messages · 35 tok · 3 kB"."""
-    size = f"{-(-info.size_bytes // 1000)} kB"
-    return " · ".join([plural(info.messages, "message"), f"{info.tokens} tok", size]) if info.problem is None else ""
-
-
-def arranged(infos: tuple[ConversationInfo, ...], text: str) -> tuple[ConversationInfo, ...]:
-    """Those whose title, model or ending holds `text`."""
-    wanted = text.casefold()
-    return tuple(i for i in infos if any(wanted in part.casefold() for part in (i.title, i.model, i.ending)))
+    if row.problem is not None:
+        return ""
+    size = f"{-(-row.size_bytes // 1000):,} kB" if row.size_bytes < 1_000_000 else f"{row.size_bytes / 1e6:,.1f} MB"
+    kind = "session" if row.is_session else plural(row.messages, "message")
+    return " · ".join([kind, f"{row.tokens} tok", *(["draft"] if row.has_draft else []), size])

@@ -18,7 +18,13 @@ import msgspec
 
 from core.errors import MaclusterError, SealError, SessionError, UsageError
 from core.requests import Done
-from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle
+from core.requests.conversations import (
+    Conversation,
+    ConversationId,
+    ConversationInfo,
+    ConversationTitle,
+    SearchText,
+)
 from core.trust.files import private_folder
 from core.trust.sealed import DAMAGED, forget, read_sealed, write_sealed
 
@@ -45,7 +51,11 @@ class Conversations:
 
     async def all(self) -> list[ConversationInfo]:
         """Every conversation of this Mac, the newest first; those that cannot be read say why."""
-        found = await asyncio.to_thread(_listed, self._folder, self._secret)
+        return await self.holding(SearchText(text=""))
+
+    async def holding(self, wanted: SearchText) -> list[ConversationInfo]:
+        """Those that hold a text, in whatever case and branch, the newest first. One that cannot be read holds none."""
+        found = await asyncio.to_thread(_listed, self._folder, self._secret, wanted.text.casefold())
         return sorted(found, key=lambda each: each.changed_at, reverse=True)
 
     async def read(self, wanted: ConversationId) -> Conversation:
@@ -119,7 +129,7 @@ def _read(path: Path, secret: bytes) -> Conversation:
     return conversation
 
 
-def _listed(folder: Path, secret: bytes) -> list[ConversationInfo]:
+def _listed(folder: Path, secret: bytes, text: str) -> list[ConversationInfo]:
     found = []
     for path in folder.glob(f"*{SUFFIX}"):
         name = path.name.removesuffix(SUFFIX)
@@ -128,11 +138,20 @@ def _listed(folder: Path, secret: bytes) -> list[ConversationInfo]:
         except msgspec.ValidationError:  # nobody of ours gave it that name
             continue
         try:
-            found.append(_info(_read(path, secret), path.stat().st_size))
+            conversation = _read(path, secret)
+            if _holds(conversation, text):
+                found.append(_info(conversation, path.stat().st_size))
         except (OSError, MaclusterError) as error:
+            if text:
+                continue
             problem = error if isinstance(error, MaclusterError) else SessionError(f"It cannot be read: {error}.")
             found.append(ConversationInfo(id=checked.id, changed_at=_written_at(path), problem=problem.problem))
     return found
+
+
+def _holds(conversation: Conversation, text: str) -> bool:
+    said = (turn.text for turn in conversation.turns)
+    return any(text in part.casefold() for part in (conversation.title, conversation.model, conversation.draft, *said))
 
 
 def _info(conversation: Conversation, size_bytes: int) -> ConversationInfo:
@@ -142,12 +161,14 @@ def _info(conversation: Conversation, size_bytes: int) -> ConversationInfo:
         id=conversation.id,
         title=conversation.title,
         model=conversation.model,
+        created_at=conversation.created_at,
         changed_at=conversation.changed_at,
         messages=len(shown),
         tokens=sum(turn.tokens for turn in shown),
         size_bytes=size_bytes,
         ending=last.text[-ENDING:] if last else "",
         last_request=last.request_id if last else "",
+        has_draft=bool(conversation.draft),
     )
 
 

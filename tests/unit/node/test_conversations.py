@@ -12,7 +12,14 @@ import pytest
 
 from core.errors import SessionError, UsageError
 from core.node.disks.conversations import MAX_BYTES, Conversations
-from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationTitle, KeptTurn
+from core.requests.conversations import (
+    ChatOptions,
+    Conversation,
+    ConversationId,
+    ConversationTitle,
+    KeptTurn,
+    SearchText,
+)
 
 SECRET = bytes(range(32))
 CANARY = "the canary sings at midnight"
@@ -164,6 +171,17 @@ async def test_what_an_older_macluster_kept_opens_and_is_kept_on(shelf: Conversa
     assert (old.options.system, old.options.sampling.seed) == ("Be brief.", 4)
     await shelf.rename(ConversationTitle(id=ONE, title="why?"))
     assert (await shelf.read(ConversationId(id=ONE))).turns == old.turns
+
+
+async def test_a_search_looks_at_every_message_of_every_branch(shelf: Conversations, tmp_path: Path) -> None:
+    hidden = KeptTurn(role="assistant", text="The Treasure lies elsewhere", at=1.0, back=2)
+    one = conversation()
+    await shelf.write(msgspec.structs.replace(one, turns=(*one.turns, hidden), newer=1))
+    await shelf.write(conversation(OTHER, text="nothing"))
+    for text, found in (("treasure", [ONE]), ("NOTHING!", [OTHER]), ("tiny", [ONE, OTHER]), ("no such", [])):
+        assert sorted(info.id for info in await shelf.holding(SearchText(text=text))) == found
+    (tmp_path / "conversations" / f"{OTHER}.mcv").write_bytes(b"")
+    assert [info.id for info in await shelf.holding(SearchText(text="n"))] == [ONE], "what cannot be read holds nothing"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ from tui.screens.models import ModelsScreen
 from tui.screens.pairing import PairingScreen
 from tui.screens.peer import PeerScreen
 from tui.screens.sampling import SamplingScreen
-from tui.screens.sessions import SessionsScreen
 from tui.screens.split import SplitScreen
 from tui.screens.trust import TrustScreen
 from tui.widgets.chat_log import ChatLog
@@ -45,7 +44,6 @@ from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt
 from tui.widgets.recovery_pane import RecoveryChoices
 from tui.widgets.row_list import RowList
-from tui.widgets.session_list import SessionList
 from tui.widgets.split_pane import SplitPane
 from tui.widgets.welcome import Welcome
 
@@ -139,8 +137,6 @@ def test_ids_are_unique_and_actions_exist() -> None:
         keymap.LOGS: LogView,
         keymap.LOG_PANE: LogPane,
         keymap.LOGS_SCREEN: LogsScreen,
-        keymap.SESSION_LIST: SessionList,
-        keymap.SESSIONS: SessionsScreen,
         keymap.MODEL_LIST: ModelList,
         keymap.MODELS: ModelsScreen,
         keymap.SPLIT: SplitScreen,

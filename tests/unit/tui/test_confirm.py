@@ -17,7 +17,7 @@ from tests.support.app import StillNode
 from tests.support.told import PLAN
 from tui.app import MaclusterApp
 from tui.screens.asking import AskScreen
-from tui.screens.sessions import SessionsScreen
+from tui.screens.conversations import ConversationsScreen
 from tui.state import conversation
 
 SAID = (Message(role="user", content="hello"), Message(role="assistant", content="good day"))
@@ -91,11 +91,11 @@ async def until(pilot: Pilot[None], reached: Callable[[], bool]) -> None:
 
 async def test_a_list_that_is_told_late_has_the_cursor_too() -> None:
     async with opened(LateKeeper()) as (app, pilot, keeper):
-        app.action_open("sessions")
-        await until(pilot, lambda: isinstance(app.screen, SessionsScreen) and not app.screen.list.display)
+        app.action_open("conversations")
+        await until(pilot, lambda: isinstance(app.screen, ConversationsScreen) and not app.screen.list.display)
         await until(pilot, lambda: app.focused is None)
         keeper.tells.set()
-        await until(pilot, lambda: isinstance(app.screen, SessionsScreen) and app.focused is app.screen.list)
+        await until(pilot, lambda: isinstance(app.screen, ConversationsScreen) and app.focused is app.screen.list)
 
 
 async def test_a_conversation_is_kept_and_taken_up() -> None:
@@ -107,7 +107,7 @@ async def test_a_conversation_is_kept_and_taken_up() -> None:
         await until(pilot, lambda: "trip" in keeper.kept)
         app.set_state(conversation.cleared(app.state))
         sessions = app.screen
-        assert isinstance(sessions, SessionsScreen)
+        assert isinstance(sessions, ConversationsScreen)
         await until(pilot, lambda: sessions.list.option_count == 2)
         sessions.list.highlighted = 1
         await pilot.press("enter")
@@ -131,9 +131,9 @@ async def test_who_says_no_changes_nothing() -> None:
 async def test_esc_stops_what_is_under_way_and_leaves_when_pressed_again() -> None:
     async with opened(SlowKeeper()) as (app, pilot, keeper):
         await keeper.save_session(SessionName(name="trip"))
-        app.action_open("sessions")
-        await until(pilot, lambda: isinstance(app.screen, SessionsScreen) and bool(app.screen.list.option_count))
-        assert isinstance(app.screen, SessionsScreen)
+        app.action_open("conversations")
+        await until(pilot, lambda: isinstance(app.screen, ConversationsScreen) and bool(app.screen.list.option_count))
+        assert isinstance(app.screen, ConversationsScreen)
         for presses in (1, 2):
             app.screen.list.highlighted = 1
             await pilot.press("enter", *["escape"] * presses)
@@ -141,6 +141,6 @@ async def test_esc_stops_what_is_under_way_and_leaves_when_pressed_again() -> No
             if presses == 1:
                 keeper.gives_up.set()
                 await until(pilot, lambda: any("It was stopped." in n.message for n in app._notifications))
-                assert isinstance(app.screen, SessionsScreen)
+                assert isinstance(app.screen, ConversationsScreen)
                 keeper.gives_up.clear()
-        await until(pilot, lambda: not isinstance(app.screen, SessionsScreen))
+        await until(pilot, lambda: not isinstance(app.screen, ConversationsScreen))

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from core.constraint import Constraint
 from core.errors import NodeError, UsageError
 from core.events import Snapshot
-from core.requests import Message, UnfinishedAnswer
+from core.requests import Message, SavedSession, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationInfo, KeptTurn
 from core.sampling_options import Sampling
 from core.text import Clean
@@ -23,11 +23,12 @@ from tests.support.app import StillNode
 from tests.support.told import PLAN, done, token
 from tui.app import MaclusterApp
 from tui.state import branches, chats, conversation, export, sampling, state
+from tui.state.kept import Kept, kept_list, said_in
 from tui.state.state import UiState
 from tui.state.turns import INTERRUPTED, Turn
 from tui.widgets import markdown
 from tui.widgets.chat_title import title_content
-from tui.widgets.conversation_list import arranged, head_content, preview_content, row_content
+from tui.widgets.conversation_list import head_content, preview_content, row_content
 from tui.widgets.markdown_chunks import Chunk
 from tui.widgets.message_view import foot_content
 from tui.widgets.message_view import head_content as message_head
@@ -260,20 +261,50 @@ def info(name: str, **fields: object) -> ConversationInfo:
     return msgspec.structs.replace(base, **fields)
 
 
+def rows(*infos: ConversationInfo, sessions: tuple[SavedSession, ...] = (), wanted: str = "") -> tuple[Kept, ...]:
+    return kept_list(infos, sessions, wanted)
+
+
 @pytest.mark.parametrize("width", [118, 76, 40, 24])
 def test_rows_are_as_wide_as_the_list(width: int) -> None:
-    for one in (info("1"), info("2", title="wide 日本語 " * 9), info("3", problem=NodeError("It was cut.").problem)):
+    infos = (info("1"), info("2", title="wide 日本語 " * 9), info("3", problem=NodeError("It was cut.").problem))
+    for one in rows(*infos, sessions=(SavedSession(name="trip", model="tiny", tokens=9),)):
         assert row_content(one, "1" * 32, 70.0, width).cell_length == width
     assert head_content(width).cell_length == width
-    assert row_content(info("1"), "1" * 32, 70.0, 60).plain.startswith("● title 1")
+    assert row_content(rows(info("1"))[0], "1" * 32, 70.0, 60).plain.startswith("● title 1")
 
 
-def test_a_damaged_one_says_why_and_a_filter_looks_at_the_last_words_too() -> None:
-    damaged = info("3", problem=NodeError("It was cut.", "Delete it.").problem)
-    assert preview_content(damaged).plain == "It was cut.\nDelete it.\n\nx deletes it."
-    found = (info("1", ending="of Rings"), info("2"))
-    assert arranged(found, "rings") == found[:1]
-    assert arranged(found, "TITLE") == found
+def test_a_damaged_one_says_why_and_sessions_stand_among_conversations() -> None:
+    (damaged,) = rows(info("3", problem=NodeError("It was cut.", "Delete it.").problem))
+    assert preview_content(damaged, (), "").plain == "It was cut.\nDelete it.\n\nx deletes it."
+    trip, other = SavedSession(name="trip", created_at=20.0), SavedSession(name="other", created_at=5.0)
+    mixed = rows(info("1"), sessions=(trip, other))
+    assert [row.title for row in mixed] == ["trip", "title 1", "other"]
+    assert [row.title for row in rows(info("1"), sessions=(trip, other), wanted="TRI")] == ["trip", "title 1"]
+    assert row_content(mixed[0], "", 70.0, 60).plain.startswith("◆ trip")
+
+
+def test_two_of_one_title_say_when_they_began() -> None:
+    same = [info(n, title="why?", created_at=60.0 * at) for at, n in enumerate("12")]
+    first, second, third = (row.label for row in rows(*same, info("3")))
+    assert first != second
+    assert (first.endswith(":00 · why?"), second.endswith(":01 · why?"), third) == (True, True, "title 3")
+
+
+def test_the_preview_shows_the_conversation_from_what_was_searched_on() -> None:
+    turns = [KeptTurn(role="user" if n % 2 == 0 else "assistant", text=f"word {n}", at=1.0) for n in range(40)]
+    turns.append(KeptTurn(role="assistant", text="Hidden Treasure\x1b[2J", at=1.0, back=2))
+    kept = Conversation(id=ID, title="t", created_at=1.0, changed_at=1.0, turns=tuple(turns), newer=1)
+    (row,) = rows(info("1"))
+    whole = preview_content(row, said_in(kept, ""), "").plain
+    assert whole.startswith("… 20 messages before\n\nyou\nword 20")
+    assert whole.endswith("model\nword 39")
+    assert preview_content(row, said_in(kept, "ORD 7"), "ORD 7").plain.startswith(
+        "… 7 messages before\n\nmodel\nword 7"
+    )
+    hidden = preview_content(row, said_in(kept, "treasure"), "treasure")
+    assert hidden.plain == "… 40 messages before\n\nmodel · in another branch\nHidden Treasure[2J"
+    assert any(str(span.style) == "reverse" for span in hidden.spans)
 
 
 def test_zoomed_the_head_has_the_figures_and_the_foot_only_the_reason() -> None:

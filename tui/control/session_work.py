@@ -1,0 +1,84 @@
+"""Sessions as a screen deals with them: one is saved or loaded at a time, which takes a while and can be stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+
+from core.requests import SessionName
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.messages import Failed, Noted, TakenUp
+from tui.state.format import plural
+from tui.state.state import UiState
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+
+class SessionWork:
+    """Asks the node; `post` tells what comes of it."""
+
+    def __init__(self, client: NodeClient, post: Callable[[Message], object]) -> None:
+        self._client, self._post = client, post
+        self.words, self.is_stopping, self._since = "", False, 0.0
+
+    @property
+    def waited_s(self) -> float:
+        """How long what is under way takes already."""
+        return max(0.0, time.monotonic() - self._since)
+
+    def why_not(self, run: str, state: UiState) -> str:
+        """Why "save" or "load" cannot be done now; "" if it can."""
+        if self.words:
+            return f"{self.words} is under way"
+        if state.snapshot.plan_status != "ready":
+            return "no model is ready (Ctrl+O loads one)"
+        return "nothing was said yet" if run == "save" and not state.turns else ""
+
+    async def stop(self) -> bool:
+        """Stop what is under way; False where there is nothing, or it is being stopped."""
+        if not self.words or self.is_stopping:
+            return False
+        self.is_stopping = True
+        await self._client.stop_session()
+        return True
+
+    async def load(self, name: str) -> bool:
+        """Bring it to the Macs of the plan, and its words into the chat. Whether that went well."""
+        return await self._run(f"Loading {name}", self._load(SessionName(name=name)))
+
+    async def save(self, name: str) -> bool:
+        """Save what every Mac holds of the conversation whose answer ended last. Whether that went well."""
+        return await self._run(f"Saving {name}", self._save(SessionName(name=name)))
+
+    async def delete(self, name: str) -> None:
+        """Forget one, and its key."""
+        await self._client.delete_session(SessionName(name=name))
+        self._post(Noted(f"{name} is deleted."))
+
+    async def _load(self, wanted: SessionName) -> None:
+        kept = await self._client.load_session(wanted)
+        self._post(TakenUp(kept.messages))
+        self._post(Noted(f"{kept.name} goes on: {plural(kept.tokens, 'token')} of {kept.model}."))
+
+    async def _save(self, wanted: SessionName) -> None:
+        kept = await self._client.save_session(wanted)
+        self._post(Noted(f"{kept.name} is saved: {plural(kept.tokens, 'token')} of {kept.model}."))
+
+    async def _run(self, words: str, work: Coroutine[object, object, None]) -> bool:
+        self.words, self.is_stopping, self._since = words, False, time.monotonic()
+        try:
+            await work
+        except FAILURES as error:
+            self._post(Failed(problem_of(error)))
+            return False
+        except asyncio.CancelledError:
+            self._post(Noted(f"{words} is left to the node of this Mac, which ends it by itself."))
+            raise
+        finally:
+            self.words, self.is_stopping = "", False
+        return True

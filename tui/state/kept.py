@@ -1,0 +1,116 @@
+"""What is kept on this Mac, as one list: conversations, which are kept by themselves, and sessions, which were saved
+under a name with what every Mac held of them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from core.errors import Problem
+from core.events import Value
+from core.requests import SavedSession
+from core.requests.conversations import Conversation, ConversationInfo
+from core.text import Clean, clean_text
+from tui.state.chats import NO_TITLE
+from tui.state.format import moment
+
+
+class Kept(Value, frozen=True, kw_only=True):
+    """One of them. `id` is a conversation's id, or a session's name; `at`: when it was changed last, seconds since the
+    epoch. `begun`: when it began, in words, where another one has that `title`. Of a session nobody knows how many
+    `messages` it has.
+    """
+
+    id: str
+    title: str
+    model: str
+    tokens: int
+    size_bytes: int
+    at: float
+    begun: str = ""
+    is_session: bool = False
+    messages: int = 0
+    has_draft: bool = False
+    ending: str = ""
+    problem: Problem | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called in a list: like no other one."""
+        return f"{self.begun} · {self.title}" if self.begun else self.title
+
+    @property
+    def key(self) -> str:
+        """What no other one has."""
+        return f"session {self.id}" if self.is_session else self.id
+
+
+class Said(Value, frozen=True, kw_only=True):
+    """A message as a preview shows it."""
+
+    role: str
+    text: Clean
+    is_shown: bool = True
+
+
+def kept_list(infos: Iterable[ConversationInfo], sessions: Iterable[SavedSession], wanted: str) -> tuple[Kept, ...]:
+    """All of them, the newest first: the conversations `infos`, which hold the text `wanted`, and those `sessions`
+    whose name or model does.
+    """
+    found = list(infos)
+    often = Counter(info.title for info in found)
+    rows = [_of_info(info, is_double=often[info.title] > 1) for info in found]
+    text = wanted.casefold()
+    rows += [_of_session(one) for one in sessions if text in one.name.casefold() or text in one.model.casefold()]
+    return tuple(sorted(rows, key=lambda row: row.at, reverse=True))
+
+
+def said_in(conversation: Conversation, wanted: str) -> tuple[Said, ...]:
+    """Its messages; behind those that are shown also those of other branches that hold the text `wanted`."""
+    path = set(conversation.path)
+    shown = [_said(conversation.turns[at].role, conversation.turns[at].text) for at in conversation.path]
+    beside = [
+        Said(role=turn.role, text=clean_text(turn.text), is_shown=False)
+        for at, turn in enumerate(conversation.turns)
+        if wanted and at not in path and wanted.casefold() in turn.text.casefold()
+    ]
+    return (*shown, *beside)
+
+
+def said_in_session(session: SavedSession) -> tuple[Said, ...]:
+    """Its messages."""
+    return tuple(_said(message.role, message.content) for message in session.messages)
+
+
+def _said(role: str, text: str) -> Said:
+    return Said(role=role, text=clean_text(text))
+
+
+def _of_info(info: ConversationInfo, *, is_double: bool) -> Kept:
+    return Kept(
+        id=info.id,
+        title=info.title or NO_TITLE,
+        begun=moment(info.created_at) if is_double and info.title else "",
+        model=info.model,
+        tokens=info.tokens,
+        size_bytes=info.size_bytes,
+        at=info.changed_at,
+        messages=info.messages,
+        has_draft=info.has_draft,
+        ending=info.ending,
+        problem=info.problem,
+    )
+
+
+def _of_session(session: SavedSession) -> Kept:
+    return Kept(
+        id=session.name,
+        title=session.name,
+        model=session.model,
+        tokens=session.tokens,
+        size_bytes=session.size_bytes,
+        at=session.created_at,
+        is_session=True,
+        problem=session.problem,
+    )
