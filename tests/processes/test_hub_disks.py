@@ -61,6 +61,8 @@ async def test_three_macs_fetch_each_its_own_slice(made: Make, monkeypatch: pyte
             plan = head.now.plan
             assert plan
             fetched = demo.fetched(mark)
+            told = [e for e in head.seen[mark:] if isinstance(e, Transfer) and e.state == "running"]
+            assert {e.mac for e in told if not e.source} == {stage.device_id for stage in plan.stages}, "all by the hub"
             for stage, nbytes in zip(plan.stages, slices, strict=True):
                 assert nbytes * 0.9 < fetched[stage.device_id] <= nbytes * 1.05
             assert sum(hub.served.values()) <= size_of(repo) * 1.05

@@ -18,7 +18,7 @@ from core.node.disks.block_door import SourceAnswers
 from core.node.disks.block_runs import RunAsk
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.local_models import LocalModels
-from core.node.disks.model_copies import ModelCopies, Report, Warn
+from core.node.disks.model_copies import ModelCopies, Told
 from core.node.disks.model_inventory import held_model
 from tests.support.macs import cluster, mac
 from tests.support.models import read_entry
@@ -91,6 +91,7 @@ class Pair:
         self.sender, self.asker = self.mac("sender", root / "sender"), self.mac("asker", root / "asker")
         self.sender.others, self.asker.others = {"asker": self.asker}, {"sender": self.sender}
         self.told: list[tuple[str, int, int]] = []
+        self.sources: list[str] = []
 
     def mac(self, name: str, folder: Path) -> Mac:
         made = self.macs[folder.name] = Mac(name, folder, self.numbers)
@@ -119,11 +120,11 @@ class Pair:
         to: Mac | None = None,
     ) -> None:
         copying = (to or self.asker).copying
-        await copying.fetch(sources, model or self.model, *self._tell, parts)
+        await copying.fetch(sources, model or self.model, self._tell, parts)
 
     @property
-    def _tell(self) -> tuple[Report, Warn]:
-        return (lambda *told: self.told.append(told)), (lambda *what: self.warned.append(what))
+    def _tell(self) -> Told:
+        return Told(lambda *told: self.told.append(told), lambda *what: self.warned.append(what), self.sources.append)
 
     @property
     def blocks_given(self) -> int:

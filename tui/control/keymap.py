@@ -195,6 +195,8 @@ MODELS = (
     Action("mc.parallelism", "P", "parallelism", "Parallelism", "How the Macs share the model: auto, tp, pp, single"),
     Action("mc.kv-bits", "K", "bits", "Bits", "Keep keys and values in 8 bits, in 4, or as they are"),
     Action("mc.stop-transfer", "x", "stop_transfer", "Stop", "Stop what is downloaded or copied; asks first"),
+    Action("mc.pause-transfer", "space", "pause_transfer", "Pause", "Pause what is downloaded or copied, or go on"),
+    Action("mc.limit-transfer", "b", "limit_transfer", "Limit", "Limit the rate at which it comes to each Mac"),
     Action("mc.unload", "u", "app.unload", "Unload", "Unload the model, or cancel its loading"),
     Action("mc.models-leave", "f2,D", "leave", "Leave", "Back to the dashboard; a load goes on"),
     *_parts("models"),

@@ -12,19 +12,19 @@ from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
-from core.requests import CopyRequest, HubOffer, LoadRequest, ModelChoice
+from core.requests import LoadRequest, ModelChoice
 from tui.control.actions import bindings
 from tui.control.keymap import MODELS
 from tui.control.messages import ModelChosen, ModelPointed, ModelsWanted, Noted
-from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.screens.split import SplitScreen
-from tui.state.disks import Copies, copies_of, running_words, with_coming
+from tui.screens.transfers import TransferDialogs
+from tui.state.disks import with_coming
 from tui.state.format import DIM, between, context_length, gigabytes_short, plural
 from tui.state.load_options import (
     as_preview,
     contexts,
-    download_of,
     with_bits,
     with_context,
     with_parallelism,
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from tui.control.catalog import ModelCatalog
 
 _OF_A_MODEL = ("edit_split", "context", "longer", "topology", "parallelism", "bits")
-_LETTERS = ("filter", "sort", "download", "known", "fitting", "stop_transfer", *_OF_A_MODEL)
+_OF_TRANSFERS = ("stop_transfer", "pause_transfer", "limit_transfer")
+_LETTERS = ("filter", "sort", "download", "known", "fitting", *_OF_TRANSFERS, *_OF_A_MODEL)
 
 
 class ModelsScreen(SizedScreen):
@@ -61,6 +62,7 @@ class ModelsScreen(SizedScreen):
         self._order = 0
         self._fitting = False
         self._loads_here = False
+        self._dialogs = TransferDialogs(self, client, catalog)
         self._title = TextView(id="title")
         self._filter = Input(id="filter", compact=True, placeholder="part of a name")
         self._filter_line = Horizontal(Static("/ "), self._filter, id="filter-line")
@@ -172,7 +174,7 @@ class ModelsScreen(SizedScreen):
         name = run.partition("(")[0]
         if name in _OF_A_MODEL:
             return self._why_not_otherwise(name)
-        if name == "stop_transfer" and not self._state.snapshot.transfers:
+        if name in _OF_TRANSFERS and not self._state.snapshot.transfers:
             return "nothing is downloaded or copied"
         return ""
 
@@ -252,21 +254,19 @@ class ModelsScreen(SizedScreen):
 
     def action_download(self) -> None:
         """Copy the model to where it lacks, or download one."""
-        choice = self.list.pointed
-        if choice is not None and choice.offer:
-            return self._ask_download(choice, choice.offer)
-        copies = copies_of(choice, self._state.snapshot) if choice else None
-        if choice is None or copies is None:
-            self._ask_repository("" if choice is None or choice.layers else choice.name)
-            return
-        body = f"{choice.name} has {gigabytes_short(choice.total_bytes)} GB. It travels over the sealed links."
-        answers = ("Neither", f"Copy it to {copies.names}", "Download another model of the hub")
-        screen = ChoiceScreen("Copy or download", Content(body), answers)
-        self._ask(screen, lambda n: self._copy(choice, copies) if n == 1 else self._ask_repository(""))
+        self._dialogs.bring(self.list.pointed, self._state.snapshot)
+
+    def action_pause_transfer(self) -> None:
+        """Pause what is on its way, or let it go on."""
+        self._dialogs.pause(self._state.snapshot)
+
+    def action_limit_transfer(self) -> None:
+        """Ask how quick it may come."""
+        self._dialogs.limit(self._state.snapshot)
 
     def action_stop_transfer(self) -> None:
         """Stop what is on its way."""
-        self._ask_stop("Let it go on", leave=False)
+        self._dialogs.stop(self._state.snapshot, "Let it go on")
 
     def action_leave(self) -> None:
         """To the dashboard; what is being loaded goes on."""
@@ -282,7 +282,7 @@ class ModelsScreen(SizedScreen):
             self._filter_line.display = False
             self.list.focus()
         elif self._state.snapshot.transfers:
-            self._ask_stop("Let it go on, and leave", leave=True)
+            self._dialogs.stop(self._state.snapshot, "Let it go on, and leave", lambda: self.dismiss())
         else:
             self.dismiss()
 
@@ -296,57 +296,6 @@ class ModelsScreen(SizedScreen):
         self._catalog.set_options(request)
         self._point()
         self.post_message(ModelPointed(as_preview(request), at_once=True))
-
-    def _ask_download(self, choice: ModelChoice, offer: HubOffer) -> None:
-        """How the model that is on offer is to come."""
-        where = f"{gigabytes_short(choice.total_bytes)} GB on the hub, licence {offer.licence or 'not told'}."
-        fits = "" if choice.preview.plan else " It does not fit these Macs now; the preview says why."
-        begin, whole = (download_of(offer.repo, offer.revision, split=split) for split in (True, False))
-        answers = (
-            "Not now",
-            "What tells of it, a few MB; loading it fetches to each Mac its part",
-            "All of it to this Mac's disk",
-            "Another model of the hub",
-        )
-        screen = ChoiceScreen(f"Download {choice.name}", Content(where + fits), answers)
-
-        def answered(number: int) -> None:
-            if number == len(answers) - 1:
-                self._ask_repository("")
-            else:
-                self.do(self._client.download(begin if number == 1 else whole))
-
-        self._ask(screen, answered)
-
-    def _ask_repository(self, name: str) -> None:
-        words = "The name of its repository on the hub, owner/name, such as mlx-community/Qwen3-4B-4bit:"
-        names = [choice.name for choice in self._catalog.choices or ()]
-        kept = self._catalog.typed if self._catalog.typed not in names else ""
-        self.app.push_screen(AskScreen("Download a model", words, name or kept), self._download)
-
-    def _download(self, repo: str | None) -> None:
-        if repo:
-            self._catalog.typed = repo  # the next try begins with it, should this one fail
-            self.do(self._begin_download(repo))
-
-    async def _begin_download(self, repo: str) -> None:
-        await self._client.download(download_of(repo))
-
-    def _copy(self, choice: ModelChoice, copies: Copies) -> None:
-        self.do(self._client.copy(CopyRequest(fingerprint=choice.fingerprint, to=copies.to)))
-
-    def _ask_stop(self, no: str, *, leave: bool) -> None:
-        what = running_words(self._state.snapshot)
-        body = Content("What has arrived stays on the disk; the next try continues it.")
-        screen = ChoiceScreen(f"{what} is under way", body, (no, "Stop it; what is there is kept"))
-
-        def answered(number: int | None) -> None:
-            if number:
-                self.do(self._client.stop_transfers())
-            elif leave:
-                self.dismiss()
-
-        self.app.push_screen(screen, answered)
 
     def _ask(self, screen: ChoiceScreen, then: Callable[[int], None]) -> None:
         self.app.push_screen(screen, lambda answer: then(answer) if answer else None)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from core.errors import UsageError
 from core.events import Peer, Snapshot, Transfer
 from core.requests import ModelChoice, PlanPreview
-from tui.state.format import gigabytes, is_ready, layer_range, plural
+from core.text import clean_text
+from tui.state.format import gigabytes, is_ready, plural
 from tui.state.pace import BAR, bar
 
 
@@ -55,16 +57,29 @@ def disk_words(choice: ModelChoice, now: Snapshot) -> str:
     return f"on {names_of(now, held[:1])}" if held else "no"
 
 
-def layer_map(choice: ModelChoice, now: Snapshot) -> str:
-    """Which Mac has which layers of a model that lies somewhere in part: "this Mac all, mbp 3–5"; "" of any other."""
-    if not choice.layers_on:
+class DiskRow(NamedTuple):
+    """What lies on the disk of a Mac: half-open ranges of layers. `coming`: how much of what comes there has come."""
+
+    name: str
+    ranges: tuple[tuple[int, int], ...]
+    coming: str
+
+
+def disk_rows(choice: ModelChoice, now: Snapshot) -> list[DiskRow]:
+    """A row a Mac of a model that lies somewhere in part, or is on its way to a disk; none of any other."""
+    parts, whole = dict(choice.layers_on), ((0, choice.layers),)
+    on_way = {transfer.mac: transfer for transfer in transfers_of(choice, now)}
+    macs = dict.fromkeys([*(p.device_id for p in _macs(now)), *choice.held_by, *parts])
+    if not choice.layers or not (parts or (on_way and choice.held_by)):
+        return []
+    ranges = {mac: whole if mac in choice.held_by else parts.get(mac, ()) for mac in macs}
+    return [DiskRow(_name(now, mac), ranges[mac], _coming_words(on_way.get(mac))) for mac in macs]
+
+
+def _coming_words(transfer: Transfer | None) -> str:
+    if transfer is None or not transfer.total:
         return ""
-    whole = [f"{_name(now, mac)} all" for mac in choice.held_by]
-    parts = [
-        f"{_name(now, mac)} {', '.join(layer_range(*each) for each in here) or 'no layer'}"
-        for mac, here in choice.layers_on
-    ]
-    return " · ".join([*whole, *parts])
+    return f" · {100 * transfer.done // transfer.total} % of what comes"
 
 
 def transfers_of(choice: ModelChoice, now: Snapshot) -> list[Transfer]:
@@ -109,20 +124,51 @@ def copies_of(choice: ModelChoice, now: Snapshot) -> Copies | None:
 
 
 def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, str]:
-    """What goes where, and how far it is: "copying to mbp", "▇▇▁▁ 1.2/4.0 GB · 43.0 MB/s · 40 s left"."""
-    what = f"copying to {names_of(now, [transfer.mac])}" if transfer.source else "downloading"
+    """What goes where and from where, and how far it is: "copying to mbp from mini", "▇▇▁▁ 1.2/4.0 GB · 43.0 MB/s ·
+    about 40 s left".
+    """
+    what = _way_words(transfer, now)
     match transfer.state:
         case "asking":
             return what, "asking which files there are"
         case "checking":
             return what, "comparing hashes"
-        case "paused":
-            return what, f"paused at {gigabytes(transfer.done)}/{gigabytes(transfer.total)} GB"
         case _:
-            size = f"{gigabytes(transfer.done)}/{gigabytes(transfer.total)} GB"
-            speed = f" · {transfer.bytes_per_s / 1e6:.1f} MB/s" if transfer.bytes_per_s > 0 else ""
-            room = max(6, min(BAR, width - 52))
-            return what, bar(transfer.done, transfer.total, size + speed, left_s(transfer), room)
+            words = f"{gigabytes(transfer.done)}/{gigabytes(transfer.total)} GB"
+            if transfer.state == "paused":
+                words += " · paused"
+            elif transfer.bytes_per_s > 0:
+                words += f" · {transfer.bytes_per_s / 1e6:.1f} MB/s"
+            if limit := transfer.limit_bytes_per_s:
+                words += f" (at most {megabytes(limit)})"
+            left = left_s(transfer) if transfer.state == "running" else None
+            return what, bar(transfer.done, transfer.total, words, left, max(6, min(BAR, width - 52)))
+
+
+def _way_words(transfer: Transfer, now: Snapshot) -> str:
+    own = own_id(now)
+    if not transfer.source:
+        return "downloading from the hub" + ("" if transfer.mac == own else f" to {names_of(now, [transfer.mac])}")
+    source = "" if transfer.source == own else f" from {names_of(now, [transfer.source])}"
+    return f"copying to {names_of(now, [transfer.mac])}{source}"
+
+
+def megabytes(count: int) -> str:
+    """ "10", "0.5": bytes in MB."""
+    return f"{count / 1e6:g}"
+
+
+def limit_of(text: str) -> int:
+    """What a person typed as a limit, in MB a second, as bytes a second. Raises UsageError."""
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = -1.0
+    if limit and not 0.001 <= limit <= 1e6:
+        raise UsageError(
+            f"{clean_text(text)!r:.40} is no rate.", "Type megabytes a second, such as 10; 0 for no limit."
+        )
+    return int(limit * 1e6)
 
 
 def left_s(transfer: Transfer) -> float | None:

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from core.events import Plan, Snapshot, Stage
 from core.requests import Forecast, ModelChoice, PlanRequest
-from tui.state.disks import copies_of, layer_map, names_of, transfer_words, transfers_of
+from tui.state.disks import copies_of, names_of, transfer_words, transfers_of
 from tui.state.format import (
     BAD,
     DIM,
@@ -28,6 +28,7 @@ from tui.state.pace import left_words
 from tui.state.state import UiState
 from tui.state.survival import survival
 from tui.widgets.chat_log import loading_lines
+from tui.widgets.disk_map import map_lines
 from tui.widgets.pane import Drawing, Pane
 from tui.widgets.topology_text import beside_one, is_of_sight, note_content, prompt_words
 
@@ -162,10 +163,12 @@ def _disk_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content
     now = state.snapshot
     if on_way := transfers_of(choice, now):
         words = [transfer_words(each, now, width) for each in on_way]
-        lines = [[Content.assemble(("◌ ", WARN), f"{what} · x stops it"), Content(f"  {far}")] for what, far in words]
-        return [line for pair in lines for line in pair]
-    where = [Content.styled(f"Layers on disks: {there}", DIM)] if (there := layer_map(choice, now)) else []
-    return [*_copy_lines(choice, now), *where]
+        lines = [[Content.assemble(("◌ ", WARN), what), Content(f"  {far}")] for what, far in words]
+        is_paused = all(each.state == "paused" for each in on_way)
+        keys = f"x stops · Space {'goes on' if is_paused else 'pauses'} · b limits the rate"
+        shown = [line for pair in lines for line in pair]
+        return [*shown, Content.styled(keys, DIM), *map_lines(choice, now, width)]
+    return [*_copy_lines(choice, now), *map_lines(choice, now, width)]
 
 
 def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:

@@ -59,6 +59,8 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
     if choice.loaded:
         return Mark("●", "loaded" + (f" on {plural(len(now.plan.stages), 'Mac')}" if now.plan else ""), GOOD)
     if on_way := transfers_of(choice, now):
+        if all(each.state == "paused" for each in on_way):
+            return Mark("◌", "paused", WARN)
         what = "coming" if on_way[0].mac == own_id(now) else "going out"
         return Mark("◌", f"{what}, {left}" if (left := " ".join(left_words(left_s(on_way[0])))) else what, WARN)
     if choice.layers and not choice.path and not choice.offer:

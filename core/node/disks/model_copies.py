@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from core.errors import BadModel, MaclusterError, ModelError, ModelMismatch, TransferError
 from core.models.files.block_map import BlockMap, BlockWriter, FileFacts, read_map, whole_parts
@@ -55,6 +55,17 @@ Bring = Callable[[Report], Awaitable[None]]
 Warn = Callable[[str, str], None]
 
 
+class Told(NamedTuple):
+    """Who is told while a model comes. `report` gets "running" or "checking", bytes that are there, and of how many;
+    `warn` the device id of a Mac that sent something damaged, and what; `comes_from` that of the Mac that is asked
+    first, or "" for the hub, whenever that changes.
+    """
+
+    report: Report
+    warn: Warn
+    comes_from: Callable[[str], None]
+
+
 class ModelCopies:
     """Gives files of models to linked Macs, and fetches models from them into `folder`, a directory each."""
 
@@ -85,15 +96,12 @@ class ModelCopies:
         self,
         sources: Sequence[str],
         model: HeldModel,
-        report: Report,
-        warn: Warn,
+        told: Told,
         parts: Sequence[Part] = (),
         pace: BytePace | None = None,
     ) -> None:
         """Copy a model from linked Macs that have all or some of it, or `parts` of it with all of its settings; nobody
-        is asked where all of that is here. `report` gets "running" or "checking", bytes that are there, and of how
-        many; `warn` the device id of a Mac that sent something damaged, and what. `pace` is that of all
-        that comes.
+        is asked where all of that is here. `pace` is that of all that comes.
 
         Raises TransferError, ModelMismatch, LinkLost, LinkTimeout, BadModel; what is there then is kept, and gone on
         with. Where the model is of the hub, what no Mac has comes from there, or all where that was faster.
@@ -105,7 +113,7 @@ class ModelCopies:
         wanted = wanted_parts(files, parts)
         begun = await asyncio.to_thread(_begun, self._folder, entries, model, files)
         await asyncio.to_thread(_check_room, begun, files, wanted)
-        await self._bring(alike, model, files, begun, wanted, report, warn, pace or BytePace())
+        await self._bring(alike, model, files, begun, wanted, told, pace or BytePace())
         await asyncio.to_thread(_check, begun, model)
         if model.hub:
             await asyncio.to_thread(write_origin, begun, model.hub)
@@ -153,21 +161,21 @@ class ModelCopies:
         files: Mapping[str, FileFacts],
         begun: Path,
         wanted: Sequence[Part],
-        report: Report,
-        warn: Warn,
+        told: Told,
         pace: BytePace,
     ) -> None:
         """One way after the other, until all is there."""
         ways: dict[Way, Bring] = {}
         if sources:
-            ways["macs"] = partial(self._from_macs, sources, model, files, begun, wanted, warn, pace)
+            ways["macs"] = partial(self._from_macs, sources, model, files, begun, wanted, told.warn, pace)
         if hub := model.hub:
-            ways["hub"] = lambda told: hub_models.bring(
-                model.name, begun, dict(files), hub, wanted, _stages(told), pace
+            ways["hub"] = lambda report: hub_models.bring(
+                model.name, begun, dict(files), hub, wanted, _stages(report), pace
             )
         order = in_order(ways, self._rates)
         for way in order:
-            meter = RateMeter(report)
+            meter = RateMeter(told.report)
+            told.comes_from("" if way == "hub" else next(iter(sources)))
             try:
                 await ways[way](meter.count)
                 return

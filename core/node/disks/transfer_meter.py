@@ -44,6 +44,10 @@ class Meter:
         """It turned out which model it is."""
         self.now = msgspec.structs.replace(self.now, fingerprint=fingerprint)
 
+    def comes_from(self, source: str) -> None:
+        """From that Mac, or "" for the hub, from now on."""
+        self.now = msgspec.structs.replace(self.now, source=source)
+
     def limited(self, bytes_per_s: int) -> None:
         """It comes no quicker than that from now on."""
         self._points.clear()

@@ -41,7 +41,7 @@ from core.node.base.messages import (
 )
 from core.node.base.tasks import Tasks
 from core.node.disks.downloads import download
-from core.node.disks.model_copies import ModelCopies
+from core.node.disks.model_copies import ModelCopies, Told
 from core.node.disks.model_inventory import ModelInventory, ModelLinks
 from core.node.disks.own_transfer import Order, OwnTransfer
 from core.node.disks.transfer_meter import Meter
@@ -177,11 +177,14 @@ class Transfers:
                 self._bus.publish(msgspec.structs.replace(known, state="failed", problem=problem))
 
     def _handle_progress(self, device_id: str, progress: Transfer) -> None:
-        """Of a copy that nobody here asked for nothing is said; nor can that Mac say that it is of something else."""
+        """Of a copy that nobody here asked for nothing is said; nor can that Mac say that it is of something else, or
+        comes from where no model can come from.
+        """
         known = next((known for known in self._bus.now.transfers if known.mac == device_id), None)
         if known:
-            same = {"model": known.model, "fingerprint": known.fingerprint, "mac": known.mac, "source": known.source}
-            self._note(msgspec.structs.replace(progress, **same))
+            same = {"model": known.model, "fingerprint": known.fingerprint, "mac": known.mac}
+            source = progress.source if progress.source in ("", *self._links.contacts) else self._device_id
+            self._note(msgspec.structs.replace(progress, **same, source=source))
 
     async def _copy_for(self, device_id: str, asked: CopyAsk) -> None:
         """Another member wants this Mac to have a model that it holds."""
@@ -236,7 +239,8 @@ class Transfers:
     async def _copy(
         self, sources: Sequence[str], model: HeldModel, parts: Sequence[Part], meter: Meter, pace: BytePace
     ) -> None:
-        await self._copying.fetch(sources, model, meter.count, partial(self._warn, model.name), parts, pace)
+        told = Told(meter.count, partial(self._warn, model.name), meter.comes_from)
+        await self._copying.fetch(sources, model, told, parts, pace)
 
     def _warn(self, model: str, source: str, what: str) -> None:
         name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])

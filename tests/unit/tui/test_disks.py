@@ -11,7 +11,7 @@ from core.events import Peer, Snapshot, Stage, StageState, Transfer
 from core.requests import Forecast, ModelChoice, PlanPreview
 from core.settings import GB
 from tests.support.told import PLAN
-from tui.state.disks import copies_of, disk_words, names_of, transfer_words, with_coming
+from tui.state.disks import copies_of, disk_words, limit_of, names_of, transfer_words, with_coming
 from tui.state.load_options import (
     contexts,
     default_options,
@@ -23,6 +23,7 @@ from tui.state.load_options import (
     with_topology,
 )
 from tui.state.state import UiState
+from tui.widgets.disk_map import layer_cells, map_lines
 from tui.widgets.fit_preview import fit_content, progress_content
 from tui.widgets.model_list import arranged, fit_mark, head_content, row_content
 
@@ -102,11 +103,67 @@ def test_who_could_be_given_it(model: ModelChoice, names: str | None) -> None:
 
 def test_where_which_layers_lie_is_a_map() -> None:
     parted = choice("A", layers_on=(("B", ((0, 2), (4, 6))), ("C", ())))
-    assert (
-        "Layers on disks: this Mac all · b 0–1, 4–5 · c no layer"
-        in fit_content(parted, UiState(snapshot=NOW), 60).plain
-    )
-    assert "Layers on disks" not in fit_content(choice("AB"), UiState(snapshot=NOW), 60).plain
+    assert [line.plain for line in map_lines(parted, NOW, 40)] == [
+        "Layers on disks",
+        "this Mac    ████████████ all",
+        "b           ▓▓▓▓▁▁▁▁▓▓▓▓ 0–1, 4–5",
+        "c           ▁▁▁▁▁▁▁▁▁▁▁▁ none",
+    ]
+    assert "b           ▓" in fit_content(parted, UiState(snapshot=NOW), 60).plain
+    assert not map_lines(choice("AB"), NOW, 60)
+    now = msgspec.structs.replace(NOW, transfers=(coming("C", done=GB),))
+    assert map_lines(choice("AB"), now, 40)[-1].plain == "c           ▁▁▁▁▁▁▁▁▁▁▁▁ none · 25 % of what comes"
+
+
+@pytest.mark.parametrize(
+    ("ranges", "layers", "cells"),
+    [
+        pytest.param(((0, 80),), 80, "########", id="all"),
+        pytest.param(((20, 40),), 80, "..##....", id="a quarter"),
+        pytest.param(((0, 5), (75, 80)), 80, "........", id="less than a cell"),
+        pytest.param(((0, 1), (3, 4)), 4, "##....##", id="fewer layers than cells"),
+        pytest.param((), 4, "........", id="none"),
+    ],
+)
+def test_a_cell_stands_for_layers_that_are_all_there(
+    ranges: tuple[tuple[int, int], ...], layers: int, cells: str
+) -> None:
+    assert "".join(".#"[cell] for cell in layer_cells(ranges, layers, 8)) == cells
+
+
+@pytest.mark.parametrize(
+    ("mac", "more", "words"),
+    [
+        pytest.param("A", {"source": ""}, "downloading from the hub", id="the hub, here"),
+        pytest.param("B", {"source": ""}, "downloading from the hub to b", id="the hub, a member"),
+        pytest.param("B", {}, "copying to b", id="from here"),
+        pytest.param("B", {"source": "C"}, "copying to b from c", id="between others"),
+        pytest.param("A", {"source": "C"}, "copying to this Mac from c", id="to here"),
+    ],
+)
+def test_what_comes_says_where_from(mac: str, more: dict[str, object], words: str) -> None:
+    assert transfer_words(coming(mac, **more), NOW, 80)[0] == words
+
+
+def test_what_is_paused_or_limited_says_so() -> None:
+    slow = coming("B", done=GB, bytes_per_s=1e7, limit_bytes_per_s=10_000_000)
+    assert "1.0/4.0 GB · 10.0 MB/s (at most 10) · about 5 min" in transfer_words(slow, NOW, 80)[1]
+    paused = msgspec.structs.replace(slow, state="paused", bytes_per_s=0.0)
+    assert transfer_words(paused, NOW, 80)[1].endswith("1.0/4.0 GB · paused (at most 10)")
+    now = msgspec.structs.replace(NOW, transfers=(paused,))
+    assert "Space goes on" in fit_content(choice(), UiState(snapshot=now), 80).plain
+    assert fit_mark(choice(), now).word == "paused"
+
+
+@pytest.mark.parametrize(("typed", "limit"), [("10", 10_000_000), ("0.5", 500_000), ("0", 0)])
+def test_a_limit_is_typed_in_megabytes(typed: str, limit: int) -> None:
+    assert limit_of(typed) == limit
+
+
+@pytest.mark.parametrize("typed", ["fast", "-1", "nan", "1e9", ""])
+def test_what_is_no_limit_is_refused(typed: str) -> None:
+    with pytest.raises(UsageError):
+        limit_of(typed)
 
 
 def test_a_model_that_a_mac_of_the_plan_lacks_is_copied_there_first() -> None:

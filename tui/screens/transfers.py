@@ -1,0 +1,114 @@
+"""The dialogs of the picker about what comes to disks: download, copy, pause, limit, stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from core.requests import CopyRequest, HubOffer, ModelChoice, TransferOrder
+from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.base import SizedScreen
+from tui.state.disks import Copies, copies_of, limit_of, megabytes, running_words
+from tui.state.format import gigabytes_short
+from tui.state.load_options import download_of
+
+if TYPE_CHECKING:
+    from core.events import Snapshot
+    from tui.client import NodeClient
+    from tui.control.catalog import ModelCatalog
+
+
+class TransferDialogs:
+    """They are shown over `screen`, which begins what they decide."""
+
+    def __init__(self, screen: SizedScreen, client: NodeClient, catalog: ModelCatalog) -> None:
+        self._screen, self._client, self._catalog = screen, client, catalog
+
+    def bring(self, choice: ModelChoice | None, now: Snapshot) -> None:
+        """Copy the model to where it lacks, or download it, or another one."""
+        if choice is not None and choice.offer:
+            return self._download_offered(choice, choice.offer)
+        copies = copies_of(choice, now) if choice else None
+        if choice is None or copies is None:
+            return self._download_named("" if choice is None or choice.layers else choice.name)
+        body = f"{choice.name} has {gigabytes_short(choice.total_bytes)} GB. It travels over the sealed links."
+        answers = ("Neither", f"Copy it to {copies.names}", "Download another model of the hub")
+        screen = ChoiceScreen("Copy or download", Content(body), answers)
+        self._ask(screen, lambda n: self._copy(choice, copies) if n == 1 else self._download_named(""))
+
+    def pause(self, now: Snapshot) -> None:
+        """Pause what comes, or let it go on where all of it is paused."""
+        is_paused = all(each.state == "paused" for each in now.transfers)
+        self._order(TransferOrder(what="resume" if is_paused else "pause"))
+
+    def limit(self, now: Snapshot) -> None:
+        """How quick each Mac may be given something."""
+        words = "Megabytes a second to each Mac, 0 for as many as come:"
+        limit = max((each.limit_bytes_per_s for each in now.transfers), default=0)
+
+        def typed(text: str | None) -> None:
+            if text:
+                self._screen.do(self._begin_limit(text))
+
+        self._screen.app.push_screen(AskScreen("Limit of the rate", words, megabytes(limit) if limit else ""), typed)
+
+    def stop(self, now: Snapshot, no: str, then: Callable[[], object] | None = None) -> None:
+        """Whether what is on its way is to end; `no` lets it go on, and then comes what is given."""
+        body = Content("What has arrived stays on the disk; the next try continues it.")
+        screen = ChoiceScreen(f"{running_words(now)} is under way", body, (no, "Stop it; what is there is kept"))
+
+        def answered(number: int | None) -> None:
+            if number:
+                self._screen.do(self._client.stop_transfers())
+            elif then:
+                then()
+
+        self._screen.app.push_screen(screen, answered)
+
+    def _download_offered(self, choice: ModelChoice, offer: HubOffer) -> None:
+        where = f"{gigabytes_short(choice.total_bytes)} GB on the hub, licence {offer.licence or 'not told'}."
+        fits = "" if choice.preview.plan else " It does not fit these Macs now; the preview says why."
+        begin, whole = (download_of(offer.repo, offer.revision, split=split) for split in (True, False))
+        answers = (
+            "Not now",
+            "What tells of it, a few MB; loading it fetches to each Mac its part",
+            "All of it to this Mac's disk",
+            "Another model of the hub",
+        )
+
+        def answered(number: int) -> None:
+            if number == len(answers) - 1:
+                self._download_named("")
+            else:
+                self._screen.do(self._client.download(begin if number == 1 else whole))
+
+        self._ask(ChoiceScreen(f"Download {choice.name}", Content(where + fits), answers), answered)
+
+    def _download_named(self, name: str) -> None:
+        words = "The name of its repository on the hub, owner/name, such as mlx-community/Qwen3-4B-4bit:"
+        names = [choice.name for choice in self._catalog.choices or ()]
+        kept = self._catalog.typed if self._catalog.typed not in names else ""
+
+        def typed(repo: str | None) -> None:
+            if repo:
+                self._catalog.typed = repo  # the next try begins with it, should this one fail
+                self._screen.do(self._begin_download(repo))
+
+        self._screen.app.push_screen(AskScreen("Download a model", words, name or kept), typed)
+
+    async def _begin_download(self, repo: str) -> None:
+        await self._client.download(download_of(repo))
+
+    async def _begin_limit(self, text: str) -> None:
+        await self._client.change_transfers(TransferOrder(what="limit", bytes_per_s=limit_of(text)))
+
+    def _copy(self, choice: ModelChoice, copies: Copies) -> None:
+        self._screen.do(self._client.copy(CopyRequest(fingerprint=choice.fingerprint, to=copies.to)))
+
+    def _order(self, order: TransferOrder) -> None:
+        self._screen.do(self._client.change_transfers(order))
+
+    def _ask(self, screen: ChoiceScreen, then: Callable[[int], None]) -> None:
+        self._screen.app.push_screen(screen, lambda answer: then(answer) if answer else None)
