@@ -10,18 +10,21 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import httpx2
 import mlx.core as mx
 import mlx_lm
+import msgspec
 import openai
 import psutil
 import pydantic
 import pytest
 import pytest_asyncio
 
+from core.bench.evaluation.form import TINY, EvalRequest
 from core.bench.scenarios.arithmetic import RATE, SEGMENTS
 from core.bench.scenarios.asking import AskedModel, measured
 from core.bench.scenarios.listing import Scenario
@@ -37,6 +40,8 @@ from tests.support.crowd import Crowd
 from tests.support.scripted import make_scripted
 from tests.support.waiting import until
 from tui.cli.demo import Demo
+from tui.cli.evaluation import api_of, directory_of
+from tui.cli.evaluation import ask as evaluated
 from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -405,6 +410,17 @@ async def test_a_scenario_has_data_for_every_segment(served: Served, streams: bo
     unseen = set() if streams else {"ttft", RATE}
     assert {name: each.count for name, each in one.segments.items()} == dict.fromkeys(set(SEGMENTS) - unseen, 4)
     assert len(one.assertions) == 8
+
+
+@pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm-eval is not installed: pip install 'macluster[eval]'")
+async def test_what_lm_eval_says_of_the_ring_is_what_it_says_of_one_process(served: Served) -> None:
+    wanted = EvalRequest(task=TINY, limit=2, directory=await directory_of(served.demo.head))
+    async with api_of(served.demo.head, together=2) as api:
+        assert api.url == served.url
+        over_the_ring = await evaluated(msgspec.structs.replace(wanted, api=api))
+    assert over_the_ring == pytest.approx(await evaluated(wanted))
+    with pytest.raises(openai.AuthenticationError):
+        await served.client.with_options(api_key=api.key).models.list()
 
 
 async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Make) -> None:

@@ -16,6 +16,7 @@ from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
 from tui.cli import (
     answer_options,
     completions,
+    evaluation,
     keys,
     launch,
     models,
@@ -121,6 +122,7 @@ def parser() -> argparse.ArgumentParser:
     shells = "what lets zsh, bash or fish complete commands"
     completions.add_options(sub.add_parser("completions", help=shells), parser)
     uninstall.add_options(sub.add_parser("uninstall", help="take away what macluster made on this Mac"), _fact)
+    evaluation.add_options(sub.add_parser("eval", help="what lm-eval says of the ring, and of one process"), _fact)
     bench = sub.add_parser("bench", help="how fast, against something run beside it")
     bench.add_argument("name", choices=bench_command.NAMES)
     own = "what it has options of its own for: `macluster bench NAME --help` names them"

@@ -1,0 +1,62 @@
+"""`python -m core.bench.evaluation`: an `EvalRequest` as JSON on standard input, `Figures` as JSON on standard output.
+
+What lm-eval and its kin print on the way goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import msgspec
+
+from core.bench.evaluation.form import TINY, EvalRequest, Figures, figures, tiny_tasks
+
+
+def evaluated(wanted: EvalRequest) -> Figures:
+    """What comes of it. Raises what lm-eval does."""
+    import lm_eval
+
+    tasks: list[Any] = tiny_tasks() if wanted.task == TINY else [wanted.task]
+    told = lm_eval.simple_evaluate(
+        model=_asked(wanted), tasks=tasks, limit=wanted.limit, bootstrap_iters=0, log_samples=False
+    )
+    return figures(told["results"])
+
+
+def _asked(wanted: EvalRequest) -> Any:
+    """Both sides get the same token ids: the text as it is, without a chat template, behind what begins a text."""
+    if api := wanted.api:
+        from lm_eval.models.openai_completions import LocalCompletionsAPI
+
+        return LocalCompletionsAPI(
+            model=api.model,
+            base_url=f"{api.url}/completions",
+            header={"Authorization": f"Bearer {api.key}"},
+            tokenizer=wanted.directory,
+            tokenizer_backend="huggingface",
+            add_bos_token=True,
+            num_concurrent=api.together,
+            ca_cert_path=api.certificate,
+        )
+    from mlx_lm.evaluate import MLXLM
+
+    from core.models.metal import obey_device
+
+    obey_device()
+    return MLXLM(wanted.directory, use_chat_template=False)
+
+
+def main() -> None:
+    """The child: reads, evaluates, writes."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=EvalRequest)
+    told = msgspec.json.encode(evaluated(wanted))
+    with os.fdopen(answer, "wb") as file:
+        file.write(told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""`macluster eval TASK`: lm-eval asks the API of this Mac, which asks the ring, and mlx_lm in one process beside it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+
+from core.bench.evaluation.form import EvalApi, EvalRequest, Figures, check_harness
+from core.errors import NodeError, NotLoaded, UsageError
+from core.requests.api import ApiKeyName
+from tui.cli.launch import home_of
+from tui.cli.output import print_facts, print_progress, table
+from tui.cli.watch import ATTACH_S, Watch
+
+RING: Final = "ring"
+ALONE: Final = "one_process"
+WORDS: Final = {RING: "over the ring", ALONE: "in one process"}
+
+
+def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, object], None]) -> None:
+    """What is evaluated, and how much of it."""
+    command.add_argument("task", metavar="TASK", help="one of lm-eval's, or tiny, which comes along")
+    command.add_argument("--limit", type=int, metavar="N", help="so many questions of a task at most")
+    command.add_argument("--together", type=int, default=4, metavar="N", help="asked at a time (default %(default)s)")
+    only = "not in one process too, where this Mac has no room for the whole model"
+    command.add_argument("--ring-only", action="store_true", help=only)
+    fact(command, evaluate)
+
+
+async def evaluate(args: argparse.Namespace) -> int:
+    """Both, one after the other, of the model that is loaded."""
+    check_harness()
+    told: dict[str, Figures] = {}
+    async with Watch(home_of(args)) as watch:
+        await watch.attached(ATTACH_S)
+        wanted = EvalRequest(task=args.task, limit=args.limit, directory=await directory_of(watch))
+        async with api_of(watch, args.together) as api:
+            print_progress(f"Asking {api.model} at {api.url} …")
+            told[RING] = await ask(msgspec.structs.replace(wanted, api=api))
+    if not args.ring_only:
+        print_progress("Asking mlx_lm in one process …")
+        told[ALONE] = await ask(wanted)
+    print_facts(args, {"task": args.task, "limit": args.limit, **told}, lines(told))
+    return 0
+
+
+async def directory_of(watch: Watch) -> str:
+    """Where the model that is loaded lies on this Mac, which leads it. Raises NotLoaded."""
+    plan = watch.now.plan
+    if plan is None or watch.now.plan_status != "ready":
+        raise NotLoaded("No model is ready on this Mac.", "Load one first: `macluster load MODEL`.")
+    found = (each.path for each in await watch.client.models() if each.fingerprint == plan.fingerprint and each.path)
+    directory = next(found, "")
+    if not directory:
+        raise UsageError(
+            f"{plan.name} is not whole on this Mac's disk.", "Evaluate on a Mac that has all of its files."
+        )
+    return directory
+
+
+@asynccontextmanager
+async def api_of(watch: Watch, together: int) -> AsyncIterator[EvalApi]:
+    """This Mac's API, on for the time where it was off, with a key of its own that is gone afterwards."""
+    plan, was_on = watch.now.plan, watch.now.api is not None
+    served, name = await watch.client.start_api(), f"eval {secrets.token_hex(4)}"
+    made = await watch.client.new_api_key(ApiKeyName(name=name))
+    try:
+        yield EvalApi(
+            url=served.url,
+            model=plan.name if plan else "",
+            key=made.key,
+            together=together,
+            certificate=str(watch.client.home.api_certificate / "api.crt") if served.fingerprint else None,
+        )
+    finally:
+        await watch.client.revoke_api_key(ApiKeyName(name=name))
+        if not was_on:
+            await watch.client.stop_api()
+
+
+async def ask(wanted: EvalRequest) -> Figures:
+    """In a process of its own, as lm-eval brings much along. Raises NodeError where it fails: what it says stands
+    above.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "core.bench.evaluation"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+    )
+    try:
+        told, _ = await process.communicate(msgspec.json.encode(wanted))
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        raise NodeError(f"lm-eval could not do {wanted.task}.", "What it said stands above.")
+    return msgspec.json.decode(told, type=Figures)
+
+
+def lines(told: Mapping[str, Figures]) -> list[str]:
+    """A row a figure, a column a side."""
+    names = list(dict.fromkeys(name for found in told.values() for name in found))
+    rows = [(name, *(f"{found[name]:.4f}" if name in found else "–" for found in told.values())) for name in names]
+    return table(("", *(WORDS[side] for side in told)), rows)
