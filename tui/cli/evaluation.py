@@ -7,7 +7,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -25,8 +25,11 @@ ALONE: Final = "one_process"
 WORDS: Final = {RING: "over the ring", ALONE: "in one process"}
 
 
-def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, object], None]) -> None:
-    """What is evaluated, and how much of it."""
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+
+
+def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+    """What is evaluated, and how much of it. `fact` adds `--json`, and says what runs it."""
     command.add_argument("task", metavar="TASK", help="one of lm-eval's, or tiny, which comes along")
     command.add_argument("--limit", type=int, metavar="N", help="so many questions of a task at most")
     command.add_argument("--together", type=int, default=4, metavar="N", help="asked at a time (default %(default)s)")
