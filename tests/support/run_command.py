@@ -38,7 +38,7 @@ async def served(desk: Desk) -> AsyncIterator[Desk]:
     desk.bus.publish(PlanProposed(plan=plan))
     desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
     rest: Any = dict.fromkeys(("planning", "recovery", "sessions", "conversations", "transfers", "speed"), Mock())
-    more: Any = dict.fromkeys(("tracing", "trimming", "search", "check", "pairing", "trust", "api"), Mock())
+    more: Any = dict.fromkeys(("tracing", "trimming", "known", "search", "check", "pairing", "trust", "api"), Mock())
     api = LocalApi(answers=desk.answers, bus=desk.bus, tasks=tasks_of(), **rest, **more)
     await api.start(desk.folder / "node.sock")
     yield desk
