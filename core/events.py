@@ -119,7 +119,9 @@ class Plan(Value, frozen=True, kw_only=True):
     prompts and answers share `context` tokens of memory. `kv_bits`: keys and values are kept in this many bits.
     `batched`: rows may share a lane; else the model runs one row a lane. `notes`: sentences that the person should
     read before loading (a cut that was moved, a Mac that was left out, who can read the tokens). `indispensable`:
-    device ids of the Macs, the head aside, without which the model does not fit the others; for people to read only.
+    device ids of the Macs, the head aside, without which the model cannot go on, and `nowhere_else` those of them whose
+    layers the others have room for, but not on their disks; for people to read only. `spare`: for each stage, the
+    layers [first, last) that its Mac keeps on its disk, its own included; none where nothing is spare.
     `mirror_bytes`: the head keeps what all Macs hold of the rows in so many bytes of its memory, for the case that one
     of them is lost.
     """
@@ -140,6 +142,8 @@ class Plan(Value, frozen=True, kw_only=True):
     batched: bool = True
     notes: tuple[str, ...] = ()
     indispensable: tuple[str, ...] = ()
+    nowhere_else: tuple[str, ...] = ()
+    spare: tuple[tuple[Size, Size], ...] = ()
     mirror_bytes: Size = 0
     parallelism: Parallelism | None = None
 

@@ -16,7 +16,8 @@ from core.plan.owners import as_given, by_budget
 from core.plan.parallelism import way_of
 from core.plan.plan_inputs import PlanInputs
 from core.plan.sizes import Sizes
-from core.plan.survival import indispensable, on_fewer
+from core.plan.spare import with_spare
+from core.plan.survival import on_fewer, with_indispensable
 from core.plan.topology import TOPOLOGIES
 from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
@@ -40,12 +41,11 @@ def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
     Raises the errors of `split_layers`, `route` and `way_of`, IllegalCut, PlanError where the topology needs more Macs,
     and UnsupportedModel where the caches cannot be kept in `kv_bits`.
     """
-    plan = _draft(inputs)
+    plan = with_spare(_draft(inputs), inputs["layout"], inputs.get("spare_bytes", 0))
     if shortage(plan):
         return plan
     can_lose = inputs.get("can_lose", lambda *_: True)
-    needed = indispensable(plan, inputs["peers"], lambda peers: _fits_on(peers, inputs), can_lose)
-    return msgspec.structs.replace(plan, indispensable=needed)
+    return with_indispensable(plan, inputs["peers"], lambda peers: _fits_on(peers, inputs), can_lose)
 
 
 def _fits_on(peers: Sequence[Peer], inputs: PlanInputs) -> bool:

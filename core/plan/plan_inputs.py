@@ -24,6 +24,7 @@ class How(TypedDict):
     layers: NotRequired[Sequence[str]]
     parallelism: NotRequired[ParallelismChoice | None]
     rdma: NotRequired[bool]
+    spare_bytes: NotRequired[int]
     balance: NotRequired[BalanceChoice]
 
 
@@ -65,4 +66,5 @@ def how_of(request: PlanRequest) -> How:
         parallelism=request.parallelism,
         rdma=request.rdma,
         balance=request.balance,
+        spare_bytes=request.spare_bytes,
     )

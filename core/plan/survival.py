@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypedDict
 
+import msgspec
+
 from core.events import ParallelismChoice, Peer, Plan, Topology
 from core.plan.plan_inputs import How, how_of
 from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES
@@ -40,11 +42,17 @@ def on_fewer(macs: int, how: How) -> OnFewer:
     return OnFewer(layers=(), topology=None if parallelism else LONE_MAC_TOPOLOGY, parallelism=parallelism)
 
 
-def indispensable(
+def with_indispensable(
     plan: Plan, peers: Sequence[Peer], fits: Callable[[Sequence[Peer]], bool], can_lose: Callable[[Plan, str], bool]
-) -> tuple[str, ...]:
-    """Device ids of the Macs of `plan`, the head left out, without which the model does not fit, or no disk has all of
-    its layers: `fits` says of all `peers` but one, the head first, whether it fits; `can_lose` looks at the disks.
+) -> Plan:
+    """`plan` with the Macs, the head left out, without which the model does not fit, or no disk has all of its layers:
+    `fits` says of all `peers` but one, the head first, whether it fits; `can_lose` looks at the disks.
     """
     left = {stage.device_id: [p for p in peers if p.device_id != stage.device_id] for stage in plan.stages[1:]}
-    return tuple(lost for lost, others in left.items() if not (can_lose(plan, lost) and fits(others)))
+    short = {lost for lost, others in left.items() if not fits(others)}
+    gone = {lost for lost in left if not can_lose(plan, lost)}
+    return msgspec.structs.replace(
+        plan,
+        indispensable=tuple(lost for lost in left if lost in short | gone),
+        nowhere_else=tuple(lost for lost in left if lost in gone - short),
+    )

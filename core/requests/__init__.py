@@ -47,7 +47,8 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     `parallelism`: each Mac has a part of every layer (tp), or layers of its own (pp), or one Mac all (single), or what
     `core.plan.strategy` decides (auto); without it nothing is decided. `rdma`: parts are added up over RDMA, which is
     not encrypted on the cable. `balance`: layers are divided by memory, by measured speed within it, or as
-    `core.plan.balance` finds worth it (auto).
+    `core.plan.balance` finds worth it (auto). `spare_bytes`: once its own layers run, each Mac fetches up to so much of
+    its neighbours' to its disk, to take them over where one is lost.
     """
 
     model: PathName
@@ -63,6 +64,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     parallelism: ParallelismChoice | None = None
     rdma: bool = False
     balance: BalanceChoice = "memory"
+    spare_bytes: Size = 0
 
 
 class PreviewRequest(PlanRequest, frozen=True, kw_only=True):

@@ -6,25 +6,30 @@ import asyncio
 import os
 import random
 import shutil
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from core.events import Transfer
+from core.events import ModelsChanged, PlanLoaded, Transfer
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_map, whole_parts
 from core.models.files.fetch_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
 from core.models.files.fetch_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
 from core.node.disks.model_copies import Way, in_order
-from core.requests import DownloadRequest, LoadRequest, PreviewRequest
-from tests.support.cluster import Make, ask, reference, running_demo
+from core.requests import DownloadRequest, LoadRequest, ModelChoice, PreviewRequest
+from core.settings import GB
+from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
 from tests.support.copies import Pair, pair
 from tests.support.hub import COMMIT, Hub, running_hub
 from tests.support.search import SEARCH
+from tui.cli.demo import Demo
 from tui.cli.load import loaded
+from tui.cli.watch import Watch
 
 __all__ = ["pair"]  # fixtures
 
@@ -51,7 +56,7 @@ async def test_three_macs_fetch_each_its_own_slice(made: Make, monkeypatch: pyte
             await head.client.download(DownloadRequest(repo=REPO, split=True))
             await head.until(lambda w: any(isinstance(e, Transfer) and e.is_over for e in w.seen), WAIT_S, "Headers")
             assert sum(hub.served.values()) < size_of(repo) / 20, "a few MB tell what a plan needs"
-            (choice,) = [each for each in await head.client.models() if each.name == "toy"]
+            choice = await toy(head)
             assert (choice.preview.plan is not None, choice.layers_here) == (True, ())
             preview = await head.client.plan(PreviewRequest(model="toy", parts=True))
             assert preview.forecast
@@ -66,8 +71,37 @@ async def test_three_macs_fetch_each_its_own_slice(made: Make, monkeypatch: pyte
             for stage, nbytes in zip(plan.stages, slices, strict=True):
                 assert nbytes * 0.9 < fetched[stage.device_id] <= nbytes * 1.05
             assert sum(hub.served.values()) <= size_of(repo) * 1.05
-            (expected,) = reference(repo, [PROMPT], 40)
-            assert (await ask(head, PROMPT, 40)).tokens == expected
+            (expected,) = reference(repo, [PROMPT], 200)
+            assert (await ask(head, PROMPT, 40)).tokens == expected[:40]
+            assert len(plan.nowhere_else) == 2
+            await a_lost_mac_is_replaced_at_once(demo, hub, expected)
+
+
+async def a_lost_mac_is_replaced_at_once(demo: Demo, hub: Hub, expected: Sequence[int]) -> None:
+    head = demo.head
+    await loaded(head, LoadRequest(model="toy", spare_bytes=GB))
+    plan = head.now.plan
+    assert plan
+    assert (plan.spare, plan.nowhere_else) == (((0, 4), (2, 6), (2, 6)), ())
+    wanted = {stage.device_id: (kept,) for stage, kept in zip(plan.stages, plan.spare, strict=True)}
+    while {mac: layers for mac, layers in (await toy(head)).layers_on if layers} != wanted:
+        count = len(head.seen)
+        await head.until(lambda w: ModelsChanged() in w.seen[count:], WAIT_S, "Spare layers")  # noqa: B023
+    await head.until(lambda w: not w.now.transfers, WAIT_S, "The end of what is spare")
+    running, mark, served = await begin(head, PROMPT, 200), len(head.seen), sum(hub.served.values())
+    os.kill(demo.pid_of(2), signal.SIGKILL)
+    assert (await finish(head, running)).tokens == expected
+    now = head.now.plan
+    assert now
+    assert [(stage.start, stage.stop) for stage in now.stages] == [(0, 3), (3, 6)]
+    again = next(n for n, event in enumerate(head.seen) if n > mark and isinstance(event, PlanLoaded))
+    came = demo.fetched(mark, again)
+    assert (sum(came.values()), sum(hub.served.values())) == (0, served), "what they had to load was there"
+
+
+async def toy(watch: Watch) -> ModelChoice:
+    (choice,) = [each for each in await watch.client.models() if each.name == "toy"]
+    return choice
 
 
 async def test_the_hub_goes_on_where_a_mac_left_and_comes_first_where_it_was_faster(

@@ -136,11 +136,11 @@ class Demo:
         await self.head.until(self._all_linked, START_S, "Linking the nodes")
         return await loaded(self.head, request)
 
-    def fetched(self, mark: int = 0) -> dict[str, int]:
-        """How many bytes came to the disk of each Mac, by device id, since so many events were seen."""
+    def fetched(self, mark: int = 0, until: int | None = None) -> dict[str, int]:
+        """How many bytes came to the disk of each Mac, by device id, since so many events were seen, until so many."""
         came: dict[str, int] = {}
         there: dict[str, int] = {}
-        for event in self.head.seen[mark:]:
+        for event in self.head.seen[mark:until]:
             if isinstance(event, Transfer) and event.total:
                 before = there.get(event.mac, event.done)
                 came[event.mac] = came.get(event.mac, 0) + event.done - before

@@ -29,6 +29,7 @@ from tui.cli import (
     transfers,
     trim,
     uninstall,
+    what_if,
 )
 from tui.cli import bench as bench_command
 from tui.cli import demo as demo_command
@@ -191,9 +192,18 @@ def _how(command: argparse.ArgumentParser) -> None:
     command.add_argument("--rows", type=int, default=DEFAULT_ROWS, metavar="N", help=rows)
     mirror = "keep what all Macs hold of the conversation here too, for when one is lost (default %(default)s)"
     command.add_argument("--mirror", choices=get_args(MirrorChoice), default="off", help=mirror)
+    spare = "each Mac also keeps up to GB of its neighbours' layers on its disk, for when one is lost"
+    command.add_argument("--spare", type=_gigabytes, default=0.0, metavar="GB", help=f"{spare} (default 0)")
     by_itself = "(default: as the hops allow)"
     command.add_argument("--chunk", type=int, metavar="N", help=f"tokens of a prompt that travel together {by_itself}")
     command.add_argument("--window", type=int, metavar="N", help=f"such chunks under way {by_itself}")
+
+
+def _gigabytes(text: str) -> float:
+    found = float(text)
+    if not 0 <= found <= what_if.MAX_GB:
+        raise argparse.ArgumentTypeError("must be zero or more")
+    return found
 
 
 def _macs(text: str) -> tuple[str, ...]:

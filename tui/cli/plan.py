@@ -16,6 +16,7 @@ from core.plan.notes import before_which, sees
 from core.plan.plan_inputs import How
 from core.plan.strategy import check_asked
 from core.requests import Forecast, PlanPreview, PreviewRequest
+from core.settings import GB
 from core.text import clean_text
 from core.trust.name_matching import pick
 from tui.cli.launch import home_of
@@ -51,7 +52,7 @@ def plan_options(args: argparse.Namespace) -> dict[str, Any]:
     names = ("context", "kv_bits", "rows", "chunk", "window", "topology", "layers", "parallelism", "rdma", "balance")
     options: How = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
     check_asked(options)
-    return {**options, "mirror": args.mirror}
+    return {**options, "mirror": args.mirror, "spare_bytes": round(args.spare * GB)}
 
 
 def macs_without(watch: Watch, args: argparse.Namespace) -> tuple[str, ...]:

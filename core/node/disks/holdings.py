@@ -34,6 +34,11 @@ class Holdings(NamedTuple):
         """Device ids of the Macs that have all or some of it, who has most first."""
         return tuple(sorted(self.held, key=lambda mac: self.held[mac].missing_bytes))
 
+    @property
+    def layers(self) -> Mapping[str, Set[int]]:
+        """By device id, the layers of which each Mac has all."""
+        return {mac: _layers(model) for mac, model in self.held.items()}
+
     def missing(self, plan: Plan) -> dict[str, frozenset[int]]:
         """By device id which layers of its stage each Mac of `plan` lacks, in ring order; those that lack none left
         out.
@@ -65,13 +70,15 @@ class Holdings(NamedTuple):
         return Holdings(others, self.told).nowhere(layers)
 
     def can_lose(self, plan: Plan, device_id: str) -> bool:
-        """Whether each layer is on a disk without that Mac, once each Mac of `plan` has its stage."""
+        """Whether each layer is on a disk without that Mac, once each Mac of `plan` has its stage and what is spare."""
         if any(mac != device_id for mac in self.whole) or not self.told >= {s.device_id for s in plan.stages}:
             return True
         if device_id in (plan.output, next(s.device_id for s in plan.stages if s.start == 0)):
             return False  # what stands before or behind all layers would be gone with it
         there = set[int]().union(*(_layers(model) for mac, model in self.held.items() if mac != device_id))
         there |= {layer for s in plan.stages if s.device_id != device_id for layer in range(s.start, s.stop)}
+        spare = zip(plan.stages, plan.spare, strict=False)
+        there |= {layer for s, kept in spare if s.device_id != device_id for layer in range(*kept)}
         return there >= set(range(plan.layers))
 
     def _missing(self, stage: Stage) -> set[int]:

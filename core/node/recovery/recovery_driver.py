@@ -94,7 +94,9 @@ class RecoveryDriver:
         self._request, self._no_group, self._answers_of_plan = request, "", 0
         if planned.words:
             self._journal.info(f"{planned.plan.model} is loaded once what is missing is there: {planned.words}.")
-        await self._leader.load(planned.plan, planned.directory, verify=planned.verify, lacks=planned.lacks)
+        await self._leader.load(
+            planned.plan, planned.directory, verify=planned.verify, lacks=planned.lacks, spares=planned.spares
+        )
         try:
             await self._answers.use(planned.directory)
         except MaclusterError:
@@ -298,4 +300,11 @@ class RecoveryDriver:
 
     async def _load_again(self, planned: Planned) -> None:
         with suppress(NotLoaded):  # another plan took its place meanwhile
-            await self._leader.load(planned.plan, planned.directory, verify=planned.verify, lacks=planned.lacks)
+            await self._leader.load(
+                planned.plan, planned.directory, verify=planned.verify, lacks=planned.lacks, spares=planned.spares
+            )
+
+    async def _hand_over(self, planned: Planned) -> None:
+        await self._leader.load(
+            planned.plan, planned.directory, verify=planned.verify, lacks=planned.lacks, spares=planned.spares
+        )

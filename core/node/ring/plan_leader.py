@@ -25,7 +25,7 @@ from core.node.base.messages import (
 )
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signal, Signals
-from core.node.base.tasks import Tasks
+from core.node.base.tasks import Tasks, together
 from core.node.peers.mesh import Mesh
 from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
 from core.node.ring.plan_member import OwnStageReported, PlanMember
@@ -99,6 +99,7 @@ class PlanLeader:
         self._first_gen = 0
         self._directory = Path()
         self._verify = False
+        self._spares: Sequence[Lack] = ()
         self._heard: dict[str, float] = {}  # when a Mac last told how far it is
         self._compared: Computed | None = None  # with the whole model, the last time that this was done
         self._paths: dict[str, PathKind] = {}
@@ -135,17 +136,25 @@ class PlanLeader:
         lifecycle = self._lifecycle
         return lifecycle is not None and has_ranks(lifecycle.plan) and lifecycle.failed_in == "linking"
 
-    async def load(self, plan: Plan, directory: Path, *, verify: bool = False, lacks: Sequence[Lack] = ()) -> None:
+    async def load(
+        self,
+        plan: Plan,
+        directory: Path,
+        *,
+        verify: bool = False,
+        lacks: Sequence[Lack] = (),
+        spares: Sequence[Lack] = (),
+    ) -> None:
         """Hand out the stages of `plan` in the place of the one before, once `lacks` are on their disks, which is not
         waited for; this Mac's model lies in `directory`. `verify`: compare what the ring computes with the whole model
-        on this Mac. Raises NotLoaded if it is unloaded meanwhile.
+        on this Mac. `spares` come to the disks once the ring runs. Raises NotLoaded if it is unloaded meanwhile.
         """
         before, self._lifecycle = self._lifecycle, PlanLifecycle(plan)
         lifecycle = self._lifecycle
         self._note_plan()
         self._faults.other_model.clear()
         self._first_gen, self._started = plan.plan_gen, monotonic()
-        self._directory, self._verify = directory, verify
+        self._directory, self._verify, self._spares = directory, verify, spares
         self._heard.clear()
         await self._stop_bringing()
         if before:
@@ -171,6 +180,15 @@ class PlanLeader:
         else:
             with suppress(NotLoaded):
                 await self._hand_out_all(lifecycle)
+
+    async def _bring_spares(self, plan: Plan, spares: Sequence[Lack]) -> None:
+        async def bring(spare: Lack) -> None:
+            if failed := await self._files.bring(plan, [spare], lambda _: None):
+                self._journal.warn(f"{spare.peer} has no spare layers of {plan.name}: {failed.problem.what}")
+
+        self._journal.info(f"Spare layers come to disks: {self._files.words(spares)}.")
+        await together(bring(spare) for spare in spares)
+        self._bringing = None
 
     async def _stop_bringing(self) -> None:
         """What has come stays where it is."""
@@ -350,6 +368,9 @@ class PlanLeader:
                     self._journal.info(f"{plan.model} is ready on {macs}. {proof}")
                     self._bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds, proof=proof))
                     self._signals.emit(RingReady())
+                    if spares := self._spares:
+                        self._spares = ()
+                        self._bringing = self._tasks.spawn("Spare layers", self._bring_spares(plan, spares))
                 case Broke(device_id=device_id, problem=problem):
                     self._signals.emit(RingBroke(device_id, problem))
                 case GiveUp(device_id=device_id, problem=problem):

@@ -17,6 +17,7 @@ from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
 from core.node.base.messages import HeldModel
+from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
@@ -28,6 +29,7 @@ from core.plan.balance import is_clearly_slower
 from core.plan.fit import make_plan, with_verification
 from core.plan.hops import hop_bytes
 from core.plan.mirror import with_mirror
+from core.plan.on_disks import spans_here
 from core.plan.plan_inputs import How, Surroundings, how_of
 from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
@@ -42,7 +44,7 @@ GENERATIONS = 100
 
 class Planned(NamedTuple):
     """A plan that fits, where its model lies on this Mac, and whether its logits are to be compared. `lacks`: what has
-    to come to disks first; `words` says that to a person, "" where it is nothing.
+    to come to disks first; `words` says that to a person, "" where it is nothing. `spares`: what comes once it runs.
     """
 
     plan: Plan
@@ -50,6 +52,7 @@ class Planned(NamedTuple):
     verify: bool
     lacks: tuple[Lack, ...] = ()
     words: str = ""
+    spares: tuple[Lack, ...] = ()
 
 
 class Planning:
@@ -99,17 +102,43 @@ class Planning:
     async def plan_on(self, request: LoadRequest, without: Collection[str], no_group: str = "") -> Planned:
         """A plan that goes on with what was asked for on the Macs that are left, but for the device ids `without`.
         `no_group`: why these could not add up their parts of a layer, if they could not. Where something would have to
-        be copied first, those that have all of the model are enough, if it fits there. Raises as `plan`.
+        be copied first, layers are given out as they lie on the disks, else those that have all of the model are
+        enough, if it fits so. Raises as `plan`.
         """
         macs = [peer.device_id for peer in self._macs(request) if peer.device_id not in without]
         planned = await self._plan(request, how_to_go_on(request, len(macs)), without, no_group)
         holdings = self._inventory.holdings(planned.plan.fingerprint)
+        if holdings.missing(planned.plan) and (on_disks := await self._on_disks(request, planned, holdings, macs)):
+            return on_disks
         whole = [mac for mac in macs if mac in holdings.whole]
         if holdings.missing(planned.plan) and macs[0] in whole:
             others = {*without, *(mac for mac in macs if mac not in whole)}
             with suppress(PlanError):
                 return await self._plan(request, how_to_go_on(request, len(whole)), others, no_group)
         return await self._with_lacks(planned, request)
+
+    async def _on_disks(
+        self, request: LoadRequest, planned: Planned, holdings: Holdings, macs: Sequence[str]
+    ) -> Planned | None:
+        """The same Macs with boundaries at which none of them has to fetch a layer, where it fits so."""
+        entry, plan = await self._models.find(request.model), planned.plan
+        spans = spans_here(plan, holdings.layers, (await self._profiles.of(entry)).cuts, macs)
+        if not spans:
+            return None
+        members = {stage.device_id for stage in plan.stages}
+        others = [peer.device_id for peer in self._macs(request) if peer.device_id not in members]
+        how = how_of(request)
+        how |= How(
+            context=request.context,
+            layers=spans,
+            topology=plan.topology,
+            parallelism=None,
+            balance="memory",
+            rdma=False,
+        )
+        with suppress(PlanError, UsageError):
+            return await self._with_lacks(await self._plan(request, how, others), request)
+        return None
 
     async def faster(self, plan: Plan, request: LoadRequest) -> Planned | None:
         """What would be planned now, if the slowest stage of `plan`, which runs and came of `request`, takes by far
@@ -123,8 +152,10 @@ class Planning:
 
     async def _with_lacks(self, planned: Planned, request: LoadRequest) -> Planned:
         entry = await self._models.find(request.model)
-        lacks = await self._files.lacks(planned.plan, entry, await self._models.layout(entry))
-        return planned._replace(lacks=lacks, words=self._files.words(lacks))
+        layout = await self._models.layout(entry)
+        lacks = await self._files.lacks(planned.plan, entry, layout)
+        spares = await self._files.spares(planned.plan, entry, layout)
+        return planned._replace(lacks=lacks, words=self._files.words(lacks), spares=spares)
 
     async def forecast(self, plan: Plan) -> Forecast | None:
         """What a request gets of `plan`, which runs, by what is known now. Raises ModelError, UsageError."""
