@@ -170,9 +170,13 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.theme_changed_signal.subscribe(self, self._themes.changed)
         for complaint in complaints_of(self.preferences, self.available_themes):
             self.notify(complaint, severity="warning", timeout=COMPLAINT_S)
-        self.set_interval(0.5, lambda: self.set_state(state.ticked(self.state, time.time())))
+        self.set_interval(0.5, self._tick)
         self.set_interval(0.1, lambda: self.dashboard.show_logs(self.state))
         self.set_timer(0.7, lambda: self.run_worker(warm_up, group="warm", thread=True, exit_on_error=False))
+
+    def _tick(self) -> None:
+        self.chat.keep_draft()
+        self.set_state(state.ticked(self.state, time.time()))
 
     def on_seen(self) -> None:
         """Follow the node, now that there is something to look at."""
@@ -322,6 +326,10 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         """Begin a new conversation; the one before is kept, and its running answer stopped."""
         self.in_background(self.chat.begin)
 
+    def action_last_chat(self) -> None:
+        """Go on with the conversation that was changed last."""
+        self.chat.open_last()
+
     def action_retry(self) -> None:
         """Ask the last question again."""
         self.chat.again()
@@ -340,6 +348,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     async def action_quit(self) -> None:
         """Save what is not saved yet, then end; asks first if that takes a model from other Macs."""
+        self.chat.keep_draft(at_once=True)
         self.in_background(self._quitting.leave, group="quit")
 
     def action_go_on(self) -> None:

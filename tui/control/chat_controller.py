@@ -7,6 +7,8 @@ from __future__ import annotations
 import secrets
 import time
 
+from msgspec.structs import replace
+
 from core.requests import AnswerId, Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, ConversationId
 from tui.control import confirm
@@ -28,6 +30,17 @@ class ChatController:
     def __init__(self, app: AppInterface, conversations: ConversationArchive) -> None:
         self._app = app
         self._conversations = conversations
+        self._typed, self._has_offered = "", False
+
+    def keep_draft(self, *, at_once: bool = False) -> None:
+        """What is typed belongs to the conversation, once the person has paused; called twice a second."""
+        app = self._app
+        typed, self._typed = self._typed, app.prompt.text
+        if app.state.editing or app.state.chat.draft == self._typed or not (at_once or typed == self._typed):
+            return
+        new = conversation.drafted(app.state, self._typed, secrets.token_hex(16), time.time())
+        if new != app.state:
+            app.set_state(new)
 
     def send(self, text: str) -> None:
         """Ask what stands in the prompt, or say why that cannot be now."""
@@ -106,6 +119,8 @@ class ChatController:
         if not await confirm.may_leave(self._app):
             return False
         self.leave()
+        # what is typed goes along
+        self._app.set_state(conversation.drafted(self._app.state, "", "", 0.0))
         self._app.set_state(conversation.cleared(self._app.state))
         self._app.prompt.focus()
         return True
@@ -118,14 +133,22 @@ class ChatController:
             return False
         found = await self._conversations.read(wanted)
         self.leave()
+        self.keep_draft(at_once=True)
         self._show(conversation.opened(self._app.state, found))
         return True
+
+    def open_last(self) -> None:
+        """Go on with the conversation that is offered."""
+        if last := self._app.state.last:
+            self._app.in_background(self.open, ConversationId(id=last.id))
 
     async def delete(self, wanted: ConversationId) -> None:
         """Forget a kept one; if it is on screen, an empty one takes its place. Raises what the node refuses."""
         if wanted.id == self._app.state.chat.id:
             self.stop()
             self._app.set_state(conversation.cleared(self._app.state))
+        if (last := self._app.state.last) and last.id == wanted.id:
+            self._app.set_state(replace(self._app.state, last=None))
         await self._conversations.delete(wanted)
 
     def leave(self) -> None:
@@ -193,7 +216,23 @@ class ChatController:
             self._show(conversation.opened(known, cut_off))
         else:
             app.set_state(conversation.offered(app.state, unfinished, time.time()))
+        if not self._has_offered and not app.state.turns:
+            self._has_offered = True
+            await self._offer_last()
+
+    async def _offer_last(self) -> None:
+        """The conversation that was changed last; at once where the person left in the middle of a sentence."""
+        app = self._app
+        last = next((each for each in await self._conversations.all() if each.problem is None), None)
+        if last is None or app.state.turns:
+            return
+        if last.has_draft and not app.prompt.text:
+            await self.open(ConversationId(id=last.id))
+        else:
+            app.set_state(replace(app.state, last=last))
 
     def _show(self, opened: UiState) -> None:
         self._conversations.knows(opened)
-        self._app.set_state(opened)
+        if not self._app.state.chat.is_private or not self._app.prompt.text:
+            self._app.prompt.put(opened.chat.draft)
+        self._app.set_state(replace(opened, last=None))

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from core.errors import Problem
+from core.errors import Problem, UsageError
 from core.requests import UnfinishedAnswer
 from core.requests.conversations import (
     Conversation,
@@ -38,7 +38,7 @@ class ConversationArchive:
     def __init__(self, app: AppInterface) -> None:
         self._app = app
         self._saved: Mark = ()
-        self._waiting: dict[str, Conversation] = {}
+        self._waiting: dict[str, Conversation | None] = {}  # None: to be forgotten
         self._idle = asyncio.Event()
         self._idle.set()
         self._failed_at = 0.0
@@ -46,7 +46,9 @@ class ConversationArchive:
     def look(self, now: UiState) -> None:
         """Save `now` if something is new in it; and what could not be saved before, every few seconds."""
         if now.chat.id and not now.chat.is_private and _mark(now) != self._saved:
-            self._waiting[now.chat.id] = chats.kept(now.chat, now.turns, time.time(), now.others)
+            has_words = bool(now.turns or now.others or now.chat.draft)
+            kept = chats.kept(now.chat, now.turns, time.time(), now.others) if has_words else None
+            self._waiting[now.chat.id] = kept
         self._saved = _mark(now)
         if self._waiting and self._idle.is_set() and time.monotonic() - self._failed_at > RETRY_S:
             self._idle.clear()
@@ -122,11 +124,15 @@ class ConversationArchive:
         try:
             while self._waiting:
                 name, wanted = next(iter(self._waiting.items()))
-                await self._app.client.keep_conversation(wanted)
+                if wanted is None:
+                    with suppress(UsageError):  # it was never kept
+                        await self._app.client.delete_conversation(ConversationId(id=name))
+                else:
+                    await self._app.client.keep_conversation(wanted)
                 self._failed_at = 0.0
                 if self._waiting.get(name) is wanted:
                     del self._waiting[name]
-                elif name not in self._waiting:  # meanwhile it was to be forgotten
+                elif name not in self._waiting and wanted is not None:  # meanwhile it was to be forgotten
                     await self._app.client.delete_conversation(ConversationId(id=name))
         except FAILURES as error:
             is_first, self._failed_at = not self._failed_at, time.monotonic()

@@ -15,8 +15,13 @@ Args = TypeVarTuple("Args")
 class PromptInterface(Protocol):
     """The line in which the person asks."""
 
+    text: str
+
     def focus(self) -> object:
         """Write there."""
+
+    def put(self, text: str) -> None:
+        """Write `text` there, in the place of what there is."""
 
     def taken(self) -> None:
         """What was written is sent."""

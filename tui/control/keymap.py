@@ -60,6 +60,7 @@ APP = (
     Action("mc.new", "ctrl+n", "new_chat", "New", "New chat"),
     Action("mc.retry", "ctrl+r", "retry", "Retry", "Ask the last question again"),
     Action("mc.conversations", "f3,C", "open('conversations')", "Chats", "Conversations: open, search, delete"),
+    Action("mc.last", "f5,ctrl+l", "last_chat", "Last chat", "Go on with the last conversation"),
     Action("mc.sampling", "f6,S", "open('sampling')", "Sampling", "Sampling: how the answers are asked for"),
     Action("mc.export", "", "export", "Export", "Export this conversation to a file"),
     Action("mc.private", "v", "private", "Private", "Keep nothing of this conversation, or keep it again"),

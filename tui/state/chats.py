@@ -27,7 +27,7 @@ PRESETS: Final[dict[str, Sampling]] = {
 
 class Chat(Value, frozen=True, kw_only=True):
     """`id` is "" until something is asked; without a `title` it is called by its first question. `model` gave the last
-    answer. Of a private one nothing is kept.
+    answer. Of a private one nothing is kept. `draft`: what was typed and not asked yet, as far as that was noticed.
     """
 
     id: str = ""
@@ -36,11 +36,12 @@ class Chat(Value, frozen=True, kw_only=True):
     created_at: float = 0.0
     options: ChatOptions = ChatOptions()
     is_private: bool = False
+    draft: Clean = Clean("")
 
 
 def title_of(chat: Chat, turns: tuple[Turn, ...]) -> str:
     """What it is called: in one line."""
-    asked = next((turn.text for turn in turns if turn.role == "user"), "")
+    asked = next((turn.text for turn in turns if turn.role == "user"), chat.draft)
     words = chat.title or " ".join(asked.split())
     if not words:
         return NO_TITLE
@@ -60,6 +61,7 @@ def kept(chat: Chat, shown: tuple[Turn, ...], now: float, others: tuple[Turn, ..
         options=chat.options,
         turns=tuple(_kept_turn(turn, place - places.get(turn.parent, -1)) for place, turn in enumerate(turns)),
         newer=len(turns) - 1 - places[shown[-1].number] if shown else len(turns),
+        draft=chat.draft,
     )
 
 
@@ -67,10 +69,11 @@ def reopened(conversation: Conversation, first_number: int) -> tuple[Chat, tuple
     """The same on screen, what is shown of it, and what is not; its messages are numbered from `first_number`."""
     chat = Chat(
         id=conversation.id,
-        title=_line(conversation.title),
+        title=_line(conversation.title) if conversation.turns else Clean(""),  # a draft gives none for good
         model=_line(conversation.model),
         created_at=conversation.created_at,
         options=conversation.options,
+        draft=clean_text(conversation.draft),
     )
     turns, path = conversation.turns, conversation.path
     parents = [place - one.back for place, one in enumerate(turns)]

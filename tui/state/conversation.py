@@ -29,7 +29,16 @@ def sent(state: UiState, text: str, now: float) -> UiState:
     """The person asked `text`; an empty answer waits for the node."""
     number, parent = state.next_number, state.turns[-1].number if state.turns else 0
     asked = Turn(number=number, parent=parent, role="user", text=clean_text(text), at=now)
-    return _awaiting(_change(state, turns=(*state.turns, asked), next_number=number + 1, editing=0), now)
+    chat = state.chat if state.editing else _change(state.chat, draft=Clean(""))
+    state = _change(state, turns=(*state.turns, asked), next_number=number + 1, editing=0, chat=chat)
+    return _awaiting(state, now)
+
+
+def drafted(state: UiState, text: str, chat_id: str, now: float) -> UiState:
+    """That is typed and not asked yet: it belongs to the conversation, which has `chat_id` if it had none yet."""
+    draft = clean_text(text) if text.strip() else Clean("")
+    chat = state.chat if state.chat.id or not draft else _change(state.chat, id=chat_id, created_at=now)
+    return _change(state, chat=_change(chat, draft=draft))
 
 
 def accepted(state: UiState, request_id: str, prompt_tokens: int, now: float) -> UiState:

@@ -8,7 +8,7 @@ from tui.state.recovery import held
 from tui.state.state import UiState, strangers
 
 _NO_NODE = "the node of this Mac does not run"
-_OFFLINE = ("pair", "unload", "keep", "go_on", "retry")
+_OFFLINE = ("pair", "unload", "keep", "go_on", "retry", "last_chat")
 
 
 def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
@@ -22,6 +22,8 @@ def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
             return "the simulated Macs are started together"
         case "start_node" if state.offline is None:
             return "the node of this Mac runs" if state.attached else "it is being started"
+        case "last_chat" if state.last is None:
+            return "a conversation is on screen (F3 has all)" if state.turns else "none is kept yet"
         case "go_on" if why := _why_not_on(state):
             return why
         case "stop_answer" if state.answer is None:

@@ -30,6 +30,7 @@ from core.events import (
     Value,
 )
 from core.requests import PlanRequest, UnfinishedAnswer
+from core.requests.conversations import ConversationInfo
 from core.snapshot import apply
 from core.text import clean_text
 from tui.state.chats import Chat
@@ -59,6 +60,7 @@ class UiState(Value, frozen=True, kw_only=True):
     """All that the screens need.
 
     `offline` is why no events come; `problem` is why the last answer or load failed, until the next try.
+    `last`: the conversation that one can go on with, where none is on screen.
     `turns` is the path that is shown of the conversation, `others` what waits beside it (`tui.state.branches`).
     `early` holds events of answers that are not on screen, or whose id the node has not told yet. `rates` are tokens
     per second, a value a tick. `unfinished`: interrupted answers that can be continued, the newest first. `editing`:
@@ -71,6 +73,7 @@ class UiState(Value, frozen=True, kw_only=True):
     attached: bool = False
     offline: Problem | None = None
     chat: Chat = Chat()
+    last: ConversationInfo | None = None
     turns: tuple[Turn, ...] = ()
     others: tuple[Turn, ...] = ()
     editing: int = 0

@@ -263,6 +263,8 @@ def empty_content(state: UiState, note: str) -> Content:
     if snapshot.plan_status == "ready" and snapshot.plan is not None:
         macs = plural(len(snapshot.plan.stages), "Mac")
         text = f"{snapshot.plan.model} is loaded on {macs}.\n\nWrite below; Enter sends. F3 has earlier conversations."
+        if state.last is not None:
+            text += f"\n\nLast conversation: {fit(state.last.title, 40).rstrip()}. Ctrl+L goes on with it."
         other = "\n\nAn answer that was asked for elsewhere is being written; its words are shown there."
         return Content("\n").join([*head, Content(text + (other if snapshot.running else ""))])
     if snapshot.plan_status == "loading" and snapshot.plan is not None:

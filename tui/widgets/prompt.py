@@ -87,16 +87,21 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
         """Put `text` where the cursor is."""
         self.insert(text.replace("\r\n", "\n").replace("\r", "\n"))
 
+    def put(self, text: str) -> None:
+        """Write `text` in the place of what there is."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
     def lend(self, text: str) -> None:
         """Write `text` here to be changed; what was here comes back by `give_back`."""
-        self._draft, self.text = self.text, text
-        self.move_cursor(self.document.end)
+        self._draft = self.text
+        self.put(text)
         self.focus()
 
     def give_back(self) -> None:
         """What was here before `lend`."""
-        self.text, self._draft = self._draft, ""
-        self.move_cursor(self.document.end)
+        self.put(self._draft)
+        self._draft = ""
 
     def action_new_line(self) -> None:
         """A line break at the cursor."""
@@ -127,8 +132,7 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
 
     def _recall(self, index: int) -> None:
         self._at = index
-        self.text = self._history[index] if index < len(self._history) else ""
-        self.move_cursor(self.document.end)
+        self.put(self._history[index] if index < len(self._history) else "")
 
 
 def hint_words(state: UiState) -> str:

@@ -19,7 +19,7 @@ from core.requests import Message, SavedSession, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationInfo, KeptTurn
 from core.sampling_options import Sampling
 from core.text import Clean
-from tests.support.app import StillNode
+from tests.support.app import StillNode, text_of
 from tests.support.told import PLAN, done, token
 from tui.app import MaclusterApp
 from tui.state import branches, chats, conversation, export, sampling, state
@@ -444,3 +444,49 @@ async def test_y_takes_one_block_after_the_other(monkeypatch: pytest.MonkeyPatch
         app.dashboard.chat.focus()
         await pilot.press("Y", "Y", "Y")
         await until(pilot, lambda: copied == ["b", "a", "b"])
+
+
+class Library(Shelf):
+    """A node that gives back what it keeps, the last one first."""
+
+    async def delete_conversation(self, wanted: ConversationId) -> None:
+        self.kept = [one for one in self.kept if one.id != wanted.id]
+
+    async def conversations(self) -> list[ConversationInfo]:
+        newest = {one.id: one for one in self.kept}
+        found = [ConversationInfo(id=n, title=one.title, has_draft=bool(one.draft)) for n, one in newest.items()]
+        return found[::-1]
+
+    async def conversation(self, wanted: ConversationId) -> Conversation:
+        return next(one for one in reversed(self.kept) if one.id == wanted.id)
+
+
+async def test_a_draft_survives_quitting_and_goes_when_it_is_asked_or_taken_along() -> None:
+    library = Library()
+    app = MaclusterApp(library)  # type: ignore[arg-type]
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.focused is app.dashboard.prompt)
+        await pilot.press(*"half a")
+        await app.action_quit()
+        await until(pilot, lambda: not app.is_running)
+    assert [(one.title, one.draft, one.turns) for one in library.kept] == [("half a", "half a", ())]
+    app = MaclusterApp(library)  # type: ignore[arg-type]
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.prompt.text == "half a")
+        assert app.state.chat.id == library.kept[0].id
+        await pilot.press(*" question", "ctrl+n")
+        await until(pilot, lambda: app.state.chat.id != library.kept[0].id if library.kept else True)
+        await until(pilot, lambda: [one.draft for one in library.kept] == ["half a question"])
+        assert app.prompt.text == "half a question", "it went along"
+
+
+async def test_the_last_conversation_is_offered_and_one_key_away() -> None:
+    library = Library()
+    now = asked("why?")
+    library.kept = [chats.kept(now.chat, now.turns, 9.0)]
+    app = MaclusterApp(library)  # type: ignore[arg-type]
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "Last conversation: why?. Ctrl+L goes on with it." in text_of(app))
+        await pilot.press("ctrl+l")
+        await until(pilot, lambda: len(app.state.turns) == 2)
+        assert app.state.chat.id == ID
