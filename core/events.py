@@ -22,6 +22,7 @@ Topology = Literal["private", "forward", "reverse", "single", "tensor"]
 ParallelismChoice = Literal["auto", "tp", "pp", "single"]
 Strategy = Literal["tp", "pp", "single"]
 BalanceChoice = Literal["memory", "speed", "auto"]
+WireType = Literal["float32", "bfloat16", "int8"]
 GroupKind = Literal["sealed", "rdma", "nccl"]
 Sight = Literal["token ids", "activations", "logits"]
 PlanStatus = Literal["none", "loading", "ready", "broken"]
@@ -123,7 +124,7 @@ class Plan(Value, frozen=True, kw_only=True):
     layers the others have room for, but not on their disks; for people to read only. `spare`: for each stage, the
     layers [first, last) that its Mac keeps on its disk, its own included; none where nothing is spare.
     `mirror_bytes`: the head keeps what all Macs hold of the rows in so many bytes of its memory, for the case that one
-    of them is lost.
+    of them is lost. `wire`: as what hidden states travel between the stages; None: as the model computes them.
     """
 
     plan_gen: Size
@@ -146,6 +147,7 @@ class Plan(Value, frozen=True, kw_only=True):
     spare: tuple[tuple[Size, Size], ...] = ()
     mirror_bytes: Size = 0
     parallelism: Parallelism | None = None
+    wire: WireType | None = None
 
     @property
     def name(self) -> str:

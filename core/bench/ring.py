@@ -19,7 +19,7 @@ from core.bench.worker import Arrival, BareWorker
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import error_from
-from core.events import Parallelism, Plan, Sight, Stage, Topology
+from core.events import Parallelism, Plan, Sight, Stage, Topology, WireType
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.ways import Way
 from core.models.files.layout import read_layout
@@ -68,6 +68,7 @@ class Settings(TypedDict, total=False):
     chunk: int
     window: int
     adapts: bool
+    wire: WireType | None
     rows: int
     kv_bits: int | None
     batched: bool

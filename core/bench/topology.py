@@ -1,8 +1,9 @@
 """What it costs to choose who may see what: two stages as private, forward and reverse, and one process.
 
-A private ring brings hidden states home to the head. Forward leaves the output head, and the choice of the tokens, to
-the last Mac, so a token comes home in their place. Reverse sends token ids away and keeps the last layers. What each
-Mac saw is told by its stage, which notes it when it handles it, and not by the plan.
+A private ring brings hidden states home to the head; it is also run with hidden states that travel as each of the types
+of `--wire`. Forward leaves the output head, and the choice of the tokens, to the last Mac, so a token comes home in
+their place. Reverse sends token ids away and keeps the last layers. What each Mac saw is told by its stage, which notes
+it when it handles it, and not by the plan.
 
 All ways take turns in one run, in an order that changes, so that a machine that slows down favours none. No token is
 guessed, and each run has a prompt of its own.
@@ -14,26 +15,29 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from operator import eq
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast, get_args
 
 import msgspec
 
 from core.bench.asking import STEADY, a_prompt, ask
 from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, system
-from core.bench.ring import RingAnswer, WorkerRing, worker_ring
-from core.events import Sight, Topology
+from core.bench.ring import RingAnswer, Settings, WorkerRing, worker_ring
+from core.events import Sight, Topology, WireType
 from core.plan.stage_roles import sights
-from core.plan.topology import TOPOLOGIES
+from core.plan.topology import DEFAULT_TOPOLOGY, TOPOLOGIES
 
 DEFAULT: Final = ModelSize(8, 768, "bfloat16")
 TOKENS: Final = 24
 PROMPT_TOKENS: Final = 256
 WARM_UP_TOKENS: Final = 3
-WAYS: Final = tuple(way for way, row in TOPOLOGIES.items() if not row.ranks)  # those have a bench of their own
+RINGS: Final = tuple(way for way, row in TOPOLOGIES.items() if not row.ranks)  # those have a bench of their own
+WIRES: Final[dict[str, WireType]] = {f"private as {wire}": wire for wire in get_args(WireType)}
+WAYS: Final = (*RINGS, *WIRES)
 
 
 class TopologyRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +52,8 @@ class TopologyRun(msgspec.Struct, frozen=True, kw_only=True):
 
 class TopologyResult(Result, frozen=True, kw_only=True):
     """Medians over `runs`, each of which holds one turn of every way. `sights`: what each Mac saw, the head first;
-    `as_planned`: that is what its plan says. `same_tokens`: all ways answered alike.
+    `as_planned`: that is what its plan says. `same_tokens`: all topologies answered alike; `same_as_private`: the
+    share of tokens of the first run that are the same where hidden states travel as another type.
     """
 
     tokens: int
@@ -58,6 +63,7 @@ class TopologyResult(Result, frozen=True, kw_only=True):
     sights: dict[str, list[tuple[Sight, ...]]]
     as_planned: bool
     same_tokens: bool
+    same_as_private: dict[str, float]
     runs: list[dict[str, TopologyRun]]
 
 
@@ -78,16 +84,16 @@ class TopologyPlayed(NamedTuple):
 class TopologyRings:
     """A ring for each way, over one model."""
 
-    def __init__(self, rings: dict[Topology, WorkerRing], tokens: int, prompt: int) -> None:
+    def __init__(self, rings: dict[str, WorkerRing], tokens: int, prompt: int) -> None:
         self._rings, self._tokens, self._prompt = rings, tokens, prompt
 
-    def run(self, number: int) -> dict[Topology, TopologyPlayed]:
+    def run(self, number: int) -> dict[str, TopologyPlayed]:
         """Every way once, every other time the last one first. Raises what a ring reports."""
         ways = WAYS if number % 2 == 0 else WAYS[::-1]
         played = {way: self._play(self._rings[way], number) for way in ways}
         return {way: played[way] for way in WAYS}
 
-    def seen(self) -> dict[Topology, TopologySeen]:
+    def seen(self) -> dict[str, TopologySeen]:
         """Who saw what so far."""
         return {way: _seen(ring) for way, ring in self._rings.items()}
 
@@ -108,10 +114,12 @@ def rings(sizes: ModelSize, tokens: int, prompt: int) -> Iterator[TopologyRings]
     """A ring for each way over a model of these sizes, made and warm."""
     with TemporaryDirectory(prefix="macluster-topology-") as folder, ExitStack() as stack:
         model = make(Path(folder), sizes)
-        made: dict[Topology, WorkerRing] = {}
+        made: dict[str, WorkerRing] = {}
         for way in WAYS:
-            cuts = (sizes.cut,) if TOPOLOGIES[way].several else ()
-            made[way] = stack.enter_context(worker_ring(model, cuts, topology=way, draft=0, **STEADY))
+            topology = DEFAULT_TOPOLOGY if way in WIRES else cast(Topology, way)
+            cuts = (sizes.cut,) if TOPOLOGIES[topology].several else ()
+            settings: Settings = {**STEADY, "wire": WIRES.get(way)}
+            made[way] = stack.enter_context(worker_ring(model, cuts, topology=topology, draft=0, **settings))
         for ring in made.values():
             ask(ring, [FIRST_TOKEN], WARM_UP_TOKENS)
         yield TopologyRings(made, tokens, prompt)
@@ -137,8 +145,8 @@ def _seen(ring: WorkerRing) -> TopologySeen:
 
 
 def summary(
-    played: list[dict[Topology, TopologyPlayed]],
-    seen: dict[Topology, TopologySeen],
+    played: list[dict[str, TopologyPlayed]],
+    seen: dict[str, TopologySeen],
     tokens: int,
     prompt: int,
     sizes: ModelSize,
@@ -148,7 +156,7 @@ def summary(
     return TopologyResult(
         ratios={
             f"{way}_over_private": median(r[way].tokens_per_s / r["private"].tokens_per_s for r in runs)
-            for way in ("forward", "reverse")
+            for way in ("forward", "reverse", *WIRES)
         },
         reach={},
         cores=cores(),
@@ -159,7 +167,12 @@ def summary(
         ways={way: _median_turn([run[way] for run in runs]) for way in WAYS},
         sights={way: each.told for way, each in seen.items()},
         as_planned=all(each.told == each.planned for each in seen.values()),
-        same_tokens=all(len({one.tokens for one in run.values()}) == 1 for run in played),
+        same_tokens=all(len({run[way].tokens for way in RINGS}) == 1 for run in played),
+        same_as_private={
+            way: sum(map(eq, run[way].tokens, run["private"].tokens)) / len(run[way].tokens)
+            for run in played[:1]
+            for way in WIRES
+        },
         runs=runs,
     )
 
@@ -180,29 +193,32 @@ def describe(result: TopologyResult) -> str:
             f"{result.prompt} tokens, {result.sizes}; {result.system}, {result.cores} cores; medians of "
             f"{len(result.runs)} runs, ways taking turns.",
             "",
-            "            tokens/s   ms a token   first token, s   bytes a token",
+            "                        tokens/s   ms a token   first token, s   bytes a token",
             *(_line(way, turn) for way, turn in result.ways.items()),
-            f"  The answers {'are the same' if result.same_tokens else 'DIFFER'}.",
+            f"  The answers of the topologies {'are the same' if result.same_tokens else 'DIFFER'}.",
+            *(
+                f"  {way}: {100 * same:.0f} % of the tokens are the same."
+                for way, same in result.same_as_private.items()
+            ),
             "",
             f"  What each Mac saw, {'as its plan says' if result.as_planned else 'OTHER than its plan says'}:",
             *(line for way, macs in result.sights.items() for line in _saw(way, macs)),
             "",
-            f"Tokens a second, forward over private: {result.ratios['forward_over_private']:.2f}",
-            f"Tokens a second, reverse over private: {result.ratios['reverse_over_private']:.2f}",
+            *(f"Tokens a second, {name.replace('_', ' ')}: {ratio:.2f}" for name, ratio in result.ratios.items()),
         ]
     )
 
 
 def _line(way: str, turn: TopologyRun) -> str:
     return (
-        f"  {way:8} {turn.tokens_per_s:9.2f} {1e3 / turn.tokens_per_s:12.1f} {turn.first_s:16.2f}"
+        f"  {way:20} {turn.tokens_per_s:9.2f} {1e3 / turn.tokens_per_s:12.1f} {turn.first_s:16.2f}"
         f" {turn.wire_bytes:15.0f}"
     )
 
 
 def _saw(way: str, macs: Sequence[Sequence[Sight]]) -> Iterator[str]:
     for index, kinds in enumerate(macs):
-        yield f"  {'' if index else way:8}   {'another Mac' if index else 'the head':12} {', '.join(kinds)}"
+        yield f"  {'' if index else way:20}   {'another Mac' if index else 'the head':12} {', '.join(kinds)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

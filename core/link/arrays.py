@@ -23,6 +23,7 @@ _CODES: Final = {
     mx.bfloat16: DType.BFLOAT16,
     mx.int32: DType.INT32,
     mx.uint32: DType.UINT32,
+    mx.int8: DType.INT8,
 }
 _DTYPES: Final = {int(code): dtype for dtype, code in _CODES.items()}
 

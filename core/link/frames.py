@@ -74,6 +74,7 @@ class DType(IntEnum):
     BFLOAT16 = 3
     INT32 = 4
     UINT32 = 5
+    INT8 = 6
 
 
 class FrameHeader(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from core.events import GroupKind, Parallelism, Plan, Sight
+from core.events import GroupKind, Parallelism, Plan, Sight, WireType
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.stage_roles import role_of, sights
 from core.plan.topology import has_ranks
@@ -14,6 +14,12 @@ EVERY_MAC_SEES = (
     "Every Mac of this split could tell the prompt's tokens: layers of this model read values made from one token each."
 )
 
+LOSSY: Final[tuple[WireType, ...]] = ("bfloat16", "int8")
+ON_THE_WIRE: Final[dict[WireType, str]] = {
+    "float32": "Hidden states travel as float32: nothing of them is lost.",
+    "bfloat16": "Hidden states travel as bfloat16: answers may differ from one Mac's, unless it computes in that, too.",
+    "int8": "Hidden states travel in 8 bits, with a scale per row: answers may differ from one Mac's.",
+}
 EVERY_RANK_SEES = "Every Mac sees the words: each has a part of every layer, so it gets the token ids."
 ON_THE_CABLE = "What the Macs add up over RDMA is not encrypted on the cable."
 _ADDED_UP: Final[dict[GroupKind, str]] = {
@@ -32,6 +38,8 @@ def notes_of(
     for which it has no cut. Without the model's `profile` only the plan itself is told of.
     """
     notes = [*([shared(plan.parallelism)] if plan.parallelism else []), *_sight_notes(plan)]
+    if plan.wire:
+        notes.append(ON_THE_WIRE[plan.wire])
     if profile is None:
         return tuple(notes)
     if profile.reveals_tokens and len(plan.stages) > 1 and not has_ranks(plan):

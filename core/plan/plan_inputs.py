@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NotRequired, TypedDict
 
-from core.events import BalanceChoice, ParallelismChoice, Peer, Plan, Topology
+from core.events import BalanceChoice, ParallelismChoice, Peer, Plan, Topology, WireType
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.balance import StageSeconds
 from core.plan.sizes import Bytes
@@ -26,6 +26,7 @@ class How(TypedDict):
     rdma: NotRequired[bool]
     spare_bytes: NotRequired[int]
     balance: NotRequired[BalanceChoice]
+    wire: NotRequired[WireType | None]
 
 
 class Surroundings(TypedDict, total=False):
@@ -67,4 +68,5 @@ def how_of(request: PlanRequest) -> How:
         rdma=request.rdma,
         balance=request.balance,
         spare_bytes=request.spare_bytes,
+        wire=request.wire,
     )

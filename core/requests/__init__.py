@@ -9,7 +9,16 @@ import msgspec
 from core.answer_parts import Tool, ToolCall, ToolName
 from core.constraint import Constraint
 from core.errors import Problem
-from core.events import BalanceChoice, MirrorChoice, ParallelismChoice, PathKind, Plan, RecoveryChoice, Topology
+from core.events import (
+    BalanceChoice,
+    MirrorChoice,
+    ParallelismChoice,
+    PathKind,
+    Plan,
+    RecoveryChoice,
+    Topology,
+    WireType,
+)
 from core.numbers import MOST, Positive, Size, TokenId
 from core.sampling_options import Option, Sampling
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
@@ -48,7 +57,8 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     `core.plan.strategy` decides (auto); without it nothing is decided. `rdma`: parts are added up over RDMA, which is
     not encrypted on the cable. `balance`: layers are divided by memory, by measured speed within it, or as
     `core.plan.balance` finds worth it (auto). `spare_bytes`: once its own layers run, each Mac fetches up to so much of
-    its neighbours' to its disk, to take them over where one is lost.
+    its neighbours' to its disk, to take them over where one is lost. `wire`: as what hidden states travel, in place of
+    as they are computed.
     """
 
     model: PathName
@@ -65,6 +75,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     rdma: bool = False
     balance: BalanceChoice = "memory"
     spare_bytes: Size = 0
+    wire: WireType | None = None
 
 
 class PreviewRequest(PlanRequest, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from core.plan.stage_roles import arriving, role_of
 from core.plan.topology import has_ranks
 from core.settings import MAX_LANE_ROWS
 from core.worker.execution import ALL, Execution, made, tokens_in
+from core.worker.hidden_states import HiddenStates
 from core.worker.kv_parts import decode_part, encode_part
 from core.worker.kv_spans import decode_span, encode_span, is_span
 from core.worker.remote_sampling import RemoteSamplers, encode_choices
@@ -60,6 +61,7 @@ class Follower:
         self._vocabulary = stage.layers.vocab_size
         self._is_rank = has_ranks(plan)
         self._role = ALL if stage.layers.computes_at_once else role_of(plan, index)
+        self._hidden = HiddenStates(plan.wire, stage.layers)
         self._input = TOKEN_TYPES if self._role.embeds else {FrameType.ACTIVATION}
         self._is_last = index == len(plan.stages) - 1
         self._answers_chunks = self._is_last and not arriving(plan).runs
@@ -187,9 +189,11 @@ class Follower:
         return work._replace(payload=(payload,))
 
     def _forward(self, work: WorkFrame) -> WorkFrame:
-        arrays = decode_arrays(memoryview(work.payload[0]))
+        payload = memoryview(work.payload[0])
         if self._role.embeds:
-            arrays = [tokens_in(arrays, self._vocabulary)]
+            arrays = [tokens_in(decode_arrays(payload), self._vocabulary)]
+        else:
+            arrays = self._hidden.decode(payload)
         self._meter.phases.lap("codec_decode")
         out = self._execution.forward(work, self._role, arrays)
         if work.quiet and self._answers_chunks:
@@ -202,7 +206,7 @@ class Follower:
             self._meter.phases.lap("readback")
             return work._replace(kind=FrameType.TOKEN, askers=(), payload=encode_choices(chosen))
         with self._meter.codec:
-            encoded = encode_arrays(out)
+            encoded = encode_arrays(out) if self._role.outputs else self._hidden.encode(out)
         self._meter.phases.lap("codec_encode")
         return work._replace(kind=FrameType.ACTIVATION, payload=encoded)
 

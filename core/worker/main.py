@@ -50,6 +50,7 @@ from core.worker.follower import Follower
 from core.worker.group import open_group
 from core.worker.group_init import OpenGroup
 from core.worker.head import Head, untouched
+from core.worker.hidden_states import bytes_per_token
 from core.worker.messages import (
     Cancel,
     Command,
@@ -408,9 +409,10 @@ def row_bytes(plan: Plan, index: int, layers: Slice) -> int:
     """What a position may weigh that comes in: a hidden state, or to a head without the output also logits."""
     if has_ranks(plan):
         return 0  # token ids alone
+    hidden = bytes_per_token(plan.wire, layers.incoming)
     if index == 0 and not role_of(plan, 0).outputs:
-        return max(layers.incoming_bytes_per_token, LOGIT_BYTES * layers.vocab_size)
-    return layers.incoming_bytes_per_token
+        return max(hidden, LOGIT_BYTES * layers.vocab_size)
+    return hidden
 
 
 def main(inbox: Inbox, outbox: Outbox) -> None:

@@ -27,6 +27,7 @@ from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, departing
 from core.plan.topology import has_ranks
 from core.worker.execution import Execution, made
+from core.worker.hidden_states import HiddenStates
 from core.worker.kv_parts import KvPart, decode_part, encode_part
 from core.worker.kv_spans import KvSpan, SpanVerb, decode_span, encode_span, is_span
 from core.worker.messages import StageSample
@@ -96,6 +97,7 @@ class Pipeline:
         self.chooses = self._departing.outputs or self._arriving.outputs
         self._peers = [other.peer for other in plan.stages[1:]]
         self._are_ranks = has_ranks(plan)
+        self._hidden = HiddenStates(plan.wire, stage.layers)
         self._ring: Ring | None = None
         self._out: Outstanding[_Sent] = Outstanding(TRIES, try_s)
         self._shapes = HandleShapes()
@@ -222,7 +224,7 @@ class Pipeline:
             return
         if self._peers:
             with self.stage.meter.codec:
-                frame = frame._replace(payload=encode_arrays(out))
+                frame = frame._replace(payload=self._hidden.encode(out))
             self.stage.meter.phases.lap("codec_encode")
         self._put(_Sent(frame, work, positions=tokens.shape[1]), out[0] if self._departing.outputs else None)
 
@@ -392,8 +394,8 @@ class Pipeline:
         return FrameType.TOKEN if asked.askers else FrameType.ACTIVATION
 
     def _logits(self, sent: _Sent, came: WorkFrame) -> mx.array | None:
-        arrays = decode_arrays(memoryview(came.payload[0]))
-        asked = sent.frame
+        payload, asked = memoryview(came.payload[0]), sent.frame
+        arrays = self._hidden.decode(payload) if self._arriving.outputs else decode_arrays(payload)
         self.stage.meter.phases.lap("codec_decode")
         if self._arriving.outputs:
             out = self._execution.forward(asked._replace(step=came.step), self._arriving, arrays)

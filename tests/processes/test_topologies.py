@@ -74,6 +74,23 @@ def test_answers_of_two_macs_are_mlx_lms_too(pair: WorkerRing, alone: dict[str, 
     check_answers_and_sights(pair, alone["llama"])
 
 
+def of_wires(ring: WorkerRing) -> int:
+    """Bytes that its links carried for an answer."""
+    (answer,) = ring.generate_all([a_request([11, 12, 13, 14], max_tokens=24)])
+    return sum(sample.bytes for sample in answer.samples)
+
+
+def test_hidden_states_travel_as_the_plan_says(model: Path, alone: dict[str, Alone]) -> None:
+    request = a_request([21, 22, 23, 24], max_tokens=12)
+    carried = {}
+    for wire in (None, "float32", "int8"):
+        with worker_ring(model, CUTS[2], chunk=CHUNK, wire=wire) as ring:
+            if wire != "int8":
+                assert ring.generate_all([request])[0].tokens == alone["llama"].answer(request).tokens
+            carried[wire] = of_wires(ring)
+    assert carried["int8"] < carried[None]
+
+
 @pytest.fixture(scope="module")
 def forward(model: Path) -> Iterator[WorkerRing]:
     with worker_ring(model, (3, 6), topology="forward", chunk=CHUNK, rows=4) as ring:

@@ -14,6 +14,7 @@ from tui.cli.status import status_facts
 from tui.cli.transfers import Shown
 from tui.cli.watch import ATTACH_S, LOAD_S, Watch
 from tui.client import NodeClient, check
+from tui.state.format import is_of_ranks
 
 
 async def load(args: argparse.Namespace) -> int:
@@ -55,10 +56,12 @@ async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
 
 
 def is_shared_so(plan: Plan, args: argparse.Namespace) -> bool:
-    """Whether `plan` is in the topology, of the choice, and over the cable that were asked for. What was decided for
-    another choice need not be what this one comes to.
+    """Whether `plan` is in the topology, of the choice, and over the cable that were asked for, and its hidden
+    states travel so. What was decided for another choice need not be what this one comes to.
     """
     how = plan.parallelism
+    if args.wire not in (None, plan.wire) and len(plan.stages) > 1 and not is_of_ranks(plan):
+        return False
     if args.topology not in (None, plan.topology) or args.parallelism not in (None, how and how.choice):
         return False
     adds_up = how is not None and how.strategy == "tp" and bool(args.topology or args.parallelism)

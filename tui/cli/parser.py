@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from core.errors import UsageError
-from core.events import BalanceChoice, MirrorChoice, ParallelismChoice, Topology
+from core.events import BalanceChoice, MirrorChoice, ParallelismChoice, Topology, WireType
 from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
@@ -183,6 +183,8 @@ def _how(command: argparse.ArgumentParser) -> None:
     cable = "with tp or auto: add up over RDMA, which is not encrypted on the cable"
     command.add_argument("--rdma", action="store_true", help=cable)
     paced = "divide the layers by memory, by measured speed within it, or by speed where it is worth it (auto)"
+    wire = "as what hidden states travel (default: as the model computes them); bfloat16 and int8 may change answers"
+    command.add_argument("--wire", choices=get_args(WireType), help=wire)
     command.add_argument("--balance", choices=get_args(BalanceChoice), default="memory", help=paced)
     owners = "who has which layers, this Mac first, then by budget: A:B, both included, or A:output"
     command.add_argument("--layers", type=_spans, default=(), metavar="0:9,10:19,…", help=owners)

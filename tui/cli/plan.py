@@ -49,7 +49,10 @@ async def plan(args: argparse.Namespace) -> int:
 
 def plan_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `core.requests.PlanRequest`. Raises UsageError for those that exclude each other."""
-    names = ("context", "kv_bits", "rows", "chunk", "window", "topology", "layers", "parallelism", "rdma", "balance")
+    names = (
+        *("context", "kv_bits", "rows", "chunk", "window"),
+        *("topology", "layers", "parallelism", "rdma", "balance", "wire"),
+    )
     options: How = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
     check_asked(options)
     return {**options, "mirror": args.mirror, "spare_bytes": round(args.spare * GB)}
@@ -139,6 +142,7 @@ def plan_facts(plan: Plan) -> Facts:
         "fingerprint": plan.fingerprint,
         "topology": plan.topology,
         "parallelism": msgspec.to_builtins(plan.parallelism),
+        "wire": plan.wire,
         "layers": plan.layers,
         "context": plan.context,
         "stages": [

@@ -195,6 +195,7 @@ MODELS = (
     Action("mc.topology", "t", "topology", "Ring", "Plan the model in the next topology"),
     Action("mc.parallelism", "P", "parallelism", "Parallelism", "How the Macs share the model: auto, tp, pp, single"),
     Action("mc.kv-bits", "K", "bits", "Bits", "Keep keys and values in 8 bits, in 4, or as they are"),
+    Action("mc.wire", "w", "wire", "Wire", "Send hidden states as float32, bfloat16, 8 bits, or as they are"),
     Action("mc.stop-transfer", "x", "stop_transfer", "Stop", "Stop what is downloaded or copied; asks first"),
     Action("mc.pause-transfer", "space", "pause_transfer", "Pause", "Pause what is downloaded or copied, or go on"),
     Action("mc.limit-transfer", "b", "limit_transfer", "Limit", "Limit the rate at which it comes to each Mac"),

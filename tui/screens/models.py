@@ -29,6 +29,7 @@ from tui.state.load_options import (
     with_context,
     with_parallelism,
     with_topology,
+    with_wire,
 )
 from tui.state.state import UiState
 from tui.widgets.fit_preview import FitPreview
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from tui.client import NodeClient
     from tui.control.catalog import ModelCatalog
 
-_OF_A_MODEL = ("edit_split", "context", "longer", "topology", "parallelism", "bits")
+_OF_A_MODEL = ("edit_split", "context", "longer", "topology", "parallelism", "bits", "wire")
 _OF_TRANSFERS = ("stop_transfer", "pause_transfer", "limit_transfer")
 _LETTERS = ("filter", "sort", "download", "known", "fitting", *_OF_TRANSFERS, *_OF_A_MODEL)
 
@@ -228,6 +229,11 @@ class ModelsScreen(SizedScreen):
         """Other bits of keys and values."""
         if choice := self._plannable:
             self._set_options(with_bits(self._catalog.options(choice), choice))
+
+    def action_wire(self) -> None:
+        """Hidden states as another type between the Macs."""
+        if choice := self._plannable:
+            self._set_options(with_wire(self._catalog.options(choice)))
 
     def action_longer(self, step: int) -> None:
         """The next longer context, or the next shorter one."""

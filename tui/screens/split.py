@@ -57,7 +57,7 @@ _EQUAL_PARTS = Problem(
     fix="Choose a topology other than tensor (T, or t in the list of models), then divide its layers.",
 )
 # what two plans have in common that differ only in who owns which layers
-_ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows")
+_ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows", "wire")
 
 
 class SplitScreen(SizedScreen):

@@ -96,6 +96,7 @@ def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
         context=plan.context,
         kv_bits=plan.kv_bits,  # type: ignore[arg-type]
         rows=plan.rows,
+        wire=plan.wire,
         chunk=None if plan.adapts else plan.chunk,
         window=None if plan.adapts else plan.window,
         # what was decided is decided again

@@ -7,7 +7,7 @@ from typing import Final, get_args
 import msgspec
 
 from core.errors import UsageError
-from core.events import ParallelismChoice, Topology
+from core.events import ParallelismChoice, Topology, WireType
 from core.requests import DownloadRequest, LoadRequest, ModelChoice, PlanRequest, PreviewRequest
 from core.settings import DEFAULT_CONTEXT, KV_BITS
 from core.text import clean_text
@@ -52,6 +52,7 @@ def option_words(request: LoadRequest, choice: ModelChoice) -> list[str]:
         *([f"context {context_length(request.context)}"] if request.context != usual.context else []),
         *([f"keys and values in {request.kv_bits} bits"] if request.kv_bits else []),
         *([how] if how else []),
+        *([f"hidden states as {request.wire}"] if request.wire else []),
     ]
 
 
@@ -61,6 +62,12 @@ def with_bits(request: LoadRequest, choice: ModelChoice) -> LoadRequest:
     if request.kv_bits not in steps:
         return msgspec.structs.replace(request, kv_bits=None)
     return msgspec.structs.replace(request, kv_bits=steps[(steps.index(request.kv_bits) + 1) % len(steps)])
+
+
+def with_wire(request: LoadRequest) -> LoadRequest:
+    """Hidden states as the model computes them, then as each of the types that they can travel as."""
+    steps = (None, *get_args(WireType))
+    return msgspec.structs.replace(request, wire=steps[(steps.index(request.wire) + 1) % len(steps)])
 
 
 def with_topology(request: LoadRequest, choice: ModelChoice) -> LoadRequest:

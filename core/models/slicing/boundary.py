@@ -97,12 +97,12 @@ class Boundary:
         self._groups = _groups(sides)
         own = [(_tail(arrays[i], axis), arrays[i].dtype) for i, axis in zip(self._sent, self._axes, strict=True)]
         grouped = [((len(numbers), *tail), dtype) for (tail, dtype), numbers in self._groups]
-        self._wire = [*own, *grouped]
-        self.bytes_per_token = sum(prod(tail) * dtype.size for tail, dtype in self._wire)
+        self.kinds = [*own, *grouped]  # shape behind [row, position], and type, of each array on the wire
+        self.bytes_per_token = sum(prod(tail) * dtype.size for tail, dtype in self.kinds)
 
     def blank(self, count: int, rows: int = 1) -> list[mx.array]:
         """Zeros for `count` positions of each of `rows` rows, as they would arrive; not evaluated."""
-        return [mx.zeros((rows, count, *tail), dtype) for tail, dtype in self._wire]
+        return [mx.zeros((rows, count, *tail), dtype) for tail, dtype in self.kinds]
 
     def pack(self, value: Any, sides: Sides) -> list[mx.array]:
         """The arrays [row, position, ...] to send, from what the layer returned and the side inputs [row, ...]."""
@@ -117,7 +117,7 @@ class Boundary:
         """
         lead = arrays[0].shape[:2] if arrays else ()
         found = [(a.ndim > 2 and a.shape[:2] == lead, a.shape[2:], a.dtype) for a in arrays]
-        if found != [(True, tail, dtype) for tail, dtype in self._wire]:
+        if found != [(True, tail, dtype) for tail, dtype in self.kinds]:
             got = ", ".join(f"{a.dtype} {list(a.shape)}" for a in arrays)
             raise StageFailed(
                 f"The previous stage sent {got or 'nothing'}, which is not what this model's layers hand on.",

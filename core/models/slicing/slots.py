@@ -58,7 +58,8 @@ class Slice:
     """Layers [start, stop) of a model of `layers` layers; everything is lazy and belongs to the thread that made it.
 
     `boundary_bytes_per_token`: bytes of all boundary arrays that leave the slice, for one position of one row;
-    `incoming_bytes_per_token`: of those that enter it, or that come back to the head of a ring.
+    `incoming_bytes_per_token`: of those that enter it, or that come back to the head of a ring; `incoming`: the shape
+    behind [row, position] and the type of each.
     `weights`: the parameters it keeps, by path, and `weight_bytes` their bytes. `vocab_size`: token ids must be below
     it; mlx does not check. `checks_guesses`: whether one forward of several tokens says what as many of one would.
     `trim_limit`: the caches of the whole model can be trimmed while fewer tokens are in them; None: always.
@@ -91,6 +92,7 @@ class Slice:
         self._whole = embed and output and (start, stop) == (0, probe.layers)
         self._cuts = bool(probe.boundaries)
         self.boundary_bytes_per_token = probe.boundaries[stop - 1].bytes_per_token if self._cuts else 0
+        self.incoming = probe.boundaries[start - 1].kinds if self._cuts else []
         self.incoming_bytes_per_token = probe.boundaries[start - 1].bytes_per_token if self._cuts else 0
         own = {c for c in probe.cache_of[start:stop] if c is not None} | (probe.embed_caches if embed else set())
         whole: list[Any] = make_prompt_cache(model)

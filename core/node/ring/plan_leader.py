@@ -42,7 +42,7 @@ LOOK_S = 5.0
 PROVE_S = 60.0
 READ_BYTES_PER_S = 50e6
 
-Computed = tuple[str, tuple[str, ...], Topology, int | None]
+Computed = tuple[str, tuple[str, ...], Topology, int | None, str | None]
 
 
 class RingReady(Signal, frozen=True):
@@ -407,7 +407,7 @@ def _computed(plan: Plan) -> Computed:
     """What logits depend on. What mlx-lm divides wrongly among ranks computes without an error, so they are compared
     with the whole model's where a person did not ask for it, too, but once.
     """
-    return plan.fingerprint, tuple(stage.device_id for stage in plan.stages), plan.topology, plan.kv_bits
+    return plan.fingerprint, tuple(stage.device_id for stage in plan.stages), plan.topology, plan.kv_bits, plan.wire
 
 
 def proof_text(proved: Proved) -> str:

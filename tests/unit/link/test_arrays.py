@@ -11,7 +11,7 @@ from core.errors import ProtocolError
 from core.link.arrays import decode_arrays, encode_arrays
 from tests.support.search import SEARCH
 
-TYPES = [mx.float32, mx.float16, mx.bfloat16, mx.int32, mx.uint32]
+TYPES = [mx.float32, mx.float16, mx.bfloat16, mx.int32, mx.uint32, mx.int8]
 
 
 def travel(arrays: list[mx.array]) -> list[mx.array]:

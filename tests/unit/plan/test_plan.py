@@ -157,6 +157,23 @@ def test_a_plan_says_who_could_read_the_tokens_and_that_rows_run_alone() -> None
     assert len(planned([peer("a", 24)], found).notes) == 1, "on one Mac nobody else sees anything"
 
 
+def test_a_plan_says_what_travels_and_what_that_does_to_answers() -> None:
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 4, "plan_gen": 1}
+    two, one = [peer("a", 24), peer("b", 24)], [peer("a", 24)]
+    plain = make_plan(**wish, peers=two)
+    assert plain.wire is None
+    assert not any("travel" in note for note in plain.notes)
+    for wire, says in (("float32", "nothing of them is lost"), ("bfloat16", "may differ"), ("int8", "may differ")):
+        plan = make_plan(**wish, peers=two, wire=wire)
+        assert plan.wire == wire
+        assert says in plan.notes[-1]
+        noted, verify = with_verification(plan, 0)
+        assert verify is (wire == "float32")
+        assert verify or f"Not verified: hidden states travel as {wire}" in noted.notes[-1]
+    alone = make_plan(**wish, peers=one, wire="int8")
+    assert (alone.wire, alone.notes) == (None, ()), "nothing travels"
+
+
 def test_quantised_caches_take_less_run_one_row_and_are_refused_where_mlx_lm_has_none() -> None:
     peers = [peer("a", 12), peer("b", 12)]
     wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "peers": peers, "context": 4, "plan_gen": 1}

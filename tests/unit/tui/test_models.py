@@ -16,7 +16,7 @@ from tests.support.waiting import until
 from tui.app import MaclusterApp
 from tui.screens.models import ModelsScreen
 from tui.state.format import WARN
-from tui.state.load_options import default_options, option_words, with_bits
+from tui.state.load_options import default_options, option_words, with_bits, with_wire
 from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content
 
@@ -91,6 +91,15 @@ def test_bits_that_cannot_be_are_not_offered() -> None:
     assert with_bits(asked, whole).kv_bits is with_bits(in_eight, whole).kv_bits is None
     assert option_words(asked, whole) == []
     assert option_words(in_eight, whole) == ["keys and values in 8 bits", "forward"]
+
+
+def test_hidden_states_travel_as_they_are_and_then_as_each_type() -> None:
+    toy = choice("toy", PlanPreview(plan=PLAN))
+    request, seen = default_options(toy), list[list[str]]()
+    for _ in range(4):
+        request = with_wire(request)
+        seen.append(option_words(request, toy))
+    assert seen == [["hidden states as float32"], ["hidden states as bfloat16"], ["hidden states as int8"], []]
 
 
 async def test_the_cursor_is_seen_without_colour() -> None:

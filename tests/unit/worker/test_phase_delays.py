@@ -25,9 +25,9 @@ from tests.support.rings import private_ring
 FOLLOWING: dict[Phase, str] = {
     "to_bytes": "core.link.seal.Opener.look",
     "aead_open": "core.link.seal.Opener.open",
-    "codec_decode": "core.worker.follower.decode_arrays",
+    "codec_decode": "core.worker.hidden_states.HiddenStates.decode",
     "layers_compute": "core.worker.stage.LoadedStage._advance",
-    "codec_encode": "core.worker.follower.encode_arrays",
+    "codec_encode": "core.worker.hidden_states.HiddenStates.encode",
     "aead_seal": "core.link.seal.Sealer.seal",
     "send_hop": "core.link.ends.Sender._transmit",
 }

@@ -1,0 +1,97 @@
+"""Hidden states on their way between two stages: as the model computes them, or as the plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Final, Protocol
+
+import mlx.core as mx
+
+from core.errors import ProtocolError
+from core.events import WireType
+from core.link.arrays import decode_arrays, encode_arrays
+from core.link.frames import Buffer
+
+LARGEST: Final = 127  # of what 8 bits tell apart on either side of zero
+_DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16}
+
+Kind = tuple[tuple[int, ...], mx.Dtype]
+
+
+class Receives(Protocol):
+    """A slice of a model: shapes behind [row, position], and types, of what enters it."""
+
+    @property
+    def incoming(self) -> Sequence[Kind]:
+        """In the order in which they travel."""
+
+
+class HiddenStates:
+    """Those that one stage sends and receives. Arrays of other than real numbers travel as they are, always."""
+
+    def __init__(self, wire: WireType | None, layers: Receives) -> None:
+        self._wire, self._layers = wire, layers
+
+    def encode(self, arrays: Sequence[mx.array]) -> list[Buffer]:
+        """The payload of a frame. Raises ProtocolError for more arrays than travel together."""
+        return encode_arrays([part for array in arrays for part in _packed(array, self._wire)])
+
+    def decode(self, payload: memoryview) -> list[mx.array]:
+        """The arrays in the model's own types. Raises ProtocolError where the sender packed them in another way."""
+        arrays = decode_arrays(payload)
+        return _unpacked(arrays, self._wire, [dtype for _, dtype in self._layers.incoming]) if self._wire else arrays
+
+
+def bytes_per_token(wire: WireType | None, kinds: Sequence[Kind]) -> int:
+    """What a position of one row of such arrays weighs on the wire."""
+    return sum(_bytes(wire, tail, dtype) for tail, dtype in kinds)
+
+
+def _bytes(wire: WireType | None, tail: tuple[int, ...], dtype: mx.Dtype) -> int:
+    if wire is None or not mx.issubdtype(dtype, mx.floating):
+        return prod(tail) * dtype.size
+    if wire == "int8":
+        return prod(tail) + mx.float32.size * prod(tail[:-1])
+    return prod(tail) * _DTYPES[wire].size
+
+
+def _packed(array: mx.array, wire: WireType | None) -> list[mx.array]:
+    if wire is None or not mx.issubdtype(array.dtype, mx.floating):
+        return [array]
+    if wire != "int8":
+        return [array.astype(_DTYPES[wire])]
+    exact = array.astype(mx.float32)
+    scale = mx.abs(exact).max(axis=-1, keepdims=True) / LARGEST
+    return [mx.round(exact / mx.where(scale > 0, scale, 1)).astype(mx.int8), scale]
+
+
+def _unpacked(arrays: Sequence[mx.array], wire: WireType, dtypes: Sequence[mx.Dtype]) -> list[mx.array]:
+    """Each of `dtypes` in its turn, out of the one array or the two that it travels as."""
+    rest = iter(arrays)
+    try:
+        unpacked = [_restored(rest, wire, dtype) for dtype in dtypes]
+    except StopIteration:
+        raise _refused(arrays, wire) from None
+    if next(rest, None) is not None:
+        raise _refused(arrays, wire)
+    return unpacked
+
+
+def _restored(arrays: Iterator[mx.array], wire: WireType, dtype: mx.Dtype) -> mx.array:
+    array = next(arrays)
+    if not mx.issubdtype(dtype, mx.floating):
+        return array  # the stage itself looks at its type
+    if wire != "int8":
+        if array.dtype != _DTYPES[wire]:
+            raise _refused([array], wire)
+        return array.astype(dtype)
+    scale = next(arrays)
+    if (array.dtype, scale.dtype) != (mx.int8, mx.float32) or scale.shape != (*array.shape[:-1], 1):
+        raise _refused([array, scale], wire)
+    return (array * scale).astype(dtype)
+
+
+def _refused(arrays: Sequence[mx.array], wire: WireType) -> ProtocolError:
+    came = ", ".join(f"{array.dtype} {list(array.shape)}" for array in arrays)
+    return ProtocolError(f"Hidden states travel as {wire} in this plan, and a frame carried {came or 'nothing'}.")
