@@ -163,7 +163,8 @@ def test_a_plan_says_what_travels_and_what_that_does_to_answers() -> None:
     plain = make_plan(**wish, peers=two)
     assert plain.wire is None
     assert not any("travel" in note for note in plain.notes)
-    for wire, says in (("float32", "nothing of them is lost"), ("bfloat16", "may differ"), ("int8", "may differ")):
+    told: dict[WireType, str] = {"float32": "nothing of them is lost", "bfloat16": "may differ", "int8": "may differ"}
+    for wire, says in told.items():
         plan = make_plan(**wish, peers=two, wire=wire)
         assert plan.wire == wire
         assert says in plan.notes[-1]
