@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import BadBudget, DoesNotFit, NoPeers, TooManyPeers, UnsupportedModel
+from core.events import WireType
 from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.plan.cuts import nearest_cuts
