@@ -26,6 +26,8 @@ ROWS: Final = 4
 ASKED: Final = 10
 CONTEXT: Final = 16384
 TOKENS: Final = 900
+WIDE: Final = (120, 36)
+NARROW: Final = (80, 24)
 LONG: Final = 3600  # four of them fit the context, and nobody who looks has to hurry
 
 
@@ -96,36 +98,44 @@ async def test_four_write_and_six_wait_until_all_are_done(head: Watch) -> None:
     assert len(told) <= 2 * (monotonic() - started) + 2, "twice a second, and at the end"
 
 
-@pytest.mark.parametrize("size", [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")])
-async def test_the_screen_shows_them_and_stops_one(head: Watch, size: tuple[int, int]) -> None:
+async def test_the_screen_shows_them_and_stops_one(head: Watch) -> None:
+    """First wide, then narrow."""
     app = MaclusterApp(head.client)
-    async with app.run_test(size=size, notifications=True) as pilot:
+    async with app.run_test(size=WIDE, notifications=True) as pilot:
         person = Person(app, pilot)
         await person.until(lambda: app.focused is app.dashboard.prompt)
         await person.press("escape", "B")
         await person.sees("Nothing is being asked")
         ids = [await begin(head, f"lane {number}", LONG) for number in range(ASKED)]
-        await person.sees("4 of 4 rows", "6 wait", "● writing", "1 of 6 in the queue", "6 of 6", "lane 2", "All 4 rows")
-        assert all(name[:8] in person.text for name in ids)
-        assert "this chat" not in person.text
-        assert max(map(len, person.text.splitlines())) <= size[0]
-        await person.opens("enter", screen=TimelineScreen)
-        await person.sees("decode step", "lane 2", "█ computes", "Where the time of this step went", "±")
-        await person.press("left", "escape")
-        await person.until(lambda: isinstance(app.screen, BatchScreen))
+        await shown(person, ids, WIDE)
         await person.press("j", "j", "x")
         await person.sees("another client", "Let it go on", ids[2][:8])
         await person.press("enter")
         await person.rests()
         assert isinstance(app.screen, BatchScreen)
         assert ids[2] in app.state.snapshot.running, "the answer that is chosen first changes nothing"
-        await person.press("x", "down", "enter")
+        await pilot.resize_terminal(*NARROW)
+        await shown(person, ids, NARROW)
+        await person.press("x")
+        await person.sees("another client", "Let it go on", ids[2][:8])
+        await person.press("down", "enter")
         await person.until(lambda: ids[2][:8] not in person.text)
         await person.sees("5 wait")
         await stop_all(head)
         await person.sees("Nothing is being asked", "tokens of earlier answers are kept")
         await person.press("escape")
         await person.until(lambda: app.screen is app.dashboard)
+
+
+async def shown(person: Person, ids: list[str], size: tuple[int, int]) -> None:
+    await person.sees("4 of 4 rows", "6 wait", "● writing", "1 of 6 in the queue", "6 of 6", "lane 2", "All 4 rows")
+    assert all(name[:8] in person.text for name in ids)
+    assert "this chat" not in person.text
+    assert max(map(len, person.text.splitlines())) <= size[0]
+    await person.opens("enter", screen=TimelineScreen)
+    await person.sees("decode step", "lane 2", "█ computes", "Where the time of this step went", "±")
+    await person.press("left", "escape")
+    await person.until(lambda: isinstance(person.app.screen, BatchScreen))
 
 
 async def test_the_answer_of_the_chat_is_marked_and_stopped_without_a_question(head: Watch) -> None:

@@ -21,7 +21,7 @@ from tests.support.requests import CHUNK, CUTS, SAMPLINGS, VOCABULARY, some_requ
 from tests.support.search import SEARCH
 
 ROWS: Final = 5
-ADMISSIONS: Final = min(150 * SEARCH, 500)
+ADMISSIONS: Final = min(50 * SEARCH, 500)
 
 
 @pytest.fixture(scope="module")

@@ -30,8 +30,8 @@ STEPS: Final = 3
 # with each variant, `make test` takes turns.
 SPLITS: Final = ((1, 3), (0, 2, 6))
 LOW_PRECISION_SPLIT: Final = (4, 5)
-# the fourth row joins the others after one step, the second leaves after another
-PROMPTS: Final = (5, 11, 19, 7)
+# the third row joins the others after one step, the second leaves after another
+PROMPTS: Final = (5, 11, 19)
 
 RUNS_WHOLE: Final = {
     "iquestloopcoder": "it does not call its layers one by one",  # it calls their parts, in two loops
@@ -196,9 +196,9 @@ def test_rows_of_different_lengths_share_a_batch(variant: str, made: Made) -> No
     if variant not in BATCHED:
         return
     ring = made.ring((2,))
-    a, b, c, d = (Row(made, ring, prompt, steps) for prompt, steps in zip(PROMPTS, (3, 2, 3, 2), strict=True))
-    rows = ring.merge([a.start, b.start, c.start])
+    a, b, c = (Row(made, ring, prompt, steps) for prompt, steps in zip(PROMPTS, (3, 2, 2), strict=True))
+    rows = ring.merge([a.start, b.start])
+    decode(ring, rows, [a, b])
+    rows = ring.extend(rows, ring.merge([c.start]))
     decode(ring, rows, [a, b, c])
-    rows = ring.extend(rows, ring.merge([d.start]))
-    decode(ring, rows, [a, b, c, d])
-    decode(ring, ring.keep(rows, [0, 2, 3]), [a, c, d])
+    decode(ring, ring.keep(rows, [0, 2]), [a, c])
