@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,14 +13,17 @@ import pytest_asyncio
 
 from core.events import Topology
 from core.requests.trace import PHASES, STEP_TOTAL
+from core.sampling_options import Sampling
 from core.trust.identity import load_or_create
 from core.trust.sealed import write_sealed
-from tests.support.cluster import Make, begin, reference, running_demo, tokens_seen
+from tests.support.cluster import Make, ask, begin, reference, running_demo, tokens_seen
 from tests.support.command import macluster
+from tests.support.processes import IDLE_SHARE, shares
 from tui.cli.demo import Demo
 
 FIRST, SECOND = "a hop is", "and a lane"
 TOKENS = 16
+WARM = Sampling(temperature=1.0, seed=7)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,6 +32,23 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def demo(made: Make) -> AsyncIterator[Demo]:
     async with running_demo(made("llama"), (64, 32, 16)) as running:
         yield running
+
+
+async def test_requests_do_not_show_through_and_seeds_repeat(demo: Demo) -> None:
+    (warm,) = reference(Path(demo.model), ["tell me"], 48, sampling=WARM)
+    first, other, again = [await ask(demo.head, p, 32) for p in ("hello", FIRST, "hello")]
+    sampled = await ask(demo.head, "tell me", 48, sampling=WARM)
+    assert first.tokens == again.tokens != other.tokens
+    assert len(set(first.tokens)) >= 16
+    assert sampled.tokens == warm
+
+
+async def test_a_ring_that_nobody_asks_sleeps(demo: Demo) -> None:
+    nodes = [demo.pid_of(index) for index in range(3)]
+    workers = [peer.worker_pid or 0 for peer in demo.head.now.peers]
+    found = await asyncio.to_thread(shares, [*nodes, *workers])
+    print("idle nodes, idle workers:", ", ".join(f"{100 * share:.2f} %" for share in found))
+    assert max(found[3:]) < IDLE_SHARE
 
 
 async def facts(home: Path, *words: str) -> Any:

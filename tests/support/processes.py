@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import psutil
 
 GONE_S = 120.0
+WATCHED_S = 4.0
+# an idle worker takes nothing that can be measured; so much is allowed for a machine that is busy otherwise
+IDLE_SHARE = 0.05
 
 
 def lives(pid: int) -> bool:
@@ -25,3 +28,12 @@ def gone(pids: Iterable[int], within_s: float = GONE_S) -> float:
         assert time.monotonic() < began + within_s, f"{alive} live on after {within_s} s"
         time.sleep(0.02)
     return time.monotonic() - began
+
+
+def shares(pids: Sequence[int]) -> list[float]:
+    """The share of a core that each process takes over some seconds."""
+    processes = [psutil.Process(pid) for pid in pids]
+    before, began = [sum(p.cpu_times()[:2]) for p in processes], time.monotonic()
+    time.sleep(WATCHED_S)
+    took = time.monotonic() - began
+    return [(sum(p.cpu_times()[:2]) - b) / took for p, b in zip(processes, before, strict=True)]
