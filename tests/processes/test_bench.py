@@ -125,7 +125,7 @@ def test_the_bench_against_a_pipeline_in_the_open_runs_and_both_say_the_same() -
 
 def test_the_bench_of_the_loop_alone_runs_and_it_answers_as_mlx_lm() -> None:
     shown = run_tiny("loop", "--tokens", "5")
-    assert set(shown["ratios"]) == {"loop_over_solo"}
+    assert set(shown["ratios"]) == {"loop_over_solo", "loop_over_solo_processor"}
     assert shown["same_tokens"] is True
 
 
