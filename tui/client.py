@@ -24,6 +24,7 @@ from core.requests import (
     Body,
     ChatRequest,
     CopyRequest,
+    DiskUse,
     Done,
     DownloadRequest,
     Finding,
@@ -139,6 +140,10 @@ class NodeClient:
     async def change_transfers(self, order: TransferOrder) -> None:
         """Stop, pause, resume or limit what is being downloaded or copied."""
         await self._call("POST", f"/v1/transfers/{order.what}", order, Done)
+
+    async def disks(self) -> list[DiskUse]:
+        """What the Macs of the plan have of its model on their disks."""
+        return await self._call("GET", "/v1/disks", None, list[DiskUse])
 
     async def trim(self, request: TrimRequest) -> list[Trimmable]:
         """What of the models on this Mac's disk no plan needs; with `go` it is let go of."""

@@ -144,6 +144,7 @@ class LocalApi:
             _taking("POST", "/v1/downloads", DownloadRequest, transfers.download, BEGUN),
             _taking("POST", "/v1/copies", CopyRequest, transfers.copy, BEGUN),
             _taking("POST", "/v1/transfers/{what}", TransferOrder, transfers.change),
+            _plain("GET", "/v1/disks", planning.disks),
             _taking("POST", "/v1/trim", TrimRequest, self._trimming.trim),
             _taking("POST", "/v1/chat", ChatRequest, answers.ask, BEGUN),
             web.get("/v1/chat/{request_id}", self._attend),

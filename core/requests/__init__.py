@@ -295,6 +295,16 @@ class CopyRequest(Body, frozen=True, kw_only=True):
     bytes_per_s: Size = 0
 
 
+class DiskUse(Body, frozen=True, kw_only=True):
+    """Of the loaded model, `disk_bytes` lie on the disk of the Mac `mac`, a device id; `fetched_bytes` of whichever
+    models have come there since this Mac's node has started, as far as it wanted that.
+    """
+
+    mac: str
+    fetched_bytes: Size = 0
+    disk_bytes: Size = 0
+
+
 class TrimRequest(Body, frozen=True, kw_only=True):
     """Of which `model` no plan's bytes are to be let go of on this Mac's disk, of all where there is none; without `go`
     it is only told what they are.

@@ -70,6 +70,20 @@ def test_quantised_caches_give_the_tokens_of_mlx_lm(made: Make) -> None:
     assert not facts["plan"]["batched"]
 
 
+def test_only_the_heads_disk_has_the_model_and_the_others_fetch_their_part(made: Make) -> None:
+    model = made("llama", layers=6, hidden=384, intermediate=2048)
+    (expected,) = reference(model, [PROMPTS[0]], 24)
+    options = ("--macs", "3", "--memory", "32", "--weights", "remote", "--prompt", PROMPTS[0], "--max-tokens", "24")
+    facts = demo_json(model, *options)
+    assert facts["tokens"] == expected
+    head, *others = facts["workers"]
+    whole = sum(file.stat().st_size for file in model.iterdir())
+    assert (head["fetched_bytes"], head["disk_bytes"] >= whole) == (0, True)
+    for worker in others:
+        assert 0.2 * whole < worker["fetched_bytes"] < 0.45 * whole
+        assert 0.2 * whole < worker["disk_bytes"] < 0.45 * whole
+
+
 @pytest.mark.slow
 def test_a_worker_holds_its_slice_and_little_more(made: Make) -> None:
     model = made("llama", hidden=1024, intermediate=2560, layers=4, heads=8, kv_heads=8, head_dim=128)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from core.errors import Busy, UsageError
 from core.events import ModelsChanged, Transfer
 from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice, TransferOrder, TrimRequest
 from tests.support.cluster import Make, begin, finish, reference, running_demo
+from tests.support.command import macluster
 from tests.support.hub import PIECE, Hub, running_hub
 from tui.cli.demo import Demo
 from tui.cli.load import loaded
@@ -71,6 +73,10 @@ async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
     await load(demo, "solo")
     first = demo.fetched()[other]
     assert 0 < first < here.total_bytes, "only its own layers came"
+    said = json.loads((await macluster(demo.home.root, "status", "--json")).stdout)
+    mine, its = ((w["fetched_bytes"], w["disk_bytes"]) for w in said["workers"])
+    assert mine[0] == 0 < here.total_bytes <= mine[1]
+    assert (its[0], its[1] < mine[1]) == (first, True)
     (stage,) = (await listed(mbp, "solo")).layers_here
     assert 2 < stage[0] <= 4 < stage[1] == 6
     here = await listed(head, "solo")
@@ -80,12 +86,12 @@ async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
     assert (await listed(mbp, "solo")).layers_here == ((2, 6),)
     assert 0 < demo.fetched(mark)[other] < first, "only what the other split moves"
     await load(demo, "solo", layers=("0:3", "4:5"))
-    (mine,) = await mbp.client.trim(TrimRequest())
-    assert (mine.name, mine.layers, mine.kept, mine.only_here) == ("solo", ((2, 4),), ((4, 6),), ())
+    (extra,) = await mbp.client.trim(TrimRequest())
+    assert (extra.name, extra.layers, extra.kept, extra.only_here) == ("solo", ((2, 4),), ((4, 6),), ())
     took = demo.disk_facts()["mbp"]["disk_bytes"]
-    assert await mbp.client.trim(TrimRequest(model="solo", go=True)) == [mine]
+    assert await mbp.client.trim(TrimRequest(model="solo", go=True)) == [extra]
     assert (await listed(mbp, "solo")).layers_here == ((4, 6),)
-    assert took - demo.disk_facts()["mbp"]["disk_bytes"] >= mine.nbytes * 0.9
+    assert took - demo.disk_facts()["mbp"]["disk_bytes"] >= extra.nbytes * 0.9
     assert await mbp.client.trim(TrimRequest()) == []
     with pytest.raises(UsageError, match="macluster has written nothing"):
         await head.client.trim(TrimRequest(model="solo", go=True))

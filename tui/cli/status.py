@@ -9,7 +9,7 @@ import msgspec
 
 from core.events import Batch, Peer, Plan, Snapshot, TrustChanged
 from core.mac.memory import footprint_bytes
-from core.requests import UnfinishedAnswer
+from core.requests import DiskUse, UnfinishedAnswer
 from core.text import clean_text
 from tui.cli.launch import home_of
 from tui.cli.output import Facts, gigabytes, print_facts, table
@@ -25,7 +25,9 @@ async def status(args: argparse.Namespace) -> int:
         await watch.attached(ATTACH_S)
         key = (await watch.client.trust()).key_storage
         unfinished = await watch.client.unfinished()
-        facts = {"key_storage": key, "unfinished": unfinished_facts(unfinished)}
+        disks = disk_facts(await watch.client.disks())
+        workers = [worker_facts(p, watch.now) | disks.get(p.device_id, {}) for p in watch.now.peers if p.worker_pid]
+        facts = {"key_storage": key, "unfinished": unfinished_facts(unfinished), "workers": workers}
         lines = [f"Key: kept by {key}.", *unfinished_lines(unfinished)]
         print_facts(args, status_facts(watch.now) | facts, [*status_lines(watch.now), *lines])
     return 0
@@ -52,6 +54,11 @@ def worker_facts(peer: Peer, now: Snapshot) -> Facts:
     here = peer.is_self or peer.address.startswith("127.")  # the demo's Macs are all this one
     resident = (footprint_bytes(peer.worker_pid or 0) if here else 0) or peer.worker_rss_bytes
     return {"peer": peer.name, "pid": peer.worker_pid, "rss_bytes": resident, "weight_bytes": weight}
+
+
+def disk_facts(disks: Sequence[DiskUse]) -> dict[str, Facts]:
+    """By device id, what came to a worker's disk, and what of the model lies there."""
+    return {each.mac: {"fetched_bytes": each.fetched_bytes, "disk_bytes": each.disk_bytes} for each in disks}
 
 
 def status_facts(now: Snapshot) -> Facts:

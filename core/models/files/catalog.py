@@ -30,8 +30,8 @@ class ModelEntry(Value, frozen=True, kw_only=True):
 
     `name` is the full id of a repository of the hub cache, else the name of the directory. `total_bytes` counts the
     weights of the language model; `fingerprint` is equal on two Macs that hold the same files. `missing_bytes`: what of
-    the files is not on this disk; `layers_here`: half-open ranges of the layers that are; `hub`: where the rest can be
-    fetched, if that is known.
+    the files is not on this disk, and `disk_bytes` are; `layers_here`: half-open ranges of the layers that are; `hub`:
+    where the rest can be fetched, if that is known.
     """
 
     name: str
@@ -43,6 +43,7 @@ class ModelEntry(Value, frozen=True, kw_only=True):
     context_max: int
     fingerprint: str
     missing_bytes: int = 0
+    disk_bytes: int = 0
     layers_here: tuple[tuple[int, int], ...] = ()
     hub: HubOrigin | None = None
 
@@ -191,6 +192,7 @@ def _read(directory: Path) -> _Read:
         context_max=context_of(config),
         fingerprint=fingerprint(directory),
         missing_bytes=there.missing_bytes if there else 0,
+        disk_bytes=there.there_bytes if there else sum(file.stat().st_size for file in weight_files(directory)),
         layers_here=layers_here(layout.layers, headers, there),
         hub=read_origin(directory),
     )

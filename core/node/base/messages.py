@@ -194,8 +194,9 @@ class SpeedStop(NodeMessage, frozen=True, kw_only=True):
 
 
 class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that can be used on the sender's disk, without where it lies. Where `missing_bytes` of it are not there,
-    `layers_here` are the layers that are, as half-open ranges, and `hub` may say where on the hub the rest is.
+    """A model that can be used on the sender's disk, where it takes `disk_bytes`, without where it lies. Where
+    `missing_bytes` of it are not there, `layers_here` are the layers that are, as half-open ranges, and `hub` may say
+    where on the hub the rest is.
     """
 
     name: ModelName
@@ -206,6 +207,7 @@ class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
     quantization: Annotated[str, msgspec.Meta(max_length=32)]
     context_max: Size
     missing_bytes: Size = 0
+    disk_bytes: Size = 0
     layers_here: Annotated[tuple[tuple[Size, Size], ...], msgspec.Meta(max_length=MAX_RANGES)] = ()
     hub: HubOrigin | None = None
 

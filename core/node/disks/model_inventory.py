@@ -200,6 +200,7 @@ def held_model(entry: ModelEntry) -> HeldModel:
         quantization=entry.quantization[:32],
         context_max=entry.context_max,
         missing_bytes=entry.missing_bytes,
+        disk_bytes=entry.disk_bytes,
         layers_here=entry.layers_here[:MAX_RANGES] if entry.missing_bytes else (),
         hub=entry.hub,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
@@ -52,7 +53,8 @@ STOP_S: Final = 5.0
 
 class Transfers:
     """Publishes Transfer events, also for the Macs that copy from here for us. `own`: what comes to this Mac's disk.
-    `rates`: how quick the last copy to each Mac was, in bytes a second.
+    `fetched`: how many bytes have come to each of their disks; `rates`: how quick the last copy to each was, in bytes a
+    second.
     """
 
     def __init__(
@@ -71,6 +73,8 @@ class Transfers:
         self._hub = hub
         self._bus, self._journal, self._tasks = bus, journal, tasks
         self.own = OwnTransfer(self._publish, inventory, bus, journal, tasks)
+        self.fetched: Counter[str] = Counter()
+        self._there: dict[str, int] = {}
         self.rates: dict[str, float] = {}
 
     async def download(self, wanted: DownloadRequest) -> Done:
@@ -218,6 +222,12 @@ class Transfers:
     def _note(self, transfer: Transfer) -> None:
         if transfer.bytes_per_s > 0:
             self.rates[transfer.mac] = transfer.bytes_per_s
+        if transfer.total:
+            # what was there before it began did not come now
+            self.fetched[transfer.mac] += max(0, transfer.done - self._there.get(transfer.mac, transfer.done))
+            self._there[transfer.mac] = transfer.done
+        if transfer.is_over:
+            self._there.pop(transfer.mac, None)
         self._bus.publish(transfer)
 
     def _publish(self, transfer: Transfer, asked_by: str) -> None:

@@ -35,7 +35,7 @@ from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
 from core.plan.sizes import Sizes
 from core.plan.survival import how_to_go_on
-from core.requests import Forecast, LoadRequest, ModelChoice, PlanPreview, PlanRequest
+from core.requests import DiskUse, Forecast, LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from core.settings import DEFAULT_CONTEXT
 from core.trust.trust_assessment import TrustAssessment
 
@@ -92,6 +92,10 @@ class Planning:
             return await self._profiles.with_parts(entry, preview) if parts else preview
         except MaclusterError as error:
             return PlanPreview(problem=error.problem)
+
+    def disks(self) -> list[DiskUse]:
+        """What the Macs of the plan have of its model on their disks; none where none is loaded."""
+        return self._files.disks(self._leader.plan) if self._leader.plan else []
 
     async def plan(self, request: LoadRequest) -> Planned:
         """The plan that a person asks for. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""

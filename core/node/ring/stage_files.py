@@ -16,7 +16,7 @@ from core.node.disks.transfers import Transfers
 from core.node.ring.last_stages import stage_in
 from core.node.ring.split_profiles import FileParts, SplitProfiles
 from core.plan.topology import has_ranks
-from core.requests import CopyRequest
+from core.requests import CopyRequest, DiskUse
 
 
 class Lack(NamedTuple):
@@ -85,6 +85,15 @@ class StageFiles:
             )
             for (stage, layers), wanted in zip(lacking.items(), parts, strict=True)
         )
+
+    def disks(self, plan: Plan) -> list[DiskUse]:
+        """What the Macs of `plan` have of its model, and what came to them since this node has started."""
+        held, fetched = self._inventory.holdings(plan.fingerprint).held, self._transfers.fetched
+        macs = [stage.device_id for stage in plan.stages]
+        return [
+            DiskUse(mac=mac, fetched_bytes=fetched[mac], disk_bytes=held[mac].disk_bytes if mac in held else 0)
+            for mac in macs
+        ]
 
     async def bring(self, plan: Plan, lacks: Sequence[Lack], tell: Callable[[Transfer], None]) -> Undelivered | None:
         """Have all of it copied; the first that fails ends the others. `tell` gets how far each copy is."""
