@@ -33,7 +33,7 @@ from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_handler import EventHandler
 from tui.control.gc_tuning import tune_gc
 from tui.control.key_order import KeyOrder
-from tui.control.keymap import APP
+from tui.control.keymap import APP, Action
 from tui.control.mac_controller import MacController
 from tui.control.model_controller import ModelController
 from tui.control.plain_glyphs import PlainGlyphs
@@ -63,7 +63,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     # the default screen is there before it could bring its own style sheet
     CSS_PATH: ClassVar[list[str | PurePath]] = [STYLES / "base.tcss", STYLES / "dashboard.tcss"]
-    ACTIONS = APP
+    ACTIONS: ClassVar[tuple[Action, ...]] = APP
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(APP)]
     TITLE = "macluster"
 

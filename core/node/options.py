@@ -53,6 +53,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_api_options(parser, "--api-host", "--api-port")
     parser.add_argument("--tell", choices=("text", "json"), help=argparse.SUPPRESS)  # by `macluster serve`
     parser.add_argument("--no-multicast", action="store_true", help="do not use Bonjour")
+    parser.add_argument(
+        "--group", default="", help="find only Macs that were started with this word, as those of a demo"
+    )
     parser.add_argument("--discard", action="store_true", help="remove the state folder when the node ends")
     parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")
 

@@ -100,6 +100,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     chip: str = ""
     model_roots: tuple[Path, ...] = ()
     multicast: bool = True
+    group: str = ""
     peers: tuple[Place, ...] = ()
     key_limits: KeyUse = KEY_LIMITS
     has_spare: bool = True
@@ -153,7 +154,7 @@ class NodeParts:
         self.peers = peers = PeerTable(own, worker, store, assessment, seen, sightings, book, mesh, bus)
         paths = Paths(identity, store, mesh, networks, book)
         self.speed = speed = SpeedTests(own_id, mesh, paths, bus, tasks)
-        self.discovery = discovery = Discovery(own_id, name, host, signals, tasks, is_member)
+        self.discovery = discovery = Discovery(own_id, name, host, signals, tasks, is_member, config.group)
         self.search = search = Search(discovery, book, mesh, peers, signals, journal, tasks, multicast=config.multicast)
         check = NodeCheck(
             home, host, config.budget_bytes, worker, identity.storage, bus, discovery, tasks, multicast=config.multicast

@@ -47,6 +47,7 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
         chip=args.chip,
         model_roots=tuple(p.expanduser().absolute() for p in args.models) or (hub_cache(),),
         multicast=not args.no_multicast,
+        group=args.group,
         has_spare=not args.no_spare_worker,
         wires=not args.no_wired_memory,
         awake=args.awake,

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,8 @@ class Apart(Demo):
         super().__init__(DemoConfig(budgets_gb=(64, 32, 16), multicast=False, has_spare=False), print)
         self._folders = folders
 
-    def _launch(self, index: int, model: Path) -> subprocess.Popen[bytes]:
-        return super()._launch(index, self._folders / NAMES[index])
+    def _launch(self, index: int, model: Path, peers: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        return super()._launch(index, self._folders / NAMES[index], peers)
 
 
 class Macs:

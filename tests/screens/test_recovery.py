@@ -34,13 +34,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_answer_goes_on_and_one_line_says_where(terminal: Open, model: Path, size: tuple[int, int]) -> None:
     window = terminal(*size, "demo", "--no-multicast", "--model", str(model))
     in_the_middle(window)
-    node_of(window, "mini").kill()
+    window.type("C-t")
     held = window.shows("mini is gone", "Nothing is lost on this Mac.", "1▸ Re-plan", "Stop here", "paused at token")
     window.shows("─── recovered: mini left")
     window.until(lambda s: s.count("─── recovered:") <= 1 and "Stop here" not in s, "the offer stays")
     window.until(lambda s: tokens(s) > paused_at(held), "the answer does not go on")
     window.type("Escape")
     window.shows("─── stopped by you ───")
+    window.type("C-g")
+    window.shows("3 of 3 Macs" if size[0] == 120 else "3/3 Macs")
 
 
 def test_it_waits_is_saved_and_continued_when_the_mac_is_back(terminal: Open, model: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from os import environ
@@ -80,6 +81,8 @@ class Demo:
         self._say = say
         self._root = Path(tempfile.mkdtemp(prefix="macluster-"))
         self._nodes: list[subprocess.Popen[bytes]] = []
+        self._group = f"demo-{secrets.token_hex(8)}"
+        self._pulled: list[str] = []
         self.watches: list[Watch] = []
         self._stack = AsyncExitStack()
         self.found_by = "Bonjour on the loopback interface"
@@ -161,6 +164,26 @@ class Demo:
             if name in macs
         }
 
+    @property
+    def pulled(self) -> tuple[str, ...]:
+        """Names of the Macs whose cable is pulled, the last one last."""
+        return tuple(self._pulled)
+
+    async def pull(self, name: str) -> None:
+        """That Mac is gone at once, without a word: its links are cut and its node is no more."""
+        node = self._nodes[NAMES.index(name)]
+        node.kill()
+        self._pulled.append(name)
+        await asyncio.to_thread(node.wait)
+
+    async def plug(self, name: str) -> None:
+        """It is there again, with its own key, and knows where the others were last."""
+        index = NAMES.index(name)
+        places = [peer.address for watch in self.watches for peer in watch.now.peers if peer.is_self]
+        peers = [word for at, place in enumerate(places) if at != index for word in ("--peer", place)]
+        self._pulled.remove(name)
+        self._nodes[index] = await asyncio.to_thread(self._launch, index, Path(self.model), peers)
+
     async def stop_watching(self) -> None:
         """Let go of the nodes' events; the nodes run on."""
         await self._stack.aclose()
@@ -188,13 +211,14 @@ class Demo:
     def _models(self, index: int, model: Path) -> Path:
         return self._home(index).models if index and self._config.remote_weights else model
 
-    def _launch(self, index: int, model: Path) -> subprocess.Popen[bytes]:
+    def _launch(self, index: int, model: Path, peers: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         home = self._home(index).root
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         command = [
             *(sys.executable, "-m", "core.node", "--home", str(home), "--name", NAMES[index], "--host", "127.0.0.1"),
             *("--port", "0", "--budget", str(self._config.budgets_gb[index]), "--chip", CHIPS[index]),
             *("--models", str(self._models(index, model)), "--until-eof", "--discard"),
+            *("--group", self._group, *peers),
             *(() if self._config.multicast else ("--no-multicast",)),
             *(() if self._config.has_spare else ("--no-spare-worker",)),
             *(
@@ -327,21 +351,24 @@ async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
 
 
 async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
-    from tui.app import MaclusterApp
+    from tui.demo_app import DemoApp
 
     print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     async with NodeClient(demo.home) as client:
         note = f"demo: {len(demo.budgets)} simulated Macs on this one"
         # what the person sets here is theirs; the state of the simulated Macs is thrown away
-        app = MaclusterApp(client, note=note, folder=home_of(args).root, preferences=preferences_of(args))
+        app = DemoApp(client, demo, note=note, folder=home_of(args).root, preferences=preferences_of(args))
 
         async def prepare() -> None:
             try:
+                app.prepare("The simulated Macs look for each other and are paired; then the model is loaded.")
                 await demo.join()
+                app.prepare("The simulated Macs are paired; the model is being loaded over them.")
                 await demo.load()
             except MaclusterError as error:
                 app.notify(f"{error.what} {error.fix}", severity="error", timeout=20)
+            app.prepare("")
             await demo.stop_watching()
 
         preparing = asyncio.create_task(prepare())

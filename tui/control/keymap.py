@@ -81,6 +81,11 @@ APP = (
     Action("mc.theme", "", "change_theme", "Theme", "Change the theme"),
 )
 
+DEMO = (
+    Action("mc.cable-pull", "f8,ctrl+t", "pull_cable", "Pull cable", "Demo: pull the cable of a Mac", footer=True),
+    Action("mc.cable-plug", "f9,ctrl+g", "plug_cable", "Plug in", "Demo: plug the pulled cable in again"),
+)
+
 DASHBOARD = (
     Action("mc.pane-1", "1", "pane(1)", "Peers", "Go to Peers"),
     Action("mc.pane-2", "2", "pane(2)", "Split", "Go to Layer split"),
@@ -367,6 +372,7 @@ SAMPLING = (
 )
 
 TABLES = (
+    DEMO,
     *(CONVERSATION_LIST, CONVERSATIONS, SAMPLING),
     *(PEERS, PEER, WELCOME, CHECK, SPLIT),
     *(HOPS, HOP, TOPOLOGY_LIST, TOPOLOGY),

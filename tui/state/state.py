@@ -60,19 +60,20 @@ class UiState(Value, frozen=True, kw_only=True):
     """All that the screens need.
 
     `offline` is why no events come; `problem` is why the last answer or load failed, until the next try.
-    `last`: the conversation that one can go on with, where none is on screen.
-    `turns` is the path that is shown of the conversation, `others` what waits beside it (`tui.state.branches`).
-    `early` holds events of answers that are not on screen, or whose id the node has not told yet. `rates` are tokens
-    per second, a value a tick. `unfinished`: interrupted answers that can be continued, the newest first. `editing`:
-    the number of the question that is written anew, else 0. `skipped`: device ids of Macs that hold no layers of what
-    is loaded from now on. `logs`: more lines than the Snapshot has, the newest last.
-    `points`: what the hops did in the last minute; `past`: the hour before that, in fewer points.
+    `preparing`: what a demo does before anything can be asked. `last`: the conversation that one can go on with,
+    where none is on screen. `turns` is the path that is shown of the conversation, `others` what waits beside it
+    (`tui.state.branches`). `early` holds events of answers that are not on screen, or whose id the node has not
+    told yet. `rates` are tokens per second, a value a tick. `unfinished`: interrupted answers that can be
+    continued, the newest first. `editing`: the number of the question that is written anew, else 0. `skipped`:
+    device ids of Macs that hold no layers of what is loaded from now on. `logs`: more lines than the Snapshot has,
+    the newest last. `points`: what the hops did in the last minute; `past`: the hour before that, in fewer points.
     """
 
     snapshot: Snapshot = Snapshot()
     attached: bool = False
     offline: Problem | None = None
     chat: Chat = Chat()
+    preparing: str = ""
     last: ConversationInfo | None = None
     turns: tuple[Turn, ...] = ()
     others: tuple[Turn, ...] = ()

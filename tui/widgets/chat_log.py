@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tui.widgets.message_view import MessageView
 
 MESSAGES_SHOWN = 200
+_SURVIVAL = "While an answer is written, Ctrl+T pulls a Mac's cable; Ctrl+G plugs it in again. The answer goes on."
 
 
 def warm_up() -> None:
@@ -265,6 +266,7 @@ def empty_content(state: UiState, note: str) -> Content:
         text = f"{snapshot.plan.model} is loaded on {macs}.\n\nWrite below; Enter sends. F3 has earlier conversations."
         if state.last is not None:
             text += f"\n\nLast conversation: {fit(state.last.title, 40).rstrip()}. Ctrl+L goes on with it."
+        text += f"\n\n{_SURVIVAL}" if note else ""
         other = "\n\nAn answer that was asked for elsewhere is being written; its words are shown there."
         return Content("\n").join([*head, Content(text + (other if snapshot.running else ""))])
     if snapshot.plan_status == "loading" and snapshot.plan is not None:
@@ -279,6 +281,8 @@ def empty_content(state: UiState, note: str) -> Content:
     if not state.attached:
         text = "No node runs on this Mac: why is said above." if state.offline else "Looking for the node of this Mac."
         return Content("\n").join([*head, Content(text)])
+    if state.preparing:
+        return Content("\n").join([*head, Content(state.preparing), Content(""), Content(_SURVIVAL)])
     text = "No model is loaded.\n\nCtrl+O shows the models of this Mac and how they fit.\nF1 explains what you see."
     return Content("\n").join([*head, Content(text)])
 

@@ -19,6 +19,7 @@ from tui.state.recovery import held
 from tui.state.state import UiState
 
 _ASKS = {"ready": "Ask anything", "loading": "The model is being loaded; then ask here"}
+_PREPARING = "The demo is being prepared; then ask here"
 _NO_MODEL = "Ctrl+O chooses a model; then ask here"
 
 
@@ -62,7 +63,7 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
         if hint != self._hint:
             self._hint = hint
             self.border_subtitle = Content(hint)
-        asks = _ASKS.get(state.snapshot.plan_status, _NO_MODEL)
+        asks = _ASKS.get(state.snapshot.plan_status, _PREPARING if state.preparing else _NO_MODEL)
         if self.placeholder != asks:
             self.placeholder = asks
 

@@ -80,7 +80,7 @@ class Discovery:
     Sighting, AdvertisementEnded and IdContested.
 
     `is_member`: who comes first when there are more names than can be looked at. `is_on`: this node is advertised, and
-    browses; `sees_itself`: its own advertisement came back.
+    browses; `sees_itself`: its own advertisement came back. Macs of another `group` are not looked at: a demo's.
     """
 
     def __init__(
@@ -91,12 +91,13 @@ class Discovery:
         signals: Signals,
         tasks: Tasks,
         is_member: Callable[[str], bool] = lambda _: False,
+        group: str = "",
     ) -> None:
         self._device_id = device_id
         self._name = name
         self._host = host
         self._signals, self._tasks = signals, tasks
-        self._is_member = is_member
+        self._is_member, self._group = is_member, group
         self._zeroconf: AsyncZeroconf | None = None
         self._service: AsyncServiceInfo | None = None
         self._browser: AsyncServiceBrowser | None = None
@@ -180,13 +181,14 @@ class Discovery:
         return [*multicast_addresses(interfaces(), self._host)]
 
     def _describe(self, port: int) -> AsyncServiceInfo:
-        window = {"pair": str(self._pairing_port)} if self._pairing_port else {}
+        more = {"group": self._group} if self._group else {}
+        more |= {"pair": str(self._pairing_port)} if self._pairing_port else {}
         return AsyncServiceInfo(
             SERVICE_TYPE,
             f"{self._device_id}.{SERVICE_TYPE}",
             addresses=[ip_address(address).packed for address in advertised(interfaces(), self._host)],
             port=port,
-            properties={"id": self._device_id, "name": self._name, "v": VERSION, **window},
+            properties={"id": self._device_id, "name": self._name, "v": VERSION, **more},
             server=f"{self._device_id}.local.",  # two hosts with one server name would get each other's addresses
         )
 
@@ -224,6 +226,8 @@ class Discovery:
         if not await info.async_request(zeroconf, RESOLVE_MS):
             return
         properties = info.properties if len(info.text or b"") <= MAX_TXT else {}
+        if not is_of_group(properties, self._group):
+            return
         for port, hosts in _listeners(zeroconf, info.name):
             sighting = read_sighting(properties, hosts, port)
             # one advertisement speaks for one device id, so that a rogue cannot fill the table under a single name
@@ -253,6 +257,11 @@ def _listeners(zeroconf: Zeroconf, name: str) -> Iterator[tuple[int, list[str]]]
         found = [ip_address(record.address) for record in records if isinstance(record, DNSAddress)]
         if hosts := [str(host) for host in found if host.version == 4 or host.is_link_local]:
             yield service.port, hosts
+
+
+def is_of_group(properties: dict[bytes, bytes | None], group: str) -> bool:
+    """Whether a TXT record is of a Mac that is meant for those of `group`, "" for a home."""
+    return (properties.get(b"group") or b"") == group.encode()
 
 
 def read_sighting(properties: dict[bytes, bytes | None], addresses: list[str], port: int | None) -> Sighting | None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.node.peers.discovery import Sighting, read_sighting
+from core.node.peers.discovery import Sighting, is_of_group, read_sighting
 from core.text import Clean, clean_name
 from core.trust.identity import parse_text_id
 from tests.support.macs import mac
@@ -55,6 +55,21 @@ def test_what_is_not_ours_or_not_clean_is_dropped(
     properties: dict[bytes, bytes | None], addresses: list[str], port: int | None
 ) -> None:
     assert read_sighting(properties, addresses, port) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "own", "meant"),
+    [
+        pytest.param(None, "", True, id="at-home"),
+        pytest.param(b"demo-1", "", False, id="a-demo-at-home"),
+        pytest.param(None, "demo-1", False, id="a-home-in-a-demo"),
+        pytest.param(b"demo-1", "demo-1", True, id="one-demo"),
+        pytest.param(b"demo-2", "demo-1", False, id="two-demos"),
+    ],
+)
+def test_a_demo_s_macs_and_a_home_s_never_meet(told: bytes | None, own: str, meant: bool) -> None:
+    record = {b"id": RAW, b"name": b"studio"} | ({} if told is None else {b"group": told})
+    assert is_of_group({**record}, own) is meant
 
 
 records = st.dictionaries(

@@ -17,6 +17,7 @@ from tests.support.app import app_with
 from tests.support.told import PLAN
 from tui.app import MaclusterApp
 from tui.control import keymap
+from tui.demo_app import DemoApp
 from tui.screens.api import ApiScreen
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.batch import BatchScreen
@@ -124,6 +125,7 @@ def test_ids_are_unique_and_actions_exist() -> None:
     owners: dict[tuple[keymap.Action, ...], type[object]] = {
         keymap.APP: MaclusterApp,
         keymap.API: ApiScreen,
+        keymap.DEMO: DemoApp,
         keymap.KEY_LIST: KeyList,
         keymap.DASHBOARD: Dashboard,
         keymap.PANE: SplitPane,

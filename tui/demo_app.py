@@ -1,0 +1,45 @@
+"""The app over the demo's simulated Macs: what only they can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from msgspec.structs import replace
+from textual.binding import BindingType
+
+from tui.app import MaclusterApp
+from tui.client import NodeClient
+from tui.control.actions import bindings
+from tui.control.cables import CableController, Cables
+from tui.control.keymap import APP, DEMO, Action
+from tui.control.preferences import Preferences
+
+
+class DemoApp(MaclusterApp, inherit_bindings=False):
+    """`cables` are those of the Macs that it shows."""
+
+    ACTIONS: ClassVar[tuple[Action, ...]] = (*APP, *DEMO)
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ACTIONS)]
+
+    def __init__(
+        self, client: NodeClient, cables: Cables, *, note: str, folder: Path, preferences: Preferences
+    ) -> None:
+        super().__init__(client, note=note, folder=folder, preferences=preferences)
+        self._cables = CableController(self, cables)
+
+    def prepare(self, words: str) -> None:
+        """Say what is done before anything can be asked; "": nothing any more."""
+        self.set_state(replace(self.state, preparing=words))
+
+    def why_not(self, run: str) -> str:
+        """Why an action cannot be done now; "" if it can."""
+        return self._cables.why_not(run) or super().why_not(run)
+
+    def action_pull_cable(self) -> None:
+        """A Mac is gone in the middle of whatever it does."""
+        self.in_background(self._cables.pull, group="cables")
+
+    def action_plug_cable(self) -> None:
+        """It is there again."""
+        self.in_background(self._cables.plug, group="cables")
