@@ -9,8 +9,8 @@ from core.errors import UsageError
 from core.events import Peer, Snapshot, Transfer
 from core.requests import ModelChoice, PlanPreview
 from core.text import clean_text
-from tui.state.format import gigabytes, is_ready, plural
-from tui.state.pace import BAR, bar
+from tui.state.format import is_ready, plural
+from tui.state.pace import BAR, bar, byte_words
 
 
 class Copies(NamedTuple):
@@ -134,11 +134,9 @@ def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, 
         case "checking":
             return what, "comparing hashes"
         case _:
-            words = f"{gigabytes(transfer.done)}/{gigabytes(transfer.total)} GB"
+            words = byte_words(transfer.done, transfer.total, transfer.bytes_per_s)
             if transfer.state == "paused":
                 words += " · paused"
-            elif transfer.bytes_per_s > 0:
-                words += f" · {transfer.bytes_per_s / 1e6:.1f} MB/s"
             if limit := transfer.limit_bytes_per_s:
                 words += f" (at most {megabytes(limit)})"
             left = left_s(transfer) if transfer.state == "running" else None

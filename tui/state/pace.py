@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.events import Value
-from tui.state.format import age, gauge
+from tui.state.format import age, gauge, gigabytes
 
 BAR = 16
 
@@ -41,6 +41,17 @@ def left_words(left_s: float | None) -> list[str]:
     return [] if left_s is None else [f"about {age(left_s + 0.5)} left"]
 
 
+def byte_words(done: int, total: int, per_s: float | None = None) -> str:
+    """ "1.2/4.0 GB · 43.0 MB/s"."""
+    speed = "" if not per_s else f" · {per_s / 1e9:.1f} GB/s" if per_s >= 1e9 else f" · {per_s / 1e6:.1f} MB/s"
+    return f"{gigabytes(done)}/{gigabytes(total)} GB{speed}"
+
+
+def token_words(verb: str, done: int, total: int, per_s: float | None = None) -> str:
+    """ "read 1,024/4,096 tok · 850 tok/s", the verb being "read"."""
+    return f"{verb} {done:,}/{total:,} tok" + (f" · {per_s:,.0f} tok/s" if per_s else "")
+
+
 def bar(done: float, total: float, words: str, left_s: float | None = None, width: int = BAR) -> str:
-    """ "▇▇▇▇▁▁▁▁ 1,024 of 4,096 tokens · 850 tok/s · about 4 s left"."""
+    """ "▇▇▇▇▁▁▁▁ read 1,024/4,096 tok · 850 tok/s · about 4 s left"."""
     return " · ".join([f"{gauge(done, total, width)} {words}", *left_words(left_s)])

@@ -9,7 +9,7 @@ from textual.content import Content
 
 from core.events import Peer, Plan, Recovery, RecoveryChoice, Snapshot, Stage
 from tui.state.format import DIM, GOOD, WARN, Mark, age, fit, gauge, is_of_ranks, part_of, peer_mark, plural, stage_mark
-from tui.state.pace import left_words
+from tui.state.pace import byte_words, left_words, token_words
 from tui.state.state import UiState
 
 LABEL = 16
@@ -92,10 +92,11 @@ def choice_content(number: int, choice: Choice, width: int) -> Content:
 def progress_words(snapshot: Snapshot, recovery: Recovery) -> str:
     """How far the layers are loaded or, after that, the answers are read again."""
     if recovery.total:
-        read = f"{recovery.done:,} of {recovery.total:,} token{'s' * (recovery.total != 1)} read again"
+        per_s = (recovery.total - recovery.done) / recovery.eta_s if recovery.eta_s else None
+        read = token_words("read again", recovery.done, recovery.total, per_s)
         return " · ".join([read, *left_words(recovery.eta_s)])
     done, total = _loaded(snapshot)
-    return f"{100 * done // total} % of the layers loaded" if total else "layers are handed out"
+    return f"layers {byte_words(done, total)}" if total else "layers are handed out"
 
 
 def readiness(state: UiState) -> tuple[str, str] | None:

@@ -26,6 +26,7 @@ from core.events import (
     Recovery,
     RequestDone,
     Snapshot,
+    StageState,
     TokenEvent,
     Value,
 )
@@ -35,7 +36,7 @@ from core.snapshot import apply
 from core.text import clean_text
 from tui.state.chats import Chat
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint, faded, point_of
-from tui.state.pace import moved
+from tui.state.pace import Pace, moved
 from tui.state.turns import INTERRUPTED, Turn, ended, grown, remarked
 
 _T = TypeVar("_T")
@@ -67,6 +68,7 @@ class UiState(Value, frozen=True, kw_only=True):
     continued, the newest first. `editing`: the number of the question that is written anew, else 0. `skipped`:
     device ids of Macs that hold no layers of what is loaded from now on. `logs`: more lines than the Snapshot has,
     the newest last. `points`: what the hops did in the last minute; `past`: the hour before that, in fewer points.
+    `loads`: how far the layers of each Mac are, by its device id.
     """
 
     snapshot: Snapshot = Snapshot()
@@ -93,6 +95,7 @@ class UiState(Value, frozen=True, kw_only=True):
     tokens_since_tick: int = 0
     ticked_at: float = 0.0
     load_s: float | None = None
+    loads: dict[str, Pace] = msgspec.field(default_factory=dict)
 
     @property
     def answer(self) -> Turn | None:
@@ -134,7 +137,9 @@ def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
         case PeerGone():
             return _depart(state, before.peers, event)
         case PlanProposed():
-            return _change(state, problem=None, base=(), points=(), past=(), load_s=None)
+            return _change(state, problem=None, base=(), points=(), past=(), load_s=None, loads={})
+        case StageState(device_id=mac, done_bytes=done, total_bytes=total):
+            return _change(state, loads={**state.loads, mac: moved(state.loads.get(mac), done, total, now)})
         case PlanLoaded(seconds=seconds):
             return _change(state, load_s=seconds)
         case HopSample():

@@ -19,10 +19,11 @@ from tui.control.keymap import CHAT
 from tui.control.messages import Branched, Copied, Edited, Noted
 from tui.state.branches import place_words
 from tui.state.chats import option_words, title_of
-from tui.state.format import BAD, DIM, WARN, fit, gauge, gigabytes, plural, stage_mark
+from tui.state.format import BAD, DIM, WARN, fit, plural
 from tui.state.recovery import held
 from tui.state.state import UiState
 from tui.state.turns import Turn
+from tui.widgets.loading_text import loading_lines
 from tui.widgets.markdown import code_blocks, render
 from tui.widgets.markdown_chunks import Chunk
 from tui.widgets.text_view import TextView
@@ -111,7 +112,7 @@ of them is shown, < and > go to the others. Everything that was written stays, a
 
     def _show_empty(self) -> None:
         self._empty.display = not self._state.turns
-        self._empty.draw(empty_content(self._state, self._note))
+        self._empty.draw(empty_content(self._state, self._note, self._empty.size.width))
 
     async def _flush(self) -> None:
         self._gave_way, self._gives_way = self._gives_way and not self._gave_way, False
@@ -253,7 +254,7 @@ def chat_words(state: UiState) -> list[str]:
     return [*words, *option_words(chat.options), *(["private"] if chat.is_private else [])]
 
 
-def empty_content(state: UiState, note: str) -> Content:
+def empty_content(state: UiState, note: str, width: int = 72) -> Content:
     """What an empty conversation says: what is going on and what to do next."""
     snapshot = state.snapshot
     head = [Content.styled(note, DIM), Content("")] if note else []
@@ -271,7 +272,7 @@ def empty_content(state: UiState, note: str) -> Content:
         return Content("\n").join([*head, Content(text + (other if snapshot.running else ""))])
     if snapshot.plan_status == "loading" and snapshot.plan is not None:
         return Content("\n").join(
-            [*head, Content(f"Loading {snapshot.plan.model}"), Content(""), *loading_lines(state)]
+            [*head, Content(f"Loading {snapshot.plan.model}"), Content(""), *loading_lines(state, width)]
         )
     if snapshot.plan_status == "broken":
         text = "The model stopped working; pane 2 says why.\n\nCtrl+O loads it again or another one."
@@ -285,24 +286,3 @@ def empty_content(state: UiState, note: str) -> Content:
         return Content("\n").join([*head, Content(state.preparing), Content(""), Content(_SURVIVAL)])
     text = "No model is loaded.\n\nCtrl+O shows the models of this Mac and how they fit.\nF1 explains what you see."
     return Content("\n").join([*head, Content(text)])
-
-
-def loading_lines(state: UiState) -> list[Content]:
-    """A line a stage: how much of it is in memory."""
-    plan, now = state.snapshot.plan, {s.device_id: s for s in state.snapshot.stages}
-    lines = []
-    for stage in plan.stages if plan is not None else ():
-        step = now.get(stage.device_id)
-        mark = stage_mark(step.status if step is not None else "waiting")
-        done, total = (step.done_bytes, step.total_bytes) if step is not None else (0, 0)
-        total = total or stage.weight_bytes
-        lines.append(
-            Content.assemble(
-                (mark.glyph + " ", mark.style),
-                fit(stage.peer, 12) + " ",
-                (gauge(total if mark.word == "ready" else done, total, 16), "$primary"),
-                fit(f"{gigabytes(done)}/{gigabytes(total)} GB", 14, right=True) + "  ",
-                (mark.word, mark.style),
-            )
-        )
-    return lines

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from textual.content import Content
 
 from core.events import Plan, Snapshot, Stage
@@ -27,8 +25,8 @@ from tui.state.format import (
 from tui.state.pace import left_words
 from tui.state.state import UiState
 from tui.state.survival import survival
-from tui.widgets.chat_log import loading_lines
 from tui.widgets.disk_map import map_lines
+from tui.widgets.loading_text import load_left_s, loading_lines
 from tui.widgets.pane import Drawing, Pane
 from tui.widgets.topology_text import beside_one, is_of_sight, note_content, prompt_words
 
@@ -47,7 +45,6 @@ What is expected comes from past answers on these Macs, or is a guess by their c
         super().__init__(id="preview")
         self._choice: ModelChoice | None = None
         self._request: PlanRequest | None = None
-        self._begun: tuple[int, float] | None = None  # the load that is shown, and since when
 
     def point(self, choice: ModelChoice | None, request: PlanRequest | None) -> None:
         """Preview `choice`, which is to be loaded as `request` says."""
@@ -58,25 +55,23 @@ What is expected comes from past answers on these Macs, or is a guess by their c
         """Progress while something loads, else the fit."""
         plan = state.snapshot.plan
         if state.snapshot.plan_status == "loading" and plan is not None:
-            if self._begun is None or self._begun[0] != plan.plan_gen:
-                self._begun = plan.plan_gen, time.monotonic()
-            return Drawing("Loading", progress_content(state, time.monotonic() - self._begun[1]))
+            return Drawing("Loading", progress_content(state, width))
         dense = self.scrollable_content_region.height < DENSE_ROWS
         return Drawing("Fit preview", fit_content(self._choice, state, width, self._request, dense=dense))
 
 
-def progress_content(state: UiState, for_s: float = 0.0) -> Content:
-    """How far every Mac is, having loaded `for_s` seconds."""
+def progress_content(state: UiState, width: int) -> Content:
+    """How far every Mac is, in `width` cells."""
     plan = state.snapshot.plan
     name = plan.model if plan is not None else ""
     done, total = (sum(getattr(s, f) for s in state.snapshot.stages) for f in ("done_bytes", "total_bytes"))
     share = f" · {100 * done // total} %" if total else ""
-    left = left_words(for_s * (total - done) / done if 0 < done < total and for_s >= 1 else None)
+    left = left_words(load_left_s(state))
     return Content("\n").join(
         [
             Content.assemble((name, "bold"), share, *(f" · {words}" for words in left)),
             Content(""),
-            *loading_lines(state),
+            *loading_lines(state, width),
             Content(""),
             Content.styled("Esc cancels · you can leave with F2, loading goes on", DIM),
         ]

@@ -11,7 +11,7 @@ from textual.widgets import Static
 from core.events import Recovery
 from core.text import Clean
 from tui.state.format import DIM, GOOD, WARN, age, clock, duration
-from tui.state.pace import bar
+from tui.state.pace import bar, token_words
 from tui.state.recovery import STOPS, since
 from tui.state.turns import Remark, Turn
 from tui.widgets.markdown import render
@@ -189,8 +189,7 @@ def _head_figures(turn: Turn) -> list[str]:
 
 def _waiting(turn: Turn) -> str:
     if (now := turn.reading) is not None and now.done < now.total:
-        rate = f" · {now.per_s:,.0f} tok/s" if now.per_s else ""
-        return bar(now.done, now.total, f"read {now.done:,}/{now.total:,} tok{rate}", now.left_s, _BAR)
+        return bar(now.done, now.total, token_words("read", now.done, now.total, now.per_s), now.left_s, _BAR)
     return f"reading {turn.prompt_tokens:,} tokens" if turn.prompt_tokens else "waiting for the node"
 
 

@@ -22,7 +22,7 @@ from tui.state.load_options import (
     with_parallelism,
     with_topology,
 )
-from tui.state.state import UiState
+from tui.state.state import UiState, fold
 from tui.widgets.disk_map import layer_cells, map_lines
 from tui.widgets.fit_preview import fit_content, progress_content
 from tui.widgets.model_list import arranged, fit_mark, head_content, row_content
@@ -237,9 +237,17 @@ def test_the_address_of_a_page_is_a_name_too() -> None:
 def test_loading_says_how_long_it_will_take_once_that_can_be_known() -> None:
     plan = msgspec.structs.replace(PLAN, stages=PLAN.stages[:1])
     loads = StageState(device_id=plan.stages[0].device_id, status="loading", done_bytes=GB, total_bytes=4 * GB)
-    state = UiState(snapshot=Snapshot(plan=plan, plan_status="loading", stages=(loads,)))
-    assert "25 % · about 30 s left" in progress_content(state, 10.0).plain
-    assert "left" not in progress_content(state, 0.1).plain
+    state = fold(UiState(snapshot=Snapshot(plan=plan, plan_status="loading")), loads, 1.0)
+    assert "left" not in progress_content(state, 70).plain
+    state = fold(state, msgspec.structs.replace(loads, done_bytes=2 * GB), 2.0)
+    shown = progress_content(state, 90).plain
+    assert "50 % · about 2 s left" in shown
+    assert "▇▇▇▇▇▇▇▇▁▁▁▁▁▁▁▁ 2.0/4.0 GB · loading · 1.0 GB/s · about 2 s left" in shown
+    narrow = progress_content(state, 56).plain
+    assert max(map(cell_len, narrow.splitlines())) <= 56
+    assert "1.0 GB/s" in narrow
+    state = fold(state, msgspec.structs.replace(loads, status="ready"), 3.0)
+    assert "4.0/4.0 GB · ready" in progress_content(state, 70).plain
 
 
 def test_macs_are_named_as_people_do() -> None:

@@ -24,6 +24,7 @@ from core.events import (
     StageState,
 )
 from core.requests import AnswerId, ChatRequest, Message, RecoveryOrder, RequestAccepted, UnfinishedAnswer
+from core.settings import GB
 from tests.support.app import StillNode
 from tests.support.person import Person
 from tests.support.told import PLAN, done, stage, token
@@ -136,11 +137,11 @@ def test_what_can_be_chosen_and_what_it_means() -> None:
 
 
 def test_progress_counts_bytes_and_then_tokens() -> None:
-    loads = StageState(device_id="A", status="loading", done_bytes=30, total_bytes=120)
+    loads = StageState(device_id="A", status="loading", done_bytes=GB, total_bytes=4 * GB)
     now = after(told("rebuild", plan=ALONE), PlanProposed(plan=ALONE), loads)
-    assert recovery.progress_words(now.snapshot, told("rebuild")) == "25 % of the layers loaded"
+    assert recovery.progress_words(now.snapshot, told("rebuild")) == "layers 1.0/4.0 GB"
     reads = told("rebuild", done=400, total=812, eta_s=17.2)
-    assert recovery.progress_words(now.snapshot, reads) == "400 of 812 tokens read again · about 17 s left"
+    assert recovery.progress_words(now.snapshot, reads) == "read again 400/812 tok · 24 tok/s · about 17 s left"
 
 
 def test_code_that_was_interrupted_goes_on_as_code() -> None:
@@ -291,7 +292,7 @@ async def test_it_counts_while_it_waits_and_goes_on_by_itself() -> None:
         await someone.sees("Turn b on.", "Re-plan")
         await someone.told(told("rebuild", plan=ALONE, done=4, total=8, eta_s=2.0, choices=("replan",)))
         await someone.told(PlanProposed(plan=ALONE), PlanLoaded(plan_gen=2, seconds=1.0))
-        await someone.sees("4 of 8 tokens read again · about 2 s left", "▇▇▇▇▇▇▇▇▁▁▁▁▁▁▁")
+        await someone.sees("read again 4/8 tok · 2 tok/s · about 2 s left", "▇▇▇▇▇▇▇▇▁▁▁▁▁▁▁")
         await someone.told(told("running"), token(3, " three"))
         await someone.sees("one two", f"─── {RECOVERED} ───", "three")
         lines = [line.strip(" │║") for line in someone.text.splitlines()]
