@@ -7,13 +7,11 @@ import os
 import random
 import shutil
 import tempfile
-from bisect import bisect
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
-from statistics import median
 from time import monotonic
 from typing import Final, NamedTuple
 
@@ -23,16 +21,16 @@ from core.events import Recovery
 from core.trust.api_keys import ApiKeys
 from tests.chaos.cluster import READY_S, Cluster, running
 from tests.chaos.mac import HOST, Setup
-from tests.soak.report import LEVEL, PLAIN, Soaked, figures
+from tests.soak.answers import latencies, lost, median_and_p95
+from tests.soak.report import Soaked, figures
 from tests.soak.sampling import beside_s, held, processor_s
-from tests.support.crowd import Crowd, Told
+from tests.support.crowd import Crowd
 from tests.support.waiting import until
 
 KEY: Final = "sesame"
 WARM: Final = 0.1  # of the run: caches fill meanwhile
 SAMPLES: Final = 600
 AWAY_S: Final = (2.0, 20.0)
-NEAR_S: Final = 1.0  # what was told so shortly after something was done to the Macs met it
 
 
 class Load(NamedTuple):
@@ -138,7 +136,7 @@ async def soak(load: Load, say: Callable[[str], None]) -> Soaked:
             logs = [mac.home.log.read_text() for mac in cluster.macs]
     beside, after = taken.pop("beside"), os.getloadavg()[2]
     warm = began + WARM * 3600 * load.hours
-    taken.update(_latencies([told for told in crowd.told if told.what == "right"], beside))
+    taken.update(latencies(crowd.told, beside))
     since = {
         name: [((at - began) / 3600, value) for at, value in samples if at >= warm] for name, samples in taken.items()
     }
@@ -150,11 +148,11 @@ async def soak(load: Load, say: Callable[[str], None]) -> Soaked:
         leaving=load.leaving,
         come=dict(crowd.come),
         wrong=crowd.wrong[:5],
-        lost=_lost(crowd.told, disturbances),
+        lost=lost(crowd.told, disturbances.loads, disturbances.recoveries)[:5],
         defects=[line for log in logs for line in log.splitlines() if "by a defect" in line][:5],
         done={what: len(seconds) for what, seconds in disturbances.seconds.items()},
         seconds={what: [round(one, 2) for one in sorted(seconds)] for what, seconds in disturbances.seconds.items()},
-        own_ms={name: _median_and_p95(laps) for name, laps in crowd.laps.items()},
+        own_ms={name: median_and_p95(laps) for name, laps in crowd.laps.items()},
         processor_ms_a_request=round(1000 * computed / max(1, len(crowd.told)), 1),
         longest_s=max((told.seconds for told in crowd.told), default=0.0),
         figures=list(figures(since)),
@@ -166,36 +164,3 @@ async def _sample(cluster: Cluster, taken: dict[str, list[tuple[float, float]]],
         for name, value in {**held(cluster.macs), "beside": await beside_s()}.items():
             taken[name].append((monotonic(), value))
         await asyncio.sleep(max(0.5, every_s))
-
-
-def _latencies(answers: Sequence[Told], beside: Sequence[tuple[float, float]]) -> dict[str, list[tuple[float, float]]]:
-    """Of each answer over the median of its question: as it was, and over the work that was done beside it."""
-    usual: dict[int, float] = {
-        number: median(told.seconds for told in answers if told.question == number)
-        for number in {told.question for told in answers}
-    }
-    times = [at for at, _ in beside]
-    plain = [(told.at, told.seconds / usual[told.question]) for told in answers]
-    middle = median(value for _, value in beside)
-    level = [(at, value * middle / beside[min(bisect(times, at), len(times) - 1)][1]) for at, value in plain]
-    return {PLAIN: plain, LEVEL: level}
-
-
-def _lost(told: Sequence[Told], disturbances: Disturbances) -> list[str]:
-    """Questions that failed where they should not have."""
-
-    def met(one: Told, spans: Sequence[tuple[float, float]]) -> bool:
-        return any(begin <= one.at <= end + NEAR_S for begin, end in spans)
-
-    return [
-        f"{one.what} after {one.seconds:.1f} s"
-        for one in told
-        if one.what not in ("right", "wrong", "left", "status 429")
-        and not met(one, disturbances.loads)
-        and not (one.what == "status 503" and met(one, disturbances.recoveries))
-    ][:5]
-
-
-def _median_and_p95(times: Sequence[float]) -> tuple[float, float]:
-    ordered = sorted(times)
-    return round(ordered[len(ordered) // 2], 2), round(ordered[len(ordered) * 95 // 100], 2)

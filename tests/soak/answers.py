@@ -1,0 +1,55 @@
+"""What was told of the questions: how long answers took, and which questions failed where they should not have."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+from tests.soak.report import LEVEL, PLAIN
+from tests.support.crowd import Told
+
+NEAR_S: Final = 1.0  # what was told so shortly after something was done to the Macs met it
+FINE: Final = ("right", "left", "status 429")
+
+Spans = Sequence[tuple[float, float]]  # from, to
+Timed = list[tuple[float, float]]  # when, value
+
+
+def latencies(told: Sequence[Told], beside: Sequence[tuple[float, float]]) -> dict[str, Timed]:
+    """Of each right answer over the median of its question: as it was, and over the work that was done beside it, which
+    took so many seconds at those times.
+    """
+    answers = [one for one in told if one.what == "right"]
+    usual: dict[int, float] = {
+        number: median(one.seconds for one in answers if one.question == number)
+        for number in {one.question for one in answers}
+    }
+    plain = [(one.at, one.seconds / usual[one.question]) for one in answers]
+    times, middle = [at for at, _ in beside], median(value for _, value in beside)
+    level = [(at, value * middle / beside[min(bisect(times, at), len(times) - 1)][1]) for at, value in plain]
+    return {PLAIN: plain, LEVEL: level}
+
+
+def lost(told: Sequence[Told], loads: Spans, recoveries: Spans) -> list[str]:
+    """Questions that failed where they should not have. While a model is loaded everything may end or be refused; while
+    a Mac is replaced only what is asked just then may be refused.
+    """
+
+    def met(one: Told, spans: Spans) -> bool:
+        return any(begin <= one.at <= end + NEAR_S for begin, end in spans)
+
+    return [
+        f"{one.what} after {one.seconds:.1f} s"
+        for one in told
+        if one.what not in (*FINE, "wrong")  # those are told with their words
+        and not met(one, loads)
+        and not (one.what == "status 503" and met(one, recoveries))
+    ]
+
+
+def median_and_p95(times: Sequence[float]) -> tuple[float, float]:
+    """Of what was measured."""
+    ordered = sorted(times)
+    return round(ordered[len(ordered) // 2], 2), round(ordered[len(ordered) * 95 // 100], 2)
