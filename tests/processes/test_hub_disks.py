@@ -20,7 +20,7 @@ from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_map, whole_p
 from core.models.files.fetch_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
 from core.models.files.fetch_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
-from core.node.disks.model_copies import Way, in_order
+from core.node.disks.ways import Way, in_order
 from core.requests import DownloadRequest, LoadRequest, ModelChoice, PreviewRequest
 from core.settings import GB
 from tests.support.cluster import Make, ask, begin, finish, reference, running_demo

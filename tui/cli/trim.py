@@ -36,7 +36,7 @@ async def trim(args: argparse.Namespace) -> int:
         if found and (args.yes or not args.json):
             print("\n".join(lines), file=sys.stderr)
             if is_done := await agreed(args, f"{size_text(nbytes)} of this Mac's disk are let go of."):
-                await client.trim(TrimRequest(model=args.model, go=True))
+                nbytes = sum(each.nbytes for each in await client.trim(TrimRequest(model=args.model, go=True)))
     done = [f"{size_text(nbytes)} are free again."] if is_done else []
     facts = {"freed_bytes": nbytes if is_done else 0, "found": found}
     print_facts(args, facts, done if found else ["Nothing is here that no plan needs."])

@@ -6,22 +6,17 @@ What a block has to hold says the first Mac that has it; the bytes may come from
 from __future__ import annotations
 
 import asyncio
-import re
-import shutil
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from time import monotonic
-from typing import Final, Literal, NamedTuple
+from typing import NamedTuple
 
-from core.errors import BadModel, MaclusterError, ModelError, ModelMismatch, TransferError
-from core.models.files.block_map import BlockMap, BlockWriter, FileFacts, read_map, whole_parts
-from core.models.files.catalog import ModelEntry, fingerprint, short_name
-from core.models.files.folder import MAX_JSON_BYTES
+from core.errors import MaclusterError, TransferError
+from core.models.files.block_map import BlockWriter, FileFacts
+from core.models.files.catalog import ModelEntry, short_name
 from core.models.files.hub_origin import write_origin
 from core.models.files.pace import BytePace
 from core.models.files.parts import Part
-from core.models.files.safetensors import DECIDING_FILES
 from core.node.base.messages import (
     BytesAsk,
     BytesReady,
@@ -34,23 +29,26 @@ from core.node.base.messages import (
 )
 from core.node.base.tasks import together
 from core.node.disks import hub_models
+from core.node.disks.arrivals import (
+    SPARE_BYTES,
+    check_arrived,
+    check_free,
+    check_names,
+    check_room,
+    files_here,
+    is_here,
+    wanted_parts,
+    where_begun,
+)
 from core.node.disks.block_fetch import BlockFetch
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import FileSender, FileServing
 from core.node.disks.local_models import LocalModels
-from core.node.disks.places import PARTIAL, begun_place, check_usable, free_place
-from core.settings import GB, MIB
+from core.node.disks.places import PARTIAL, free_place
+from core.node.disks.ways import RateMeter, Report, Way, in_order
+from core.settings import GB
 
-SPARE_BYTES: Final = GB
-MAX_WEIGHTS: Final = 1000 * GB
-_WEIGHTS: Final = re.compile(r"model[A-Za-z0-9_-]{0,100}(\.[A-Za-z0-9_-]{1,50})?\.safetensors")
-
-MEASURED_BYTES: Final = 16 * MIB
-
-Stage = Literal["running", "checking"]
-Report = Callable[[Stage, int, int], None]
-Way = Literal["macs", "hub"]
 Bring = Callable[[Report], Awaitable[None]]
 Warn = Callable[[str, str], None]
 
@@ -107,14 +105,14 @@ class ModelCopies:
         with. Where the model is of the hub, what no Mac has comes from there, or all where that was faster.
         """
         entries = await self._models.list()
-        if await asyncio.to_thread(_is_here, entries, model, parts):
+        if await asyncio.to_thread(is_here, entries, model, parts):
             return
         files, alike = await self._files_and_sources(sources, model, entries)
         wanted = wanted_parts(files, parts)
-        begun = await asyncio.to_thread(_begun, self._folder, entries, model, files)
-        await asyncio.to_thread(_check_room, begun, files, wanted)
+        begun = await asyncio.to_thread(where_begun, self._folder, entries, model, files)
+        await asyncio.to_thread(check_room, begun, files, wanted)
         await self._bring(alike, model, files, begun, wanted, told, pace or BytePace())
-        await asyncio.to_thread(_check, begun, model)
+        await asyncio.to_thread(check_arrived, begun, model)
         if model.hub:
             await asyncio.to_thread(write_origin, begun, model.hub)
         if begun.parent.name == PARTIAL:
@@ -136,7 +134,7 @@ class ModelCopies:
         if said:
             files = next(iter(said.values())).files
             return files, {source: reply.is_whole for source, reply in said.items() if reply.files == files}
-        if model.hub and (here := await asyncio.to_thread(_files_here, entries, model)):
+        if model.hub and (here := await asyncio.to_thread(files_here, entries, model)):
             return here, {}
         for error in told.values():
             if isinstance(error, MaclusterError):
@@ -207,7 +205,7 @@ class ModelCopies:
                 writer,
                 lambda *told: report("running", *told),
                 warn,
-                lambda missing: _check_free(begun, missing, SPARE_BYTES // 2),
+                lambda missing: check_free(begun, missing, SPARE_BYTES // 2),
                 pace,
             )
             await fetch.run(wanted)
@@ -222,118 +220,5 @@ class ModelCopies:
         await asyncio.to_thread(writer.finish)
 
 
-class RateMeter:
-    """How fast the bytes came that were counted, none for what was too few to tell."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._begun_at, self._first, self._last = monotonic(), -1, 0
-
-    def count(self, stage: Stage, done: int, total: int) -> None:
-        """So many are there."""
-        if stage == "running":
-            self._first = done if self._first < 0 else self._first
-            self._last = done
-        self._report(stage, done, total)
-
-    @property
-    def rate(self) -> float:
-        """Bytes a second, 0 where that cannot be said."""
-        came = self._last - self._first
-        return came / max(monotonic() - self._begun_at, 0.001) if came >= MEASURED_BYTES else 0.0
-
-
-def in_order(ways: Iterable[Way], rates: Mapping[Way, float]) -> list[Way]:
-    """Linked Macs first, unless the hub was faster than they were."""
-    is_hub_faster = "macs" in rates and rates.get("hub", 0.0) > rates["macs"]
-    return sorted(ways, key=lambda way: (way == "hub") != is_hub_faster)
-
-
 def _stages(report: Report) -> Callable[[bool, int, int], None]:
     return lambda is_checking, done, total: report("checking" if is_checking else "running", done, total)
-
-
-def check_names(files: Mapping[str, FileFacts]) -> None:
-    """What may be written on this Mac for another one: plain names of the kinds of files that make up a model, no
-    path, nothing that can run code, no size that no model has. Raises TransferError.
-    """
-    for name, facts in files.items():
-        is_weights = _WEIGHTS.fullmatch(name) is not None
-        if not (is_weights or name in DECIDING_FILES):
-            raise TransferError(f"The other Mac offers the file {name!r:.80}, which does not belong to a model.")
-        if facts.size > (MAX_WEIGHTS if is_weights else MAX_JSON_BYTES):
-            raise TransferError(f"The other Mac says that {name} has {facts.size} bytes.")
-    if not any(_WEIGHTS.fullmatch(name) for name in files):
-        raise TransferError("The other Mac offers a model without weights.")
-
-
-def wanted_parts(files: Mapping[str, FileFacts], parts: Sequence[Part]) -> tuple[Part, ...]:
-    """All settings, and `parts`, or all weights where there are none. Raises TransferError for what is in no file."""
-    for part in parts:
-        if part.file not in files or not part.begin <= part.end <= files[part.file].size:
-            raise TransferError(f"The part {part.begin}–{part.end} of {part.file!r:.80} is not in the model.")
-    settings = {name: facts for name, facts in files.items() if not _WEIGHTS.fullmatch(name)}
-    return (*whole_parts(settings), *parts) if parts else whole_parts(files)
-
-
-def _is_here(entries: Sequence[ModelEntry], model: HeldModel, parts: Sequence[Part]) -> bool:
-    """Whether `parts` of a model, or all of it where there are none, lie on this disk among the models."""
-    for entry in entries:
-        if entry.fingerprint == model.fingerprint:
-            there = read_map(Path(entry.path))
-            if there is None or not there.lacking(wanted_parts(there.files, parts)):
-                return True
-    return False
-
-
-def _files_here(entries: Sequence[ModelEntry], model: HeldModel) -> Mapping[str, FileFacts] | None:
-    """The files of a model of which a part is here."""
-    maps = (read_map(Path(entry.path)) for entry in entries if entry.fingerprint == model.fingerprint)
-    return next((there.files for there in maps if there), None)
-
-
-def _begun(folder: Path, entries: Sequence[ModelEntry], model: HeldModel, files: Mapping[str, FileFacts]) -> Path:
-    """Where to write: where a part of the model lies already, else a folder of its own. Raises ModelMismatch,
-    TransferError.
-    """
-    for entry in entries:
-        place = Path(entry.path)
-        if entry.fingerprint == model.fingerprint and place.parent == folder and (there := read_map(place)):
-            if there.files != files:
-                what = f"{entry.name} on this Mac is a part of other files than those of that Mac."
-                raise ModelMismatch(what, f"Delete {place}, then copy again.")
-            return place
-    return begun_place(folder, model.fingerprint)
-
-
-def _check_room(begun: Path, files: Mapping[str, FileFacts], wanted: Sequence[Part]) -> None:
-    """Raises TransferError where there is no room for what lacks."""
-    try:
-        there = read_map(begun)
-    except BadModel:
-        there = None
-    known = there if there and there.files == files else BlockMap(files, {})
-    _check_free(begun, sum(part.nbytes for part in known.lacking(wanted)), SPARE_BYTES)
-
-
-def _check_free(begun: Path, missing: int, spare: int) -> None:
-    """Raises TransferError where the disk would not have `spare` bytes left, or lost them to others meanwhile."""
-    free = shutil.disk_usage(begun).free
-    if missing + spare > free:
-        what = (
-            f"{missing / GB:.1f} GB are missing, and {free / GB:.1f} GB are free on this disk, "
-            f"of which {spare / GB:.1f} GB stay free: {(missing + spare - free) / GB:.1f} GB too little."
-        )
-        raise TransferError(what, "Make room on the disk, then try again: what is there is kept.")
-
-
-def _check(begun: Path, model: HeldModel) -> None:
-    """Look whether it is the model that was asked for, and can be used."""
-    try:
-        found = fingerprint(begun)
-    except ModelError:
-        found = ""
-    if found != model.fingerprint:
-        shutil.rmtree(begun)
-        raise ModelMismatch("Another model arrived than was asked for.", "Check the files on the other Mac.")
-    check_usable(begun, "What arrived", "Check the files on the other Mac.")

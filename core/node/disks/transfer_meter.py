@@ -11,7 +11,7 @@ import msgspec
 
 from core.errors import MaclusterError
 from core.events import Transfer
-from core.node.disks.model_copies import Stage
+from core.node.disks.ways import Stage
 
 TRANSFER_EVERY_S: Final = 0.5
 RATE_S: Final = 5.0

@@ -35,10 +35,10 @@ from core.node.base.messages import (
     from_frame,
     to_frame,
 )
+from core.node.disks.arrivals import check_names
 from core.node.disks.block_door import SourceAnswers
 from core.node.disks.block_runs import RunAsk
 from core.node.disks.file_serving import _served
-from core.node.disks.model_copies import check_names
 from core.node.disks.places import PARTIAL
 from core.settings import GB, MAX_CONTROL_BODY
 from tests.support.copies import Pair, held_model_named, pair
@@ -311,7 +311,7 @@ async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) ->
 
 
 async def test_a_full_disk_is_told_before_anything_is_fetched(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.node.disks.model_copies.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
+    monkeypatch.setattr("core.node.disks.arrivals.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
     with pytest.raises(TransferError, match="free on this disk"):
         await pair.copy()
     assert pair.blocks_given == 0
@@ -325,7 +325,7 @@ async def test_a_disk_that_others_fill_meanwhile_ends_a_copy_with_what_there_is(
     def free(_: Path) -> SimpleNamespace:
         return SimpleNamespace(free=2 * GB if next(looked) < 4 else 0)
 
-    monkeypatch.setattr("core.node.disks.model_copies.shutil.disk_usage", free)
+    monkeypatch.setattr("core.node.disks.arrivals.shutil.disk_usage", free)
     with pytest.raises(TransferError, match=r"0\.5 GB too little"):
         await pair.copy()
     monkeypatch.undo()

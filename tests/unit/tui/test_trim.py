@@ -1,0 +1,64 @@
+"""What `macluster models trim` says before it asks, and that it changes nothing without a yes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from core.requests import Trimmable, TrimRequest
+from tests.support.command import macluster
+from tui.cli import trim
+from tui.client import NodeClient
+
+LAYERS = Trimmable(name="solo", path="/m/solo", nbytes=3_100_000_000, layers=((0, 4), (8, 9)), kept=((4, 8),))
+BEGUN = Trimmable(name="acme/toy", path="/m/.partial/x", nbytes=1_200_000)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (LAYERS, "solo: 3.1 GB, layers 0–3 and 8; its last plan needs layers 4–7 here"),
+        (BEGUN, "acme/toy: 1.2 MB, begun and left"),
+        (
+            msgspec.structs.replace(LAYERS, kept=(), only_here=((8, 9),)),
+            "solo: 3.1 GB, all that is here of it (layers 0–3 and 8), which no plan has used; layer 8 would be on no "
+            "linked Mac",
+        ),
+        (msgspec.structs.replace(LAYERS, layers=()), "solo: 3.1 GB, around its layers"),
+    ],
+)
+def test_what_goes_is_said_with_its_reason(found: Trimmable, words: str) -> None:
+    assert trim.trim_lines([found]) == [words]
+
+
+@pytest.mark.parametrize(
+    ("found", "words", "said", "status", "went"),
+    [
+        ([LAYERS, BEGUN], (), "There is nobody to ask", 2, [False]),
+        ([LAYERS, BEGUN], ("--yes",), "3.1 GB are free again", 0, [False, True]),
+        ([LAYERS], ("--json",), '"freed_bytes":0', 0, [False]),
+        ([LAYERS], ("--json", "--yes"), '"freed_bytes":3100000000', 0, [False, True]),
+        ([], ("--yes",), "Nothing is here that no plan needs", 0, [False]),
+    ],
+)
+async def test_nothing_goes_without_a_yes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    found: list[Trimmable],
+    words: tuple[str, ...],
+    said: str,
+    status: int,
+    went: list[bool],
+) -> None:
+    asked: list[bool] = []
+
+    async def node(_: NodeClient, request: TrimRequest) -> list[Trimmable]:
+        asked.append(request.go)
+        return found
+
+    monkeypatch.setattr(NodeClient, "trim", node)
+    ended = await macluster(tmp_path, "models", "trim", *words)
+    assert (ended.returncode, asked) == (status, went)
+    assert said in ended.stdout + ended.stderr
