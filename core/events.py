@@ -125,6 +125,7 @@ class Plan(Value, frozen=True, kw_only=True):
     layers [first, last) that its Mac keeps on its disk, its own included; none where nothing is spare.
     `mirror_bytes`: the head keeps what all Macs hold of the rows in so many bytes of its memory, for the case that one
     of them is lost. `wire`: as what hidden states travel between the stages; None: as the model computes them.
+    `replay_check`: what is read again behind a loss is compared with the first time.
     """
 
     plan_gen: Size
@@ -148,6 +149,7 @@ class Plan(Value, frozen=True, kw_only=True):
     mirror_bytes: Size = 0
     parallelism: Parallelism | None = None
     wire: WireType | None = None
+    replay_check: bool = False
 
     @property
     def name(self) -> str:
@@ -275,6 +277,19 @@ class PlanUnloaded(Event, frozen=True, kw_only=True):
     """The model was unloaded on request."""
 
     plan_gen: int
+
+
+class ReplayChecked(Event, frozen=True, kw_only=True):
+    """Behind a loss, `tokens` tokens of a request were read again, and gave `logits` logits, of which `mismatches` are
+    others than the first time, by `difference` at most; `same_token`: the most likely one is the same.
+    """
+
+    request_id: str
+    tokens: Size
+    logits: Size
+    mismatches: Size
+    difference: float
+    same_token: bool
 
 
 class PlanAdvice(Event, frozen=True, kw_only=True):
@@ -565,6 +580,7 @@ class Snapshot(Event, frozen=True, kw_only=True):
     api: ApiServed | None = None
     clients: tuple[ApiClient, ...] = ()
     led_elsewhere: str = ""
+    replay: ReplayChecked | None = None
 
 
 AnyEvent = (
@@ -579,6 +595,7 @@ AnyEvent = (
     | PlanFailed
     | PlanUnloaded
     | PlanAdvice
+    | ReplayChecked
     | StageState
     | HopSample
     | Progress

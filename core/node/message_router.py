@@ -76,6 +76,7 @@ from core.worker.messages import (
     Prefilled,
     PromptTold,
     Proved,
+    Replayed,
     Restored,
     Samples,
     SessionFailed,
@@ -211,6 +212,8 @@ class MessageRouter:
                 self._recovery.handle_report(report)
             case Mirrored() | Unmirrored() | WantSpans() | Restored():
                 self._answers.handle_mirror_report(report)
+            case Replayed():
+                self._answers.replayed(report)
             case Batching(batch=batch):
                 self._answers.counted(batch)
             case SessionSaved() | SessionLoaded() | SessionFailed():

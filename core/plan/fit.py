@@ -96,6 +96,7 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
         output=split.macs[output].device_id,
         batched=not (kv_bits or (profile and profile.one_row)),
         parallelism=parallelism,
+        replay_check=inputs.get("replay_check", False),
         # nothing else has hidden states between stages
         wire=inputs.get("wire") if len(ring) > 1 and ranks == 1 else None,
     )

@@ -27,6 +27,7 @@ class How(TypedDict):
     spare_bytes: NotRequired[int]
     balance: NotRequired[BalanceChoice]
     wire: NotRequired[WireType | None]
+    replay_check: NotRequired[bool]
 
 
 class Surroundings(TypedDict, total=False):
@@ -69,4 +70,5 @@ def how_of(request: PlanRequest) -> How:
         balance=request.balance,
         spare_bytes=request.spare_bytes,
         wire=request.wire,
+        replay_check=request.replay_check,
     )

@@ -58,7 +58,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     not encrypted on the cable. `balance`: layers are divided by memory, by measured speed within it, or as
     `core.plan.balance` finds worth it (auto). `spare_bytes`: once its own layers run, each Mac fetches up to so much of
     its neighbours' to its disk, to take them over where one is lost. `wire`: as what hidden states travel, in place of
-    as they are computed.
+    as they are computed. `replay_check`: logits are compared where something is read again behind a loss.
     """
 
     model: PathName
@@ -76,6 +76,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     balance: BalanceChoice = "memory"
     spare_bytes: Size = 0
     wire: WireType | None = None
+    replay_check: bool = False
 
 
 class PreviewRequest(PlanRequest, frozen=True, kw_only=True):

@@ -83,6 +83,7 @@ from core.worker.neighbours import Neighbours
 from core.worker.pipe import Inbox, Outbox
 from core.worker.pipeline import Pipeline
 from core.worker.proof import prove
+from core.worker.replay_check import ReplayCheck
 from core.worker.ring import Ring
 from core.worker.ring_forward import LOGIT_BYTES
 from core.worker.stage import LoadedStage
@@ -139,6 +140,7 @@ class Worker:
         self._ring: Ring | None = None
         self._group: OpenGroup | None = None
         self._parting = Lock()
+        self._replay = ReplayCheck()
 
     @property
     def _engine(self) -> HeadEngine | None:
@@ -304,7 +306,9 @@ class Worker:
         if command.index > 0:
             return Follower(stage, plan, command.index, grammars)
         pipeline = Pipeline(stage, plan, command.try_s)
-        head = Head(plan, pipeline, self._report, grammars, lanes=command.lanes, draft=command.draft)
+        head = Head(
+            plan, pipeline, self._report, grammars, lanes=command.lanes, draft=command.draft, replay=self._replay
+        )
         return HeadEngine(pipeline, head)
 
     def _connect(self, command: Connect) -> None:

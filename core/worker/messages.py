@@ -340,6 +340,19 @@ class Restored(PipeMessage, frozen=True, kw_only=True):
     tokens: Size
 
 
+class Replayed(PipeMessage, frozen=True, kw_only=True):
+    """What was read again of a request, `tokens` tokens, gave `logits` logits, of which `mismatches` are others than
+    the first time, by `difference` at most; `same_token`: the most likely one is the same.
+    """
+
+    request_id: str
+    tokens: Size
+    logits: Size
+    mismatches: Size
+    difference: float
+    same_token: bool
+
+
 class StageSample(msgspec.Struct, frozen=True, kw_only=True):
     """What one stage spent since the ring was last idle, in seconds, frames and bytes; sent and received by this stage.
     `since`: when that was, in seconds of this Mac's monotonic clock.
@@ -433,6 +446,7 @@ Report = (
     | WantSpans
     | Restored
     | Unmirrored
+    | Replayed
     | Samples
     | Traced
     | TracedPhases

@@ -22,6 +22,7 @@ from tests.support.cluster import Answer, Make, finish, running_demo, tokens_see
 from tests.support.waiting import undisturbed
 from tui.cli.demo import Demo
 from tui.cli.load import loaded
+from tui.cli.status import status_facts
 from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -248,6 +249,21 @@ async def test_what_was_mirrored_is_not_read_again(three: Demo) -> None:
     for held, rest in filter(None, (restored(line.text) for line in three.head.now.logs)):
         assert held > 0
         assert rest <= 64
+
+
+async def test_what_is_read_again_behind_a_loss_is_compared_with_the_first_time(three: Demo) -> None:
+    plain = await expected(three)
+    await loaded(three.head, LoadRequest(model=three.model, replay_check=True))
+    request = await asked(three)
+    await tokens_seen(three.head, request, TOKENS // 2)
+    os.kill(psutil.Process(three.pid_of(1)).children()[0].pid, signal.SIGKILL)
+    assert (await finish(three.head, request)).tokens == plain.tokens
+    told = status_facts(three.head.now)["replay_check"]
+    assert told is not None
+    assert (told["request_id"], told["same_token"]) == (request, True)
+    assert told["tokens"] >= TOKENS // 2
+    assert told["difference"] < 1e-3
+    assert any(line.text.startswith("Replay check: ") for line in three.head.now.logs)
 
 
 def restored(line: str) -> tuple[int, int] | None:

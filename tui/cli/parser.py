@@ -185,6 +185,8 @@ def _how(command: argparse.ArgumentParser) -> None:
     paced = "divide the layers by memory, by measured speed within it, or by speed where it is worth it (auto)"
     wire = "as what hidden states travel (default: as the model computes them); bfloat16 and int8 may change answers"
     command.add_argument("--wire", choices=get_args(WireType), help=wire)
+    again = "behind a loss, compare the logits of what is read again with those of the first time; `status` tells"
+    command.add_argument("--replay-check", action="store_true", help=again)
     command.add_argument("--balance", choices=get_args(BalanceChoice), default="memory", help=paced)
     owners = "who has which layers, this Mac first, then by budget: A:B, both included, or A:output"
     command.add_argument("--layers", type=_spans, default=(), metavar="0:9,10:19,…", help=owners)

@@ -51,7 +51,7 @@ def plan_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `core.requests.PlanRequest`. Raises UsageError for those that exclude each other."""
     names = (
         *("context", "kv_bits", "rows", "chunk", "window"),
-        *("topology", "layers", "parallelism", "rdma", "balance", "wire"),
+        *("topology", "layers", "parallelism", "rdma", "balance", "wire", "replay_check"),
     )
     options: How = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
     check_asked(options)
@@ -143,6 +143,7 @@ def plan_facts(plan: Plan) -> Facts:
         "topology": plan.topology,
         "parallelism": msgspec.to_builtins(plan.parallelism),
         "wire": plan.wire,
+        "replay_check": plan.replay_check,
         "layers": plan.layers,
         "context": plan.context,
         "stages": [

@@ -97,6 +97,7 @@ def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
         kv_bits=plan.kv_bits,  # type: ignore[arg-type]
         rows=plan.rows,
         wire=plan.wire,
+        replay_check=plan.replay_check,
         chunk=None if plan.adapts else plan.chunk,
         window=None if plan.adapts else plan.window,
         # what was decided is decided again
