@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-from screenshots import architecture, png, record, recording, timeline
+from screenshots import architecture, moving, png, record, recording, timeline
 from screenshots.scenes import SCENES, SIZES, colours_of, drawn, text_of
 from tui.app import MaclusterApp
 
@@ -47,6 +47,7 @@ async def draw_all() -> None:
         for size in SIZES:
             text = await look(name, size, picture=True)
             (TEXTS / f"{name}-{size[0]}x{size[1]}.txt").write_text(text)
+    png.HERE.joinpath(f"{moving.NAME}.svg").write_text(await moving.picture())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +22,8 @@ from core.requests import ChatRequest, LoadRequest, Message, SessionName
 from core.requests.api import ApiKeyName
 from core.requests.trust import PairWith
 from core.settings import API_PORT
-from screenshots import recording
+from screenshots import large_model, moving, recording
+from screenshots.large_client import LargeClient, QuickClient, slowed
 from screenshots.recording import Recording, RecordingClient
 from screenshots.scenes import NOTE, SCENES, lead, settled, until
 from tui.app import MaclusterApp
@@ -36,6 +38,28 @@ LONG_PROMPT: Final = "Tell me a story about a fox."
 TOO_SMALL_GB: Final = (0.03, 0.02)
 SIZE: Final = (120, 36)
 AT_ONCE: Final = 7
+TOLD: Final = "What happens when a Mac is lost?"
+PULLED_AT: Final = 8
+
+
+class TwoModels(Demo):
+    """A demo whose Macs have the large model on their disks, too."""
+
+    def _models(self, index: int, model: Path) -> Path:
+        return model.parent
+
+
+@asynccontextmanager
+async def large_demo(budgets_gb: tuple[float, ...], api_ports: tuple[int, ...] = ()) -> AsyncIterator[Demo]:
+    """A demo of Macs that have the large model beside the demo model; it ends with the block."""
+    with TemporaryDirectory() as folder:
+        large_model.make(Path(folder))
+        small = Path(folder) / DEMO_MODEL.name
+        shutil.copytree(DEMO_MODEL, small)
+        config = DemoConfig(budgets_gb=budgets_gb, model=small, api_ports=api_ports)
+        async with running(TwoModels(config, print)) as demo:
+            await demo.start()
+            yield demo
 
 
 async def everything() -> None:
@@ -44,6 +68,7 @@ async def everything() -> None:
     await together()
     await losing()
     await serving()
+    await pulling()
 
 
 async def alone() -> None:
@@ -58,14 +83,13 @@ async def alone() -> None:
 
 async def together() -> None:
     """Three Macs with a model, and a fourth one that is not paired: at rest, busy, and pairing."""
-    async with running(Demo(DemoConfig(budgets_gb=(64, 32, 16, 24)), print)) as demo:
-        await demo.start()
+    async with large_demo((64, 32, 16, 24)) as demo:
         await demo.find_each_other()
         for other in demo.watches[1:PAIRED]:  # the last one is there to be paired
             await pair(demo.head, other)
         await demo.head.until(lambda w: len(_linked(w)) == PAIRED, START_S, "Linking the nodes")
         await demo.load()
-        async with app_over(demo) as (app, pilot):
+        async with app_over(demo, LargeClient) as (app, pilot):
             await until(lambda: app.state.snapshot.plan_status == "ready", pilot)
             for question in QUESTIONS:
                 await ask(app, pilot, question)
@@ -120,13 +144,37 @@ async def losing() -> None:
                     process.resume()
 
 
-async def serving() -> None:
-    """Two Macs, and other programs that ask them."""
-    async with running(Demo(DemoConfig(budgets_gb=(64, 32), api_ports=(API_PORT,)), print)) as demo:
-        await demo.start()
+async def pulling() -> None:
+    """Three Macs, of which one is gone in the middle of an answer: what the moving picture is played from."""
+    async with large_demo((64, 32, 16)) as demo:
         await demo.join()
         await demo.load()
-        async with app_over(demo) as (app, pilot):
+        async with app_over(demo, QuickClient) as (app, pilot):
+            await until(lambda: app.state.snapshot.plan_status == "ready", pilot)
+            client = app.client
+            assert isinstance(client, QuickClient)
+            expected = client.expected
+            await pilot.press(*TOLD, "enter")
+            await until(lambda: app.state.answer is not None, pilot, every_s=0.01)
+            begun, at, mark = app.state, time.time(), len(client.told)
+            await until(
+                lambda: (said := app.state.answer) is not None and said.tokens >= PULLED_AT, pilot, every_s=0.02
+            )
+            lost_at = time.time()
+            psutil.Process(demo.pid_of(2)).kill()
+            await until(lambda: app.state.answer is None, pilot)
+            await pilot.pause(1.0)
+            played = tuple(slowed(client.told[mark:], expected))
+            lost = next(i for i, (told_at, _) in enumerate(client.told[mark:]) if told_at >= lost_at)
+            moving.save(moving.Played(state=begun, at=at, lost_at=played[lost][0], events=played))
+
+
+async def serving() -> None:
+    """Two Macs, and other programs that ask them."""
+    async with large_demo((64, 32), (API_PORT,)) as demo:
+        await demo.join()
+        await demo.load()
+        async with app_over(demo, LargeClient) as (app, pilot):
             await until(lambda: app.state.snapshot.plan_status == "ready", pilot)
             new_key = demo.head.client.new_api_key
             laptop, editor, _ = [(await new_key(ApiKeyName(name=name))).key for name in ("laptop", "editor", "evals")]
@@ -163,9 +211,11 @@ async def running(demo: Demo) -> AsyncIterator[Demo]:
 
 
 @asynccontextmanager
-async def app_over(demo: Demo, note: str = NOTE) -> AsyncIterator[tuple[MaclusterApp, Pilot[None]]]:
+async def app_over(
+    demo: Demo, kind: type[RecordingClient] = RecordingClient, note: str = NOTE
+) -> AsyncIterator[tuple[MaclusterApp, Pilot[None]]]:
     """The app over the head's node."""
-    async with RecordingClient(demo.home) as client:
+    async with kind(demo.home) as client:
         with TemporaryDirectory() as folder:
             app = MaclusterApp(client, note=note, folder=Path(folder))
             async with app.run_test(size=SIZE) as pilot:
@@ -191,7 +241,7 @@ async def keep(name: str, demo: Demo, app: MaclusterApp, pilot: Pilot[None], sta
             await lead(app, pilot, scene)
             await until(lambda: app.screen is app.dashboard or _left(app), pilot)
             app.dashboard.action_panes() if app.dashboard.has_class("zoom-left", "zoom-chat") else None
-    hidden = {str(DEMO_MODEL): "/models/macluster-demo", str(demo.home.root): "/Users/you/.macluster"}
+    hidden = {str(Path(demo.model).parent): "/models", str(demo.home.root): "/Users/you/.macluster"}
     recording.save(name, Recording(state=state, at=at, replies=dict(client.replies)), hidden)
     print(f"{name}: {len(client.replies)} answers")
 

@@ -46,8 +46,12 @@ class RecordingClient(NodeClient):
         self, method: str, path: str, body: Body | None, kind: type[Any], timeout_s: float | None = ANSWER_S
     ) -> Any:
         reply = await super()._call(method, path, body, kind, timeout_s)
-        self.replies[asked(method, path, body)] = msgspec.Raw(msgspec.json.encode(reply))
+        self.remember(method, path, body, reply)
         return reply
+
+    def remember(self, method: str, path: str, body: Body | None, reply: object) -> None:
+        """That is what the node answers."""
+        self.replies[asked(method, path, body)] = msgspec.Raw(msgspec.json.encode(reply))
 
     async def check(self) -> AsyncIterator[Finding]:
         found: list[Finding] = []

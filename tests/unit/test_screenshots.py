@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import pytest
 
+from screenshots import moving
 from screenshots.draw import TEXTS, look
+from screenshots.png import HERE
 from screenshots.scenes import SCENES, SIZES
 
 EVERY = [pytest.param(name, size, id=f"{name}-{size[0]}x{size[1]}") for name in SCENES for size in SIZES]
@@ -15,3 +19,17 @@ EVERY = [pytest.param(name, size, id=f"{name}-{size[0]}x{size[1]}") for name in 
 async def test_the_picture_is_current(name: str, size: tuple[int, int]) -> None:
     kept = (TEXTS / f"{name}-{size[0]}x{size[1]}.txt").read_text()
     assert await look(name, size) == kept, "see it with `make screenshots`"
+
+
+async def test_the_moving_picture_still_draws_an_answer_that_survives() -> None:
+    played = moving.load()
+    ends = (played.at, played.lost_at + moving.FRAME_S, played.moments[-1])
+    frames = await moving.play(played, ends)
+    before, lost, after = ("\n".join("".join(text for text, *_ in row) for row in frame) for frame in frames)
+    assert "3 of 3 Macs" in before
+    assert "mini is gone" in lost
+    assert "recovered: mini left" in after
+    assert "Re-plan" not in after
+    picture = ElementTree.fromstring(moving.svg(frames, [moving.words_at(played, moment) for moment in ends]))
+    assert "One Mac is pulled" in "".join(picture.itertext())
+    assert (HERE / f"{moving.NAME}.svg").stat().st_size < 1_000_000

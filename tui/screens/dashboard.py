@@ -33,6 +33,7 @@ from tui.widgets.too_small import TooSmall
 from tui.widgets.welcome import Welcome, is_before_first_answer, is_first_run
 
 PANES = ("peers", "split", "hops", "logs", "chat")
+LEAST_PEERS, MOST_PEERS, LOGS = 5, 13, 5  # rows with their frames
 
 
 class Dashboard(SizedScreen):
@@ -54,6 +55,7 @@ class Dashboard(SizedScreen):
         self._has_sizes = False
         self._unfinished = ExitStack()
         self._placed: Widget | None = None
+        self._peers_rows = MOST_PEERS
         self._is_recovering = False
         self._is_greeting = False
         self._has_greeted = bool(note)  # the demo pairs and loads by itself
@@ -116,6 +118,7 @@ class Dashboard(SizedScreen):
         self.status.show(state)
         for pane in (self.peers, self.split, self.hops):
             pane.show(state)
+        self._leave_room_for_logs()
         self.strip.show(state)
         self.chat_title.show(state)
         self.chat.show(state)
@@ -127,6 +130,15 @@ class Dashboard(SizedScreen):
         if ready and not self._was_ready and self.focused in (None, self._placed):
             self._place_focus(self.prompt)
         self._was_ready = ready
+
+    def _leave_room_for_logs(self) -> None:
+        """Three log lines are seen, however many Macs there are: the last ones are scrolled to."""
+        used = sum(pane.outer_size.height for pane in (self.split, self.hops) if pane.display)
+        free = self.size.height - 2 - used - LOGS
+        rows = 0 if self._zoomed else max(LEAST_PEERS, min(MOST_PEERS, free))
+        if rows != self._peers_rows:
+            self._peers_rows = rows
+            self.peers.styles.max_height = rows or None
 
     @property
     def _can_draw(self) -> bool:

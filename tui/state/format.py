@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from core.settings import GB
 TEXTURES = "█▓▒░"
 STEPS = "▁▂▃▄▅▆▇█"
 TINTS = ("$stage-1", "$stage-2", "$stage-3", "$stage-4")
+
+_LEAST_TIME_S = 1e-5
 
 MOST = 10**18
 LAST_DAY = 253_370_764_800  # the first day of 9999, in seconds since the epoch
@@ -263,6 +266,16 @@ def scale_top(longest: float) -> float:
     return top
 
 
+def time_spark(samples: Iterable[float | None], top: float) -> str:
+    """Times in seconds on the scale whose ends `time_scale` names: 0.04 ms is seen beside 1.4 ms, and beside 100."""
+    return spark(samples, top, _LEAST_TIME_S)
+
+
+def time_scale(top: float) -> tuple[str, str]:
+    """The ends of a scale of times that ends at `top` seconds."""
+    return f"{_LEAST_TIME_S * 1e3:g}", f"{top * 1e3:.0f} ms" if top < 1 else f"{top:.0f} s"
+
+
 def columns(
     samples: Iterable[tuple[float, float]], now: float, window_s: float, width: int
 ) -> tuple[float | None, ...]:
@@ -280,10 +293,16 @@ def columns(
     return tuple(sum(s) / len(s) if s else None for s in slots)
 
 
-def spark(values: Iterable[float | None], top: float) -> str:
-    """One cell per value on the scale 0 to `top`; a space where there is none."""
+def spark(values: Iterable[float | None], top: float, floor: float = 0.0) -> str:
+    """One cell per value on the scale 0 to `top`, or, from a `floor` above 0, on a logarithmic one; a space where there
+    is none.
+    """
     last, top = len(STEPS) - 1, bounded(top)
-    if top <= 0:
+    if top <= floor:
         return "".join(" " if v is None else STEPS[0] for v in values)
-    steps = [None if v is None else round(bounded(last * bounded(v) / top)) for v in values]
+
+    def part(value: float) -> float:
+        return value / top if floor <= 0 else math.log(max(value, floor) / floor) / math.log(top / floor)
+
+    steps = [None if v is None else round(bounded(last * part(bounded(v)))) for v in values]
     return "".join(" " if step is None else STEPS[max(0, min(last, step))] for step in steps)

@@ -19,13 +19,13 @@ from tui.state.format import (
     part_of,
     peer_mark,
     scale_top,
-    spark,
+    time_scale,
+    time_spark,
 )
 from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hops import ring_of
 from tui.state.recovery import mac_mark, part_mark
 from tui.state.state import UiState
-from tui.widgets.hop_table import duration_short
 from tui.widgets.layer_bar import layer_bar
 from tui.widgets.text_view import TextView
 
@@ -116,11 +116,11 @@ def _hops(state: UiState, room: int, now: float) -> Content:
         when = "with the next answer" if plan else "when a model runs on several Macs"
         return Content.styled(f"hops appear {when}", DIM)
     top = scale_top(max(v for h in ring.hops for _, v in h.samples))
-    tail = f" ms (scale 0–{duration_short(top)})"
+    tail = f" ms (scale {'–'.join(time_scale(top))})"
     cells = max(3, min(12, (room - len(tail) - 5) // len(ring.hops) - 8))
     parts = [Content("hops ")]
     for hop in ring.hops:
-        bars = spark(columns(hop.samples, now, HOP_WINDOW_S, cells), top)
+        bars = time_spark(columns(hop.samples, now, HOP_WINDOW_S, cells), top)
         value = "–" if hop.transfer_s is None else f"{hop.transfer_s * 1e3:.1f}"
         text, tint = (WARN, "$accent") if hop is ring.slowest else ("$foreground", "$primary")
         parts.append(Content.assemble((f" {value:>5} ", text), (bars, tint)))

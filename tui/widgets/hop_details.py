@@ -10,7 +10,21 @@ from textual.content import Content
 from core.errors import Problem
 from core.events import Progress
 from core.requests import SpeedResult
-from tui.state.format import BAD, DIM, STEPS, WARN, between, columns, count, duration, fit, gauge, scale_top, spark
+from tui.state.format import (
+    BAD,
+    DIM,
+    STEPS,
+    WARN,
+    between,
+    columns,
+    count,
+    duration,
+    fit,
+    gauge,
+    scale_top,
+    time_scale,
+    time_spark,
+)
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint
 from tui.state.hops import Hop, Ring
 from tui.state.paths import path_words
@@ -101,11 +115,15 @@ def ring_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: flo
     points = {h.pair: points_of(state, h.pair, now, window_s) for h in ring.hops}
     top = _top(points.values())
     bar = max(0, width - 2 - _LABEL - _TIME - 1)
-    lines = [Content.styled(f"  {fit('all hops', _LABEL)}{fit('p50', _TIME, right=True)}  0 to {_mark(top)}", DIM)]
+    lines = [
+        Content.styled(
+            f"  {fit('all hops', _LABEL)}{fit('p50', _TIME, right=True)}  {' to '.join(time_scale(top))}", DIM
+        )
+    ]
     for each in ring.hops:
         spread = spread_of(points[each.pair])
         middle = duration(spread.p50_s) if spread else "–"
-        bars = spark(columns(samples_of(points[each.pair]), now, window_s, max(1, bar)), top)
+        bars = time_spark(columns(samples_of(points[each.pair]), now, window_s, max(1, bar)), top)
         lines.append(
             Content.assemble(
                 "▸ " if each is hop else "  ",

@@ -10,7 +10,7 @@ from textual.content import Content
 
 from tui.control.actions import bindings
 from tui.control.keymap import HOPS, PANE
-from tui.state.format import DIM, WARN, columns, duration, fit, scale_top, shares, spark
+from tui.state.format import DIM, WARN, columns, duration, fit, scale_top, shares, time_scale, time_spark
 from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hops import Hop, Ring, Shares, ring_of
 from tui.state.state import UiState
@@ -28,13 +28,13 @@ class HopPane(Pane):
     HELP = """A hop is the link from one stage to the next. Its time per token is what both ends spend on packing, \
 sealing, sending and opening, plus half the round trip.
 
-MB/s is the rate while a frame travels. All bars share the scale in the head line, so they can be compared. \
+MB/s is the rate while a frame travels. All bars share the logarithmic scale in the head line. \
 For one user the time of a token is a sum: what every Mac computes, what both ends of every hop spend on packing, \
 sealing and opening, how long frames are on the wire, and what is left, which is waiting."""
 
     def draw(self, state: UiState, width: int) -> Drawing:
         """The ring as it was lately."""
-        return Drawing("3 Hops · last 60 s", hops_content(state, width, time.time()))
+        return Drawing("3 Hops · last 60 s", hops_content(state, width, time.time()), slowest_words(ring_of(state)))
 
 
 def hops_content(state: UiState, width: int, now: float) -> Content:
@@ -51,25 +51,20 @@ def hops_content(state: UiState, width: int, now: float) -> Content:
     slowest = ring.slowest
     lines = [_head(label, bar, top)]
     lines += [_line(hop, label, bar, top, now, slowest=hop is slowest) for hop in ring.hops]
-    lines += [Content(""), *_sums(ring, width)]
+    lines += _sums(ring, width)
     return Content("\n").join(lines)
 
 
 def _head(label: int, bar: int, top: float) -> Content:
-    start, end = "0 ", f" {duration_short(top)}"
-    scale = start + "─" * (bar - len(start) - len(end)) + end
+    start, end = time_scale(top)
+    scale = f"{start} {'─' * (bar - len(start) - len(end) - 2)} {end}"
     return Content.styled(
         fit("hop", label) + fit("time", 9, right=True) + fit("MB/s", 7, right=True) + "  " + scale, DIM
     )
 
 
-def duration_short(seconds: float) -> str:
-    """The end of a scale: a round number without decimals."""
-    return f"{seconds * 1e3:.0f} ms" if seconds < 1 else f"{seconds:.0f} s"
-
-
 def _line(hop: Hop, label: int, bar: int, top: float, now: float, *, slowest: bool) -> Content:
-    bars = spark(columns(hop.samples, now, HOP_WINDOW_S, bar), top)
+    bars = time_spark(columns(hop.samples, now, HOP_WINDOW_S, bar), top)
     return Content.assemble(
         fit(hop.label, label),
         (fit("–" if hop.transfer_s is None else duration(hop.transfer_s), 9, right=True), WARN if slowest else ""),
@@ -87,11 +82,11 @@ def _megabytes(bytes_per_s: float | None) -> str:
 
 
 def _sums(ring: Ring, width: int) -> list[Content]:
-    """Where the time of a token goes, and the slowest hop by name."""
+    """Where the time of a token goes."""
     spent = ring.shares
     if spent is None or spent.token_s <= 0:
         return [Content.styled("Times appear with the next answer.", DIM)]
-    return [*_shares(spent, ring, width), _slowest(ring)]
+    return _shares(spent, ring, width)
 
 
 def _shares(spent: Shares, ring: Ring, width: int) -> list[Content]:
@@ -113,9 +108,9 @@ def percent(part: float, whole: float) -> str:
     return "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
 
 
-def _slowest(ring: Ring) -> Content:
-    hop = ring.slowest
-    if hop is None:
-        return Content.styled("no hop is clearly the slowest", DIM)
+def slowest_words(ring: Ring) -> str:
+    """The slowest hop by name, where one clearly is."""
+    if (hop := ring.slowest) is None:
+        return ""
     rtt = "" if hop.rtt_s is None else f" · rtt {duration(hop.rtt_s)}"
-    return Content.assemble("slowest: ", (hop.label, WARN), hop.path and f" · {hop.path}", rtt)
+    return f"slowest: {hop.label}{hop.path and f' · {hop.path}'}{rtt}"

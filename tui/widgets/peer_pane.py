@@ -61,7 +61,7 @@ device id and the round trip time. A skipped Mac holds no layers of what is load
     @property
     def pointed(self) -> Peer | None:
         """The Mac under the cursor."""
-        peers = self._state.snapshot.peers
+        peers = _in_order(self._state)
         return next((p for p in peers if p.device_id == self._pointed_id), peers[0] if peers else None)
 
     def draw(self, state: UiState, width: int) -> Drawing:
@@ -110,7 +110,7 @@ device id and the round trip time. A skipped Mac holds no layers of what is load
         self.post_message(MacAsked(pointed.device_id if pointed else "", action))
 
     def _move(self, rows: int) -> None:
-        peers, pointed = self._state.snapshot.peers, self.pointed
+        peers, pointed = _in_order(self._state), self.pointed
         if pointed is None:
             return
         at = max(0, min(len(peers) - 1, peers.index(pointed) + rows))
@@ -125,8 +125,15 @@ def peers_content(state: UiState, width: int, pointed: str = "") -> Content:
     snapshot = state.snapshot
     if not snapshot.peers and not state.departures:
         return Content(_NO_PEERS)
-    marks = tuple(mac_mark(state, peer) for peer in snapshot.peers)
-    return _table(snapshot.peers, marks, snapshot.plan, state.departures, state.skipped, width, pointed)
+    peers = _in_order(state)
+    marks = tuple(mac_mark(state, peer) for peer in peers)
+    return _table(peers, marks, snapshot.plan, state.departures, state.skipped, width, pointed)
+
+
+def _in_order(state: UiState) -> tuple[Peer, ...]:
+    """Those that are not paired come last: where there is no room for all, the others are seen."""
+    others = {peer.device_id for peer in strangers(state)}
+    return tuple(sorted(state.snapshot.peers, key=lambda peer: peer.device_id in others))
 
 
 @lru_cache(maxsize=2)  # asked twice a second, and of a hundred Macs it takes a while to draw

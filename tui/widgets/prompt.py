@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.content import Content
 from textual.events import Key
@@ -24,6 +25,7 @@ _NO_MODEL = "Ctrl+O chooses a model; then ask here"
 
 
 _NEARLY = 0.9
+_CHARACTERS = 4  # of a token, about; only the node knows
 
 
 class Prompt(TextArea):
@@ -57,9 +59,9 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
             if before.id and before.is_private:
                 self._history.clear()
             self._remember(turn.text for turn in state.turns if turn.role == "user")
-        hint = hint_words(state)
-        if (words := context_words(state)) and not state.editing and not self.screen.has_class("zoom-chat"):
-            hint += f" · {words}"
+        words = context_words(state, len(self.text) // _CHARACTERS)
+        is_told = self.screen.has_class("zoom-chat") and not words.startswith("▲")  # by the title
+        hint = hint_words(state, "" if is_told else words, self.size.width - 2)
         if hint != self._hint:
             self._hint = hint
             self.border_subtitle = Content(hint)
@@ -136,21 +138,26 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
         self.put(self._history[index] if index < len(self._history) else "")
 
 
-def hint_words(state: UiState) -> str:
-    """What Enter and Esc do now."""
+def hint_words(state: UiState, context: str = "", width: int = 80) -> str:
+    """What Enter and Esc do now, and how full the `context` is; in `width` cells what is needed most."""
     if state.editing:
         return "Enter asks this instead · Esc gives up, nothing changes"
     stops = state.answer is not None and held(state.snapshot) is None
-    return " · ".join(["Enter send", "Ctrl+J new line", "Esc stop" if stops else "↑ history"])
+    last = "Esc stop" if stops else "↑ history"
+    choices = (("Enter send", "Ctrl+J new line", last), ("Enter send", last), ())
+    hints = (" · ".join(filter(None, (*keys, context))) for keys in choices)
+    return next((hint for hint in hints if cell_len(hint) <= width), context)
 
 
-def context_words(state: UiState) -> str:
-    """How much of the context the conversation takes: "context 3.1k/32k", with a warning before it is full; "" without
-    a model.
+def context_words(state: UiState, about: int = 0) -> str:
+    """How much of the context the conversation takes: "context 3.1k/32k", with a warning before it is full, or before
+    `about` so many tokens more are sent than it holds; "" without a model.
     """
     answers = [t for t in state.turns if t.role == "assistant" and t.prompt_tokens]
     used = answers[-1].prompt_tokens + answers[-1].tokens if answers else 0
     if (plan := state.snapshot.plan) is None:
         return ""
+    if about and used + about > plan.context:
+        return f"▲ about {count(used + about)} tokens, and the context holds {context_length(plan.context)}"
     words = f"context {count(used)}/{context_length(plan.context)}"
     return f"▲ {words}, nearly full: Ctrl+N begins anew" if used > _NEARLY * plan.context else words

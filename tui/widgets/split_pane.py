@@ -54,7 +54,7 @@ a model that fits one Mac is fastest there."""
         self._journey.show(state)
         plan = state.snapshot.plan
         title = (
-            f"2 Layer split · {fit(plan.model, width - 28).rstrip()} ({plan.layers} layers)"
+            f"2 Layer split · {fit(plan.model, max(1, width - 32)).rstrip()} ({plan.layers} layers)"
             if plan
             else "2 Layer split"
         )

@@ -34,7 +34,7 @@ from tui.widgets.markdown_chunks import NOTHING, Chunk, grown
 from tui.widgets.message_view import foot_content
 from tui.widgets.model_list import arranged, row_content
 from tui.widgets.peer_pane import peers_content
-from tui.widgets.prompt import context_words
+from tui.widgets.prompt import context_words, hint_words
 from tui.widgets.split_pane import split_content
 from tui.widgets.status_line import status_content
 from tui.widgets.too_small import layout_for
@@ -247,7 +247,12 @@ def test_a_context_that_is_nearly_full_is_told_before_the_next_question() -> Non
     now = conversation.accepted(asked(), "r1", 3900, 1.0)
     room = UiState(snapshot=Snapshot(plan=PLAN), turns=now.turns)
     assert context_words(room) == "▲ context 3.9k/4k, nearly full: Ctrl+N begins anew"
-    assert context_words(UiState(snapshot=Snapshot(plan=PLAN))) == "context 0/4k"
+    empty = UiState(snapshot=Snapshot(plan=PLAN))
+    assert context_words(empty) == "context 0/4k"
+    assert context_words(empty, 4000) == "context 0/4k"
+    assert context_words(empty, 5200) == "▲ about 5.2k tokens, and the context holds 4k"
+    assert hint_words(empty, "context 0/4k", 60) == "Enter send · Ctrl+J new line · ↑ history · context 0/4k"
+    assert hint_words(empty, "context 0/4k", 40) == "Enter send · ↑ history · context 0/4k"
 
 
 def test_an_empty_chat_says_what_to_do() -> None:
