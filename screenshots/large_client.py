@@ -34,11 +34,13 @@ from core.events import (
     StageState,
     TokenEvent,
 )
+from core.plan.chips import memory_bytes_per_s
 from core.requests import Body, Forecast, ModelChoice, PlanPreview, PlanRequest, PreviewRequest
 from core.requests.trust import TrustView
 from core.settings import GB, Home
 from screenshots import large_model
 from screenshots.recording import RecordingClient
+from tui.cli.what_if import imagined_plan
 from tui.client import ANSWER_S
 
 _SMALL: Final = DEMO_MODEL.name
@@ -49,6 +51,8 @@ _HOP_S: Final = 0.0012
 _SEND_S: Final = 0.0005
 _RTT_S: Final = 0.0014
 _LOST_PART: Final = 0.13  # of the model, which the smallest Mac holds
+_BUDGETS_GB: Final = {"studio": 64, "mbp": 32}  # of the Macs that are short of memory
+_SHORT: Final = re.compile(rf"{_SMALL} needs [^)]*\)\.")
 _TOOK: Final = re.compile(r"[\d.]+ s$")
 
 
@@ -152,10 +156,14 @@ class LargeClient(RecordingClient):
 
     async def _planned(self, macs: tuple[str, ...]) -> PlanPreview:
         """The large model over these Macs. Their links may be new, so that the node needs a moment."""
-        snapshot = await anext(aiter(super().events()))
-        assert isinstance(snapshot, Snapshot)
+        snapshot = await self._now()
         others = tuple(p.device_id for p in snapshot.peers if p.device_id not in macs)
         return await self.plan(PreviewRequest(model=large_model.NAME, without=others))
+
+    async def _now(self) -> Snapshot:
+        snapshot = await anext(aiter(super().events()))
+        assert isinstance(snapshot, Snapshot)
+        return snapshot
 
     def _advice(self) -> str:
         return self.expected.advice if self._plan is not None else ""
@@ -198,6 +206,45 @@ class QuickClient(LargeClient):
     """The same as quickly as the node tells it; `slowed` gives everything its time afterwards."""
 
     is_slowed = False
+
+
+class ShortClient(LargeClient):
+    """Two Macs that the demo model fills, as two that the large one fills: its plan is made without their node."""
+
+    def _large_peer(self, peer: Peer) -> Peer:
+        budget = _BUDGETS_GB[peer.name] * GB if peer.budget_bytes else 0
+        return super()._large_peer(replace(peer, budget_bytes=budget))
+
+    async def _planned(self, macs: tuple[str, ...]) -> PlanPreview:
+        snapshot = await self._now()
+        peers = {peer.device_id: peer for peer in snapshot.peers}
+        preview = await self._imagined([_BUDGETS_GB[peers[mac].name] for mac in macs])
+        assert preview.plan
+        owned = zip(preview.plan.stages, macs, strict=True)
+        stages = tuple(replace(stage, device_id=mac, peer=peers[mac].name) for stage, mac in owned)
+        speeds = [memory_bytes_per_s(peers[mac].chip) or 1e11 for mac in macs]
+        seconds = tuple(stage.weight_bytes / speed for stage, speed in zip(stages, speeds, strict=True))
+        hops = (_HOP_S,) * len(stages)
+        told = Forecast(stages_s=seconds, hops_s=hops, prompt_s=None, load_s=0.0, measured=False)
+        known = {stage.device_id: mac for stage, mac in zip(preview.plan.stages, macs, strict=True)}
+        needed = tuple(known[mac] for mac in preview.plan.indispensable)
+        plan = replace(preview.plan, stages=stages, output=macs[0], indispensable=needed)
+        return replace(preview, plan=plan, forecast=told)
+
+    async def _large(self, event: AnyEvent) -> AnyEvent:
+        large = await super()._large(event)
+        if not isinstance(large, Recovery) or not _SHORT.search(large.text):
+            return large
+        head, *_ = _BUDGETS_GB
+        alone = await self._imagined([_BUDGETS_GB[head]])
+        assert alone.problem
+        what = alone.problem.what.replace("mac 1", head)
+        return replace(large, text=_SHORT.sub(lambda _: what, large.text))
+
+    async def _imagined(self, budgets_gb: Sequence[int]) -> PlanPreview:
+        found: list[ModelChoice] = await RecordingClient._call(self, "GET", "/v1/models", None, list[ModelChoice])
+        path = next(each.path for each in found if each.name == large_model.NAME)
+        return await imagined_plan(self.home, PreviewRequest(model=path), budgets_gb)
 
 
 def slowed(told: Sequence[tuple[float, AnyEvent]], expected: Forecast) -> Iterator[tuple[float, AnyEvent]]:

@@ -23,7 +23,7 @@ from core.requests.api import ApiKeyName
 from core.requests.trust import PairWith
 from core.settings import API_PORT
 from screenshots import large_model, moving, recording
-from screenshots.large_client import LargeClient, QuickClient, slowed
+from screenshots.large_client import LargeClient, QuickClient, ShortClient, slowed
 from screenshots.recording import Recording, RecordingClient
 from screenshots.scenes import NOTE, SCENES, lead, settled, until
 from tui.app import MaclusterApp
@@ -35,7 +35,7 @@ from tui.state.state import UiState
 PAIRED: Final = 3
 QUESTIONS: Final = (DEMO_PROMPT, "Give me a table of the keys.")
 LONG_PROMPT: Final = "Tell me a story about a fox."
-TOO_SMALL_GB: Final = (0.03, 0.02)
+TOO_SMALL_GB: Final = (0.095, 0.09)
 SIZE: Final = (120, 36)
 AT_ONCE: Final = 7
 TOLD: Final = "What happens when a Mac is lost?"
@@ -95,7 +95,6 @@ async def together() -> None:
                 await ask(app, pilot, question)
             await demo.head.client.save_session(SessionName(name="keys"))
             await keep("main", demo, app, pilot)
-            await keep_busy(demo, app, pilot)
             stranger = _own_id(demo.watches[PAIRED])
             app.action_pair(stranger)
             await demo.watches[PAIRED].client.pair_with(PairWith(device_id=_own_id(demo.head)))
@@ -103,6 +102,9 @@ async def together() -> None:
             state = app.state
             await pilot.press("escape")
             await keep("pairing", demo, app, pilot, state)
+        async with app_over(demo) as (app, pilot):
+            await until(lambda: app.state.attached, pilot)
+            await keep_busy(demo, app, pilot)
 
 
 async def keep_busy(demo: Demo, app: MaclusterApp, pilot: Pilot[None]) -> None:
@@ -122,11 +124,10 @@ async def keep_busy(demo: Demo, app: MaclusterApp, pilot: Pilot[None]) -> None:
 
 async def losing() -> None:
     """Two Macs of which neither could go on alone, and one of them stands still in the middle of an answer."""
-    async with running(Demo(DemoConfig(budgets_gb=TOO_SMALL_GB), print)) as demo:
-        await demo.start()
+    async with large_demo(TOO_SMALL_GB) as demo:
         await demo.join()
         await demo.load()
-        async with app_over(demo) as (app, pilot):
+        async with app_over(demo, ShortClient) as (app, pilot):
             await until(lambda: app.state.snapshot.plan_status == "ready", pilot)
             await settled(app, pilot)
             await pilot.press(*LONG_PROMPT, "enter")
