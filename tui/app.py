@@ -23,7 +23,7 @@ from core.requests import RecoveryOrder
 from core.settings import default_home
 from tui.client import NodeClient
 from tui.control import messages
-from tui.control.actions import bindings, key_word, palette, why_not
+from tui.control.actions import bindings, key_title, key_word, palette, why_not
 from tui.control.appearance import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
 from tui.control.bridge import follow
 from tui.control.catalog import ModelCatalog
@@ -96,6 +96,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self._fps = frames_per_s(preferences, os.environ)
         if self._fps < FULL_FPS or preferences.plain:
             self.animation_level = "none"
+        self.set_class(preferences.plain, "plain")
         self._glyphs = [PlainGlyphs()] if preferences.plain else []
         for theme in OWN_THEMES:
             self.register_theme(theme)
@@ -118,7 +119,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def get_key_display(self, binding: Binding) -> str:
         """Keys by the words that are printed on them."""
-        return key_word(super().get_key_display(binding))
+        return key_title(binding.key) if self.preferences.plain else key_word(super().get_key_display(binding))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """No screen needs the key that opens it."""

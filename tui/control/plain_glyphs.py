@@ -1,4 +1,4 @@
-"""The look for screen readers and for terminals without the glyphs: everything in ASCII, a character for a character.
+"""The look for screen readers and for terminals without the glyphs: ASCII, a character for a character, and no frames.
 
 Whatever is drawn passes here last, so no widget knows of it; the words beside the glyphs say what they mean.
 """
@@ -11,18 +11,18 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
 
-_LIGHT = {"─━╌╍┄┅┈┉╴╶╸╺╼╾": "-", "═": "=", "│┃║╎╏┆┇┊┋╵╷╹╻╽╿▏▎▍▌▐▕▊▉": "|"}
+_EDGES = {"▏▎▍▌▐▕▊▉": "|"}
 _BARS = {"█": "#", "▓": "%", "▒": "=", "░": ":", "▁▔": "_", "▂": ".", "▃": ":", "▄▀": "-", "▅": "=", "▆": "+", "▇": "*"}
 _STATES = {"●◉◆": "*", "○◇": "o", "▲△": "!", "✗✘": "x", "✓✔": "+", "◌◍◐◑◒◓↻": "~"}
 _MARKS = {"→▶▸›↳⏎": ">", "←◀‹↩": "<", "↑▴": "^", "↓▼▾": "v", "·–—−": "-", "…": ".", "≈": "~", "•": "*", "×": "x"}
 
 
 def _table() -> dict[int, str]:
-    # corners and crossings first, what has a shape of its own after them
-    table = dict.fromkeys(range(0x2500, 0x2580), "+") | dict.fromkeys(range(0x2580, 0x25A0), "#")
+    # lines and corners say nothing to who hears them; what has a shape of its own after them
+    table = dict.fromkeys(range(0x2500, 0x2580), " ") | dict.fromkeys(range(0x2580, 0x25A0), "#")
     table |= dict.fromkeys(range(0x2800, 0x2900), ".")
     table |= {ord("①") + n: str(n + 1) for n in range(9)}
-    for kind in (_LIGHT, _BARS, _STATES, _MARKS):
+    for kind in (_EDGES, _BARS, _STATES, _MARKS):
         table |= {ord(glyph): plain for glyphs, plain in kind.items() for glyph in glyphs}
     return table
 

@@ -51,15 +51,20 @@ class SizedScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_class(layout_for(*self.app.size))  # which is right already, unless the terminal is being resized
+        self.add_class(self._layout(*self.app.size))  # which is right already, unless the terminal is being resized
 
     def on_resize(self, event: Resize) -> None:
         """Choose the layout."""
-        layout = layout_for(event.size.width, event.size.height)
+        layout = self._layout(event.size.width, event.size.height)
         for name in ("wide", "narrow", "small"):
             self.set_class(layout == name, name)
         self.query_one(TooSmall).show(event.size.width, event.size.height)
         self.call_after_refresh(self.laid_out)
+
+    def _layout(self, width: int, height: int) -> str:
+        """Plain is one thing below the other, however much room there is beside it."""
+        layout = layout_for(width, height)
+        return "narrow" if layout == "wide" and self.app.has_class("plain") else layout
 
     def laid_out(self) -> None:
         """The widgets have their new sizes."""

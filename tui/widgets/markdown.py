@@ -46,6 +46,8 @@ def render(chunk: Chunk, width: int) -> Content:
         return Content("")
     if not chunk.top and (first := blocks.done[0]).plain.startswith("┌"):
         _, blocks.done[0] = first.divide([first.plain.index("\n") + 1])
+    if not chunk.top and chunk.text.startswith("|"):
+        blocks.done[0] = Content("\n").join(blocks.done[0].split("\n", allow_blank=True)[2:])  # its head
     if not chunk.bottom and (at := (last := blocks.done[-1]).plain.rfind("\n└")) >= 0:
         blocks.done[-1], _ = last.divide([at])
     return Content("\n\n").join(blocks.done)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from core.text import Clean
+from tui.widgets.long_blocks import parted
 
 # of characters: what is drawn anew in a few milliseconds, code with its colours too
 LIMIT: Final = 900
@@ -19,8 +20,8 @@ _RULE: Final = re.compile(r"(?:([-*]) *)(?:\1 *){2,}")
 
 class Chunk(NamedTuple):
     """Markdown that is drawn by itself. Long code goes on in the next chunk: then one lacks the `bottom` of its frame,
-    and the other, which begins with the same fence, the `top`. So do long lists. Where something goes on there is no
-    `gap`, else a blank line.
+    and the other, which begins with the same fence, the `top`. So do long lists, tables and paragraphs. Where
+    something goes on there is no `gap`, else a blank line.
     """
 
     text: Clean
@@ -57,6 +58,9 @@ def grown(chunk: Chunk, more: str, limit: int = LIMIT) -> list[Chunk]:
         text, below, inside = rest.text[: place.at], rest.text[place.at :], bool(place.fence)
         done.append(rest._replace(text=Clean(text), bottom=not inside, gap=place.gap))
         rest = Chunk(Clean(place.fence + below), top=not inside)
+    while parts := parted(rest.text):
+        done.append(rest._replace(text=Clean(parts[0]), gap=False))
+        rest = Chunk(Clean(parts[1]), top=not parts[1].startswith("|"))
     return [*done, rest]
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.text import Clean
+from tui.widgets.long_blocks import PARAGRAPH, TABLE
 from tui.widgets.markdown import render
 from tui.widgets.markdown_chunks import LIMIT, NOTHING, Chunk, grown
 
@@ -105,3 +106,24 @@ def test_nothing_is_lost_and_everything_can_be_drawn(text: str, limit: int) -> N
     assert "".join(piece.text.removeprefix(fence) for piece, fence in zip(pieces, fences, strict=True)) == text
     drawn = "".join(render(piece, WIDTH).plain for piece in pieces)
     assert drawn.count("a") == render(Chunk(Clean(text)), WIDTH).plain.count("a")
+
+
+def test_a_long_table_goes_on_in_columns_of_the_same_width() -> None:
+    head = "| key | does |\n|---|---|\n"
+    rows = [f"| `k{n:03}` | what it does, {'at length' * (n % 3)} |\n" for n in range(200)]
+    pieces = [NOTHING]
+    for part in (head, *rows):
+        pieces[-1:] = grown(pieces[-1], part)
+    assert len(pieces) > 5
+    assert all(len(piece.text) < 2 * TABLE for piece in pieces)
+    lines = "\n".join(render(piece, WIDTH).plain for piece in pieces).splitlines()
+    assert len(lines) == 2 + len(rows)
+    assert {line.index("what") for line in lines[2:]} == {lines[0].index("does")}
+
+
+def test_a_long_paragraph_is_cut_behind_a_sentence_and_outside_of_what_belongs_together() -> None:
+    text = "It has **many words. And more** of them. " * 300
+    pieces = grown(NOTHING, text)
+    assert "".join(piece.text for piece in pieces) == text
+    assert all(piece.text.startswith("It has") and len(piece.text) <= PARAGRAPH for piece in pieces)
+    assert not any("*" in render(piece, WIDTH).plain for piece in pieces)

@@ -121,14 +121,16 @@ async def test_every_theme_can_be_chosen_read_and_is_remembered(tmp_path: Path) 
             await pilot.pause(0.01)
 
 
-async def test_plain_draws_ascii_alone_and_nothing_moves(tmp_path: Path) -> None:
+async def test_plain_draws_ascii_without_frames_one_below_the_other_and_nothing_moves(tmp_path: Path) -> None:
     app = app_with(tmp_path, Preferences(plain=True))
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.pause()
         text = "\n".join(s.text for s in app.screen._compositor.render_strips())
         assert app.animation_level == "none"
     assert text.isascii(), {c for c in text if not c.isascii()}
-    assert "-" in text
+    assert not set("|+") & set(text.replace("Ctrl+", "")), "a frame"
+    assert "Ctrl+P Palette" in text
+    assert "^" not in text
     assert all(plain.isascii() and len(plain) == 1 for plain in ASCII.values())
 
 
