@@ -17,7 +17,7 @@ import psutil
 from textual.pilot import Pilot
 
 from core.demo import DEMO_MODEL
-from core.events import Peer
+from core.events import Peer, TokenEvent
 from core.requests import ChatRequest, LoadRequest, Message, SessionName
 from core.requests.api import ApiKeyName
 from core.requests.trust import PairWith
@@ -131,7 +131,9 @@ async def losing() -> None:
             await until(lambda: app.state.snapshot.plan_status == "ready", pilot)
             await settled(app, pilot)
             await pilot.press(*LONG_PROMPT, "enter")
-            await until(lambda: (said := app.state.answer) is not None and said.tokens >= 12, pilot, every_s=0.01)
+            # on the screen they come later
+            written = sum(isinstance(e, TokenEvent) for e in demo.head.seen) + 12
+            await until(lambda: sum(isinstance(e, TokenEvent) for e in demo.head.seen) >= written, pilot, every_s=0.01)
             node = psutil.Process(demo.pid_of(1))
             frozen = [node, *node.children()]
             try:
