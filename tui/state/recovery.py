@@ -109,7 +109,7 @@ def readiness(state: UiState) -> tuple[str, str] | None:
         case "suspect":
             return f"◐ slow {waited}", WARN
         case "stuck":
-            return f"◐ stuck {waited}", WARN
+            return f"◐ {'stuck' if recovery.mac else 'long step'} {waited}", WARN
         case "resume":
             return f"↻ linking again {waited}", WARN
         case "rebuild":

@@ -92,6 +92,7 @@ def fit_content(
     is_same = loaded is None or choice.preview.plan is None or choice.preview.plan.topology == loaded.topology
     parts = [
         [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or request) if choice.layers else [])],
+        _transfer_lines(choice, state, width),  # first, for it moves
         [] if choice.offer else _way_lines(loaded or choice.preview.plan, is_loaded=choice.loaded),
         [_stage_line(split, s, width) for s in split.owners] if split is not None else [],
         _forecast_lines(
@@ -154,16 +155,21 @@ def _is_everywhere(choice: ModelChoice) -> bool:
     return plan is not None and all(stage.device_id in choice.held_by for stage in plan.stages)
 
 
+def _transfer_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content]:
+    now = state.snapshot
+    if not (on_way := transfers_of(choice, now)):
+        return []
+    words = [transfer_words(each, now, width) for each in on_way]
+    lines = [[Content.assemble(("◌ ", WARN), what), Content(f"  {far}")] for what, far in words]
+    is_paused = all(each.state == "paused" for each in on_way)
+    keys = f"x stops · Space {'goes on' if is_paused else 'pauses'} · b limits the rate"
+    shown = [line for pair in lines for line in pair]
+    return [*shown, Content.styled(keys, DIM), *map_lines(choice, now, width)]
+
+
 def _disk_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content]:
     now = state.snapshot
-    if on_way := transfers_of(choice, now):
-        words = [transfer_words(each, now, width) for each in on_way]
-        lines = [[Content.assemble(("◌ ", WARN), what), Content(f"  {far}")] for what, far in words]
-        is_paused = all(each.state == "paused" for each in on_way)
-        keys = f"x stops · Space {'goes on' if is_paused else 'pauses'} · b limits the rate"
-        shown = [line for pair in lines for line in pair]
-        return [*shown, Content.styled(keys, DIM), *map_lines(choice, now, width)]
-    return [*_copy_lines(choice, now), *map_lines(choice, now, width)]
+    return [] if transfers_of(choice, now) else [*_copy_lines(choice, now), *map_lines(choice, now, width)]
 
 
 def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:
@@ -187,7 +193,8 @@ def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:
 def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
     lines = []
     problem, broken = choice.preview.problem, state.snapshot.plan_problem
-    if problem is not None and (choice.path or choice.offer or not choice.layers):
+    is_coming = not choice.layers and transfers_of(choice, state.snapshot)  # what lacks is on its way
+    if problem is not None and not is_coming and (choice.path or choice.offer or not choice.layers):
         lines.append(Content.assemble(("✗ ", BAD), problem.what))
         if problem.fix:
             lines.append(Content.styled(f"→ {problem.fix}", WARN))

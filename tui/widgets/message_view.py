@@ -9,6 +9,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from core.events import Recovery
+from core.settings import PREFILL_CHUNK
 from core.text import Clean
 from tui.state.format import DIM, GOOD, WARN, age, clock, duration
 from tui.state.pace import bar, token_words
@@ -190,6 +191,8 @@ def _head_figures(turn: Turn) -> list[str]:
 def _waiting(turn: Turn) -> str:
     if (now := turn.reading) is not None and now.done < now.total:
         return bar(now.done, now.total, token_words("read", now.done, now.total, now.per_s), now.left_s, _BAR)
+    if turn.prompt_tokens > PREFILL_CHUNK:  # nothing of it came back yet, which may take a while
+        return bar(0, turn.prompt_tokens, token_words("read", 0, turn.prompt_tokens), width=_BAR)
     return f"reading {turn.prompt_tokens:,} tokens" if turn.prompt_tokens else "waiting for the node"
 
 
@@ -198,7 +201,8 @@ def foot_content(turn: Turn, now: float, recovery: Recovery | None = None, *, zo
     if not turn.done and recovery is not None:
         if recovery.state in STOPS:
             return Content.styled(f"─── paused · {since(recovery, now)} ───", WARN)
-        if turn.reading is not None:  # that goes on, however long a part of it takes
+        # that goes on, however long a part of it takes
+        if turn.reading is not None or (recovery.state == "stuck" and turn.prompt_tokens and not turn.tokens):
             return Content.styled(f"{_waiting(turn)} · Esc stop", DIM)
         return Content.styled(f"{recovery.text} · {since(recovery, now)} · Esc stop", WARN)
     if not turn.done and zoomed:

@@ -151,7 +151,8 @@ def test_what_is_paused_or_limited_says_so() -> None:
     paused = msgspec.structs.replace(slow, state="paused", bytes_per_s=0.0)
     assert transfer_words(paused, NOW, 80)[1].endswith("1.0/4.0 GB · paused (at most 10)")
     now = msgspec.structs.replace(NOW, transfers=(paused,))
-    assert "Space goes on" in fit_content(choice(), UiState(snapshot=now), 80).plain
+    shown = fit_content(choice(), UiState(snapshot=now), 80).plain
+    assert shown.index("Space goes on") < shown.index(PLAN.stages[0].peer + " "), "before what may need scrolling"
     assert fit_mark(choice(), now).word == "paused"
 
 

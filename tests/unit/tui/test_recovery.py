@@ -136,6 +136,10 @@ def test_what_can_be_chosen_and_what_it_means() -> None:
     assert recovery.title(READY, lost) == "b is gone · layers 3–5 have no home"
 
 
+def test_a_step_that_takes_long_on_no_mac_in_particular_is_not_called_stuck() -> None:
+    assert "◐ long step 4 s" in status_content(after(told("stuck", mac="")), 120).plain
+
+
 def test_progress_counts_bytes_and_then_tokens() -> None:
     loads = StageState(device_id="A", status="loading", done_bytes=GB, total_bytes=4 * GB)
     now = after(told("rebuild", plan=ALONE), PlanProposed(plan=ALONE), loads)
