@@ -36,10 +36,11 @@ from tui.control.key_order import KeyOrder
 from tui.control.keymap import APP, Action
 from tui.control.mac_controller import MacController
 from tui.control.model_controller import ModelController
+from tui.control.palette import Commands, Recent
 from tui.control.plain_glyphs import PlainGlyphs
 from tui.control.preferences import DEFAULTS, Preferences
 from tui.control.quitting import Owner, Quitting, words
-from tui.control.slash_commands import SLASH_COMMANDS
+from tui.control.slash_commands import SLASH_COMMANDS, option_of
 from tui.control.theme_choice import ThemeChoice, Themes
 from tui.control.themes import OWN_THEMES, legible, no_color_kept, own_variables
 from tui.screens import table
@@ -66,6 +67,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
     ACTIONS: ClassVar[tuple[Action, ...]] = APP
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(APP)]
     TITLE = "macluster"
+    COMMANDS: ClassVar[set[Any]] = {Commands}
 
     def __init__(
         self,
@@ -89,6 +91,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.macs = MacController(self, self.models)
         self.conversations: ConversationArchive = ConversationArchive(self)
         self.chat: ChatController = ChatController(self, self.conversations)
+        self.recent = Recent()
         self._events = EventHandler(self, self.models, self.chat)
         self._copier = Clipboard(self, self.folder)
         self._quitting = Quitting(self, self.conversations, self._owner)
@@ -230,7 +233,9 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     async def on_sent(self, message: messages.Sent) -> None:
         """Send the prompt, or say why that cannot be now; a command is carried out."""
-        if command := SLASH_COMMANDS.get(message.text):
+        if option := option_of(message.text):
+            self.chat.set_option(option)
+        elif command := SLASH_COMMANDS.get(message.text):
             self.prompt.taken()
             await self.run_action(command)
         else:

@@ -18,7 +18,7 @@ from tui.control.keymap import Action
 
 NAMED_CHARACTERS: Final = (
     *("slash", "question_mark", "left_square_bracket", "right_square_bracket", "space"),
-    *("less_than_sign", "greater_than_sign"),
+    *("less_than_sign", "greater_than_sign", "colon"),
 )
 
 
@@ -81,6 +81,7 @@ def key_title(key: str) -> str:
         "right_square_bracket": "]",
         "question_mark": "?",
         "slash": "/",
+        "colon": ":",
         "less_than_sign": "<",
         "greater_than_sign": ">",
         "escape": "Esc",

@@ -9,14 +9,18 @@ import time
 
 from msgspec.structs import replace
 
+from core.errors import UsageError
 from core.requests import AnswerId, Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, ConversationId
 from tui.control import confirm
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.interface import AppInterface
+from tui.control.slash_commands import OptionTyped
 from tui.state import branches, conversation, state
+from tui.state.chats import option_words
 from tui.state.recovery import held
+from tui.state.sampling import with_option
 from tui.state.state import UiState
 
 NO_MODEL = "No model is ready. Ctrl+O loads one."
@@ -161,6 +165,18 @@ class ChatController:
     def ask_with(self, options: ChatOptions) -> None:
         """The next answers are asked for like that."""
         self._app.set_state(conversation.asked_with(self._app.state, options))
+
+    def set_option(self, typed: OptionTyped) -> None:
+        """The next answers are asked for with that; a wrong one stays in the prompt."""
+        app = self._app
+        try:
+            options = with_option(app.state.chat.options, typed.name, typed.value)
+        except UsageError as error:
+            app.show_problem(error.problem)
+            return
+        self.ask_with(options)
+        app.prompt.taken()
+        app.notify(f"From now on: {' · '.join(option_words(options)) or 'as usual'}. F6 has all of it.")
 
     def go_on(self) -> None:
         """Continue the answer that was interrupted."""

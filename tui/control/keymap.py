@@ -48,7 +48,7 @@ def _scroll(name: str) -> tuple[Action, ...]:
 
 
 APP = (
-    Action("mc.palette", "ctrl+p", "command_palette", "Palette", "All commands", footer=True),
+    Action("mc.palette", "ctrl+p,colon", "command_palette", "Palette", "All commands", footer=True),
     Action("mc.models", "ctrl+o", "open('models')", "Models", "Choose a model", footer=True),
     Action("mc.split", "f4,L", "open('split')", "Split", "Edit the split: who has which layers", footer=True),
     Action("mc.help", "f1,question_mark", "help", "Help", "Help for the focused pane", footer=True),

@@ -75,6 +75,9 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
         """Leave Enter to its binding, in its turn: a priority binding would overtake letters that are still queued."""
         if event.key == "enter":
             event.prevent_default()
+        elif event.key == "colon" and not self.text:
+            event.prevent_default()
+            self.app.action_command_palette()
 
     def action_send(self) -> None:
         """Post what is written, if anything is."""

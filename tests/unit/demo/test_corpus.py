@@ -95,7 +95,7 @@ def test_every_key_it_names_does_what_it_says(facts: dict[str, Fact]) -> None:
     for action in EVERYTHING:
         by_title.setdefault(action.title, []).extend(action.keys.split(","))
     assert by_title["Choose a model"] == [named["key-models"]]
-    assert by_title["All commands"] == [named["key-palette"]]
+    assert named["key-palette"] in by_title["All commands"]
     assert by_title["New chat"] == [named["key-new"]]
     assert by_title["Ask the last question again"] == [named["key-retry"]]
     assert named["key-help"] in by_title["Help for the focused pane"]

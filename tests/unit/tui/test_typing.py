@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.command import CommandList, CommandPalette
 from textual.events import Key, Paste
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
@@ -16,6 +17,7 @@ from tui.control.slash_commands import SLASH_COMMANDS
 from tui.screens.conversations import ConversationsScreen
 from tui.screens.help import HelpScreen
 from tui.screens.models import ModelsScreen
+from tui.screens.sampling import SamplingScreen
 
 READY = Snapshot(plan=PLAN, plan_status="ready")
 
@@ -111,3 +113,43 @@ async def test_the_focus_comes_back_to_the_prompt() -> None:
         await until(lambda: isinstance(app.screen, HelpScreen))
         await pilot.press("escape")
         await until(lambda: app.focused is app.dashboard.peers)  # who looks at a pane goes on there
+
+
+def first_of(app: MaclusterApp) -> str:
+    """The first command that an open palette lists."""
+    lists = [each for each in app.screen.query(CommandList) if each.option_count]
+    return str(lists[0].get_option_at_index(0).prompt) if lists else ""
+
+
+async def test_a_colon_opens_the_palette_where_no_text_is_written_and_what_was_chosen_comes_first() -> None:
+    app = app_of(Asked())
+    async with app.run_test(size=(120, 36)) as pilot:
+        await ready(pilot, app)
+        burst(app, "a: b")
+        await until(lambda: app.prompt.text == "a: b")
+        app.prompt.clear()
+        for where in (app.prompt, app.dashboard.chat):
+            where.focus()
+            await until(lambda where=where: app.focused is where)  # type: ignore[misc]
+            burst(app, ":")
+            await until(lambda: isinstance(app.screen, CommandPalette))
+            burst(app, "system prompt")
+            await until(lambda: first_of(app).startswith("Sampling: how the answers are asked for  "))
+            burst(app, "enter")
+            await until(lambda: isinstance(app.screen, SamplingScreen))
+            burst(app, "escape")
+            await until(lambda: app.screen is app.dashboard)
+        burst(app, ":")
+        await until(lambda: isinstance(app.screen, CommandPalette) and first_of(app).startswith("Sampling"))
+
+
+async def test_a_slash_command_with_words_sets_what_it_names() -> None:
+    node = Asked()
+    app = app_of(node)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await ready(pilot, app)
+        burst(app, "/temp 0.7", "enter", "/system Be brief.", "enter", "/temp 9", "enter")
+        await until(lambda: any("at most 5" in n.message for n in app._notifications))
+        options = app.state.chat.options
+        assert (options.sampling.temperature, options.system, app.prompt.text) == (0.7, "Be brief.", "/temp 9")
+        assert node.questions == []

@@ -1,0 +1,105 @@
+"""The palette: what was chosen last comes first, and what a command is called elsewhere finds it, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from textual.app import SystemCommand
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+
+from tui.control.keymap import EVERYTHING
+from tui.state.format import DIM
+
+RECENT: Final = 5
+# what people call it who know other programs, by the id of the action
+ALSO_CALLED: Final = {
+    "mc.split-undo": "back take back",
+    "mc.chat-branch-before": "undo back take back earlier version",
+    "mc.chat-branch-next": "redo later version",
+    "mc.retry": "regenerate again",
+    "mc.conversations": "history sessions chats search earlier",
+    "mc.last": "resume history continue",
+    "mc.keep": "session keep memory",
+    "mc.sampling": "temperature system prompt top-p seed settings json schema",
+    "mc.theme": "dark light colours colors appearance",
+    "mc.chat-continue": "wait resume",
+    "mc.recovery-choose": "wait",
+    "mc.stop": "cancel abort wait",
+    "mc.new": "clear reset",
+    "mc.private": "incognito secret off the record",
+    "mc.unload-any": "free memory eject",
+    "mc.quit": "exit close",
+    "mc.pair": "add join connect",
+    "mc.hops": "network latency speed",
+}
+_BY_TITLE: Final = {action.title: ALSO_CALLED[action.id] for action in EVERYTHING if action.id in ALSO_CALLED}
+
+
+class Recent:
+    """Which commands of this app were chosen from the palette, the last one first."""
+
+    def __init__(self) -> None:
+        self.titles: list[str] = []
+
+    def chosen(self, title: str) -> None:
+        """That one was."""
+        self.titles = [title, *(other for other in self.titles if other != title)][:RECENT]
+
+    def first(self, commands: Iterable[SystemCommand]) -> list[SystemCommand]:
+        """`commands`, of which those that were chosen come first; the others keep their order."""
+        rank = {title: place for place, title in enumerate(self.titles)}
+        return sorted(commands, key=lambda command: rank.get(command.title, RECENT))
+
+
+class Commands(Provider):
+    """The commands of the app, which has a `recent`."""
+
+    async def discover(self) -> Hits:
+        """Those of everywhere, and what was chosen before."""
+        for each in self._all():
+            if each.discover or each.title in self._recent.titles:
+                yield DiscoveryHit(_line(Content(each.title), each), self._run(each), text=each.title, help=_why(each))
+
+    async def search(self, query: str) -> Hits:
+        """Those whose title holds it, then those that are called so elsewhere."""
+        matcher = self.matcher(query)
+        for each in self._all():
+            score = matcher.match(each.title)
+            if score > 0:
+                name = matcher.highlight(each.title)
+            elif query.casefold() in _BY_TITLE.get(each.title, ""):
+                score, name = 0.5, Content(each.title)
+            else:
+                continue
+            yield Hit(score, _line(name, each), self._run(each), text=each.title, help=_why(each))
+
+    @property
+    def _recent(self) -> Recent:
+        recent: Recent = self.app.recent  # type: ignore[attr-defined]
+        return recent
+
+    def _all(self) -> Iterator[SystemCommand]:
+        yield from self._recent.first(self.app.get_system_commands(self.screen))
+
+    def _run(self, command: SystemCommand) -> Any:
+        return partial(self._choose, command)
+
+    async def _choose(self, command: SystemCommand) -> None:
+        self._recent.chosen(command.title)
+        done: Any = command.callback()
+        if done is not None:
+            await done
+
+
+def _line(name: Content, command: SystemCommand) -> Content:
+    """The title, and behind it the key."""
+    key = command.help.removeprefix("Key: ") if command.help.startswith("Key: ") else ""
+    return Content.assemble(name, (f"  {key}", DIM)) if key else name
+
+
+def _why(command: SystemCommand) -> str | None:
+    """Why it cannot be chosen now, or what it does where that is not its title."""
+    return None if command.help == "No key" or command.help.startswith("Key: ") else command.help
