@@ -25,8 +25,9 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "Tell me about the three Macs."
-WINDOW_S = 2.0
-QUIET_S = 0.5
+TOKENS = 64
+WINDOW_S = 1.0
+QUIET_S = 0.2
 MIB = 1 << 20
 
 
@@ -45,7 +46,7 @@ async def streamed(demo: Demo, beside: asyncio.Task[str]) -> Window:
     """One answer after the other until `beside` is done."""
     answers, started = [], time.monotonic()
     while not beside.done():
-        answers.append((await ask(demo.head, PROMPT, 200)).tokens)
+        answers.append((await ask(demo.head, PROMPT, TOKENS)).tokens)
     return Window(answers, time.monotonic() - started)
 
 
@@ -88,7 +89,7 @@ async def test_an_answer_streams_on_while_a_machine_floods_every_port() -> None:
         nodes = [demo.pid_of(index) for index in range(2)]
         workers = [peer.worker_pid or 0 for peer in demo.head.now.peers]
         every = ",".join(str(port_of(pid)) for pid in (*nodes, *workers))
-        expected = (await ask(demo.head, PROMPT, 200)).tokens
+        expected = (await ask(demo.head, PROMPT, TOKENS)).tokens
         quiet = await streamed(demo, asyncio.create_task(nothing()))
         mark, rates = len(demo.head.seen), {"quiet": quiet.tokens_per_s}
         before = {pid: int(psutil.Process(pid).memory_info().rss) for pid in (*nodes, *workers)}
@@ -109,4 +110,4 @@ async def test_an_answer_streams_on_while_a_machine_floods_every_port() -> None:
         ends = [e.text for e in demo.head.seen[mark:] if isinstance(e, LogLine) and " is gone: " in e.text]
         assert ends == [], "no link of those that stood ended"
         await demo.load()
-        assert (await ask(demo.head, PROMPT, 200)).tokens == expected, "and new links can be made"
+        assert (await ask(demo.head, PROMPT, TOKENS)).tokens == expected, "and new links can be made"

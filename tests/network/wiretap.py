@@ -21,7 +21,7 @@ from tests.support.cluster import ask, begin, finish, tokens_seen
 from tui.cli.demo import Demo, DemoConfig
 
 PROMPT = "the canary sings a secret that nobody else may read"
-LONG = 300
+LONG = 96
 
 
 class Tap:

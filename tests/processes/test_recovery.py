@@ -45,6 +45,16 @@ async def three(made: Make) -> AsyncIterator[Demo]:
         yield running
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def said_by_pair(pair: Demo) -> Answer:
+    return await expected(pair)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def said_by_three(three: Demo) -> Answer:
+    return await expected(three)
+
+
 @pytest_asyncio.fixture(loop_scope="module")
 async def demo(pair: Demo) -> Demo:
     """The pair, ready."""
@@ -111,8 +121,7 @@ def loads(demo: Demo) -> int:
     return sum(isinstance(event, PlanLoaded) for event in demo.head.seen)
 
 
-async def test_a_mac_that_comes_back_goes_on_with_what_it_held(demo: Demo) -> None:
-    whole = await expected(demo)
+async def test_a_mac_that_comes_back_goes_on_with_what_it_held(demo: Demo, said_by_pair: Answer) -> None:
     held = workers(demo)
     request = await under_way(demo)
     with frozen(demo, 1):
@@ -124,25 +133,23 @@ async def test_a_mac_that_comes_back_goes_on_with_what_it_held(demo: Demo) -> No
         assert told.tokens >= 5
         assert "mbp" in told.text
         assert demo.head.now.plan_status == "broken"
-    assert (await finish(demo.head, request)).tokens == whole.tokens
+    assert (await finish(demo.head, request)).tokens == said_by_pair.tokens
     assert workers(demo) == held
     assert demo.head.now.recovery is None
 
 
-async def test_a_mac_that_comes_back_without_its_layers_loads_them_again(demo: Demo) -> None:
-    whole = await expected(demo)
+async def test_a_mac_that_comes_back_without_its_layers_loads_them_again(demo: Demo, said_by_pair: Answer) -> None:
     worker = psutil.Process(demo.pid_of(1)).children()[0].pid
     before = loads(demo)
     request = await under_way(demo)
     with frozen(demo, 1):
         await state(demo, "wait")
         os.kill(worker, signal.SIGKILL)
-    assert (await finish(demo.head, request)).tokens == whole.tokens
+    assert (await finish(demo.head, request)).tokens == said_by_pair.tokens
     await demo.head.until(lambda _: loads(demo) > before, SOON_S, "Loading again")
 
 
-async def test_what_is_saved_is_continued_later(demo: Demo) -> None:
-    whole = await expected(demo)
+async def test_what_is_saved_is_continued_later(demo: Demo, said_by_pair: Answer) -> None:
     request = await under_way(demo)
     with frozen(demo, 1):
         await state(demo, "wait")
@@ -150,13 +157,13 @@ async def test_what_is_saved_is_continued_later(demo: Demo) -> None:
         ended = await finish(demo.head, request)
     assert ended.done.problem is not None
     assert ended.done.problem.kind == "Parked"
-    assert ended.tokens == whole.tokens[: len(ended.tokens)]
+    assert ended.tokens == said_by_pair.tokens[: len(ended.tokens)]
     assert request in [unfinished.request_id for unfinished in await demo.head.client.unfinished()]
     await linked(demo)
     await demo.load()
     mark = len(demo.head.seen)
     await demo.head.client.go_on(AnswerId(request_id=request))
-    assert ended.tokens + await continued(demo, request, mark) == whole.tokens
+    assert ended.tokens + await continued(demo, request, mark) == said_by_pair.tokens
     assert request not in [unfinished.request_id for unfinished in await demo.head.client.unfinished()]
 
 
@@ -183,19 +190,19 @@ async def test_a_person_who_stops_keeps_what_is_written(demo: Demo) -> None:
     await demo.head.until(lambda w: w.now.recovery is None and w.now.plan_status == "broken", SOON_S, "Giving up")
 
 
-async def test_a_second_answer_waits_too_and_an_answer_can_be_cancelled_meanwhile(demo: Demo) -> None:
-    whole = await expected(demo)
+async def test_a_second_answer_waits_too_and_an_answer_can_be_cancelled_meanwhile(
+    demo: Demo, said_by_pair: Answer
+) -> None:
     first = await under_way(demo)
     second = await asked(demo)
     with frozen(demo, 1):
         await state(demo, "wait")
         await demo.head.client.cancel(second)
         assert (await finish(demo.head, second)).done.finish_reason == "cancelled"
-    assert (await finish(demo.head, first)).tokens == whole.tokens
+    assert (await finish(demo.head, first)).tokens == said_by_pair.tokens
 
 
-async def test_a_person_may_rather_wait_where_it_would_go_on_without(three: Demo) -> None:
-    whole = await expected(three)
+async def test_a_person_may_rather_wait_where_it_would_go_on_without(three: Demo, said_by_three: Answer) -> None:
     request = await under_way(three)
     with frozen(three, 2):
         await state(three, "hold", "replan", "rebuild")
@@ -203,13 +210,12 @@ async def test_a_person_may_rather_wait_where_it_would_go_on_without(three: Demo
         await state(three, "wait")
         assert three.head.now.recovery is not None
         assert three.head.now.recovery.choices == ("wait", "replan", "save", "stop")
-    assert (await finish(three.head, request)).tokens == whole.tokens
+    assert (await finish(three.head, request)).tokens == said_by_three.tokens
     assert three.head.now.plan is not None
     assert len(three.head.now.plan.stages) == 3
 
 
-async def test_a_short_stop_is_no_loss(three: Demo) -> None:
-    whole = await expected(three)
+async def test_a_short_stop_is_no_loss(three: Demo, said_by_three: Answer) -> None:
 
     async def nothing_comes_of_it() -> bool:
         await linked(three)
@@ -217,26 +223,25 @@ async def test_a_short_stop_is_no_loss(three: Demo) -> None:
         request = await under_way(three)
         with frozen(three, 1):
             await asyncio.sleep(DEAD_S / 2)
-        assert (await finish(three.head, request)).tokens == whole.tokens
+        assert (await finish(three.head, request)).tokens == said_by_three.tokens
         return loads(three) == before
 
     await undisturbed(nothing_comes_of_it)
 
 
-async def test_two_macs_at_once_leave_one_that_goes_on(three: Demo) -> None:
-    whole = await expected(three)
+async def test_two_macs_at_once_leave_one_that_goes_on(three: Demo, said_by_three: Answer) -> None:
     request = await under_way(three)
     with frozen(three, 1), frozen(three, 2):
         answer = await finish(three.head, request)
-    assert answer.tokens == whole.tokens
+    assert answer.tokens == said_by_three.tokens
     assert three.head.now.plan is not None
     assert [stage.peer for stage in three.head.now.plan.stages] == ["studio"]
     told = [event.text for event in three.head.seen if isinstance(event, Recovery) and event.state == "running"]
     assert "now studio," in told[-1]
 
 
-async def test_what_was_mirrored_is_not_read_again(three: Demo) -> None:
-    plain = await expected(three)
+async def test_what_was_mirrored_is_not_read_again(three: Demo, said_by_three: Answer) -> None:
+    await linked(three)
     await loaded(three.head, LoadRequest(model=three.model, mirror="on"))
     plan = three.head.now.plan
     assert plan is not None
@@ -244,7 +249,7 @@ async def test_what_was_mirrored_is_not_read_again(three: Demo) -> None:
     request = await asked(three)
     await tokens_seen(three.head, request, TOKENS // 2)
     os.kill(psutil.Process(three.pid_of(1)).children()[0].pid, signal.SIGKILL)
-    assert (await finish(three.head, request)).tokens == plain.tokens
+    assert (await finish(three.head, request)).tokens == said_by_three.tokens
     assert [restored(line.text) for line in three.head.now.logs if restored(line.text)]
     for held, rest in filter(None, (restored(line.text) for line in three.head.now.logs)):
         assert held > 0

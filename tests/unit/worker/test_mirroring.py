@@ -131,19 +131,26 @@ def gone_on_with(lost: Desk, variant: str, *requests: Request) -> Desk:
     return desk
 
 
+@cache
+def undisturbed(variant: str, prompt: tuple[int, ...] = tuple(PROMPT)) -> list[int]:
+    """The whole answer of a worker that is not lost."""
+    desk = Desk(variant)
+    desk.run(a_request(prompt))
+    return desk.tokens()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "until"),
     [("llama", 1), ("llama", 35), ("llama sliding", 35), (BITS, 1), *((variant, 39) for variant in STATES)],
 )
 def test_an_answer_goes_on_with_what_was_mirrored(variant: str, until: int) -> None:
-    undisturbed, lost = Desk(variant), Desk(variant)
-    undisturbed.run(a_request())
+    lost = Desk(variant)
     lost.run(a_request(), until=until)
     desk = gone_on_with(lost, variant, a_request())
     (restored,) = desk.said(Restored)
     assert len(PROMPT) + until - restored.tokens <= plan_mirror.EVERY + 1
-    assert [*lost.tokens(), *desk.tokens()] == undisturbed.tokens()
+    assert [*lost.tokens(), *desk.tokens()] == undisturbed(variant)
     assert desk.said(Prefilled)[0].done == restored.tokens
 
 
@@ -151,28 +158,26 @@ def test_an_answer_goes_on_with_what_was_mirrored(variant: str, until: int) -> N
 @pytest.mark.parametrize("variant", ["llama", "llama sliding", "qwen3_next"])
 def test_rows_of_a_batch_are_mirrored_too(variant: str) -> None:
     other = "cd" * 16
-    undisturbed, lost = Desk(variant), Desk(variant)
+    lost = Desk(variant)
     requests = (a_request(), a_request(PROMPT[3:], other))
-    undisturbed.run(*requests)
     lost.run(*requests, until=70)
     desk = gone_on_with(lost, variant, *requests)
     assert len(desk.said(Restored)) == 2
     for request in requests:
         name = request.request_id
-        assert [*lost.tokens(name), *desk.tokens(name)] == undisturbed.tokens(name)
+        assert [*lost.tokens(name), *desk.tokens(name)] == undisturbed(variant, tuple(request.tokens))
         assert desk.requests[name].mirrored > len(PROMPT)
 
 
 @pytest.mark.slow
 def test_states_travel_in_parts_that_belong_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirroring, "SPAN_BYTES", 20_000)
-    undisturbed, lost = Desk("qwen3_next"), Desk("qwen3_next")
-    undisturbed.run(a_request())
+    lost = Desk("qwen3_next")
     lost.run(a_request(), until=39)
     desk = gone_on_with(lost, "qwen3_next", a_request())
     assert len(desk.said(WantSpans)) > 6
     assert desk.said(Restored)
-    assert [*lost.tokens(), *desk.tokens()] == undisturbed.tokens()
+    assert [*lost.tokens(), *desk.tokens()] == undisturbed("qwen3_next")
 
 
 def test_a_state_that_is_too_large_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
