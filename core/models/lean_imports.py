@@ -18,7 +18,7 @@ _TEXT: Final[dict[str, str | None]] = {
     "PreTrainedTokenizerFast": "transformers.tokenization_utils_tokenizers",
 }
 _ARRAYS: Final[dict[str, str | None]] = {"dtype": None, "float32": None, "ndarray": None}
-_HUB: Final = ("httpx2", "httpcore2")
+_HUB: Final = ("httpx2", "httpcore2", "huggingface_hub.hf_api", "huggingface_hub._snapshot_download")
 
 
 class _Unused(type):
@@ -73,6 +73,7 @@ def import_for_text_only() -> None:
     sys.modules.setdefault("transformers", package)
     sys.modules.setdefault("transformers.models", _Late("transformers.models", {}))
     sys.modules.setdefault("numpy", _Late("numpy", dict(_ARRAYS)))
+    sys.modules.setdefault("tqdm.auto", _Late("tqdm.auto", {"tqdm": "tqdm.std"}))  # else asyncio comes with it
     for name in _HUB:
         sys.modules.setdefault(name, _LeftOut(name))
     _import_without_commands()
