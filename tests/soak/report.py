@@ -100,7 +100,7 @@ def write(told: Soaked, path: Path) -> None:
     """`path` as Markdown, and beside it the same as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(markdown(told), "utf-8")
-    path.with_suffix(".json").write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1))
+    path.with_suffix(".json").write_bytes(msgspec.json.encode(told) + b"\n")
 
 
 def _lines(told: Soaked) -> Iterator[str]:
