@@ -21,13 +21,15 @@ from core.node.disks.byte_links import ByteLinks
 
 
 class Served(NamedTuple):
-    """A model that another Mac is copying: its directory, its files, and which blocks are there, None for all. `notes`:
-    size, time of the last change and inode of each file, as it was hashed.
+    """A model that another Mac is copying: its directory, its files, and which blocks are there, None for all. `known`:
+    the hashes of the blocks as they were written, where macluster has written them. `notes`: size, time of the last
+    change and inode of each file, as it was hashed.
     """
 
     directory: Path
     files: Mapping[str, FileFacts]
     there: BlockMap | None
+    known: BlockMap | None
     notes: Mapping[str, tuple[int, int, int]]
 
     def has(self, name: str, block: int) -> bool:
@@ -115,9 +117,11 @@ class SourceAnswers:
         return self._room[:end]
 
     def _sha256(self, name: str, block: int, data: memoryview) -> bytes:
-        """What the map says, where there is one: the disk may have changed since."""
-        if self._served.there:
-            return self._served.there.hashes[name][block]
+        """What the map says, where there is one: the disk may have changed since, and to hash it takes as long as to
+        seal it.
+        """
+        if self._served.known:
+            return self._served.known.hashes[name][block]
         return hashlib.sha256(data).digest()
 
     def _file(self, name: str) -> int:

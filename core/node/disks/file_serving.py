@@ -6,11 +6,12 @@ import asyncio
 import hashlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from core.errors import LinkLost, MaclusterError, TransferError
-from core.models.files.block_map import BLOCK_BYTES, FileFacts, read_map
+from core.errors import BadModel, LinkLost, MaclusterError, TransferError
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, read_written
 from core.node.base.messages import (
     MAX_HASHES,
     NOT_HERE,
@@ -137,14 +138,25 @@ class FileServing:
 def _served(directory: Path, hashes: Mapping[str, str]) -> Served:
     status = {name: (directory / name).stat() for name in hashes}
     files = {name: FileFacts(size=status[name].st_size, sha256=sha256) for name, sha256 in hashes.items()}
-    return Served(directory, files, read_map(directory), {name: note_of(each) for name, each in status.items()})
+    there = read_map(directory)
+    return Served(
+        directory, files, there, there or _known(directory, files), {n: note_of(each) for n, each in status.items()}
+    )
+
+
+def _known(directory: Path, files: Mapping[str, FileFacts]) -> BlockMap | None:
+    """The hashes of a whole model that macluster has written, unless other files have taken the place of those."""
+    with suppress(BadModel):
+        found = read_written(directory)
+        return found if found and found.files == files and not found.missing_bytes else None
+    return None
 
 
 def _hashes(served: Served, name: str, first: int) -> bytes:
     """Of the blocks from `first` on, 32 bytes each, as many as one answer takes; zeros for one that is not there."""
     numbers = served.files[name].blocks[first : first + MAX_HASHES]
-    if served.there:
-        known = served.there.hashes[name]
+    if served.known:
+        known = served.known.hashes[name]
         return b"".join(known.get(number, NOT_HERE) for number in numbers)
     return b"".join(_hashed(served, name, numbers))
 

@@ -68,6 +68,27 @@ async def test_all_files_arrive_as_they_are_and_the_model_gets_its_place(pair: P
     assert list((pair.asker.folder / PARTIAL).iterdir()) == []
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_what_was_fetched_is_given_on_without_hashing_it_anew(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    await pair.copy()
+    third, hashed = pair.empty("third"), list[int]()
+    pair.asker.others["third"] = third
+    third.others = {"asker": pair.asker}
+    if not is_known:
+        (pair.asker.folder / "solo" / WHOLE_NAME).write_bytes(b"torn")
+
+    def sha256(data: bytes) -> object:
+        hashed.append(len(data))
+        return hashlib.sha256(data)
+
+    monkeypatch.setattr("core.node.disks.block_door.hashlib", SimpleNamespace(sha256=sha256))
+    await pair.copy(sources=("asker",), to=third)
+    assert facts_of(third.folder / "solo") == facts_of(pair.sender.folder / "solo")
+    assert (hashed == []) == is_known
+
+
 async def test_after_a_lost_link_it_goes_on_where_it_stopped(pair: Pair) -> None:
     pair.sender.lives_for = 5
     with pytest.raises(LinkLost):
