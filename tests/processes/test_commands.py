@@ -180,6 +180,7 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
     assert facts(home, "status")["plan"]["parallelism"]["choice"] == "single", "another choice is another plan"
     assert plain.stdout.strip()
     assert facts(home, "unload") == {"unloaded": True}
+    assert facts(home, "unload") == {"unloaded": False}, "there is nothing any more"
     assert facts(home, "status")["plan"] is None
 
 

@@ -13,7 +13,7 @@ from tui.cli.plan import macs_without, model_of, plan_lines, plan_options, proof
 from tui.cli.status import status_facts
 from tui.cli.transfers import Shown
 from tui.cli.watch import ATTACH_S, LOAD_S, Watch
-from tui.client import NodeClient, check
+from tui.client import check
 from tui.state.format import is_of_ranks
 
 
@@ -29,9 +29,12 @@ async def load(args: argparse.Namespace) -> int:
 
 async def unload(args: argparse.Namespace) -> int:
     """Free the memory on every Mac."""
-    async with NodeClient(home_of(args)) as client:
-        await client.unload()
-    print_facts(args, {"unloaded": True}, ["Unloaded."])
+    async with Watch(home_of(args)) as watch:
+        await watch.attached(ATTACH_S)
+        plan = watch.now.plan
+        await watch.client.unload()
+    words = f"{plan.model} is unloaded." if plan is not None else "Nothing is loaded."
+    print_facts(args, {"unloaded": plan is not None}, [words])
     return 0
 
 

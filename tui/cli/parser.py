@@ -129,7 +129,17 @@ def parser() -> argparse.ArgumentParser:
     own = "what it has options of its own for: `macluster bench NAME --help` names them"
     bench.add_argument("options", nargs=argparse.REMAINDER, metavar="OPTION", help=own)
     _fact(bench, bench_command.bench)
+    _home_everywhere(top)
     return top
+
+
+def _home_everywhere(command: argparse.ArgumentParser) -> None:
+    """The state folder may be named behind every command, too."""
+    for action in command._actions:
+        for each in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+            if "--home" not in each._option_string_actions:
+                each.add_argument("--home", type=Path, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+            _home_everywhere(each)
 
 
 def _demo(demo: argparse.ArgumentParser) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from core.events import Parallelism
+from core.settings import default_home
 from tests.support.told import PLAN
 from tui.cli.load import is_shared_so
 from tui.cli.parser import parser
@@ -41,3 +43,11 @@ def test_what_is_loaded_is_shared_as_was_asked_for_or_it_is_another_plan(
 ) -> None:
     loaded = msgspec.structs.replace(PLAN, parallelism=how)
     assert is_shared_so(loaded, parser().parse_args(["run", "m", *asked.split()])) is same
+
+
+@pytest.mark.parametrize(
+    "words", ["--home h unload", "unload --home h", "models --home h", "session --home h list", "session list --home h"]
+)
+def test_the_home_may_stand_before_and_behind_the_command(words: str) -> None:
+    assert parser().parse_args(words.split()).home == Path("h")
+    assert parser().parse_args(["unload"]).home == default_home().root
