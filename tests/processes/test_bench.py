@@ -103,7 +103,8 @@ def test_the_bench_of_windows_runs_and_its_logits_are_those_of_mlx_lm() -> None:
 
 def test_the_bench_of_topologies_runs_and_each_mac_sees_what_its_plan_says() -> None:
     shown = run_tiny("topology", "--tokens", "5", "--prompt", "80")
-    assert set(shown["ratios"]) == {"forward_over_private", "reverse_over_private"}
+    others = {"forward", "reverse", *(f"private as {wire}" for wire in ("float32", "bfloat16", "int8"))}
+    assert set(shown["ratios"]) == {f"{way}_over_private" for way in others}
     assert [len(shown["sights"][way]) for way in ("private", "forward", "reverse", "single")] == [2, 2, 2, 1]
     assert shown["sights"]["private"][1] == ["activations"]
     assert shown["as_planned"] is True
