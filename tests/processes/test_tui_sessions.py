@@ -78,6 +78,8 @@ async def test_a_conversation_is_kept_taken_up_and_deleted(demo: Demo, size: tup
             await person.sees("2 conversations")
             assert max(map(len, person.text.splitlines())) == size[0]
             bad.unlink()
+    for kept in (*demo.home.conversations.iterdir(), *demo.home.sessions.iterdir()):
+        kept.unlink()
 
 
 async def test_a_new_window_says_that_another_one_s_answer_is_being_written(demo: Demo, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def in_tmux(socket: Path, *words: str) -> str:
 def test_plain_colourless_and_ctrl_q_in_the_palette(terminal: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     window = terminal(100, 30, "demo", "--no-multicast", "--macs", "1", "--plain")
-    screen = window.shows("5 Chat", "is loaded on 1 Mac", "^q Quit")
+    screen = window.shows("5 Chat", "is loaded on 1 Mac", "Ctrl+Q Quit")
     assert screen.isascii()
     coloured = in_tmux(window.socket, "capture-pane", "-e", "-p", "-t", "m")
     shades = {part.split("m")[0] for part in coloured.split("\x1b[38;2;")[1:]}

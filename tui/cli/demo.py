@@ -356,7 +356,8 @@ async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
     print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     async with NodeClient(demo.home) as client:
-        note = f"demo: {len(demo.budgets)} simulated Macs on this one"
+        macs = len(demo.budgets)
+        note = f"demo: {macs} simulated Mac{'s' * (macs > 1)} on this one"
         # what the person sets here is theirs; the state of the simulated Macs is thrown away
         app = DemoApp(client, demo, note=note, folder=home_of(args).root, preferences=preferences_of(args))
 
