@@ -20,7 +20,7 @@ from core.requests import LoadRequest
 from core.trust.identity import text_id
 from core.trust.roster import RosterStore, add
 from tests.attacks.hostile import hostile_model, payloads
-from tests.attacks.terminal import Terminal, beyond_drawing
+from tests.attacks.terminal import Terminal, beyond_drawing, words
 from tests.attacks.victim import HOST, SIZE, Observer, Victim, advertised, cast, running_victim
 from tests.support.macs import chain, mac, member_of
 from tests.support.node_messages import STATUS
@@ -100,7 +100,9 @@ async def test_no_escape_of_a_peer_or_a_model_reaches_the_terminal_through_the_s
             await asyncio.to_thread(terminal.shows, "WORDS")
             terminal.type("\x0f")  # Ctrl+O, the models
             await asyncio.to_thread(terminal.shows, "Choose a model", "DIRN")
-            terminal.type("\x1b")
+            written = len(terminal.text)
+            terminal.type("\x1b")  # what comes with it in one read is no key of its own
+            await asyncio.to_thread(terminal.until, lambda _: "Chat" in words(terminal.text[written:]), "the chat")
             await observer.until(lambda w: any(isinstance(e, RequestDone) for e in w.seen), 240, "The answer")
             terminal.type("\x11")  # Ctrl+Q
             await asyncio.to_thread(terminal.process.wait, 240)

@@ -210,7 +210,7 @@ def test_every_worker_tells_how_far_it_is_and_then_sleeps(ring: WorkerRing) -> N
     told.until(lambda: told.done is not None)
     assert all(1 <= count <= (time.monotonic() - began) / STEP_EVERY_S + 1 for count in told.counts), "seldom"
     told.until(lambda: len(set(told.steps)) == 1)
-    steps, before = list(told.steps), [-1] * 3
+    before = [-1] * 3
     deadline = time.monotonic() + SEEN_S
     while (now := wake_ups(ring)) != before:  # from the last word on, which they were told to say, none wakes up
         assert time.monotonic() < deadline
@@ -218,7 +218,7 @@ def test_every_worker_tells_how_far_it_is_and_then_sleeps(ring: WorkerRing) -> N
         time.sleep(2 * STEP_EVERY_S)
     told.hear()
     last = max(span.step for span in ring.traces()[-1])
-    assert told.steps == steps == [last] * 3
+    assert told.steps == [last] * 3
 
 
 @pytest.mark.parametrize("stage", [1, 2])

@@ -12,6 +12,7 @@ from core.engine.sessions import SessionFile
 from core.events import FinishReason
 from core.node.answers import token_log
 from core.node.answers.token_log import AnswerEnd, AnswerRecord, MacsJoined, Written
+from tests.simulator.loop import PROCESS
 
 
 class Disk:
@@ -34,13 +35,15 @@ class Disk:
 
 
 class Log:
-    """One file, with the methods of `TokenLog`; a closed one takes nothing any more."""
+    """One file, with the methods of `TokenLog`; a closed one takes nothing any more. A process that was killed cleans
+    nothing up, though Python still ends what it was at, whenever its garbage is collected.
+    """
 
     def __init__(self, disk: Disk, secret: bytes, record: AnswerRecord, old: Sequence[Any] = ()) -> None:
         self.record, self.records = record, list(old)
         self.path = Path(record.request_id)
         self.synced, self.unsynced, self._is_closed = len(self.records), 0, False
-        self._disk = disk
+        self._disk, self._process = disk, PROCESS.get()
         disk.logs[record.request_id] = self
 
     @classmethod
@@ -66,18 +69,26 @@ class Log:
         return partial(self._synced, len(self.records))
 
     def close(self, reason: FinishReason | None = None) -> None:
+        if self._is_orphan:
+            return
         if reason:
             self._put(AnswerEnd(reason))
         self.syncing()()
         self._is_closed = True
 
     def forget(self) -> None:
+        if self._is_orphan:
+            return
         self._is_closed = True
         self._disk.forgotten[self.record.request_id] = self._disk.logs.pop(self.record.request_id)
 
     def read(self) -> Written:
         """What is known after a crash."""
         return token_log._sum(self.record, iter(self.records), 0.0)
+
+    @property
+    def _is_orphan(self) -> bool:
+        return self._process is not None and self._process.is_dead
 
     def _synced(self, records: int) -> None:
         self.synced = max(self.synced, records)
