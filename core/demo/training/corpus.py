@@ -6,37 +6,63 @@ Everything follows from a seed. No sentence comes from elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
 from core.demo.training import corpus_talk as talk
 from core.demo.training.all_facts import all_facts
-from core.demo.training.corpus_phrases import FIRST_QUESTION, disturbed, held_out_questions, normal, training_questions
-from core.demo.training.facts import Fact
+from core.demo.training.corpus_disturbed import disturbed
+from core.demo.training.corpus_phrases import FIRST_QUESTION, templated
+from core.demo.training.facts import Fact, normal, parts
 
 Conversation = list[talk.Turn]
 
-_PER_FACT: Final = 1000
-_OTHERS: Final = 100_000
-_FOLLOW_UPS: Final = 50_000
-_FIRST: Final = 300
+# written by somebody who knew names and answers of the facts, and no question of the training
+_HELD_OUT: Final = Path(__file__).with_name("held_out.txt")
+_HELD_OUT_KEYS: Final = Path(__file__).with_name("held_out_keys.txt")
+_HELD_OUTSIDE: Final = Path(__file__).with_name("held_out_outside.txt")
 
-_WHY: Final = ("and why?", "why?", "but why?", "why so?", "ok, and why?", "and why is that so?", "what for?",
-"why though?",
-               "why is it done like that?", "what is the reason?", "explain why", "tell me why",
-               "hm, why?")  # fmt: skip
-_AGAIN: Final = ("say that again", "again please", "what did you say?", "repeat that", "can you repeat that?",
-"once more",
-                 "sorry, what?", "pardon?", "could you say it again?", "i did not get that")  # fmt: skip
-_KEY_AGAIN: Final = ("which key again?", "what was the key?", "the key again?", "which key was it?",
-"just the key please",
-                     "sorry, which key?", "what key did you say?")  # fmt: skip
-_COMMAND_AGAIN: Final = ("which command again?", "what was the command?", "the command again?",
-"just the command please",
-                         "what do i type again?", "sorry, which command?")  # fmt: skip
-_MAC: Final = ("and the {m}?", "what about the {m}?", "and {m}?", "and what about {m}?", "how about the {m}?",
-               "and for the {m}?", "same question for the {m}", "the {m} too?", "ok, and the {m}?")  # fmt: skip
-_WORD: Final = ("and {s}?", "what about {s}?", "and what is {s}?", "ok, and {s}?", "how about {s}?")
+_PER_FACT: Final = 830
+_OTHERS: Final = 170_000
+_FOLLOW_UPS: Final = 40_000
+# how often the question of the demo is answered in the words that README shows
+_FIRST: Final = 1500
+# of the questions of a fact that has both: whole ones are as people ask, templates tell its words apart
+_WHOLE: Final = 0.7
+
+_WHY: Final = parts(
+    "and why?|why?|but why?|why so?|ok, and why?|and why is that so?|what for?|why though?|why is it done like that?|"
+    "what is the reason?|explain why|tell me why|hm, why?|why that?|but for what?|can you say why?|and the reason?|"
+    "what's the reason for that?|why is it so?|i wonder why|what is the point of that?|how come?",
+    "|",
+)
+_AGAIN: Final = parts(
+    "say that again|again please|what did you say?|repeat that|can you repeat that?|once more|sorry, what?|pardon?|"
+    "could you say it again?|i did not get that|come again?|one more time please|i missed that|repeat your answer",
+    "|",
+)
+_KEY_AGAIN: Final = parts(
+    "which key again?|what was the key?|the key again?|which key was it?|just the key please|sorry, which key?|"
+    "what key did you say?|i forgot the key|tell me the key again|the shortcut again?|say the key once more|"
+    "i forgot which key that was|remind me, which key?|remind me which one to press|what do i press again?|"
+    "only the key, please|what was that key?|repeat the key|the key, please|so which key is it?|and the key was?|"
+    "could you remind me of that shortcut?|name the key again|which one do i press?|the hotkey once more?",
+    "|",
+)
+_COMMAND_AGAIN: Final = parts(
+    "which command again?|what was the command?|the command again?|just the command please|what do i type again?|"
+    "sorry, which command?|i forgot the command|tell me the command again|what was it that i type?|repeat the command|"
+    "remind me of the command|say the command once more|only the command, please|so which command is it?",
+    "|",
+)
+_MAC: Final = parts(
+    "and the {m}?|what about the {m}?|and {m}?|and what about {m}?|how about the {m}?|and for the {m}?|"
+    "same question for the {m}|the {m} too?|ok, and the {m}?|what of the {m}?|and on the {m}?|tell me for the {m}",
+    "|",
+)
+_WORD: Final = parts("and {s}?|what about {s}?|and what is {s}?|ok, and {s}?|how about {s}?", "|")
 HELD_WHY: Final = ("why is that?", "for what reason?")
 HELD_MAC: Final = ("and how is it with the {m}?", "now the {m} please")
 HELD_KEY: Final = ("remind me of the key", "the key was which one?")
@@ -52,53 +78,53 @@ class FollowUp(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """A question that training never saw, the name of its fact, and whether it was written for this fact alone."""
+    """A question that somebody wrote who did not know the training's questions, and the name of its fact."""
 
     question: str
     fact: str
-    written: bool
 
 
-def held_out(count: int | None = None) -> list[HeldOut]:
-    """`count` of the held-out questions, or all, in an order of chance that is always the same.
-
-    About a fifth is written by hand; the others are templates that training never saw, with words that it did see.
-    """
-    found = [HeldOut(question, f.name, question in f.asks) for f in all_facts() for question in held_out_questions(f)]
-    Random(5).shuffle(found)
-    return found[:count]
+def held_out() -> list[HeldOut]:
+    """Questions about all facts that training never sees."""
+    return _read(_HELD_OUT)
 
 
-def held_out_outside(count: int, seed: int = 7) -> list[str]:
-    """Questions from outside, in phrasings that training never saw."""
-    rng = Random(seed)
-    return [talk.outside_question(rng, talk.HELD_OUTSIDE) for _ in range(count)]
+def held_out_keys() -> list[HeldOut]:
+    """Questions for each key and command that training never sees."""
+    return _read(_HELD_OUT_KEYS)
+
+
+def held_out_outside() -> list[str]:
+    """Questions from outside that training never sees."""
+    return [line.strip() for line in _HELD_OUTSIDE.read_text("utf-8").splitlines() if line.strip()]
+
+
+def _read(file: Path) -> list[HeldOut]:
+    known = {f.name for f in all_facts()}
+    lines = (line.partition(": ") for line in file.read_text("utf-8").splitlines())
+    return [HeldOut(question.strip(), name) for name, _, question in lines if name in known]
 
 
 def held_out_follow_ups(seed: int = 7) -> list[FollowUp]:
     """Two-turn conversations whose second question has a phrasing that training never saw."""
     rng = Random(seed)
     facts = all_facts()
-    found = [
-        FollowUp(held_out_questions(f)[0], f.answers[0], rng.choice(HELD_WHY), _content(f.why)) for f in facts if f.why
-    ]
+    found = [FollowUp(_plain(f), f.answers[0], rng.choice(HELD_WHY), _content(f.why)) for f in facts if f.why]
     for kind in ("mem", "layers"):
         macs = {m: f for f in facts for m in ("studio", "mbp", "mini") if f.name == m + kind}
         for one, other in (("studio", "mini"), ("mini", "mbp"), ("mbp", "studio")):
             first, second = macs[one], macs[other]
             found += [FollowUp(first.asks[0], first.answers[0], t.format(m=other), second.keys) for t in HELD_MAC]
-    found += [
-        FollowUp(f.asks[0] if f.asks else f.slots[0], f.answers[0], rng.choice(HELD_KEY), f.keys)
-        for f in facts
-        if f.form == "key"
-    ]
+    found += [FollowUp(_plain(f), f.answers[0], rng.choice(HELD_KEY), f.keys) for f in facts if f.form == "key"]
     return found
 
 
 def generate(seed: int, scale: float = 1.0) -> list[Conversation]:
     """All training conversations in a seeded order, `scale` times as many; none holds a held-out question."""
     rng = Random(seed)
-    forbidden = {normal(h.question) for h in held_out()}
+    asked = [h.question for h in (*held_out(), *held_out_keys())]
+    asked += [*(f.question for f in held_out_follow_ups()), *held_out_outside()]
+    forbidden = set(map(normal, asked))
     made = [c for c in _all(rng, scale) if not any(normal(question) in forbidden for question, _ in c)]
     rng.shuffle(made)
     return made
@@ -107,15 +133,14 @@ def generate(seed: int, scale: float = 1.0) -> list[Conversation]:
 def _all(rng: Random, scale: float) -> Iterator[Conversation]:
     facts = all_facts()
     for found in facts:
-        questions = training_questions(found)
         for _ in range(round(scale * _PER_FACT)):
-            yield [(disturbed(rng.choice(questions), rng), rng.choice(found.answers))]
+            yield [_turn(found, rng)]
     makers, weights = zip(*talk.OTHERS, strict=True)
     for maker in rng.choices(makers, weights, k=round(scale * _OTHERS)):
         question, answer = maker(rng)
         yield [(disturbed(question, rng) if maker is not talk.sums else question, answer)]
     for _ in range(round(scale * _FIRST)):
-        yield [(FIRST_QUESTION, rng.choice(next(f for f in facts if f.name == "split").answers))]
+        yield [(FIRST_QUESTION, next(f for f in facts if f.name == "split").answers[0])]
     for _ in range(round(scale * _FOLLOW_UPS)):
         yield _follow_up(rng, facts)
 
@@ -148,44 +173,26 @@ def _follow_up(rng: Random, facts: tuple[Fact, ...]) -> Conversation:
 
 
 def _turn(found: Fact, rng: Random) -> talk.Turn:
-    return disturbed(rng.choice(training_questions(found)), rng), rng.choice(found.answers)
+    templates = _templated(found)
+    is_whole = found.asks and (not templates or rng.random() < _WHOLE)
+    return disturbed(rng.choice(found.asks if is_whole else templates), rng), rng.choice(found.answers)
+
+
+@cache
+def _templated(found: Fact) -> list[str]:
+    return templated(found)
+
+
+def _plain(found: Fact) -> str:
+    return next(iter((*found.asks, *templated(found))))
 
 
 _COMMON: Final = frozenset(
-    [
-        "about",
-        "above",
-        "after",
-        "again",
-        "answer",
-        "because",
-        "before",
-        "between",
-        "cannot",
-        "could",
-        "every",
-        "first",
-        "layers",
-        "macluster",
-        "model",
-        "other",
-        "several",
-        "should",
-        "should",
-        "since",
-        "still",
-        "their",
-        "there",
-        "these",
-        "thing",
-        "think",
-        "those",
-        "token",
-        "tokens",
-        "while",
-        "which",
-        "would",
-    ]
+    parts(
+        "about|above|after|again|answer|because|before|between|cannot|could|every|first|layers|macluster|model|other|"
+        "several|should|since|still|their|there|these|thing|think|those|token|tokens|while|which|would",
+        "|",
+    )
 )
 
 

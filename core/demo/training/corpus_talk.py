@@ -6,6 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from core.demo.training.corpus_outside import UNKNOWN, outside_question
+
 Turn = tuple[str, str]
 
 _GREETINGS: Final = (
@@ -54,85 +56,6 @@ _JOKED: Final = (
     "What does the mini say to the studio? You hold the big part, I only have two layers.",
 )
 
-_UNKNOWN: Final = (
-    "I don't know that. I am a small demo model that knows macluster.",
-    "I don't know that. I am a small demo model that knows macluster: ask me how it splits a model.",
-    "Sorry, I don't know that. I am a small demo model that knows macluster and little else.",
-    "I don't know that. I know macluster: hops, layers, trust, keys and commands. For more, load a larger model.",
-)
-_TOPICS: Final[dict[str, tuple[str, ...]]] = {
-    "country": (
-        "france", "germany", "italy", "spain", "japan", "china", "india", "brazil", "canada", "egypt", "kenya", "peru",
-        "norway", "sweden", "finland", "poland", "greece", "turkey", "mexico", "chile", "iceland", "portugal",
-        "ireland",
-        "austria", "cuba", "vietnam", "nepal", "morocco", "australia", "russia", "ukraine", "switzerland", "the usa",
-    ),
-    "city": (
-        "paris", "berlin", "rome", "london", "tokyo", "madrid", "oslo", "vienna", "new york", "delhi", "cairo", "lima",
-        "munich", "hamburg", "boston", "chicago", "lisbon", "dublin", "prague", "zurich", "sydney", "moscow", "milan",
-    ),
-    "thing": (
-        "a car", "a dog", "a cat", "a house", "bread", "coffee", "a banana", "the moon", "the sun", "gravity",
-        "a whale",
-        "photosynthesis", "a volcano", "the ocean", "football", "chess", "a guitar", "a piano", "a tree", "an atom",
-        "dna", "a black hole", "the stock market", "inflation", "a bicycle", "a plane", "a spider", "quantum physics",
-        "democracy", "a virus", "blockchain", "bitcoin", "a star", "an elephant", "a poem", "love",
-        "the meaning of life",
-        "cheese", "chocolate", "wine", "a robot", "electricity", "a magnet", "the brain", "evolution", "time",
-        "a horse",
-        "docker", "kubernetes", "javascript", "rust", "a database", "sql", "windows", "android", "an iphone",
-        "the big bang", "a rainbow", "a dinosaur", "penguins", "snow", "climate change", "yoga", "jazz", "opera",
-    ),
-    "person": (
-        "the president", "the pope", "the king of england", "einstein", "mozart", "napoleon", "shakespeare", "picasso",
-        "the chancellor", "newton", "cleopatra", "goethe", "marie curie", "darwin", "beethoven", "my mother",
-        "the mayor", "a famous singer", "the best football player", "julius caesar", "leonardo da vinci",
-        "my neighbour",
-    ),
-    "dish": ("pizza", "pasta", "a cake", "soup", "bread", "pancakes", "curry", "sushi", "salad", "lasagne", "cookies",
-             "an omelette", "apple pie", "rice", "dumplings"),
-    "text": ("an essay", "a letter", "a song", "an email to my boss", "a speech", "a summary of hamlet", "a novel",
-             "a haiku", "a business plan", "a cover letter", "my homework", "a game", "a web page", "an sql query"),
-    "language": ("french", "german", "spanish", "latin", "japanese", "italian", "russian", "chinese", "dutch"),
-}  # fmt: skip
-_OUTSIDE: Final = (
-    "what is the capital of {country}?", "capital of {country}", "how many people live in {country}?",
-    "how many people live in {city}?", "what language do they speak in {country}?", "who rules {country}?",
-    "tell me about {country}", "tell me about {city}", "where is {city}?", "where is {country}?",
-    "what is the weather in {city}?", "will it rain in {city} tomorrow?", "weather {city}", "how far is it to {city}?",
-    "what time is it in {city}?", "flights to {city}", "a good restaurant in {city}?", "best hotel in {city}",
-    "how do i get to {city}?", "how high is the tower in {city}?", "what is {thing}?", "explain {thing}",
-    "tell me about {thing}", "how does {thing} work?", "what do you think about {thing}?", "who invented {thing}?",
-    "where does {thing} come from?", "why is {thing} important?", "how old is {thing}?", "how big is {thing}?",
-    "do you like {thing}?", "what's {thing}", "define {thing}", "how much does {thing} cost?", "who is {person}?",
-    "who was {person}?", "when was {person} born?", "where does {person} live?", "how old is {person}?",
-    "what did {person} do?", "tell me about {person}", "how do i cook {dish}?", "a recipe for {dish}",
-    "give me a recipe for {dish}", "how long does {dish} take?", "what goes into {dish}?", "write {text}",
-    "write me {text}", "can you write {text}?", "please write {text} about {thing}", "help me with {text}",
-    "translate this to {language}", "how do you say hello in {language}?", "translate dog into {language}",
-    "who won the world cup?", "who won the game last night?", "what is the news today?", "what day is it?",
-    "what time is it?", "what year is it?", "what is the price of gold?", "which stock should i buy?",
-    "what is the population of {city}?", "when did the war end?", "what is the speed of light?",
-    "how many planets are there?", "who painted the mona lisa?", "what is the tallest mountain?",
-    "what is the longest river in {country}?", "i have a headache, what should i do?", "how do i lose weight?",
-    "what is the best film?", "which book should i read?", "what should i eat today?", "how do i fix my car?",
-    "can you play music?", "open my email", "set a timer", "turn on the light", "call {person}", "order {dish}",
-    "how do i learn {language}?", "what is the square root of 7?", "solve this equation", "what is 12 times 34?",
-    "what is 144 divided by 12?", "what is my name?", "where do i live?", "how old am i?",
-    "who is {person} married to?",
-    "what is the difference between {thing} and {thing}?", "is {thing} better than {thing}?", "can i eat {thing}?",
-    "how do i install {thing}?", "what is the history of {country}?", "who is the president of {country}?",
-    "what is the currency of {country}?", "is {country} in europe?", "give me facts about {thing}",
-    "summarise {text}", "what is the colour of {thing}?", "which is the largest city in {country}?",
-)  # fmt: skip
-# never used in training; the evaluation asks them
-HELD_OUTSIDE: Final = (
-    "do you happen to know the capital of {country}?", "is it cold in {city} right now?",
-    "i would like to learn something about {thing}", "what is {person} famous for?", "how can i make {dish} at home?",
-    "could you compose {text} for me?", "how do people greet each other in {language}?",
-    "what is {thing} made of?",
-)  # fmt: skip
-
 _NAMES: Final = (
     "Anna", "Ben", "Clara", "David", "Emma", "Finn", "Greta", "Hugo", "Ida", "Jonas", "Karla", "Leo", "Mia", "Noah",
     "Olga", "Paul", "Rosa", "Sam", "Tilda", "Uma", "Vera", "Walter", "Yara", "Zoe", "Nils", "Lina", "Oskar", "Frida",
@@ -178,16 +101,7 @@ def small_talk(rng: Random) -> Turn:
 
 def outside(rng: Random) -> Turn:
     """A question that the model has to pass on."""
-    return outside_question(rng, _OUTSIDE), rng.choice(_UNKNOWN)
-
-
-def outside_question(rng: Random, templates: tuple[str, ...]) -> str:
-    """One of `templates`, filled."""
-    text = rng.choice(templates)
-    for name, words in _TOPICS.items():
-        while f"{{{name}}}" in text:
-            text = text.replace(f"{{{name}}}", rng.choice(words), 1)
-    return text
+    return outside_question(rng), rng.choice(UNKNOWN)
 
 
 def sums(rng: Random) -> Turn:
@@ -367,6 +281,6 @@ def code(rng: Random) -> Turn:
 
 # what a conversation may hold besides facts, and how often
 OTHERS: Final[tuple[tuple[Callable[[Random], Turn], float], ...]] = (
-    (small_talk, 0.16), (outside, 0.34), (sums, 0.14), (counting, 0.06), (lists, 0.1), (stories, 0.1), (tables, 0.04),
-    (code, 0.06),
+    (small_talk, 0.12), (outside, 0.58), (sums, 0.1), (counting, 0.03), (lists, 0.06), (stories, 0.05), (tables, 0.02),
+    (code, 0.04),
 )  # fmt: skip

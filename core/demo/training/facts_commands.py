@@ -2,119 +2,96 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
-
-from core.demo.training.facts import Fact, fact
-
-
-def _command(name: str, command: str, actions: str, effect: str, key: str, asks: str = "") -> tuple[Fact, Fact]:
-    """Both directions: the command for an action, and what a command does. `key` is what `effect` must hold."""
-    first = actions.split("|")[0]
-    core = " ".join(takewhile(str.islower, command.split()))
-    to_command = fact(
-        f"command-{name}", "command", actions, asks, core,
-        f"Type `{command}` to {first}.",
-        f"The command is `{command}`: it {effect}.",
-        f"`{command}` does that.",
-    )  # fmt: skip
-    core = f"{core} without a command" if core == "macluster" else core
-    from_command = fact(
-        f"does-command-{name}", "ask", "",
-        f"what does {core} do?|what is {core} for?|what happens when i run {core}?|what does the command {core} do?|"
-        f"explain {core}|explain the command {core}|when do i use {core}?|{core} does what",
-        key,
-        f"`{command}` {effect}.",
-        f"It {effect}.",
-    )  # fmt: skip
-    return to_command, from_command
-
+from core.demo.training.facts import command_pair, fact
 
 FACTS = (
-    *_command("tui", "macluster", "open the screen|start the terminal interface|start macluster|open the dashboard",
+    *command_pair("tui", "macluster", "open the screen|start the terminal interface|start macluster|open the dashboard",
               "opens the screen and starts the node of this Mac if none runs", "screen,node",
               "how do i start macluster?|how do i open the app?|how do i launch it|what do i type to get this screen?"),
-    *_command("demo", "macluster demo", "see a demo|try macluster on one mac|run the demo|simulate three macs|"
+    *command_pair("demo", "macluster demo", "see a demo|try macluster on one mac|run the demo|simulate three macs|"
     "try it without other macs",
               "simulates three Macs on this one and splits a small model over them", "three macs,simulate",
               "how do i start the demo?|can i try it on one mac?|what do i type to try it out?"),
-    *_command("status", "macluster status", "see the state of the cluster|see the whole state in plain text|"
+    *command_pair("status", "macluster status", "see the state of the cluster|see the whole state in plain text|"
     "check whether all macs are there|"
               "see how the cluster is doing", "prints this Mac, its peers, the trust and the plan", "peers,plan",
               "is there a status command?|how do i see the state as text?|"
               "how do i check the cluster without the screen?"),
-    *_command("models", "macluster models", "list my models|see which models fit|list the models in the shell|"
+    *command_pair("models", "macluster models", "list my models|see which models fit|list the models in the shell|"
     "print all models",
               "lists the models on this Mac and how they fit", "models,fit",
               "is there a command that lists models?|which models do i have, as text?|models command?"),
-    *_command("plan", "macluster plan MODEL", "see a plan before loading|preview the split of a model|"
+    *command_pair("plan", "macluster plan MODEL", "see a plan before loading|preview the split of a model|"
     "find out who would own which layers|"
               "print the plan of a model", "shows which Mac would own which layers, and loads nothing", "layers,mac",
               "can i see the split before i load?|plan command?|is there a dry run for loading?"),
-    *_command("load", "macluster load MODEL", "load a model from the shell|split a model over the paired macs|"
+    *command_pair("load", "macluster load MODEL", "load a model from the shell|split a model over the paired macs|"
     "load a model by command|"
               "load a model in a script", "splits a model over the paired Macs and waits until it is ready",
               "paired,model",
               "is there a command that loads a model?|load command?|how do i load without the screen?"),
-    *_command("unload", "macluster unload", "free the memory on all macs|unload the model from the shell|"
+    *command_pair("unload", "macluster unload", "free the memory on all macs|unload the model from the shell|"
     "give the memory back|"
               "unload by command", "frees the memory on every Mac", "frees,memory",
               "is there an unload command?|unload command?|how do i free the memory in the shell?"),
-    *_command("run", "macluster run MODEL -p TEXT", "get one answer on standard output|ask one question in the shell|"
+    *command_pair("run", "macluster run MODEL -p TEXT",
+    "get one answer on standard output|ask one question in the shell|"
               "use a model in a script|print one answer", "prints one answer to standard output, and loads the model "
               "if need be",
               "answer,standard output", "is there a command for a single answer?|run command?|"
               "how do i ask from a script?"),
-    *_command("hop", "macluster bench hop", "measure a hop|find out what sealing costs|"
+    *command_pair("hop", "macluster bench hop", "measure a hop|find out what sealing costs|"
     "compare a sealed hop with raw tcp|time a hop",
               "measures a sealed hop against raw TCP of the same bytes", "hop,tcp",
               "is there a bench for a hop?|what does a hop cost, how do i measure it?|hop bench?"),
-    *_command("solo", "macluster bench solo", "compare the split with one process|measure the cost of splitting|"
+    *command_pair("solo", "macluster bench solo", "compare the split with one process|measure the cost of splitting|"
     "compare with plain mlx-lm|"
               "bench the split against a single process", "compares a split model with the same model in one process",
               "split,one process", "is there a bench against one process?|solo bench?|"
               "how slow is splitting, how do i measure it?"),
-    *_command("node", "macluster node", "run the node without a screen|start only the node|"
+    *command_pair("node", "macluster node", "run the node without a screen|start only the node|"
     "run macluster on a mac without a display|"
               "start the service alone", "runs the node of this Mac without a screen", "node,without a screen",
               "node command?|how do i start the service on a headless mini?|can the node run without a screen?"),
-    *_command("peers", "macluster peers", "list the peers|see which macs were found|print all macs that were seen",
+    *command_pair("peers", "macluster peers", "list the peers|see which macs were found|print all macs that were seen",
               "lists the Macs that were seen", "macs,seen",
               "is there a command that lists macs?|peers command?|which macs are there, as text?"),
-    *_command("pair", "macluster pair", "pair with another mac in the shell|let another mac in by command|"
+    *command_pair("pair", "macluster pair", "pair with another mac in the shell|let another mac in by command|"
     "pair two macs without the screen",
               "lets another Mac in by six digits that are typed on both", "six digits",
               "is there a command that pairs macs?|pair command?|how do i pair over ssh?"),
-    *_command("trust", "macluster trust list", "see who is trusted in the shell|list the trust of all macs|"
+    *command_pair("trust", "macluster trust list", "see who is trusted in the shell|list the trust of all macs|"
     "print the trust levels of my macs",
               "lists every Mac with its level, its role and what it sees", "level,role",
               "is there a command about trust?|trust command?|how do i read the trust as text?"),
-    *_command("revoke", "macluster trust revoke MAC", "revoke a mac|put a mac out for good|throw a mac out by command",
+    *command_pair("revoke", "macluster trust revoke MAC",
+    "revoke a mac|put a mac out for good|throw a mac out by command",
               "puts a Mac out for good, on every member", "out for good",
               "is there a command that throws a mac out?|revoke command?|how do i block a mac for ever?"),
-    *_command("session-save", "macluster session save NAME", "save a conversation|keep a conversation for later|"
+    *command_pair("session-save", "macluster session save NAME", "save a conversation|keep a conversation for later|"
     "save the last chat|save a session",
               "keeps the conversation whose answer ended last", "keeps,conversation",
               "is there a command that saves a chat?|how do i keep this conversation by command?|"
               "session save command?"),
-    *_command("session-load", "macluster session load NAME", "bring a saved conversation back|load a session|"
+    *command_pair("session-load", "macluster session load NAME", "bring a saved conversation back|load a session|"
     "load a saved chat|restore a conversation",
               "brings a saved conversation back to the Macs", "saved conversation,back",
               "is there a command that loads a conversation?|how do i get my saved chat back?|session load command?"),
-    *_command("session-list", "macluster session list", "see my saved conversations|list the sessions|"
+    *command_pair("session-list", "macluster session list", "see my saved conversations|list the sessions|"
     "list saved chats|find a saved conversation",
               "lists the conversations that were saved", "lists,conversations",
               "which conversations are saved?|where do i see my sessions?|session list command?"),
-    *_command("session-delete", "macluster session delete NAME", "forget a saved conversation|delete a session|"
+    *command_pair("session-delete", "macluster session delete NAME", "forget a saved conversation|delete a session|"
     "remove a saved chat|throw a session away",
               "forgets a saved conversation, and its key", "forgets,conversation",
               "is there a command that deletes a chat?|how do i get rid of a saved chat?|session delete command?"),
     fact(
         "benches", "what", "the benches|macluster bench|the bench command",
         "which benches are there?|what can i measure with bench?|list the benches|how do i measure macluster?",
-        "hop,solo,batch,prefill,topology,reuse,speculate",
-        "The benches are hop, solo, batch, prefill, topology, reuse and speculate: each measures something beside "
-        "another.",
-        "`macluster bench` takes hop, solo, batch, prefill, topology, reuse or speculate.",
+        "hop,solo,batch,prefill,compare",
+        "The benches are hop, solo, loop, compare, plain, batch, pair, prefill, topology, tensor, reuse, scenarios and "
+        "more: each measures something beside another.",
+        "`macluster bench` takes hop, copy, solo, loop, compare, batch, pair, prefill, tensor, scenarios and others.",
     ),
     fact(
         "json", "what", "the --json option|--json|json output",
@@ -247,9 +224,11 @@ FACTS = (
     fact(
         "commands", "what", "the commands|the command line|all commands of macluster",
         "which commands are there?|list the commands|what can i type in the shell?|what commands does macluster have?",
-        "demo,status,pair,trust,models,plan,load,run,session,bench",
-        "The commands are demo, node, status, peers, pair, trust, models, plan, load, run, unload, session and bench.",
-        "There are demo, status, peers, pair, trust, models, plan, load, run, unload, session, bench and node.",
+        "demo,status,pair,trust,models,plan,load,run,bench",
+        "The commands are demo, node, serve, status, doctor, verify, pair, trust, models, download, plan, load, run, "
+        "session, trace, bench and more.",
+        "There are demo, node, serve, status, doctor, pair, trust, models, download, copy, plan, load, run, unload, "
+        "session and bench, among others.",
     ),
     fact(
         "notty", "happens", "there is no terminal|i run the demo in a pipe|the demo has no tty|"

@@ -6,7 +6,7 @@ from core.demo.training.facts import fact
 
 FACTS = (
     fact(
-        "demo", "what", "the demo|macluster's demo|this demo",
+        "demo", "what", "the demo|macluster's demo|this demo|the three macs|the three simulated macs",
         "what does the demo show?|what am i running on?|what is simulated here?|is this a real cluster?|"
         "are these real macs?|"
         "where are you running right now?",
@@ -211,14 +211,14 @@ FACTS = (
         "do you have feelings?|are you happy?|are you alive?|do you like being split?|are you conscious?|"
         "does it hurt to be split?|"
         "are you human?",
-        "model,no",
+        "model,numbers/so no",
         "No, I am a model: rows of numbers that pass through 16 layers.",
         "I am only a small model, so no. But being split over three Macs is interesting to talk about.",
     ),
     fact(
         "whyname", "why", "is it called macluster|does macluster have this name|is the name macluster",
         "where does the name macluster come from?|what does the name macluster mean?|why the name?",
-        "mac,cluster",
+        "name/word,cluster",
         "The name joins Mac and cluster: a cluster made of Macs.",
         "It is Mac plus cluster in one word.",
     ),

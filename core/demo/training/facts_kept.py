@@ -64,9 +64,9 @@ FACTS = (
         "where in the palette do i keep a conversation?|how do i name a conversation and keep it?|"
         "which palette entry saves a chat?|how do i take up a kept conversation on the screen?|"
         "can the screen save a conversation?",
-        "ctrl+p,keep",
-        "Open the palette with Ctrl+P and choose \"Keep this conversation under a name\".",
-        "Ctrl+P, then \"Keep this conversation under a name\"; the palette also goes on with a kept one.",
+        "save,session,palette",
+        "Type /save in the prompt, or choose \"Save this conversation as a session\" in the palette (Ctrl+P).",
+        "/save in the prompt does it, and so does the palette: \"Save this conversation as a session\".",
     ),
     fact(
         "sessionsealed", "ask", "",

@@ -2,126 +2,103 @@
 
 from __future__ import annotations
 
-from core.demo.training.facts import Fact, fact
-
-
-def _key(name: str, key: str, actions: str, effect: str, where: str = "", asks: str = "") -> tuple[Fact, Fact]:
-    """Both directions: the key for an action, and what a key does. `actions` begin with a verb and are divided by "|";
-    `effect` completes "It ...".
-    """
-    first = actions.split("|")[0]
-    place = f" {where}" if where else ""
-    word = key if len(key) == 1 else key.lower()
-    to_key = fact(
-        f"key-{name}", "key", actions, asks, word,
-        f"Press {key}{place} to {first}.",
-        f"{key} does that{place}: it {effect}.",
-        f"The key is {key}{place}.",
-    )  # fmt: skip
-    hint = effect.split(" ", 1)[1].split(",")[0].split(";")[0]
-    spoken = f"Shift+{key}" if key.isupper() and len(key) == 1 else key
-    from_key = fact(
-        f"does-{name}", "ask", "",
-        f"what does {spoken} do?|what is {spoken} for?|what happens when i press {spoken}?|{spoken} does what|"
-        f"what does the key {spoken} do?|what will {spoken} do|explain {spoken}|the {spoken} key, what is it for?",
-        hint.lower(),
-        f"{spoken} {effect}{place}.",
-        f"Pressing {spoken}{place} {effect}.",
-    )  # fmt: skip
-    return to_key, from_key
-
+from core.demo.training.facts import fact, key_pair
 
 FACTS = (
-    *_key("models", "Ctrl+O", "open the model picker|choose a model|pick another model|see the list of models|"
+    *key_pair("models", "Ctrl+O", "open the model picker|choose a model|pick another model|see the list of models|"
           "switch to another model|load a model on the screen|change the model|select a model",
           "opens the model picker", asks="where is the model picker?|how do i get to the model list|model picker key?"),
-    *_key("help", "F1", "open the help|get help|see all keys|show the help screen|find help|read the help|"
+    *key_pair("help", "F1", "open the help|get help|see all keys|show the help screen|find help|read the help|"
     "list the keys",
           "opens the help for the focused pane", asks="i am lost, where is the help?|help key?|"
           "is there a help screen?"),
-    *_key("palette", "Ctrl+P", "open the palette|open the command palette|see all commands|search for a command|"
+    *key_pair("palette", "Ctrl+P", "open the palette|open the command palette|see all commands|search for a command|"
     "find any action",
           "opens the palette with all commands", asks="where do i find every action?|palette key?|"
           "is there a command palette?"),
-    *_key("new", "Ctrl+N", "start a new chat|begin a new conversation|forget the conversation|clear the chat|"
+    *key_pair("new", "Ctrl+N", "start a new chat|begin a new conversation|forget the conversation|clear the chat|"
     "start over",
           "starts a new chat", asks="new chat key?|how to reset the conversation|i want an empty chat, which key?"),
-    *_key("retry", "Ctrl+R", "ask the last question again|retry the last question|repeat my last question|"
+    *key_pair("retry", "Ctrl+R", "ask the last question again|retry the last question|repeat my last question|"
     "try the answer again|"
           "get another answer to my question", "asks the last question again",
           asks="retry key?|how can i have the answer again|redo key?"),
-    *_key("stop", "Esc", "stop the answer|stop the model|interrupt the answer|make it stop writing|cancel an answer|"
+    *key_pair("stop", "Esc",
+    "stop the answer|stop the model|interrupt the answer|make it stop writing|cancel an answer|"
     "go one step back",
           "stops the answer, or goes one step back", asks="how do i make it stop|"
           "it talks too long, how do i stop it?|stop key?"),
-    *_key("quit", "Ctrl+Q", "quit macluster|leave the program|quit|exit the app|close the screen|get out of here",
+    *key_pair("quit", "Ctrl+Q", "quit macluster|leave the program|quit|exit the app|close the screen|get out of here",
           "quits the screen", asks="how do i get out?|exit key?|quit key?"),
-    *_key("copy", "Ctrl+C", "copy the selection|copy selected text|copy what i selected",
+    *key_pair("copy", "Ctrl+C", "copy the selection|copy selected text|copy what i selected",
           "copies the selection, and stops the answer if nothing is selected",
           asks="i selected some text, how do i copy it?|does ctrl+c quit?"),
-    *_key("pane1", "1", "go to the peers pane|see the peers|show the macs|look at the list of macs",
+    *key_pair("pane1", "1", "go to the peers pane|see the peers|show the macs|look at the list of macs",
           "goes to the Peers pane", "outside the prompt", asks="peers pane key?|which pane lists the macs?"),
-    *_key("pane2", "2", "go to the layer split pane|see the layer split|show who has which layers",
+    *key_pair("pane2", "2", "go to the layer split pane|see the layer split|show who has which layers",
           "goes to the Layer split pane", "outside the prompt", asks="layer split pane key?|"
           "in which pane is the split?"),
-    *_key("pane3", "3", "go to the hops pane|see the hops|look at the hops",
+    *key_pair("pane3", "3", "go to the hops pane|see the hops|look at the hops",
           "goes to the Hops pane", "outside the prompt", asks="hops pane key?|in which pane are the hops?"),
-    *_key("pane4", "4", "go to the logs pane|see the logs|read the log|look at the log lines",
+    *key_pair("pane4", "4", "go to the logs pane|see the logs|read the log|look at the log lines",
           "goes to the Logs pane", "outside the prompt", asks="logs pane key?|in which pane are the logs?"),
-    *_key("pane5", "5", "go to the chat|go to the chat pane|get back to the chat|focus the conversation",
+    *key_pair("pane5", "5", "go to the chat|go to the chat pane|get back to the chat|focus the conversation",
           "goes to the Chat pane", "outside the prompt", asks="chat pane key?|in which pane is the chat?"),
-    *_key("panes", "F2", "show one pane alone|open a pane full screen|switch between one pane and the dashboard|"
+    *key_pair("panes", "F2", "show one pane alone|open a pane full screen|switch between one pane and the dashboard|"
     "get back to the dashboard",
           "shows one pane alone, or the dashboard again", asks="one pane only, which key?|"
           "how can i see just one pane?"),
-    *_key("zoom", "z", "zoom a pane|zoom the focused pane|make a pane larger|enlarge a pane|unzoom a pane",
+    *key_pair("zoom", "z", "zoom a pane|zoom the focused pane|make a pane larger|enlarge a pane|unzoom a pane",
           "zooms the focused pane, or puts it back", "outside the prompt",
           asks="zoom key?|the pane is too small, what can i press?"),
-    *_key("tab", "Tab", "go to the next pane|move the focus|jump to the next pane|change the focus",
+    *key_pair("tab", "Tab", "go to the next pane|move the focus|jump to the next pane|change the focus",
           "moves to the next pane", asks="next pane key?|how can i reach the other panes?"),
-    *_key("yank", "y", "copy a message|copy an answer|copy the text of a pane|copy the marked message",
+    *key_pair("yank", "y", "copy a message|copy an answer|copy the text of a pane|copy the marked message",
           "copies the message or the text of the pane", "outside the prompt", asks="copy message key?|"
           "how can i copy the last answer?"),
-    *_key("code", "Y", "copy a code block|copy the code|copy the last code block|copy only the code",
+    *key_pair("code", "Y", "copy a code block|copy the code|copy the last code block|copy only the code",
           "copies the last code block of the message", "in the chat", asks="copy code key?|"
           "there is code in the answer, how do i copy it?"),
-    *_key("previous", "[", "mark the previous message|go to the message before|select the earlier message",
+    *key_pair("previous", "[", "mark the previous message|go to the message before|select the earlier message",
           "marks the previous message", "in the chat", asks="previous message key?|how do i get to the message above?"),
-    *_key("nextmessage", "]", "mark the next message|go to the message after|select the later message",
+    *key_pair("nextmessage", "]", "mark the next message|go to the message after|select the later message",
           "marks the next message", "in the chat", asks="next message key?|how do i get to the message below?"),
-    *_key("end", "End", "follow the answer again|go to the end of the chat|jump to the newest text|see the latest text",
+    *key_pair("end", "End",
+    "follow the answer again|go to the end of the chat|jump to the newest text|see the latest text",
           "goes to the end of the chat and follows it", "in the chat", asks="latest text key?|"
           "i scrolled up, how do i get down again?"),
-    *_key("send", "Enter", "send a message|send my question|send the prompt|submit the prompt",
+    *key_pair("send", "Enter", "send a message|send my question|send the prompt|submit the prompt",
           "sends the message", "in the prompt", asks="send key?|i typed a question, what now?"),
-    *_key("newline", "Ctrl+J", "write a new line|start a new line in the prompt|insert a line break|type several lines",
+    *key_pair("newline", "Ctrl+J",
+    "write a new line|start a new line in the prompt|insert a line break|type several lines",
           "starts a new line", "in the prompt", asks="line break key?|how can i write two lines?"),
-    *_key("earlier", "Up", "get an earlier message back|recall my last message|see the history of my prompts",
+    *key_pair("earlier", "Up", "get an earlier message back|recall my last message|see the history of my prompts",
           "brings an earlier message back", "in the empty prompt", asks="history key?|"
           "can i get my old question back into the prompt?"),
-    *_key("follow", "f", "follow the log|follow new log lines|stop following the log",
+    *key_pair("follow", "f", "follow the log|follow new log lines|stop following the log",
           "follows new log lines, or stops following", "in the logs",
           asks="follow key?|the log runs away, how do i hold it?"),
-    *_key("level", "l", "change the log level|see fewer log lines|filter the logs by level|hide log lines",
+    *key_pair("level", "l", "change the log level|see fewer log lines|filter the logs by level|hide log lines",
           "changes the least log level that is shown", "in the logs", asks="log level key?|"
           "there are too many log lines"),
-    *_key("filter", "/", "filter the models|search in the model list|find a model by name",
+    *key_pair("filter", "/", "filter the models|search in the model list|find a model by name",
           "filters the models by name", "in the model picker", asks="filter key?|"
           "i have many models, how do i find one?"),
-    *_key("sort", "s", "sort the models|change the order of the models|order the model list",
+    *key_pair("sort", "s", "sort the models|change the order of the models|order the model list",
           "sorts the models by fit, size or name", "in the model picker",
           asks="sort key?|can the model list be sorted?"),
-    *_key("unload", "u", "unload the model|free the memory with a key|remove the model from memory",
+    *key_pair("unload", "u", "unload the model|free the memory with a key|remove the model from memory",
           "unloads the model", "in the model picker", asks="unload key?|which key frees the memory?"),
-    *_key("top", "g", "go to the top|scroll to the top|jump to the first line",
+    *key_pair("top", "g", "go to the top|scroll to the top|jump to the first line",
           "goes to the top", "in a pane", asks="top key?|how do i see the start of the log?"),
-    *_key("down", "j", "scroll down|move down|go one line down", "scrolls down", "in a pane", asks="scroll down key?|"
+    *key_pair("down", "j", "scroll down|move down|go one line down", "scrolls down",
+    "in a pane", asks="scroll down key?|"
     "how do i scroll without a mouse?"),
-    *_key("up", "k", "scroll up|move up|go one line up", "scrolls up", "in a pane", asks="scroll up key?|"
+    *key_pair("up", "k", "scroll up|move up|go one line up", "scrolls up", "in a pane", asks="scroll up key?|"
     "how do i scroll back?"),
-    *_key("pair", "p", "pair with another mac on the screen|open the pairing dialog|let another mac in|add a mac",
+    *key_pair("pair", "p", "pair with another mac on the screen|open the pairing dialog|let another mac in|add a mac",
           "opens the pairing dialog", "outside the prompt", asks="pairing key?|which key starts pairing?"),
-    *_key("trust", "t", "open the trust screen|see who is trusted how far|look at the trust of all macs",
+    *key_pair("trust", "t", "open the trust screen|see who is trusted how far|look at the trust of all macs",
           "opens the trust screen", "outside the prompt", asks="trust screen key?|where is the trust screen?"),
     fact(
         "panes", "what", "the panes|the dashboard|the five panes|the main screen",

@@ -10,17 +10,18 @@ FACTS = (
         "how do i choose a topology?|which option sets the topology?|can i load a model in forward?|"
         "how do i load in reverse?|how do i change the topology?",
         "--topology,private",
-        "--topology takes private, forward, reverse or single, such as `macluster load MODEL --topology forward`.",
-        "With --topology you choose private, forward, reverse or single when you plan, load or run.",
+        "--topology takes private, forward, reverse, single or tensor, such as `macluster load MODEL --topology "
+        "forward`.",
+        "With --topology you choose private, forward, reverse, single or tensor when you plan, load or run.",
     ),
     fact(
         "topologykey", "ask", "",
         "how do i change the topology in the picker?|which key plans another topology?|"
-        "is there a key for the topology?|what does t do in the model picker?|next topology, which key?|"
+        "is there a key for the topology?|what does shift+t do in the model picker?|next topology, which key?|"
         "how do i see a model in another topology?|key for the next topology?",
-        "t,picker,topology",
-        "In the model picker t plans the model in the next topology.",
-        "Press t in the picker: it goes to the next topology.",
+        "T,picker,topology",
+        "In the model picker T plans the model in the next topology.",
+        "Press T in the picker: it goes to the next topology.",
     ),
     fact(
         "topologysame", "ask", "",
@@ -114,9 +115,9 @@ FACTS = (
         "do i have to copy the model to all macs?|does a mac fetch its layers from another mac?|"
         "are the model files sent to the other macs?|where must the files of a model be?|"
         "what if one mac lacks the model's files?|does macluster copy models?",
-        "every/each,mac,own disk",
-        "Every Mac needs the model's files on its own disk, the same to the byte.",
-        "Copy the model to each Mac: it reads its layers from its own disk.",
+        "layers,lack",
+        "No: only one Mac has to have the model. Loading copies to each other Mac the layers that its disk lacks.",
+        "Not all of it: when a model is loaded, each Mac gets the layers that its disk lacks, over sealed links.",
     ),
     fact(
         "planmacs", "ask", "",

@@ -85,7 +85,9 @@ FACTS = (
         "how much memory does macluster use?|how much of my memory will be used?|what share of a mac's memory is used?|"
         "is all of my memory used?",
         "10 gb,memory,own",
-        "Usable memory is what a worker may take: all memory of the Mac but 10 GB, which stay for your own work.",
+        "Usable memory is what a worker may take: all memory of the Mac but 10 GB, which stay for your own work, and "
+        "no "
+        "more than macOS lets the GPU use.",
         "The budget of a Mac is its memory less 10 GB that are kept back for the person's own work.",
         why="You want to go on working on the Mac while it helps with the model.",
     ),
@@ -133,7 +135,7 @@ FACTS = (
         "capacity,one mac,fastest",
         "No: splitting buys capacity. For one user, a model that fits one Mac is fastest on that Mac.",
         "Splitting buys capacity, not speed for one user: what fits one Mac runs fastest there. "
-        "Batching, long prompts and speculation are where several Macs are faster.",
+        "Batching, long prompts, speculation, and tensor over a fast cable are where several Macs are faster.",
         why="The stages of one token run one after the other, and every hop adds time.",
     ),
     fact(
@@ -188,9 +190,10 @@ FACTS = (
     fact(
         "topology", "what", "a topology|the topology|topologies",
         "which topologies are there?|what does the topology decide?|what are private, forward, reverse and single?",
-        "private,forward,reverse,single",
-        "The topology says who embeds and who samples. There are private, forward, reverse and single.",
-        "It says where a token enters and where it is picked: private, forward, reverse, or single for one Mac.",
+        "private,forward,reverse,single,tensor",
+        "The topology says who embeds and who samples. There are five: private, forward, reverse, single and tensor.",
+        "It says where a token enters and where it is picked: private, forward, reverse, tensor, or single for one "
+        "Mac.",
     ),
     fact(
         "private", "what", "the private topology|private topology|topology private|a private plan",
@@ -252,7 +255,7 @@ FACTS = (
         "howmanymacs", "ask", "",
         "how many macs do i need?|is one mac enough?|can i start with one mac?|can i use macluster with a single mac?|"
         "what is the minimum number of macs?|do i need several macs?",
-        "one mac",
+        "one mac,start/begin",
         "One Mac is enough to start. More Macs add memory for larger models.",
         "You can begin with one Mac and pair others when a model does not fit.",
     ),

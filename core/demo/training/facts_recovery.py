@@ -19,15 +19,6 @@ FACTS = (
         why="The head has every token in its log, and the other Macs have the model's files on their own disks.",
     ),
     fact(
-        "recovery", "what", "recovery|the recovery|the recovery of an answer",
-        "what keeps an answer alive when a mac dies?|what is the rescue of an answer called?|"
-        "what does macluster do to save an answer?|which part of macluster keeps an answer alive?",
-        "answer,lost,goes on",
-        "Recovery is what macluster does when a Mac is lost: the model is split anew, and the answer goes on.",
-        "Recovery means that an answer goes on though a Mac is lost, over the Macs that are left.",
-        why="A Mac at home can fail at any moment, and your answer should not.",
-    ),
-    fact(
         "reread", "how",
         "does recovery work|does an answer go on after a mac died|does macluster go on without a mac|"
         "is an answer rescued|are the layers of a dead mac replaced|do the other macs take over",
@@ -35,7 +26,8 @@ FACTS = (
         "do the other macs read my text again?|who takes over the layers of a dead mac?|"
         "where do the layers of a lost mac go?",
         "layers,again",
-        "The Macs that are left load the missing layers, read the prompt and what is written again, and go on.",
+        "Recovery: the Macs that are left load the missing layers, read the prompt and what is written again, and go "
+        "on.",
         "The missing layers are loaded by the other Macs. They read the prompt and the text so far again, "
         "and the answer goes on.",
         why="The KV cache of the lost layers is gone, and only reading again brings it back.",
@@ -103,9 +95,10 @@ FACTS = (
         "a worker dies|a worker crashes|a worker is killed|the worker process ends|a worker fails",
         "who starts a dead worker again?|is a crashed worker started again?|does a worker come back?|a worker died|"
         "does an answer survive the crash of a worker?",
-        "starts,again,goes on",
-        "The node starts the worker again, its layers are loaded, the text is read again, and the answer goes on.",
-        "Its node starts another one, which loads the layers again, and the answer goes on.",
+        "second worker,goes on",
+        "A second worker stands ready and takes the place of a worker that dies. It loads the layers, and the answer "
+        "goes on.",
+        "The second worker takes its place at once, the text is read again, and the answer goes on.",
         why="A worker holds only what can be built again; the head's token log is what counts.",
     ),
     fact(
@@ -130,13 +123,6 @@ FACTS = (
         "Type `macluster run MODEL --continue` to go on with an interrupted answer.",
         "The command is `macluster run MODEL --continue`: it prints the text so far and goes on.",
         "`macluster run MODEL --continue` does that.",
-    ),
-    fact(
-        "continueoption", "what", "--continue|the --continue option|macluster run --continue",
-        "what does --continue do?|when do i need --continue?|what does run --continue print?",
-        "interrupted,goes on",
-        "--continue goes on with an answer that was interrupted: `macluster run MODEL --continue`.",
-        "With --continue an interrupted answer is printed so far, and goes on.",
     ),
     fact(
         "unfinished", "ask", "",

@@ -324,8 +324,8 @@ FACTS = (
         "how do the macs work one after another?",
         "layers,after,mac",
         "Pipeline parallelism gives each Mac a run of layers, and the Macs work one after the other on a token.",
-        "macluster works as a pipeline: each Mac has some layers, and the data goes from one Mac to the next, one "
-        "after the other.",
+        "By default macluster works as a pipeline: each Mac has some layers, and the data goes from one Mac to the "
+        "next, one after the other.",
     ),
     fact(
         "ttft", "what", "first token time|time to first token|ttft",

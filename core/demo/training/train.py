@@ -24,7 +24,6 @@ from core.demo.training.network import Parameters, Size, forward, new_parameters
 
 TOKENS_FILE: Final = "tokens.bin"
 STARTS_FILE: Final = "starts.bin"
-HELD_OUT_FILE: Final = "held_out.json"
 SIZE_FILE: Final = "size.json"
 CURVE_FILE: Final = "curve.csv"
 
@@ -50,8 +49,8 @@ class Recipe(NamedTuple):
 
 
 def prepare(out: Path, seed: int, size: Size, scale: float = 1.0) -> dict[str, int]:
-    """Writes tokenizer.json, token ids (uint16) and starts of conversations (uint32), and the held-out questions."""
-    from core.demo.training.corpus import generate, held_out, held_out_follow_ups
+    """Writes tokenizer.json, token ids (uint16) and starts of conversations (uint32)."""
+    from core.demo.training.corpus import generate
     from core.demo.training.vocabulary import conversation_text, train_tokenizer
 
     out.mkdir(parents=True, exist_ok=True)
@@ -66,8 +65,6 @@ def prepare(out: Path, seed: int, size: Size, scale: float = 1.0) -> dict[str, i
     starts.tofile(out / STARTS_FILE)
     (out / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
     (out / SIZE_FILE).write_text(json.dumps(size._asdict(), indent=1) + "\n", "utf-8")
-    kept = {"questions": held_out(), "follow_ups": held_out_follow_ups()}
-    (out / HELD_OUT_FILE).write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
     return {"conversations": len(conversations), "tokens": len(ids), "longest": int(lengths.max())}
 
 
