@@ -125,7 +125,8 @@ class Plan(Value, frozen=True, kw_only=True):
     layers [first, last) that its Mac keeps on its disk, its own included; none where nothing is spare.
     `mirror_bytes`: the head keeps what all Macs hold of the rows in so many bytes of its memory, for the case that one
     of them is lost. `wire`: as what hidden states travel between the stages; None: as the model computes them.
-    `replay_check`: what is read again behind a loss is compared with the first time.
+    `replay_check`: what is read again behind a loss is compared with the first time. `draft`: the model that guesses on
+    the head, "" where none does, which takes `draft_bytes` there beside the head's budget for layers.
     """
 
     plan_gen: Size
@@ -150,6 +151,8 @@ class Plan(Value, frozen=True, kw_only=True):
     parallelism: Parallelism | None = None
     wire: WireType | None = None
     replay_check: bool = False
+    draft: str = ""
+    draft_bytes: Size = 0
 
     @property
     def name(self) -> str:
@@ -434,7 +437,9 @@ class Recovery(Event, frozen=True, kw_only=True):
 
 
 class LogLine(Event, frozen=True, kw_only=True):
-    """A line of a node's log. `at` is seconds since the epoch; `text` is clean."""
+    """A line of the log of the node on the Mac `source`; `text` is clean. `at` is seconds since the epoch by the clock
+    of the Mac that tells this event, to within half a round trip where another one wrote the line.
+    """
 
     at: float
     level: Literal["DEBUG", "INFO", "WARN", "ERROR"]

@@ -137,6 +137,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "stages.json"
 
     @property
+    def paused(self) -> Path:
+        """What was on its way to this Mac's disk, and is paused; absent where nothing is."""
+        return self.root / "paused.json"
+
+    @property
     def models(self) -> Path:
         """Models of this Mac, a directory each."""
         return self.root / "models"

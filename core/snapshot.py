@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -92,7 +93,7 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
             batch = change(now.batch, rows=tuple(r for r in now.batch.rows if r.request_id != done))
             return change(now, running=tuple(r for r in now.running if r != done), last_done=event, batch=batch)
         case LogLine():
-            return change(now, logs=(*now.logs, event)[-LOG_LINES_KEPT:])
+            return change(now, logs=with_line(now.logs, event, LOG_LINES_KEPT))
         case Counters():
             return change(now, counters=event)
         case Transfer(mac=mac):
@@ -112,6 +113,21 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
             return now
 
 
+def with_line(lines: tuple[LogLine, ...], line: LogLine, most: int) -> tuple[LogLine, ...]:
+    """`lines` with `line` at its time, though never before one that its Mac wrote earlier. Of more than `most` the
+    first one goes of the Mac that has the most: however much one Mac tells, it hides no other.
+    """
+    at = len(lines)
+    while at and lines[at - 1].at > line.at and lines[at - 1].source != line.source:
+        at -= 1
+    kept = (*lines[:at], line, *lines[at:])
+    if len(kept) <= most:
+        return kept
+    ((loudest, _),) = Counter(each.source for each in kept).most_common(1)
+    first = next(number for number, each in enumerate(kept) if each.source == loudest)
+    return (*kept[:first], *kept[first + 1 :])
+
+
 def _halted(batch: Batch) -> Batch:
     """Nothing is on a ring, and no Mac holds a row: what has not ended waits."""
     return Batch(rows=tuple(msgspec.structs.replace(r, state="waiting", lane=None) for r in batch.rows))
@@ -119,6 +135,6 @@ def _halted(batch: Batch) -> Batch:
 
 def _put(items: tuple[_T, ...], item: _T, key: Callable[[_T], object]) -> tuple[_T, ...]:
     """`items` with `item` in place of the one of the same key, or at the end."""
-    if any(key(i) == key(item) for i in items):
-        return tuple(item if key(i) == key(item) else i for i in items)
-    return (*items, item)
+    keys = [key(each) for each in items]
+    at = keys.index(key(item)) if key(item) in keys else len(keys)
+    return (*items[:at], item, *items[at + 1 :])

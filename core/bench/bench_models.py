@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, Final, TypeVar
 
 import mlx.core as mx
@@ -17,6 +18,7 @@ HEAD_DIM: Final = 64
 VOCABULARY: Final = 2048
 FIRST_TOKEN: Final = 101  # of prompts
 CIRCLE: Final = 32  # tokens of a text that comes back; the vocabulary has whole ones only
+STRIDE: Final = 619  # between two tokens of a text that never comes back
 WORDS: Final = 24  # tokens of a text that wanders and misleads
 DTYPES: Final = ("float32", "bfloat16", "float16")
 
@@ -62,10 +64,26 @@ def make_circling(folder: Path, sizes: ModelSize) -> Path:
     before = mx.array([at - at % CIRCLE + (at - 1) % CIRCLE for at in range(VOCABULARY)])
 
     def changes(weights: Weights) -> Weights:
-        silent = {name: mx.zeros_like(array) for name, array in weights.items() if name.endswith(_ADDING)}
-        return silent | {_HEAD: weights[_EMBEDDING][before]}
+        return _silent(weights) | {_HEAD: weights[_EMBEDDING][before]}
 
     return _changed(make(folder, sizes), changes)
+
+
+def make_striding(folder: Path, sizes: ModelSize, rate: float = 1.0) -> Path:
+    """As `make_circling`, but its circle has nearly all tokens, so that no answer comes to its end. Of a part of the
+    tokens, 1 - `rate`, it says wrongly what follows: a draft for one that is always right.
+    """
+    random, said = Random(0), list(range(FIRST_TOKEN, VOCABULARY))
+    follows = [said[(at + STRIDE) % len(said)] for at in range(len(said))]
+    wrong = [at for at in range(len(said)) if random.random() >= rate]
+    before = list(range(VOCABULARY))
+    for at, token in enumerate(follows):
+        before[token] = said[at]
+    for at, other in zip(wrong, [*wrong[1:], *wrong[:1]], strict=True):
+        before[follows[other]] = said[at]
+    return _changed(
+        make(folder, sizes), lambda weights: _silent(weights) | {_HEAD: weights[_EMBEDDING][mx.array(before)]}
+    )
 
 
 def make_babbling(folder: Path, sizes: ModelSize) -> Path:
@@ -75,6 +93,10 @@ def make_babbling(folder: Path, sizes: ModelSize) -> Path:
     token = mx.arange(VOCABULARY)[:, None]
     is_said = (token >= FIRST_TOKEN) & (token < FIRST_TOKEN + WORDS)
     return _changed(make(folder, sizes), lambda weights: {_HEAD: mx.where(is_said, weights[_HEAD], 0)})
+
+
+def _silent(weights: Weights) -> Weights:
+    return {name: mx.zeros_like(array) for name, array in weights.items() if name.endswith(_ADDING)}
 
 
 def _changed(directory: Path, changes: Callable[[Weights], Weights]) -> Path:

@@ -289,6 +289,7 @@ def worker_ring(
     try_s: float = TRY_S,
     lanes: int | None = None,
     draft: int = MAX_DRAFT,
+    drafter: Path | None = None,
     **settings: Unpack[Settings],
 ) -> Iterator[WorkerRing]:
     """A ring over the model in `model_dir`, linked and ready; its workers and keys are gone afterwards.
@@ -297,7 +298,8 @@ def worker_ring(
     several `ranks` each of them has a part of every layer.
     `reroute(stage, port)` gives the port that the stage before dials in place of the stage's own, so that a proxy can
     stand between them; it is asked anew for every link. All links get new keys once one has carried `key_limits`.
-    `lanes` in place of one for each stage, and another `draft`, are for comparisons. `settings` are fields of the plan.
+    `lanes` in place of one for each stage, and another `draft`, are for comparisons; `drafter`: the directory of a
+    model that guesses. `settings` are fields of the plan.
 
     Raises what a stage reports, WorkerError or its kinds.
     """
@@ -313,8 +315,8 @@ def worker_ring(
             worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))
         for worker in workers:
             worker.port = worker.expect(Listening, START_S).port
-            directory = str(model_dir)
-            worker.send(Load(plan=plan, index=worker.index, directory=directory, try_s=try_s, lanes=lanes, draft=draft))
+            load = Load(plan=plan, index=worker.index, directory=str(model_dir), try_s=try_s, lanes=lanes, draft=draft)
+            worker.send(msgspec.structs.replace(load, drafter=str(drafter or "")))
         for worker in workers:
             worker.expect(Loaded, LOAD_S)
         ring = WorkerRing(plan, workers, macs, reroute, key_limits)

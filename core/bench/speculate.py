@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from core.bench import drafts
 from core.bench.alone import Alone, alone
 from core.bench.asking import a_prompt, ask
 from core.bench.bench_models import (
@@ -225,8 +226,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="macluster bench speculate", description="What guessed tokens give one user.")
     parser.add_argument("--runs", type=positive, default=5, help="runs to take medians of (default %(default)s)")
     parser.add_argument("--tokens", type=at_least_two, default=TOKENS, help="tokens a run (default %(default)s)")
-    add_sizes(parser, DEFAULT)
-    return print_result(parser, lambda args: measure(args.runs, args.tokens, sizes_of(args)), describe, arguments)
+    parser.add_argument("--draft", action="store_true", help="a draft on three stages, in place of n-grams on two")
+    add_sizes(parser, drafts.DEFAULT if "--draft" in (sys.argv if arguments is None else arguments) else DEFAULT)
+    return print_result(parser, _measured, _described, arguments)
+
+
+def _measured(args: argparse.Namespace) -> SpeculateResult | drafts.DraftResult:
+    how = drafts.measure_drafts if args.draft else measure
+    return how(args.runs, args.tokens, sizes_of(args))
+
+
+def _described(result: SpeculateResult | drafts.DraftResult) -> str:
+    return drafts.describe_drafts(result) if isinstance(result, drafts.DraftResult) else describe(result)
 
 
 if __name__ == "__main__":

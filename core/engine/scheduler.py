@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from core.engine.batch import lane_views, row_views
 from core.engine.constraints import RowGrammar
+from core.engine.drafting import Drafter, StepPlace
 from core.engine.lanes import Lane, gather, join, leave, named, split
 from core.engine.memory_use import claimed_tokens, copied_by, lent_rows, reserved_tokens
 from core.engine.pacing import chunk_behind
@@ -89,8 +90,9 @@ class Scheduler:
     under way at most. Both may be set at any time.
 
     Rows that end stay in memory, as far as those that run leave some, for prompts that begin as they do. With a lane of
-    one plain row at most `draft` guessed tokens travel. `trim_limit`: caches of this model can be trimmed while they
-    hold fewer tokens; None: always.
+    one plain row at most `draft` guessed tokens travel; where it is the only one, a `drafter` guesses, too, and several
+    of its steps may be on the ring. `trim_limit`: caches of this model can be trimmed while they hold fewer tokens;
+    None: always.
     """
 
     def __init__(
@@ -106,7 +108,9 @@ class Scheduler:
         lanes: int | None = None,
         draft: int = 0,
         trim_limit: int | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
+        self._one_drafter = drafter
         self.chunk, self.window = chunk, window
         self._most_rows, self._queue, self._draft, self._trim_limit = rows, queue, draft, trim_limit
         self._most_lanes = (lanes or stages) if batched else rows
@@ -181,6 +185,13 @@ class Scheduler:
         """Whether it runs: what comes back for any other is nobody's."""
         return request_id in self._rows
 
+    def counting(self, step: Step) -> list[int]:
+        """Which rows of `step`, which comes back, choose their tokens now: those that run, but not behind guesses that
+        were wrong.
+        """
+        rows = enumerate(map(self._rows.get, step.requests))
+        return [at for at, row in rows if row and not row.void]
+
     def submit(self, request: Request, *, guess: bool = True, grammar: RowGrammar | None = None) -> None:
         """Take a request that no other is named like but one that is over, with a prompt of one token at least, and an
         answer that has not ended; `guess`: guessed tokens may go with its steps, as far as its `grammar` allows them,
@@ -233,7 +244,7 @@ class Scheduler:
         A chunk that is due goes before a step, else it would never go where steps come back at once: every row in a
         lane has stepped since the chunk before it, so no row waits for two.
         """
-        return self._composition() or self._next_chunk() or self._next_step()
+        return self._composition() or self._next_chunk() or self._next_step() or self._next_window()
 
     def ahead(self, step: Step) -> Step | None:
         """The step behind `step`, which is back, to be put before anybody knows the tokens that it chose; `stepped` is
@@ -245,13 +256,14 @@ class Scheduler:
         is_joined = all(row.is_in_lane for row in self._rows.values())
         is_split = len(step.requests) == 1 or len(self._lanes) >= self._most_lanes
         rows = [self._rows[name] for name in step.requests if name in self._rows]
-        is_whole = len(rows) == len(step.requests) and all(row.may_go_ahead for row in rows)
+        is_whole = len(rows) == len(step.requests) and all(row.may_go_ahead(self._drafter) for row in rows)
         if is_due or step.drafts or not (is_joined and is_split and is_whole):
             return None
         if not self._prefixes.leaves_room(self._claimed_tokens):
             return None
         for row in rows:
             row.go_ahead()
+        self._note_went(step, StepPlace.ALONE)
         number = next(number for number, lane in enumerate(self._lanes) if lane.handle == step.handle)
         lane = self._lanes.pop(number)
         self._lanes.append(lane._replace(flying=lane.flying + 1))
@@ -271,14 +283,18 @@ class Scheduler:
 
     def stepped(self, step: Step, tokens: Sequence[Sequence[int]]) -> Stepped:
         """The tokens that follow for each row of `step`, in their order: one at least, and behind each draft that was
-        right one more. Those of requests that are over count for nothing. One of `eos` ends a request that has
+        right one more. Those of rows that are not `counting` count for nothing. One of `eos` ends a request that has
         `min_tokens` tokens, the `max_tokens`-th ends it in any case, and what is behind that counts for nothing.
         """
+        self._note_came(counts=bool(self.counting(step)))
         self._land(step.handle)
         counts, ended = [], []
         for request_id, chosen in zip(step.requests, tokens, strict=True):
             row = self._rows.get(request_id)
-            taken, reason = row.take(chosen) if row else (0, None)
+            if row and row.void:
+                row.void -= 1
+                row = None
+            taken, reason = row.take(chosen, self._drafter) if row else (0, None)
             counts.append(taken)
             if reason:
                 ended.append(self._end(request_id, reason))
@@ -288,6 +304,7 @@ class Scheduler:
     def failed(self, work: Work) -> list[str]:
         """A stage could not do it: the requests whose rows it touched are lost, and their handles are dropped."""
         if isinstance(work, Step):
+            self._note_came(counts=False)
             self._land(work.handle)
         elif isinstance(work, Chunk):
             self._chunks -= 1
@@ -312,6 +329,8 @@ class Scheduler:
         for state in (*rows, self._lanes, self._shared, self._ops):
             state.clear()
         self._chunks, self._has_lost = 0, False
+        if self._one_drafter:
+            self._one_drafter.forget()
         return lost
 
     def _composition(self) -> Compose | None:
@@ -435,21 +454,62 @@ class Scheduler:
         return Chunk(lane.rows, lane.handle, positions, tuple(row.cut(size) for row in rows))
 
     def _next_step(self) -> Step | None:
-        number = next((number for number, lane in enumerate(self._lanes) if not lane.flying), None)
+        number = next((number for number, lane in enumerate(self._lanes) if not self._is_under_way(lane)), None)
         if number is None:
             return None
         lane = self._lanes.pop(number)
-        self._lanes.append(lane._replace(flying=1))
+        self._lanes.append(lane._replace(flying=lane.flying + 1))
         self._owed.difference_update(lane.rows)
         rows = [self._rows[name] for name in lane.rows]
-        drafts = () if lane.batched else rows[0].guess(self._trim_limit)
-        return Step(lane.handle, lane.rows, tuple(row.feed(len(drafts)) for row in rows), drafts)
+        drafts = () if lane.batched else rows[0].guess(self._trim_limit, self._drafter)
+        step = Step(lane.handle, lane.rows, tuple(row.feed(drafts) for row in rows), drafts)
+        self._note_went(step, StepPlace.BEHIND_WRONG if lane.flying else StepPlace.ALONE)
+        return step
+
+    def _next_window(self) -> Step | None:
+        """Behind a step that is on the ring, as if all guesses there were right. Where they are not, their trim follows
+        it, and whatever comes behind that is right again.
+        """
+        drafter = self._drafter
+        if drafter is None or self._waiting or len(self._lanes) != 1 or self._lanes[0].batched:
+            return None
+        (lane,) = self._lanes
+        row = self._rows.get(lane.rows[0])
+        if row is None or not self._prefixes.leaves_room(self._claimed_tokens):
+            return None
+        guesses = row.guess_on(self._trim_limit, drafter)
+        if not guesses:
+            return None
+        self._lanes = [lane._replace(flying=lane.flying + 1)]
+        row.feed_on(guesses)
+        step = Step(lane.handle, lane.rows, guesses[:1], guesses[1:])
+        self._note_went(step, StepPlace.BEHIND_GUESSES)
+        return step
+
+    def _note_went(self, step: Step, place: StepPlace) -> None:
+        if self._one_drafter:
+            is_alone = len(self._rows) == 1 and not self._chunks
+            self._one_drafter.went(1 + len(step.drafts), place if is_alone else StepPlace.AMONG_OTHERS)
+
+    def _note_came(self, *, counts: bool) -> None:
+        if self._one_drafter:
+            self._one_drafter.came(counts=counts and self._drafter is not None)
+
+    @property
+    def _drafter(self) -> Drafter | None:
+        """It guesses for one user only: where there are more, they keep the stages busy."""
+        return self._one_drafter if len(self._rows) == 1 else None
+
+    def _is_under_way(self, lane: Lane) -> bool:
+        """Whether a step of it is on the ring whose tokens count."""
+        row = None if lane.batched else self._rows.get(lane.rows[0])
+        return lane.flying > (row.void if row else 0)
 
     def _leave(self) -> None:
         """Guesses that were wrong are taken off; then rows that have ended leave lanes that are not under way."""
         for lane in self._lanes:
             row = self._rows.get(lane.rows[0]) or self._leaving[lane.rows[0]]
-            if not (lane.flying or lane.batched or row.is_lost) and (excess := row.trim()):
+            if not (self._is_under_way(lane) or lane.batched or row.is_lost) and (excess := row.trim()):
                 self._ops.append(Trim(lane.handle, excess))
         batched = {name for lane in (*self._lanes, *self._shared) if lane.batched for name in lane.rows}
         whole = {name: row for name, row in self._leaving.items() if not row.is_lost}

@@ -37,12 +37,12 @@ class PromptLookup:
         self.extend(history)
         self._foresaw = False
 
-    def extend(self, tokens: Iterable[int]) -> None:
-        """What the row was given, or answered, since."""
+    def extend(self, tokens: Iterable[int], *, guessed: bool = True) -> None:
+        """What the row was given, or answered, since; `guessed`: several of them were guessed here."""
         start, foreseen = len(self._history), self._latest()
         self._history += tokens
         came = self._history[start:]
-        self._foresaw = len(came) > 1 or (foreseen is not None and came == [self._history[foreseen]])
+        self._foresaw = (guessed and len(came) > 1) or (foreseen is not None and came[:1] == [self._history[foreseen]])
         for length in LENGTHS:
             for end in range(max(start, length), len(self._history)):
                 self._behind[tuple(self._history[end - length : end])] = end

@@ -56,11 +56,15 @@ class Outstanding(Generic[T]):
         return step
 
     def answered(self, step: int, now: float) -> T | None:
-        """What was put as `step`; None where it was answered before. Raises ProtocolError for one never put."""
+        """What was put as `step`; None where it was answered before. Raises ProtocolError for one never put, and for an
+        answer that overtook another: the ring is first in, first out, so that one was lost.
+        """
         if not 0 < step < self._next:
             raise ProtocolError(f"An answer came to step {step}, which was never sent.")
         if step not in self._out:
             return None
+        if step != self.base:
+            raise ProtocolError(f"The answer to step {step} came, and none to step {self.base} before it.")
         self._restart(now)
         return self._out.pop(step)
 

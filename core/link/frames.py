@@ -54,6 +54,7 @@ class FrameType(IntEnum):
     RELAY_ASK = 0x20
     RELAY_TOLD = 0x21
     TUNNEL = 0x22
+    LOG = 0x23
     BYE = 0xFF
 
 

@@ -34,6 +34,7 @@ from core.node.disks.conversations import Conversations
 from core.node.disks.transfers import Transfers
 from core.node.pairing.pairing_flow import PairingFlow
 from core.node.peers.check import NodeCheck
+from core.node.peers.peer_logs import PeerLogs
 from core.node.peers.search import Search
 from core.node.peers.speed_test import SpeedTests
 from core.node.public_api.api_control import ApiControl
@@ -88,6 +89,7 @@ class LocalApi:
         trimming: Trimming,
         speed: SpeedTests,
         tracing: Tracing,
+        logs: PeerLogs,
         search: Search,
         check: NodeCheck,
         pairing: PairingFlow,
@@ -100,7 +102,7 @@ class LocalApi:
         self._sessions, self._conversations, self._transfers = sessions, conversations, transfers
         self._speed, self._search, self._check = speed, search, check
         self._pairing, self._trust, self._api = pairing, trust, api
-        self._tracing, self._trimming = tracing, trimming
+        self._tracing, self._trimming, self._logs = tracing, trimming, logs
         self._bus, self._tasks = bus, tasks
         self._runner: web.AppRunner | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -196,7 +198,8 @@ class LocalApi:
         ]
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        return await _stream(request, self._bus.follow(), encode_event)
+        with self._logs.read():
+            return await _stream(request, self._bus.follow(), encode_event)
 
     async def _findings(self, request: web.Request) -> web.StreamResponse:
         return await _stream(request, self._check.findings(), msgspec.json.encode)

@@ -27,6 +27,8 @@ from core.node.base.messages import (
     KeyRefused,
     LinkProbe,
     LinkUp,
+    LogAsk,
+    LogTold,
     Prepared,
     PrepareStage,
     Probed,
@@ -49,6 +51,7 @@ from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
 from core.node.peers.contact import ContactChanged
 from core.node.peers.mesh import LinkEnded, PeerMessage
+from core.node.peers.peer_logs import PeerLogs
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.speed_test import SpeedTests
 from core.node.recovery.recovery_driver import RecoveryDriver
@@ -91,8 +94,8 @@ from core.worker.messages import (
 
 
 class MessageRouter:
-    """Passes each to the part of the node that it is for. While the roster is forked nobody gets files or tests, for
-    what it says of anyone may be false.
+    """Passes each to the part of the node that it is for. While the roster is forked nobody gets files, tests or logs,
+    for what it says of anyone may be false.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class MessageRouter:
         relay: Relay,
         relay_server: RelayServer,
         tracing: Tracing,
+        logs: PeerLogs,
         bus: Bus,
         journal: Journal,
         tasks: Tasks,
@@ -122,7 +126,7 @@ class MessageRouter:
         self._member, self._leader = member, leader
         self._answers, self._sessions, self._recovery = answers, sessions, recovery
         self._relay, self._relay_server = relay, relay_server
-        self._tracing = tracing
+        self._tracing, self._logs = tracing, logs
         self._bus, self._journal, self._tasks = bus, journal, tasks
         signals.on_awaited(PeerMessage, self._message)
         signals.on(ContactChanged, self._contact_changed)
@@ -170,6 +174,8 @@ class MessageRouter:
                 await self._relay_server.handle_message(device_id, message)
             case ClockAsk() | ClockTold() | TraceAsk() | TraceTold():
                 await self._tracing.handle_message(device_id, message)
+            case LogAsk() | LogTold() if not self._store.forked:
+                await self._logs.handle_message(device_id, message)
             case RelayTold():
                 self._relay.handle_message(device_id, message)
             case _:
@@ -197,6 +203,7 @@ class MessageRouter:
         problem = Problem(kind="LinkLost", what=f"{name} is gone: {why}", fix="Load the model again without it.")
         self._recovery.gone(device_id)
         self._speed.gone(device_id)
+        self._logs.gone(device_id)
         self._transfers.gone(device_id)
         self._relay.gone(device_id)
         self._relay_server.gone(device_id)

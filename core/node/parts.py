@@ -43,6 +43,7 @@ from core.node.peers.mesh import Mesh
 from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.paths import Paths
+from core.node.peers.peer_logs import PeerLogs
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.search import Search
 from core.node.peers.sightings import Sightings
@@ -136,7 +137,7 @@ class NodeParts:
         # base
         self.bus = bus = Bus()
         self.signals = signals = Signals()
-        self.journal = journal = Journal(home.log, config.name, bus)
+        self.journal = journal = Journal(home.log, name, bus)
         self.tasks = tasks = Tasks(journal, stopping)
         self.worker = worker = OwnWorker()
         self.awake = Awake(os.getpid())
@@ -152,6 +153,7 @@ class NodeParts:
         own = OwnMac(_own_peer(config, identity), assessment, worker, networks, relays=config.relays)
         self.mesh = mesh = Mesh(identity, store, book, faults, own, signals, journal, tasks, config.key_limits)
         self.peers = peers = PeerTable(own, worker, store, assessment, seen, sightings, book, mesh, bus)
+        self.logs = logs = PeerLogs(mesh, journal, bus, tasks)
         paths = Paths(identity, store, mesh, networks, book)
         self.speed = speed = SpeedTests(own_id, mesh, paths, bus, tasks)
         self.discovery = discovery = Discovery(own_id, name, host, signals, tasks, is_member, config.group)
@@ -185,7 +187,7 @@ class NodeParts:
         copies = ModelCopies(models, mesh, ByteLinks(identity, store, paths, host), home.models)
         hub = hub_cache() if hub_cache() in config.model_roots else home.models
         self.transfers = transfers = Transfers(
-            own_id, inventory, copies, mesh, hub, bus=bus, journal=journal, tasks=tasks
+            own_id, inventory, copies, mesh, hub, home.paused, bus=bus, journal=journal, tasks=tasks
         )
         conversations = Conversations(home.conversations, identity.secret("conversation"))
 
@@ -214,8 +216,11 @@ class NodeParts:
         tracing = Tracing(own_id, mesh, supervisor, worker, leader, signals, tasks)
         trimming = Trimming(home.models, models, inventory, copies.serving, transfers.own, profiles, stages, leader)
         throughput = ThroughputHistory(home.throughput)
-        planning = Planning(models, profiles, inventory, files, peers, leader, throughput, assessment)
-        known = KnownFit(inventory, peers, throughput)
+        simulated = bool(config.chip)
+        planning = Planning(
+            models, profiles, inventory, files, peers, leader, throughput, assessment, simulated=simulated
+        )
+        known = KnownFit(inventory, peers, throughput, simulated=simulated)
 
         # answers and their recovery
         self.answers = answers = Answers(
@@ -258,6 +263,7 @@ class NodeParts:
             trimming=trimming,
             speed=speed,
             tracing=tracing,
+            logs=logs,
             search=search,
             check=check,
             pairing=pairing,
@@ -282,6 +288,7 @@ class NodeParts:
             relay=relay,
             relay_server=relay_server,
             tracing=tracing,
+            logs=logs,
             bus=bus,
             journal=journal,
             tasks=tasks,

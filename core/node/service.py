@@ -43,6 +43,7 @@ class Node:
         await parts.mesh.start(self._config.host, self._config.port)
         parts.peers.refresh_own()
         parts.supervisor.start()
+        parts.transfers.own.restore(parts.identity.text_id)
         await parts.local_api.start(self._config.home.socket)
         if self._config.serves:
             self._on_served(await parts.api.start())
@@ -51,6 +52,7 @@ class Node:
         parts.tasks.essential("The watch over answers", parts.recovery.watch)
         parts.tasks.restartable("Measuring of throughput", parts.advisor.watch)
         parts.tasks.restartable("The look at the disk", parts.inventory.watch)
+        parts.tasks.restartable("Asking for other Macs' logs", parts.logs.watch)
         parts.tasks.spawn("Sweeping what is left", asyncio.to_thread(sweep, self._config.home, time.time()))
         identity = parts.identity
         parts.journal.info(f"Node {identity.text_id[:8]} is up, key kept by {identity.storage}.")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
-Kind = Literal["token", "prompt", "load", "hop", "lead", "join"]
+Kind = Literal["token", "prompt", "load", "hop", "reduce", "lead", "join"]
 
 MOST_POINTS: Final = 8
 # amounts that differ by less are one point
@@ -20,7 +20,7 @@ ALIKE: Final = 1.25
 WEIGHT: Final = 0.5
 # How many times larger or smaller than all that was measured an amount may be. A short chunk of a prompt takes not much
 # less than a longer one: in proportion it would make a long prompt seem slow.
-REACH: Final[Mapping[Kind, float]] = {"token": 8, "prompt": 4, "load": 8, "hop": 128, "lead": 1, "join": 1}
+REACH: Final[Mapping[Kind, float]] = {"token": 8, "prompt": 4, "load": 8, "hop": 128, "reduce": 8, "lead": 1, "join": 1}
 
 
 class Point(NamedTuple):
@@ -37,11 +37,13 @@ Curves = Mapping[str, Curve]
 
 
 def curve_name(kind: Kind, *macs: str) -> str:
-    """What a curve is kept under. Of the Macs' device ids, a hop has two, from and to.
+    """What a curve is kept under. Of the Macs' device ids, a hop has two, from and to; a reduce has the head's,
+    and how many add up.
 
     "token": bytes of weights that a Mac reads for a token. "prompt": such bytes times the tokens of a chunk. "load":
-    bytes of weights. "hop": bytes of a frame. Once each: "lead", what a head adds to a token beside its layers, such as
-    to choose it; "join", what it adds to a load beside reading the weights, such as to link and to prove the ring.
+    bytes of weights. "hop": bytes of a frame. "reduce": bytes that are added up at a time. Once each: "lead", what a
+    head adds to a token beside its layers, such as to choose it; "join", what it adds to a load beside reading the
+    weights, such as to link and to prove the ring.
     """
     return " ".join((kind, *macs))
 
@@ -65,12 +67,16 @@ def learned(curve: Curve, amount: float, seconds: float) -> Curve:
 def seconds_for(curve: Curve, amount: float, reach: float) -> float | None:
     """What `amount` would take; None where it is not within `reach` of what was measured.
 
-    Straight between two points, and on beyond them; in proportion where there is one, or where more took less time.
+    Straight between two points; beyond all of them on along the line from the first to the last, for between two that
+    lie close together noise is steep. In proportion where there is one, or where more took less time.
     """
     if not curve or not curve[0].amount / reach <= amount <= curve[-1].amount * reach:
         return None
-    above = next((at for at, p in enumerate(curve) if p.amount >= amount), len(curve) - 1)
-    near, other = curve[above], curve[max(0, above - 1)] if above else curve[min(1, len(curve) - 1)]
+    above = next((at for at, p in enumerate(curve) if p.amount >= amount), None)
+    if above is None:
+        near, other = curve[-1], curve[0]
+    else:
+        near, other = curve[above], curve[above - 1]  # of the first one that is the last
     if other.amount != near.amount:
         slope = (near.seconds - other.seconds) / (near.amount - other.amount)
         straight = near.seconds + slope * (amount - near.amount)

@@ -86,12 +86,14 @@ def reads_of(plan: Plan, layout: Layout) -> tuple[int, ...]:
 
 class MacSpeeds(NamedTuple):
     """What is known of the Macs, by device id: the names of their chips, the round trips between them in seconds, and
-    the curves that were measured.
+    the curves that were measured. Of Macs that are simulated the name of a chip says nothing of how soon a prompt is
+    read: the processor that does it has no GPU's arithmetic.
     """
 
     chips: Mapping[str, str]
     rtt: Callable[[str, str], float | None]
     curves: Curves
+    simulated: bool = False
 
     def measured(self, kind: Kind, amount: float, *macs: str) -> Estimate | None:
         """By what was measured, if anything near it was."""
@@ -124,6 +126,8 @@ class MacSpeeds(NamedTuple):
     def reduce(self, size: float, macs: Sequence[str], *, rdma: bool) -> Estimate:
         """What it takes until `macs`, a ring, have added up `size` bytes: each piece goes round twice."""
         times, piece = 2 * (len(macs) - 1), size / len(macs)
+        if not rdma and (found := self.measured("reduce", size, macs[0], str(len(macs)))):
+            return found
         if rdma:
             return Estimate(times * (RDMA_S + piece / RDMA_BYTES_PER_S), False)
         hops = [self.hop(piece, *pair) for pair in zip(macs, [*macs[1:], macs[0]], strict=True)]
@@ -155,7 +159,7 @@ def forecast(work: Work, macs: MacSpeeds) -> Forecast | None:
         hops_s=tuple(each.seconds for each in hops),
         reduces_s=reduces.seconds if reduces else None,
         # a guess beside what was measured would pass for a measurement
-        prompt_s=prompt.seconds if prompt and (prompt.measured or not is_measured) else None,
+        prompt_s=prompt.seconds if prompt and (prompt.measured or not (is_measured or macs.simulated)) else None,
         load_s=load.seconds,
         measured=is_measured,
         alone_tokens_per_s=1 / (alone.seconds + lead.seconds) if alone else None,
@@ -237,6 +241,14 @@ def _advised(told: Forecast, work: Work) -> Forecast:
         return told
     advice = f"{head} alone would be about {ratio:.1f}x as fast: the model fits it. Splitting buys capacity."
     return msgspec.structs.replace(told, advice=advice)
+
+
+def kept_advice(told: Forecast, before: str) -> str:
+    """What is said of a plan of which `before` was said: figures of one answer more do not take a sentence away, as
+    long as what it advises is faster at all.
+    """
+    instead = told.alone_tokens_per_s or 0.0
+    return told.advice or (before if instead > told.tokens_per_s else "")
 
 
 def _advice_to_ranks(told: Forecast, head: str, reduces: int) -> str:

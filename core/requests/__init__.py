@@ -59,6 +59,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     `core.plan.balance` finds worth it (auto). `spare_bytes`: once its own layers run, each Mac fetches up to so much of
     its neighbours' to its disk, to take them over where one is lost. `wire`: as what hidden states travel, in place of
     as they are computed. `replay_check`: logits are compared where something is read again behind a loss.
+    `draft`: a smaller model on this Mac, by name or directory, that guesses what follows where one person asks.
     """
 
     model: PathName
@@ -77,6 +78,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     spare_bytes: Size = 0
     wire: WireType | None = None
     replay_check: bool = False
+    draft: PathName | None = None
 
 
 class PreviewRequest(PlanRequest, frozen=True, kw_only=True):
@@ -335,7 +337,8 @@ class Forecast(Body, frozen=True, kw_only=True):
     `stages_s`: what each stage computes for one token, in ring order; `hops_s`: what each hop adds, in ring order, none
     where there is one Mac. `reduces_s`: what adding up takes for one token where each Mac has a part of every layer:
     then all compute at the same time; else (None) one after the other. `prompt_s`: reading a thousand tokens of prompt,
-    None where answers were measured but no prompt that is long enough to tell; `load_s`: loading, weights being on
+    None where answers were measured but no prompt that is long enough to tell, or where nothing can be guessed;
+    `load_s`: loading, weights being on
     every disk. `measured`: past answers on these Macs say so; else some figure is a guess by the chip's name.
     `alone_tokens_per_s`: the head alone with the same model, None where that does not fit or the plan is that already.
     `advice`: the sentence that a person should read before splitting, "" where there is none.
@@ -362,6 +365,15 @@ class Forecast(Body, frozen=True, kw_only=True):
         return 1 / self.token_s
 
 
+class StageDisk(Body, frozen=True, kw_only=True):
+    """What a Mac of a plan has of the model on its disk: all of these `layers`, half-open ranges, None where it has not
+    said. What lacks comes at about `bytes_per_s`, as quick as the last copy there was, 0 where there was none.
+    """
+
+    layers: tuple[tuple[int, int], ...] | None
+    bytes_per_s: float = 0.0
+
+
 class PlanPreview(Body, frozen=True, kw_only=True):
     """A plan that would run (`plan`), or why there is none (`problem`).
 
@@ -370,9 +382,9 @@ class PlanPreview(Body, frozen=True, kw_only=True):
     empty where nothing is sent or it is not known. `parts`: for each stage, in ring order, what it reads of which file
     as (name, first byte, byte behind the last), if it was asked for. `forecast`: of `plan`, else of `draft`.
     `sees`: what each Mac of that split would see, in words, in ring order. `missing_on`: device ids of those of them
-    whose disks lack layers of it; loading copies them there first, about `missing_bytes`. `whole_kv`: why keys and
-    values cannot be kept in fewer bits, as the end of a sentence; "" where they can, or nobody has examined it yet. The
-    other figures are of the whole model.
+    whose disks lack layers of it; loading copies them there first, about `missing_bytes`. `disks`: what each Mac of
+    that split has there, in ring order. `whole_kv`: why keys and values cannot be kept in fewer bits, as the end of a
+    sentence; "" where they can, or nobody has examined it yet. The other figures are of the whole model.
     """
 
     plan: Plan | None = None
@@ -385,6 +397,7 @@ class PlanPreview(Body, frozen=True, kw_only=True):
     sees: tuple[str, ...] = ()
     missing_on: tuple[str, ...] = ()
     missing_bytes: int = 0
+    disks: tuple[StageDisk, ...] = ()
     whole_kv: str = ""
     layer_bytes: int = 0
     total_bytes: int = 0

@@ -101,7 +101,8 @@ class Follower:
             raise ProtocolError(f"{work.step - base} steps are out: no head waits for so many.")
         elif self._replies.judge(work.step, base) == "repeat":
             ring.send_work(self._replies.reply(work.step), base)
-            self._meter.phases.rest()
+            if phases := self._meter.phases:
+                phases.rest()
         elif self._is_rank and work.kind in TOKEN_TYPES:
             self._compute_together(ring, work, base)
         else:
@@ -114,8 +115,9 @@ class Follower:
                 self._execution.stage.prepare()
 
     def _end_turn(self, work: WorkFrame) -> None:
-        self._meter.phases.works(work.step, kind_of(work), work.handle)
-        self._meter.phases.end()
+        if phases := self._meter.phases:
+            phases.works(work.step, kind_of(work), work.handle)
+            phases.end()
 
     def _compute_together(self, ring: Ring, work: WorkFrame, base: int) -> None:
         """On it goes before anything is computed, so that all ranks begin at once; the last one acknowledges it.
@@ -126,7 +128,8 @@ class Follower:
             tokens = tokens_in(decode_arrays(memoryview(work.payload[0])), self._vocabulary)
         except ProtocolError as error:
             raise GroupFailed(error.what, error.fix) from error
-        self._meter.phases.lap("codec_decode")
+        if phases := self._meter.phases:
+            phases.lap("codec_decode")
         passed = work._replace(payload=(bytes(work.payload[0]),))
         if self._is_last:
             passed = work._replace(kind=FrameType.ACK, payload=())
@@ -194,7 +197,9 @@ class Follower:
             arrays = [tokens_in(decode_arrays(payload), self._vocabulary)]
         else:
             arrays = self._hidden.decode(payload)
-        self._meter.phases.lap("codec_decode")
+        phases = self._meter.phases
+        if phases:
+            phases.lap("codec_decode")
         out = self._execution.forward(work, self._role, arrays)
         if work.quiet and self._answers_chunks:
             return work._replace(kind=FrameType.ACK, askers=(), payload=())
@@ -203,11 +208,13 @@ class Follower:
             computing = self._execution.stage.computing
             with self._meter.span("output", work.step, work.handle), computing():  # logits are still to be computed
                 chosen = self._choosers.choose(work.askers, out[0])
-            self._meter.phases.lap("readback")
+            if phases:
+                phases.lap("readback")
             return work._replace(kind=FrameType.TOKEN, askers=(), payload=encode_choices(chosen))
         with self._meter.codec:
             encoded = encode_arrays(out) if self._role.outputs else self._hidden.encode(out)
-        self._meter.phases.lap("codec_encode")
+        if phases:
+            phases.lap("codec_encode")
         return work._replace(kind=FrameType.ACTIVATION, payload=encoded)
 
 

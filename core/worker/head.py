@@ -9,6 +9,7 @@ from typing import Final
 import mlx.core as mx
 
 from core.engine.constraints import Grammars
+from core.engine.drafting import Drafter
 from core.engine.pacing import RingFigures, planned_pace
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Step, Work
@@ -82,8 +83,10 @@ class Head:
         *,
         lanes: int | None = None,
         draft: int = MAX_DRAFT,
+        drafter: Drafter | None = None,
         replay: ReplayCheck | None = None,
     ) -> None:
+        self._drafter = drafter
         self._replay = replay if plan.replay_check and pipeline.chooses else None
         self._pipeline, self._report, self._grammars = pipeline, report, grammars
         layers = pipeline.stage.layers
@@ -101,6 +104,7 @@ class Head:
             lanes=lanes,
             draft=draft if layers.checks_guesses else 0,
             trim_limit=layers.trim_limit,
+            drafter=drafter,
         )
         self.sessions = SessionTransfers(plan, pipeline, self._scheduler, report)
         self.mirroring = Mirroring(plan, pipeline, self._scheduler, report, self._admit)
@@ -171,14 +175,16 @@ class Head:
     def turn(self, inbox: Inbox | None) -> None:
         """Hear what came, or put the next work on the ring, or wait. Raises LinkError or its kinds."""
         self._turn(inbox)
-        self._pipeline.stage.meter.phases.end()
+        if phases := self._pipeline.stage.meter.phases:
+            phases.end()
 
     def _turn(self, inbox: Inbox | None) -> None:
         if self._pipeline.begins_elsewhere and self._go_on():
             return  # or the others would wait while this stage computes what has come back
         if answer := self._pipeline.take():
             self._handle_answer(answer)
-            self._pipeline.stage.meter.phases.lap("readback")
+            if phases := self._pipeline.stage.meter.phases:
+                phases.lap("readback")
             if self._pipeline.is_alone and self._scheduler.in_flight:  # or nothing else would ever have its turn
                 self._go_on()
                 self._report_batch()
@@ -247,6 +253,7 @@ class Head:
                 tells, tokens = self._tells(work), mx.array(work.tokens)
                 quiet = not (tells or self._replayed(work))
                 self._pipeline.forward(work.handle, tokens, quiet=quiet, every=tells, request=request, work=work)
+                self._read_draft(work)
                 if self._pace and work.positions == (0,) and self._scheduler.running == 1 and self._look():
                     self._probing = len(work.tokens[0])  # the figures follow it round a ring that carries nothing else
             case Step():
@@ -258,6 +265,12 @@ class Head:
                 if self._pipeline.chooses:  # the others compute now
                     for row in filter(None, map(self._rows.get, work.requests)):
                         row.sampler.prepare()
+
+    def _read_draft(self, work: Chunk) -> None:
+        """The draft reads what the others read now."""
+        row = self._rows.get(work.requests[0])
+        if self._drafter and row and self._scheduler.running == 1:
+            self._drafter.read(row.request.beginning[: work.read[0]])
 
     def _put_step(self, step: Step, tokens: mx.array) -> None:
         askers = () if self._pipeline.chooses else tuple(map(bytes.fromhex, step.requests))
@@ -332,7 +345,7 @@ class Head:
         """The tokens of each row of `step`. Where nothing needs them before, the next step is on its way while they are
         read and told. Raises StageFailed where MLX could not compute them.
         """
-        alive = [at for at, request_id in enumerate(step.requests) if self._scheduler.alive(request_id)]
+        alive = self._scheduler.counting(step)
         if answer.logits is None or step.drafts or not alive:
             chosen = self._chosen(step, answer, alive)
             if self._replay and alive and answer.logits is not None:
@@ -345,19 +358,22 @@ class Head:
             choice = choose_all(samplers, wanted)
             for row, at in enumerate(alive if self._replay else ()):
                 self._keep_logits(step.requests[at], [wanted[row]])
-        phases = self._pipeline.stage.meter.phases
-        phases.lap("logits_compute")
-        answered = phases.work
+        phases, answered = self._pipeline.stage.meter.phases, None
+        if phases:
+            phases.lap("logits_compute")
+            answered = phases.work
         try:
             # ranks have to know the tokens before they begin, and new keys a ring at rest
             may_go = not (self._are_ranks or self._pipeline.needs_new_keys)
             if may_go and (ahead := self._scheduler.ahead(step)):
                 self._put_step(ahead, choice.tokens[:, None])
         finally:  # a ring that breaks then has given these
-            phases.back(answered)
+            if phases:
+                phases.back(answered)
             with computing():
                 picked = choice.read()
-            phases.lap("readback")
+            if phases:
+                phases.lap("readback")
             chosen = [[Picked(0)] for _ in step.requests]
             for at, each in zip(alive, picked, strict=True):
                 chosen[at] = [each]

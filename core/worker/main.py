@@ -21,6 +21,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from core.engine.constraints import Grammars
+from core.engine.drafting import Drafter
 from core.engine.requests import Request
 from core.errors import (
     GroupFailed,
@@ -46,6 +47,7 @@ from core.plan.topology import has_ranks
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.trust.identity import Identity, open_identity
 from core.trust.roster import Cluster
+from core.worker.draft_model import load_draft
 from core.worker.follower import Follower
 from core.worker.group import open_group
 from core.worker.group_init import OpenGroup
@@ -228,9 +230,7 @@ class Worker:
     def _trace_phases(self, is_on: bool) -> None:
         turns: list[PhaseTurn] = []
         if self._held:
-            phases = self._held.stage.meter.phases
-            turns = phases.take(MOST_TURNS)
-            phases.switch(on=is_on)
+            turns = self._held.stage.meter.trace(is_on=is_on, most=MOST_TURNS)
         self._report(TracedPhases(turns=tuple(turns)))
 
     def _join(self, command: Join) -> None:
@@ -306,8 +306,20 @@ class Worker:
         if command.index > 0:
             return Follower(stage, plan, command.index, grammars)
         pipeline = Pipeline(stage, plan, command.try_s)
+        drafter = None
+        if command.drafter:
+            in_turn = 1 if has_ranks(plan) else len(plan.stages)
+            model = load_draft(Path(command.drafter), size)
+            drafter = Drafter(model, command.draft, in_turn, perf_counter)
         head = Head(
-            plan, pipeline, self._report, grammars, lanes=command.lanes, draft=command.draft, replay=self._replay
+            plan,
+            pipeline,
+            self._report,
+            grammars,
+            lanes=command.lanes,
+            draft=command.draft,
+            drafter=drafter,
+            replay=self._replay,
         )
         return HeadEngine(pipeline, head)
 

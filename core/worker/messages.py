@@ -39,7 +39,8 @@ class Join(PipeMessage, frozen=True, kw_only=True):
 class Load(PipeMessage, frozen=True, kw_only=True):
     """Hold stage `index` of `plan`, from the model in `directory`. The head sends again what the ring has not answered
     within `try_s` seconds, runs at most `lanes` lanes, or as many as there are stages, and guesses at most `draft`
-    tokens in a step. Answered by `Loading`, then `Loaded` or `Failed`.
+    tokens in a step, also by the model in the directory `drafter` if that is given. Answered by `Loading`, then
+    `Loaded` or `Failed`.
     """
 
     plan: Plan
@@ -48,6 +49,7 @@ class Load(PipeMessage, frozen=True, kw_only=True):
     try_s: float = TRY_S
     lanes: int | None = None
     draft: int = MAX_DRAFT
+    drafter: str = ""
 
 
 class Connect(PipeMessage, frozen=True, kw_only=True):

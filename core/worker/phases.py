@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from core.requests.trace import MOST_LAPS, MOST_STEPS, PHASES, Phase, PhaseTurn, TurnKind
 
@@ -24,30 +24,25 @@ class Turn(NamedTuple):
 
 
 class _Noted(NamedTuple):
-    """A turn as it was noted, in haste."""
+    """A turn as it was noted, in haste: of each lap its phase and when it ended, one behind the other."""
 
     work: Turn
     began: float
-    ended: float
-    laps: list[tuple[int, float]]
+    laps: tuple[Any, ...]
 
 
 class PhaseClock:
-    """Notes nothing until it is switched on."""
+    """Notes whatever it is told. A stage that is not traced has none, so that tracing costs it nothing; one that is
+    only appends names and times: what a person reads is built from them when it is taken.
+    """
+
+    __slots__ = ("_began", "_laps", "_turns", "_work")
 
     def __init__(self) -> None:
-        self._is_on = False
         self._turns: deque[_Noted] = deque(maxlen=MOST_STEPS)
-        self._laps: list[tuple[int, float]] = []
+        self._laps: list[Any] = []
         self._work: Turn | None = None
-        self._began = self._at = 0.0
-
-    def switch(self, *, on: bool) -> None:
-        """From now on, or no longer."""
-        if on and not self._is_on:
-            self._turns.clear()
-            self.rest()
-        self._is_on = on
+        self.rest()
 
     def take(self, most: int) -> list[PhaseTurn]:
         """The oldest turns that were not taken, the newest only where there were very many."""
@@ -55,35 +50,32 @@ class PhaseClock:
 
     def rest(self) -> None:
         """There was no work: what went by belongs to no step."""
-        self._began = self._at = monotonic()
+        self._began = monotonic()
         self._laps.clear()
         self._work = None
 
     def lap(self, phase: Phase) -> None:
         """What went by since the last lap was this phase."""
-        if self._is_on:
-            now = monotonic()
-            self._laps.append((_NUMBERS[phase], now - self._at))
-            self._at = now
+        self._laps += phase, monotonic()
 
     def arrived(self, wire_s: float, open_s: float) -> None:
         """A frame is here: that much of the time since the last lap went by with its bytes, and with opening it."""
-        if self._is_on:
-            now = monotonic()
-            waited_s = now - self._at - wire_s - open_s
-            self._note(now, ("recv_wait", waited_s), ("to_bytes", wire_s), ("aead_open", open_s))
+        now = monotonic()
+        here = now - open_s
+        self._laps += "recv_wait", here - wire_s, "to_bytes", here, "aead_open", now
 
     def sent(self, seal_s: float, phase: Phase) -> None:
         """A frame was sent, which is `phase`; sealing it took that much of the time since the last lap."""
-        if self._is_on:
-            now = monotonic()
-            self._note(now, ("aead_seal", seal_s), (phase, now - self._at - seal_s))
+        laps = self._laps
+        sealed = (laps[-1] if laps else self._began) + seal_s
+        laps += "aead_seal", sealed, phase, monotonic()
 
     def works(self, step: int, kind: TurnKind, handle: int = 0) -> None:
         """The stage is at this work now, and was since the turn before ended."""
-        if self._is_on and self._work != (turn := Turn(step, kind, handle)):
+        work = self._work
+        if work is None or work.step != step or work.kind != kind or work.handle != handle:
             self.end()
-            self._work = turn
+            self._work = Turn(step, kind, handle)
 
     @property
     def work(self) -> Turn | None:
@@ -97,20 +89,20 @@ class PhaseClock:
 
     def end(self) -> None:
         """The turn is over, if it was about anything; what went by since the last lap was still its last phase."""
-        if self._is_on and self._work and self._laps:
-            self.lap(PHASES[self._laps[-1][0]])
-            self._turns.append(_Noted(self._work, self._began, self._at, self._laps))
-            self._began, self._laps = self._at, []
+        if self._work and self._laps:
+            laps = self._laps
+            laps[-1] = now = monotonic()
+            self._turns.append(_Noted(self._work, self._began, tuple(laps)))
+            self._began = now
+            laps.clear()
         self._work = None
-
-    def _note(self, now: float, *laps: tuple[Phase, float]) -> None:
-        self._laps += [(_NUMBERS[phase], seconds) for phase, seconds in laps]
-        self._at = now
 
 
 def _turn(noted: _Noted) -> PhaseTurn:
     """Where it has very many laps, as behind a long wait, with those of each phase together."""
-    laps = noted.laps
+    ends = noted.laps[1::2]
+    numbers = [_NUMBERS[phase] for phase in noted.laps[::2]]
+    laps = [(number, end - before) for number, before, end in zip(numbers, (noted.began, *ends), ends, strict=False)]
     if len(laps) > MOST_LAPS:
         together: dict[int, float] = {}
         for number, seconds in laps:
@@ -118,4 +110,4 @@ def _turn(noted: _Noted) -> PhaseTurn:
         laps = list(together.items())
     told = tuple((number, max(0.0, seconds)) for number, seconds in laps)
     step, kind, handle = noted.work
-    return PhaseTurn(step, kind, noted.began, noted.ended - noted.began, told, handle)
+    return PhaseTurn(step, kind, noted.began, ends[-1] - noted.began, told, handle)

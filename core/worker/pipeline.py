@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import mlx.core as mx
+from msgspec.structs import replace
 
 from core.engine.handle_shapes import HandleShapes
 from core.engine.ring_work import Op
@@ -205,13 +206,16 @@ class Pipeline:
         step, position = self._out.next_step, self._shapes[handle].position
         frame = WorkFrame(FrameType.ACTIVATION, step, handle, request, position, tokens.size, quiet, every, askers)
         self._shapes.fed(handle, tokens.shape[1])
-        self.stage.meter.phases.works(step, kind_of(frame), handle)
-        self.stage.meter.phases.lap("to_i32")
+        phases = self.stage.meter.phases
+        if phases:
+            phases.works(step, kind_of(frame), handle)
+            phases.lap("to_i32")
         self.stage.meter.saw("token ids")
         if self._are_ranks or not self._departing.runs:
             kind = FrameType.PROMPT_TOKENS if quiet else FrameType.STEP_TOKEN
             frame = frame._replace(kind=kind, payload=encode_arrays([tokens.astype(mx.int32)]))
-            self.stage.meter.phases.lap("codec_encode")
+            if phases:
+                phases.lap("codec_encode")
             if self._are_ranks:
                 self._forward_together(frame, tokens, work)
             else:
@@ -225,7 +229,8 @@ class Pipeline:
         if self._peers:
             with self.stage.meter.codec:
                 frame = frame._replace(payload=self._hidden.encode(out))
-            self.stage.meter.phases.lap("codec_encode")
+            if phases:
+                phases.lap("codec_encode")
         self._put(_Sent(frame, work, positions=tokens.shape[1]), out[0] if self._departing.outputs else None)
 
     def _forward_together(self, frame: WorkFrame, tokens: mx.array, work: Any) -> None:
@@ -329,7 +334,10 @@ class Pipeline:
 
     def _read(self, ring: Ring, frame: Frame) -> None:
         if frame.header.type is FrameType.TELEMETRY and self._asked:
-            samples = [self._asked[0], *read_samples(frame)[1:]]
+            own = self._asked[0]
+            if self.begins_elsewhere:  # this stage computed what went before the question when that was back
+                own = replace(own, compute_s=ring.sample().compute_s)
+            samples = [own, *read_samples(frame)[1:]]
             ring.note_keys(samples)
             self._samples.append(samples)
             self._asked.popleft()
@@ -337,7 +345,8 @@ class Pipeline:
             work, _ = read_work(frame)
             if work.step == NO_STEP:
                 raise read_break(frame)
-            self.stage.meter.phases.works(work.step, kind_of(work), work.handle)
+            if phases := self.stage.meter.phases:
+                phases.works(work.step, kind_of(work), work.handle)
             sent = self._out.answered(work.step, monotonic())
             if sent:
                 self._ready.append(self._answer(sent, work))
@@ -396,7 +405,8 @@ class Pipeline:
     def _logits(self, sent: _Sent, came: WorkFrame) -> mx.array | None:
         payload, asked = memoryview(came.payload[0]), sent.frame
         arrays = self._hidden.decode(payload) if self._arriving.outputs else decode_arrays(payload)
-        self.stage.meter.phases.lap("codec_decode")
+        if phases := self.stage.meter.phases:
+            phases.lap("codec_decode")
         if self._arriving.outputs:
             out = self._execution.forward(asked._replace(step=came.step), self._arriving, arrays)
             return None if asked.quiet else out[0]

@@ -140,8 +140,9 @@ class Ring:
             flags=work.flags,
             parts=work.parts(base),
         )
-        goes_to_ranks = self._are_ranks and work.kind in TOKEN_TYPES
-        self._meter.phases.sent(self._meter.sent.seal_s - sealed_s, "allgather" if goes_to_ranks else "send_hop")
+        if phases := self._meter.phases:
+            goes_to_ranks = self._are_ranks and work.kind in TOKEN_TYPES
+            phases.sent(self._meter.sent.seal_s - sealed_s, "allgather" if goes_to_ranks else "send_hop")
 
     def send(self, kind: FrameType, body: bytes = b"") -> None:
         """A frame that belongs to no work."""
@@ -176,7 +177,8 @@ class Ring:
         stats = self._meter.received
         wire_s, open_s = stats.wire_s, stats.open_s
         frame = self._arrived.popleft() if self._arrived else self._receiver.recv(FRAME_S)
-        self._meter.phases.arrived(stats.wire_s - wire_s, stats.open_s - open_s)
+        if phases := self._meter.phases:
+            phases.arrived(stats.wire_s - wire_s, stats.open_s - open_s)
         header = frame.header
         if header.plan_gen != self.plan.plan_gen & 0xFFFF:
             raise ProtocolError(f"A frame of plan {header.plan_gen} came while plan {self.plan.plan_gen} runs.")

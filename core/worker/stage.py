@@ -146,8 +146,8 @@ class LoadedStage:
                 out, self._held[handle] = prepared.out, held._replace(caches=prepared.caches)
             else:
                 out = build(held)
-            if self.layers.start == 0:
-                self.meter.phases.lap("embed")
+            if self.layers.start == 0 and (phases := self.meter.phases):
+                phases.lap("embed")
             del held, prepared  # MLX writes into memory that nobody else holds
             self._advance(handle, arrived[0].shape[1], out)
         self._stepped = handle if arrived[0].shape[1] == 1 else None
@@ -162,7 +162,8 @@ class LoadedStage:
             logits = self.layers.output(boundary, held.caches, _offset(held.rows), every=every)
             if not every:
                 mx.async_eval(logits)
-        self.meter.phases.lap("logits_compute")
+        if phases := self.meter.phases:
+            phases.lap("logits_compute")
         return logits
 
     def whole(self, handle: int, tokens: mx.array, *, every: bool = False, ahead: bool = False) -> mx.array:
@@ -351,7 +352,8 @@ class LoadedStage:
         evaluate(out, self.layers.states(caches))
         self._held[handle] = _HeldCaches(rows.fed(count), caches)
         self._calls += 1
-        self.meter.phases.lap("layers_compute")
+        if phases := self.meter.phases:
+            phases.lap("layers_compute")
         if count >= PROMPT_TOKENS or self._calls % CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from core.events import Sight
 from core.link.channel import LinkStats, Receiver, Sender
+from core.requests.trace import PhaseTurn
 from core.worker.messages import SpanKind, StageSample, TraceSpan
 from core.worker.phases import PhaseClock
 
@@ -76,11 +77,22 @@ class StageMeter:
         self.compute = SpanClock()
         self.codec = SpanClock()
         self.wait = SpanClock()
-        self.phases = PhaseClock()
+        self.phases: PhaseClock | None = None
+        self._noted = PhaseClock()
         self.sent, self.received = LinkStats(), LinkStats()
         self._since = monotonic()
         self._spans: deque[TraceSpan] = deque(maxlen=SPANS)
         self._seen: set[Sight] = set()
+
+    def trace(self, *, is_on: bool, most: int) -> list[PhaseTurn]:
+        """The oldest `most` turns that were noted and not taken. `phases` is there from now on, or no longer: None is
+        all that a stage sees of tracing that is off.
+        """
+        turns = self._noted.take(most)
+        if is_on and self.phases is None:
+            self._noted = PhaseClock()
+        self.phases = self._noted if is_on else None
+        return turns
 
     @contextmanager
     def span(self, kind: SpanKind, step: int, handle: int) -> Iterator[None]:
@@ -106,7 +118,8 @@ class StageMeter:
 
     def start(self) -> None:
         """The ring was idle: count from zero."""
-        self.phases.rest()
+        if self.phases:
+            self.phases.rest()
         self.compute.seconds = self.codec.seconds = self.wait.seconds = 0.0
         self.sent.reset()
         self.received.reset()

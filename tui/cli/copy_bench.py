@@ -2,7 +2,8 @@
 
 Both sides take turns on the same disk: the nodes copy as `macluster copy` has them do, each block with its SHA-256 and
 in the end each file with its own; beside that a process sends the same files through a socket to another one, which
-writes them and forces them to disk as often. The nodes know the hashes of the source's files already.
+writes them and forces them to disk as often. The nodes know the hashes of the source's files and blocks
+already, as after a first copy.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ async def _turns(model: Path, plain: Path, rounds: int, ends: tuple[Partner, Par
     try:
         await demo.start()
         await demo.join()
-        await _sealed(demo, model)  # from here on the head knows the hashes of its files
+        await _sealed(demo, model)  # from here on the head knows the hashes of its files and blocks
         turns = []
         for number in range(rounds):
             sides = {"sealed_s": lambda: _sealed(demo, model), "plain_s": lambda: _plain(model, plain, *ends)}

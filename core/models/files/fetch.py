@@ -41,7 +41,7 @@ def explained(error: Exception, repo: str) -> MaclusterError:
         case RevisionNotFoundError():
             return TransferError(f"{repo} has no such revision.", "Leave the revision out, or see the hub's page.")
         case RepositoryNotFoundError():
-            cure = "Check the spelling, owner/name; a private one needs HF_TOKEN where the node runs."
+            cure = "Check the spelling, owner/name; one that is not public needs HF_TOKEN where the node runs."
             return TransferError(f"The hub has no model {repo}, or this Mac may not see it.", cure)
         case HFValidationError():
             return TransferError(f"{repo!r} is not the name of a repository.", "Names are owner/name.")

@@ -22,6 +22,19 @@ class Part(Value, frozen=True, kw_only=True):
         return self.end - self.begin
 
 
+def by_file(parts: Iterable[Part]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """The begins and ends of `parts` by the names of their files, in their order."""
+    pieces: dict[str, list[tuple[int, int]]] = {}
+    for part in parts:
+        pieces.setdefault(part.file, []).append((part.begin, part.end))
+    return {file: tuple(each) for file, each in pieces.items()}
+
+
+def parts_in(pieces: Mapping[str, Iterable[tuple[int, int]]]) -> tuple[Part, ...]:
+    """What `by_file` was made of, file by file."""
+    return tuple(Part(file=file, begin=begin, end=end) for file, each in pieces.items() for begin, end in each)
+
+
 def parts_of(headers: Mapping[str, SafetensorsHeader], tensors: Set[str]) -> tuple[Part, ...]:
     """The header of every file, without which no part of the model can be built, and the bytes of `tensors`.
 

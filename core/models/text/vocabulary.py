@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -40,6 +42,20 @@ def read_vocabulary(directory: Path, size: int) -> Vocabulary:
                 if added["special"]:
                     special.add(token)
         return Vocabulary(tokens, frozenset(special))
+
+
+def ids_fingerprint(directory: Path) -> str:
+    """Hex SHA-256 over which text each token id stands for: models of the same one can read each other's ids. Raises
+    BadModel, and UnsupportedModel where no tokenizer.json says it.
+    """
+    content = read_json(directory, "tokenizer.json")
+    with judged(directory):
+        if content is None:
+            what = f"{name_of(directory)} has no tokenizer.json, so its tokens cannot be compared with another model's."
+            raise UnsupportedModel(what, "Load the model without --draft.")
+        words = {token: text for text, token in _words(content["model"])}
+        words |= {added["id"]: added["content"] for added in content.get("added_tokens") or ()}
+        return hashlib.sha256(json.dumps(sorted(words.items())).encode()).hexdigest()
 
 
 def _words(model: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

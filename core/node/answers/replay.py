@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from core.events import ReplayChecked
 from core.worker.messages import Replayed
 
 
 def checked(report: Replayed) -> ReplayChecked:
     """As everybody is told of it."""
-    return ReplayChecked(
-        request_id=report.request_id,
-        tokens=report.tokens,
-        logits=report.logits,
-        mismatches=report.mismatches,
-        difference=report.difference,
-        same_token=report.same_token,
-    )
+    return ReplayChecked(**msgspec.structs.asdict(report))
 
 
 def replay_text(told: ReplayChecked) -> str:

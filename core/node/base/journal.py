@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import time
+from collections import deque
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from core.events import LogLine
 from core.node.base.bus import Bus
+from core.snapshot import LOG_LINES_KEPT
 from core.text import clean_text
 
 LINE_LIMIT = 500
@@ -20,12 +24,17 @@ Severity = Literal["DEBUG", "INFO", "WARN", "ERROR"]
 
 
 class Journal:
-    """Writes what happened on this Mac. The file starts anew (one old file is kept) at 4 MiB."""
+    """Writes what happened on the Mac `source`. The file starts anew (one old file is kept) at 4 MiB. `run` is another
+    number each time the node is started: its lines are counted from 1 on.
+    """
 
     def __init__(self, path: Path, source: str, bus: Bus) -> None:
         self._path = path
         self._source = source
         self._bus = bus
+        self.run = secrets.randbits(48)
+        self._kept: deque[LogLine] = deque(maxlen=LOG_LINES_KEPT)
+        self._written = 0
 
     def info(self, text: str) -> None:
         """Something went as it should."""
@@ -39,14 +48,21 @@ class Journal:
         """Something failed."""
         self.write("ERROR", text)
 
-    def write(self, level: Severity, text: str, source: str = "") -> None:
+    def write(self, level: Severity, text: str) -> None:
         """One line; foreign text is cleaned here."""
-        line = LogLine(
-            at=time.time(), level=level, source=source or self._source, text=clean_text(text)[:LINE_LIMIT].rstrip()
-        )
+        line = LogLine(at=time.time(), level=level, source=self._source, text=clean_text(text)[:LINE_LIMIT].rstrip())
         with contextlib.suppress(OSError):  # a full disk must not stop the node; readers still get the line
             self._append({"at": line.at, "level": level, "source": line.source, "text": line.text})
+        self._kept.append(line)
+        self._written += 1
         self._bus.publish(line)
+
+    def after(self, number: int, most: int) -> tuple[int, tuple[LogLine, ...]]:
+        """Up to `most` lines after line `number`, of the last ones, and the number of the last of them."""
+        gone = self._written - len(self._kept)
+        first = max(number, gone)
+        lines = tuple(islice(self._kept, first - gone, first - gone + most))
+        return first + len(lines), lines
 
     def _append(self, fields: dict[str, object]) -> None:
         if self._path.exists() and self._path.stat().st_size > FILE_LIMIT:

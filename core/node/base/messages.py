@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -13,7 +13,7 @@ from core.link.frames import FrameType
 from core.link.ways import MAX_WAYS, Reach
 from core.models.files.block_map import FileFacts, Sha256
 from core.models.files.hub_origin import HubOrigin
-from core.numbers import MOST, Positive, Seconds, Size
+from core.numbers import MOST, Moment, Positive, Seconds, Size
 from core.requests import Duration, SpeedResult, TransferChange
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.text import clean_text
@@ -29,6 +29,7 @@ MAX_HASHES: Final = 512
 NOT_HERE: Final = bytes(32)
 MAX_PARTS: Final = 1500
 MAX_RANGES: Final = 12
+MAX_LOG_LINES: Final = 24  # that of 500 characters each fit a control frame
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
@@ -353,6 +354,30 @@ class TraceTold(NodeMessage, frozen=True, kw_only=True):
     turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()
 
 
+class LogAsk(NodeMessage, frozen=True, kw_only=True):
+    """Which lines of your log come after line `after` of its `run`? All, where it is another run by now."""
+
+    run: Size
+    after: Size
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the sender's log; `at` by its clock, in seconds since the epoch."""
+
+    at: Moment
+    level: Literal["DEBUG", "INFO", "WARN", "ERROR"]
+    text: str
+
+
+class LogTold(NodeMessage, frozen=True, kw_only=True):
+    """The answer to a LogAsk: the next lines, the number of the last of them, and what the sender's clock shows."""
+
+    run: Size
+    last: Size
+    now: Moment
+    lines: Annotated[tuple[LogEntry, ...], msgspec.Meta(max_length=MAX_LOG_LINES)] = ()
+
+
 class Bye(NodeMessage, frozen=True, kw_only=True):
     """This node goes away on purpose."""
 
@@ -365,6 +390,7 @@ FileWord = FilesAsk | FilesSent | HashesAsk | HashesSent | BytesAsk | BytesReady
 CopyWord = CopyAsk | CopyChange | CopyProgress
 RelayWord = RelayAsk | RelayStop
 TraceWord = ClockAsk | ClockTold | TraceAsk | TraceTold
+LogWord = LogAsk | LogTold
 AnyMessage = (
     Ping
     | Pong
@@ -383,6 +409,7 @@ AnyMessage = (
     | RelayWord
     | RelayTold
     | TraceWord
+    | LogWord
 )
 
 FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
@@ -421,6 +448,8 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     ClockTold: FrameType.TELEMETRY,
     TraceAsk: FrameType.TELEMETRY,
     TraceTold: FrameType.TELEMETRY,
+    LogAsk: FrameType.LOG,
+    LogTold: FrameType.LOG,
     Bye: FrameType.BYE,
 }
 

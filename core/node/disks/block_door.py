@@ -22,8 +22,9 @@ from core.node.disks.byte_links import ByteLinks
 
 class Served(NamedTuple):
     """A model that another Mac is copying: its directory, its files, and which blocks are there, None for all. `known`:
-    the hashes of the blocks as they were written, where macluster has written them. `notes`: size, time of the last
-    change and inode of each file, as it was hashed.
+    the hashes of the blocks as they were written, where macluster has written them; else they go to `hashed` as they
+    are read, for each file those of all its blocks one after the other, zeros for one that nobody has read yet.
+    `notes`: size, time of the last change and inode of each file, as it was hashed.
     """
 
     directory: Path
@@ -31,10 +32,22 @@ class Served(NamedTuple):
     there: BlockMap | None
     known: BlockMap | None
     notes: Mapping[str, tuple[int, int, int]]
+    hashed: Mapping[str, bytearray]
 
     def has(self, name: str, block: int) -> bool:
         """Whether that block is there."""
         return self.there is None or block in self.there.hashes[name]
+
+    def sha256(self, name: str, block: int, data: memoryview) -> bytes:
+        """Of a block that is there, and was just read as `data`: what it held before, where that is known, as to hash
+        it takes as long as to seal it. Where the disk gives something else by now, whoever gets it sees that.
+        """
+        if self.known:
+            return self.known.hashes[name][block]
+        place = slice(block * HASH_BYTES, (block + 1) * HASH_BYTES)
+        if (found := bytes(self.hashed[name][place])) == NOT_HERE:
+            found = self.hashed[name][place] = hashlib.sha256(data).digest()
+        return found
 
 
 def note_of(status: os.stat_result) -> tuple[int, int, int]:
@@ -111,18 +124,10 @@ class SourceAnswers:
             if is_same and self._served.has(run.name, block):
                 data = self._room[end : end + length]
                 if os.preadv(fd, [data], block * BLOCK_BYTES) == length:
-                    sha256 = self._sha256(run.name, block, data)
+                    sha256 = self._served.sha256(run.name, block, data)
                     end += length
             self._room[index * HASH_BYTES : (index + 1) * HASH_BYTES] = sha256
         return self._room[:end]
-
-    def _sha256(self, name: str, block: int, data: memoryview) -> bytes:
-        """What the map says, where there is one: the disk may have changed since, and to hash it takes as long as to
-        seal it.
-        """
-        if self._served.known:
-            return self._served.known.hashes[name][block]
-        return hashlib.sha256(data).digest()
 
     def _file(self, name: str) -> int:
         if name not in self._open:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -24,6 +23,7 @@ from core.node.base.messages import (
     to_frame,
 )
 from core.node.disks.block_door import BlockDoor, Served, note_of
+from core.node.disks.block_runs import HASH_BYTES
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.local_models import LocalModels
 from core.settings import MAX_CONTROL_BODY
@@ -46,6 +46,7 @@ class FileServing:
         self._models, self._sender, self._links = models, sender, links
         self._doors: dict[str, BlockDoor] = {}
         self._served: dict[tuple[str, str], Served] = {}
+        self._last: Served | None = None
         self._wanted: dict[str, str] = {}
         self._answering: set[str] = set()
         self._to_send: dict[str, deque[HashesAsk]] = {}
@@ -84,7 +85,8 @@ class FileServing:
         try:
             directory = await self._models.find_same("", wanted)
             hashes = await self._models.manifest(directory)
-            served = await asyncio.to_thread(_served, directory, hashes)
+            served = await asyncio.to_thread(_served, directory, hashes, self._last)
+            self._last = served
             reply = FilesSent(fingerprint=wanted, files=dict(served.files), is_whole=served.there is None)
             if len(to_frame(reply)[1]) > MAX_CONTROL_BODY:
                 raise TransferError(f"{directory.name} has {len(hashes)} files, too many to copy.", "Copy it by hand.")
@@ -135,13 +137,16 @@ class FileServing:
         return BytesReady(number=wanted.number, port=door.port)
 
 
-def _served(directory: Path, hashes: Mapping[str, str]) -> Served:
+def _served(directory: Path, hashes: Mapping[str, str], last: Served | None = None) -> Served:
+    """With the hashes of blocks that were read for the `last` Mac that asked, where these are the same files."""
     status = {name: (directory / name).stat() for name in hashes}
     files = {name: FileFacts(size=status[name].st_size, sha256=sha256) for name, sha256 in hashes.items()}
-    there = read_map(directory)
-    return Served(
-        directory, files, there, there or _known(directory, files), {n: note_of(each) for n, each in status.items()}
-    )
+    there, notes = read_map(directory), {name: note_of(each) for name, each in status.items()}
+    if last and (last.directory, last.files, last.notes) == (directory, files, notes):
+        hashed = last.hashed
+    else:
+        hashed = {name: bytearray(HASH_BYTES * len(facts.blocks)) for name, facts in files.items()}
+    return Served(directory, files, there, there or _known(directory, files), notes, hashed)
 
 
 def _known(directory: Path, files: Mapping[str, FileFacts]) -> BlockMap | None:
@@ -165,7 +170,7 @@ def _hashed(served: Served, name: str, numbers: range) -> Iterator[bytes]:
     try:
         with (served.directory / name).open("rb") as content:
             content.seek(numbers.start * BLOCK_BYTES)
-            for _ in numbers:
-                yield hashlib.sha256(content.read(BLOCK_BYTES)).digest()
+            for number in numbers:
+                yield served.sha256(name, number, memoryview(content.read(BLOCK_BYTES)))
     except OSError:
         return

@@ -39,6 +39,13 @@ class Holdings(NamedTuple):
         """By device id, the layers of which each Mac has all."""
         return {mac: _layers(model) for mac, model in self.held.items()}
 
+    def layers_of(self, device_id: str) -> Ranges | None:
+        """The layers of which that Mac has all; None where it has not said what it holds."""
+        model = self.held.get(device_id)
+        if model is None and device_id not in self.told:
+            return None
+        return ranges(sorted(_layers(model))) if model else ()
+
     def missing(self, plan: Plan) -> dict[str, frozenset[int]]:
         """By device id which layers of its stage each Mac of `plan` lacks, in ring order; those that lack none left
         out.

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from math import inf
+from pathlib import Path
 from time import monotonic
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
@@ -20,38 +21,33 @@ from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_meter import Meter
+from core.node.disks.wish import Wish, forget_paused, keep_paused, read_paused
 from core.requests import TransferChange
 
 REST_S: Final = 2.0
 
-Work = Callable[[Meter, BytePace], Awaitable[None]]
-
-
-class Order(NamedTuple):
-    """What is to come: `work` brings it, or goes on with it. `asked_by`: the Mac that wants it, "" for this one."""
-
-    first: Transfer
-    work: Work
-    bytes_per_s: int
-    asked_by: str = ""
+Bring = Callable[[Wish, Meter, BytePace], Awaitable[None]]
 
 
 class OwnTransfer:
-    """`publish` gets how far it is, and for which Mac. One that is paused is no task: what has come lies on the disk,
-    and its work begins again where that ends. It gives way to another one.
+    """`bring` has a wish come, or goes on with it; `publish` gets how far it is, and for which Mac. One that is paused
+    is no task: what has come lies on the disk, and it begins again where that ends, also when a later node lets it go
+    on, for it is remembered in the file `paused`. It gives way to another one.
     """
 
     def __init__(
         self,
+        bring: Bring,
         publish: Callable[[Transfer, str], None],
+        paused: Path,
         inventory: ModelInventory,
         bus: Bus,
         journal: Journal,
         tasks: Tasks,
     ) -> None:
-        self._publish, self._inventory = publish, inventory
+        self._bring, self._publish, self._paused, self._inventory = bring, publish, paused, inventory
         self._bus, self._journal, self._tasks = bus, journal, tasks
-        self._order: Order | None = None
+        self._wish: Wish | None = None
         self._meter: Meter | None = None
         self._pace = BytePace()
         self._task: asyncio.Task[None] | None = None
@@ -62,12 +58,12 @@ class OwnTransfer:
     @property
     def is_under_way(self) -> bool:
         """Whether something comes, or would go on to come."""
-        return self._order is not None
+        return self._wish is not None
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Nothing comes to this disk meanwhile. Raises Busy where something is under way."""
-        if self._order or self._is_held:
+        if self._wish or self._is_held:
             raise Busy("A model is on its way to this Mac's disk.", "Wait for it, or `macluster transfers stop`.")
         self._is_held = True
         try:
@@ -82,26 +78,33 @@ class OwnTransfer:
     def is_for(self, asker: str, fingerprint: str) -> bool:
         """Whether that Mac wanted what is under way."""
         return bool(
-            self._order and self._meter and (self._order.asked_by, self._meter.now.fingerprint) == (asker, fingerprint)
+            self._wish and self._meter and (self._wish.asked_by, self._meter.now.fingerprint) == (asker, fingerprint)
         )
 
-    def begin(self, order: Order) -> None:
+    def restore(self, device_id: str) -> None:
+        """What was paused when the last node of this Mac, which is `device_id`, ended is paused again."""
+        if wish := read_paused(self._paused):
+            self._wish = wish
+            self._pace = BytePace(wish.first.limit_bytes_per_s)
+            self._meter = self._metered(msgspec.structs.replace(wish.first, mac=device_id))
+
+    def begin(self, wish: Wish) -> None:
         """Raises Busy where another one runs."""
         if self._is_held:
             raise Busy("Room is being made on that Mac's disk.", "Try again in a moment.")
-        if self._task and not self._task.done():
+        if not self._rests:
             raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
-        if self._order:
+        if self._wish:
             self._end("stopped")
-        self._order, self._pace = order, BytePace(order.bytes_per_s)
-        self._start(msgspec.structs.replace(order.first, limit_bytes_per_s=order.bytes_per_s))
+        self._wish, self._pace = wish, BytePace(wish.first.limit_bytes_per_s)
+        self._start(wish.first)
 
     def change(self, what: TransferChange, bytes_per_s: int) -> None:
         """As a person wants it, here or at the Mac that asked for it; nothing where nothing is under way."""
-        if not (self._order and self._meter and self._task):
+        if not (self._wish and self._meter):
             return
         match what:
-            case "resume" if self._task.done():
+            case "resume" if self._rests:
                 self._start(msgspec.structs.replace(self._meter.now, state="asking"))
             case "resume" if self._then == "pause":
                 self._then = "resume"
@@ -110,15 +113,18 @@ class OwnTransfer:
             case "limit":
                 self._pace.change(bytes_per_s)
                 self._meter.limited(bytes_per_s)
-            case "stop" if self._task.done():
+                if self._rests:
+                    self._keep()
+            case "stop" if self._rests:
                 self._end("stopped")
-            case "stop" | "pause":
+            case "stop" | "pause" if self._task:
                 self._then = what
                 self._task.cancel()
 
     async def close(self) -> None:
-        """The node ends."""
-        self.change("stop", 0)
+        """The node ends; what is paused stays so."""
+        if not self._rests:
+            self.change("stop", 0)
         if self._task:
             await asyncio.gather(self._task, return_exceptions=True)
 
@@ -127,20 +133,35 @@ class OwnTransfer:
         if self._task:
             await asyncio.gather(self._task, return_exceptions=True)
 
+    @property
+    def _rests(self) -> bool:
+        return self._task is None or self._task.done()
+
     def _start(self, first: Transfer) -> None:
-        assert self._order
-        meter = self._meter = Meter(first, partial(self._tell, self._order.asked_by))
+        assert self._wish
+        meter = self._meter = self._metered(first)
         self._then = "stop"
-        meter.publish(meter.now)
-        self._task = self._tasks.spawn("A transfer", self._run(meter, self._order.work), self._end_by_defect)
+        forget_paused(self._paused)
+        self._task = self._tasks.spawn("A transfer", self._run(meter, self._wish), self._end_by_defect)
         self._task.add_done_callback(self._settle)
+
+    def _metered(self, first: Transfer) -> Meter:
+        assert self._wish
+        meter = Meter(first, partial(self._tell, self._wish.asked_by))
+        meter.publish(first)
+        return meter
 
     def _tell(self, asked_by: str, transfer: Transfer) -> None:
         self._publish(transfer, asked_by)
 
-    async def _run(self, meter: Meter, work: Work) -> None:
+    def _keep(self) -> None:
+        assert self._wish
+        assert self._meter
+        keep_paused(self._paused, msgspec.structs.replace(self._wish, first=self._meter.now))
+
+    async def _run(self, meter: Meter, wish: Wish) -> None:
         try:
-            await work(meter, self._pace)
+            await self._bring(wish, meter, self._pace)
         except MaclusterError as error:
             self._fail(error)
             self._journal.warn(f"{meter.now.model} did not arrive: {error.what}")
@@ -170,7 +191,10 @@ class OwnTransfer:
         )
 
     def _end(self, state: Literal["done", "failed", "stopped", "paused"], error: MaclusterError | None = None) -> None:
-        if state != "paused":
-            self._order = None
         if self._meter:
             self._meter.end(state, error)
+        if state == "paused":
+            self._keep()
+        else:
+            self._wish = None
+            forget_paused(self._paused)

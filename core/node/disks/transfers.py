@@ -26,7 +26,7 @@ from core.events import Transfer
 from core.models.files.fetch_messages import FetchOrder
 from core.models.files.layers_here import layers_text
 from core.models.files.pace import BytePace
-from core.models.files.parts import Part, in_fewer
+from core.models.files.parts import Part, by_file, in_fewer, parts_in
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import (
@@ -44,8 +44,9 @@ from core.node.base.tasks import Tasks
 from core.node.disks.downloads import download
 from core.node.disks.model_copies import ModelCopies, Told
 from core.node.disks.model_inventory import ModelInventory, ModelLinks
-from core.node.disks.own_transfer import Order, OwnTransfer
+from core.node.disks.own_transfer import OwnTransfer
 from core.node.disks.transfer_meter import Meter
+from core.node.disks.wish import Wish
 from core.requests import CopyRequest, Done, DownloadRequest, TransferOrder
 
 STOP_S: Final = 5.0
@@ -64,6 +65,7 @@ class Transfers:
         copying: ModelCopies,
         links: ModelLinks,
         hub: Path,
+        paused: Path,
         *,
         bus: Bus,
         journal: Journal,
@@ -72,15 +74,16 @@ class Transfers:
         self._device_id, self._inventory, self._copying, self._links = device_id, inventory, copying, links
         self._hub = hub
         self._bus, self._journal, self._tasks = bus, journal, tasks
-        self.own = OwnTransfer(self._publish, inventory, bus, journal, tasks)
+        self.own = OwnTransfer(self._bring, self._publish, paused, inventory, bus, journal, tasks)
         self.fetched: Counter[str] = Counter()
         self._there: dict[str, int] = {}
         self.rates: dict[str, float] = {}
 
     async def download(self, wanted: DownloadRequest) -> Done:
         """Begin to download a model of the hub, or go on with it. Raises Busy."""
-        first = Transfer(model=wanted.repo, mac=self._device_id, state="asking")
-        self.own.begin(Order(first, partial(self._download, wanted), wanted.bytes_per_s))
+        limit = wanted.bytes_per_s
+        first = Transfer(model=wanted.repo, mac=self._device_id, state="asking", limit_bytes_per_s=limit)
+        self.own.begin(Wish(first=first, download=wanted))
         return Done()
 
     async def copy(self, wanted: CopyRequest) -> Done:
@@ -200,7 +203,7 @@ class Transfers:
             problem = Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
         else:
             try:
-                self._begin_copy(device_id, model, _parts_of(asked), asked.bytes_per_s)
+                self._begin_copy(device_id, model, parts_in(asked.parts), asked.bytes_per_s)
             except Busy as busy:
                 problem = busy
         if problem:
@@ -210,14 +213,17 @@ class Transfers:
 
     def _begin_copy(self, asker: str, model: HeldModel, parts: Sequence[Part], bytes_per_s: int) -> None:
         """To this disk, as that Mac wants it, which may be this one."""
-        holdings = self._inventory.holdings(model.fingerprint)
-        sources = [mac for mac in holdings.sources if mac != self._device_id]
-        sources.sort(key=lambda mac: mac != asker or mac not in holdings.whole)
+        sources = self._sources(model, asker)
         if not sources and not model.hub:
             raise ModelNotFound(f"No other linked Mac has anything of {model.name}.")
-        first = _first(model, sources[0] if sources else "", self._device_id)
+        first = _first(model, sources[0] if sources else "", self._device_id, bytes_per_s)
         asked_by = asker if asker != self._device_id else ""
-        self.own.begin(Order(first, partial(self._copy, sources, model, parts), bytes_per_s, asked_by))
+        self.own.begin(Wish(first=first, parts=by_file(parts), asked_by=asked_by))
+
+    def _sources(self, model: HeldModel, asker: str) -> list[str]:
+        holdings = self._inventory.holdings(model.fingerprint)
+        sources = [mac for mac in holdings.sources if mac != self._device_id]
+        return sorted(sources, key=lambda mac: mac != asker or mac not in holdings.whole)
 
     def _note(self, transfer: Transfer) -> None:
         if transfer.bytes_per_s > 0:
@@ -238,6 +244,17 @@ class Transfers:
     async def _report_to_asker(self, device_id: str, transfer: Transfer) -> None:
         await self._links.send(device_id, CopyProgress(transfer=transfer))
 
+    async def _bring(self, wish: Wish, meter: Meter, pace: BytePace) -> None:
+        if wish.download:
+            await self._download(wish.download, meter, pace)
+            return
+        if (model := self._inventory.find(wish.first.fingerprint)) is None:
+            raise ModelNotFound(
+                f"No linked Mac has {wish.first.model} now.", "Bring back one that has it, then copy again."
+            )
+        told = Told(meter.count, partial(self._warn, model.name), meter.comes_from)
+        await self._copying.fetch(self._sources(model, wish.asked_by), model, told, parts_in(wish.parts), pace)
+
     async def _download(self, wanted: DownloadRequest, meter: Meter, pace: BytePace) -> None:
         if wanted.split:
             meter.is_of(await self._copying.begin(wanted.repo, wanted.revision, meter.count))
@@ -246,29 +263,16 @@ class Transfers:
         async for fetched in download(order, wanted.repo, pace):
             meter.count("running", fetched.done, fetched.total)
 
-    async def _copy(
-        self, sources: Sequence[str], model: HeldModel, parts: Sequence[Part], meter: Meter, pace: BytePace
-    ) -> None:
-        told = Told(meter.count, partial(self._warn, model.name), meter.comes_from)
-        await self._copying.fetch(sources, model, told, parts, pace)
-
     def _warn(self, model: str, source: str, what: str) -> None:
         name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])
         again = "It is asked for again, of another Mac if one has it."
         self._journal.warn(f"{model}: {what} came damaged from {name}. {again}")
 
 
-def _first(model: HeldModel, source: str, mac: str) -> Transfer:
-    return Transfer(model=model.name, fingerprint=model.fingerprint, mac=mac, source=source, state="asking")
+def _first(model: HeldModel, source: str, mac: str, limit: int = 0) -> Transfer:
+    first = Transfer(model=model.name, fingerprint=model.fingerprint, mac=mac, source=source, state="asking")
+    return msgspec.structs.replace(first, limit_bytes_per_s=limit)
 
 
 def _ask(wanted: CopyRequest, parts: Sequence[Part]) -> CopyAsk:
-    pieces: dict[str, list[tuple[int, int]]] = {}
-    for part in parts:
-        pieces.setdefault(part.file, []).append((part.begin, part.end))
-    by_file = {file: tuple(each) for file, each in pieces.items()}
-    return CopyAsk(fingerprint=wanted.fingerprint, parts=by_file, bytes_per_s=wanted.bytes_per_s)
-
-
-def _parts_of(asked: CopyAsk) -> list[Part]:
-    return [Part(file=file, begin=begin, end=end) for file, each in asked.parts.items() for begin, end in each]
+    return CopyAsk(fingerprint=wanted.fingerprint, parts=by_file(parts), bytes_per_s=wanted.bytes_per_s)

@@ -141,7 +141,7 @@ class Discovery:
             await self._zeroconf.async_register_service(self._service, cooperating_responders=True)
             self.is_on = True
         except ZeroconfError as error:
-            raise OSError(f"Bonjour refused to advertise this Mac: {type(error).__name__}") from error
+            raise OSError("Bonjour refused to advertise this Mac") from error
 
     async def _follow_networks(self, zeroconf: AsyncZeroconf) -> None:
         """Networks that are gone are left, and others are joined."""
@@ -154,7 +154,7 @@ class Discovery:
                 self._service = self._describe(service.port)
                 await zeroconf.async_update_service(self._service)
         except ZeroconfError as error:
-            raise OSError(f"Bonjour refused to follow this Mac's networks: {type(error).__name__}") from error
+            raise OSError("Bonjour refused to follow this Mac's networks") from error
 
     async def announce(self, pairing_port: int | None) -> None:
         """Advertise where this Mac's pairing window listens, or (None) that it is closed."""
@@ -164,7 +164,7 @@ class Discovery:
             try:
                 await self._zeroconf.async_update_service(self._service)
             except ZeroconfError as error:
-                raise OSError(f"Bonjour refused to advertise the pairing window: {type(error).__name__}") from error
+                raise OSError("Bonjour refused to advertise the pairing window") from error
 
     async def stop(self) -> None:
         """Say goodbye and stop listening."""

@@ -16,7 +16,8 @@ class Rate(NamedTuple):
 
 BEATS: Final = Rate(20.0, 40.0)  # an honest Mac sends two pings a second
 OTHERS: Final = Rate(500.0, 1000.0)
-RATES: Final = {FrameType.PING: BEATS, FrameType.PONG: BEATS, FrameType.ROSTER: BEATS}
+LOGS: Final = Rate(4.0, 8.0)  # it asks once a second, and answers as often
+RATES: Final = {FrameType.PING: BEATS, FrameType.PONG: BEATS, FrameType.ROSTER: BEATS, FrameType.LOG: LOGS}
 # files, answers and tests are as fast as the network; each is asked for, and whoever asks is bounded there
 FREE: Final = frozenset(
     {FrameType.COPY, FrameType.FILE_PART, FrameType.PROBE, FrameType.RELAY_TOLD, FrameType.SPEED_TEST}

@@ -95,7 +95,12 @@ class RecoveryDriver:
         if planned.words:
             self._journal.info(f"{planned.plan.model} is loaded once what is missing is there: {planned.words}.")
         await self._leader.load(
-            planned.plan, planned.directory, verify=planned.verify, lacks=planned.lacks, spares=planned.spares
+            planned.plan,
+            planned.directory,
+            verify=planned.verify,
+            lacks=planned.lacks,
+            spares=planned.spares,
+            drafter=planned.drafter,
         )
         try:
             await self._answers.use(planned.directory)
@@ -301,10 +306,20 @@ class RecoveryDriver:
     async def _load_again(self, planned: Planned) -> None:
         with suppress(NotLoaded):  # another plan took its place meanwhile
             await self._leader.load(
-                planned.plan, planned.directory, verify=planned.verify, lacks=planned.lacks, spares=planned.spares
+                planned.plan,
+                planned.directory,
+                verify=planned.verify,
+                lacks=planned.lacks,
+                spares=planned.spares,
+                drafter=planned.drafter,
             )
 
     async def _hand_over(self, planned: Planned) -> None:
         await self._leader.load(
-            planned.plan, planned.directory, verify=planned.verify, lacks=planned.lacks, spares=planned.spares
+            planned.plan,
+            planned.directory,
+            verify=planned.verify,
+            lacks=planned.lacks,
+            spares=planned.spares,
+            drafter=planned.drafter,
         )

@@ -23,13 +23,17 @@ from core.settings import DEFAULT_CONTEXT
 class KnownFit:
     """Plans what is on no disk."""
 
-    def __init__(self, inventory: ModelInventory, peers: PeerTable, throughput: ThroughputHistory) -> None:
+    def __init__(
+        self, inventory: ModelInventory, peers: PeerTable, throughput: ThroughputHistory, *, simulated: bool = False
+    ) -> None:
         self._inventory, self._peers, self._throughput = inventory, peers, throughput
+        self._simulated = simulated
 
     async def choices(self) -> list[ModelChoice]:
         """Every known model that no linked Mac has anything of, with how it would fit; the best fit first."""
         macs = self._peers.linked()
-        speeds = MacSpeeds({mac.device_id: mac.chip for mac in macs}, self._peers.rtt, self._throughput.curves)
+        chips = {mac.device_id: mac.chip for mac in macs}
+        speeds = MacSpeeds(chips, self._peers.rtt, self._throughput.curves, self._simulated)
         held = {short_name(each.name) for each in (*self._inventory.own, *self._inventory.elsewhere(()))}
         return await asyncio.to_thread(offered, known_models(), held, macs, speeds)
 

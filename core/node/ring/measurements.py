@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 
 from core.events import HopSample, Plan, Progress, RequestDone, StageState, StageStatus, TokenEvent
 from core.plan.cost_curve import curve_name
+from core.plan.predict import Work
 from core.plan.stage_roles import departing
+from core.plan.topology import has_ranks
 
 LEAST_TOKENS: Final = 4
 _READ: Final[tuple[StageStatus, ...]] = ("linking", "ready")
@@ -28,10 +30,15 @@ class Measured(NamedTuple):
 
 
 class MeasuredLoad(NamedTuple):
-    """A plan that runs, and the bytes of weights that each stage reads for a token."""
+    """A plan that runs, and what it asks of its Macs."""
 
     plan: Plan
-    reads: Sequence[int]
+    work: Work
+
+    @property
+    def reads(self) -> Sequence[int]:
+        """The bytes of weights that each stage reads for a token."""
+        return self.work.reads
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -80,11 +87,15 @@ class AnswerMeasurement:
                 if pairs and (event.source, event.target) == pairs[-1] and self._samples.keys() == set(pairs):
                     self._note(_Round(self._read, self._chunks, self._tokens, tuple(self._samples[p] for p in pairs)))
 
-    def ended(self, done: RequestDone, lead_s: float) -> list[Measured]:
-        """What it showed; `lead_s` is what this head is known to add to a token."""
+    def ended(self, done: RequestDone, lead_s: float, apart_s: float | None = None) -> list[Measured]:
+        """What it showed; `lead_s` is what this head is known to add to a token, `apart_s` what a token of ranks takes
+        beside adding up, where that is known.
+        """
         rate = done.decode_tokens_per_s
         if done.problem or not rate:
             return []
+        if has_ranks(self._loaded.plan):
+            return self._adding_up(done, 1 / rate, apart_s)
         if not self._loaded.pairs:
             return self._alone(done, rate, lead_s)
         steps = self._steps()
@@ -110,6 +121,15 @@ class AnswerMeasurement:
             seconds = (done.ttft_s - token_s) / chunks
             found.append(Measured(curve_name("prompt", mac.device_id), read * tokens / chunks, seconds))
         return found
+
+    def _adding_up(self, done: RequestDone, token_s: float, apart_s: float | None) -> list[Measured]:
+        """Ranks compute and wait for each other in one: what they compute was to be known before."""
+        plan, work = self._loaded.plan, self._loaded.work
+        is_sealed = plan.parallelism is not None and plan.parallelism.group == "sealed"
+        if apart_s is None or done.tokens < LEAST_TOKENS or not is_sealed:
+            return []
+        name = curve_name("reduce", plan.head.device_id, str(len(plan.stages)))
+        return [Measured(name, work.reduced_bytes, max(0.0, token_s - apart_s) / work.reduces)]
 
     def _steps(self) -> list[_MeasuredStep] | None:
         """A token at each stage and on the hop behind it, in ring order."""

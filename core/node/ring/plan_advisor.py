@@ -12,6 +12,7 @@ from core.node.base.bus import Bus
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.planning import Planning
 from core.node.ring.throughput_history import ThroughputHistory
+from core.plan.predict import kept_advice
 
 
 class PlanAdvisor:
@@ -49,6 +50,6 @@ class PlanAdvisor:
             told = await self._planning.forecast(plan)
         except MaclusterError:  # the model is no longer on this disk
             told = None
-        text = told.advice if told else ""
+        text = kept_advice(told, self._bus.now.advice) if told else ""
         if self._leader.plan is plan and text != self._bus.now.advice:
             self._bus.publish(PlanAdvice(plan_gen=plan.plan_gen, text=text))

@@ -98,6 +98,7 @@ class PlanLeader:
         self._started = 0.0
         self._first_gen = 0
         self._directory = Path()
+        self._drafter: Path | None = None
         self._verify = False
         self._spares: Sequence[Lack] = ()
         self._heard: dict[str, float] = {}  # when a Mac last told how far it is
@@ -144,17 +145,19 @@ class PlanLeader:
         verify: bool = False,
         lacks: Sequence[Lack] = (),
         spares: Sequence[Lack] = (),
+        drafter: Path | None = None,
     ) -> None:
         """Hand out the stages of `plan` in the place of the one before, once `lacks` are on their disks, which is not
         waited for; this Mac's model lies in `directory`. `verify`: compare what the ring computes with the whole model
-        on this Mac. `spares` come to the disks once the ring runs. Raises NotLoaded if it is unloaded meanwhile.
+        on this Mac. `spares` come to the disks once the ring runs. `drafter`: where the model lies that guesses. Raises
+        NotLoaded if it is unloaded meanwhile.
         """
         before, self._lifecycle = self._lifecycle, PlanLifecycle(plan)
         lifecycle = self._lifecycle
         self._note_plan()
         self._faults.other_model.clear()
         self._first_gen, self._started = plan.plan_gen, monotonic()
-        self._directory, self._verify, self._spares = directory, verify, spares
+        self._directory, self._verify, self._spares, self._drafter = directory, verify, spares, drafter
         self._heard.clear()
         await self._stop_bringing()
         if before:
@@ -318,7 +321,7 @@ class PlanLeader:
     async def _hand_out(self, plan: Plan, index: int, device_id: str, directory: Path) -> None:
         try:
             if device_id == self._device_id:
-                port = await self._member.prepare_own(plan, index, directory)
+                port = await self._member.prepare_own(plan, index, directory, self._drafter)
                 if self._knows(plan.plan_gen):
                     await self._act(self._lifecycle_now().prepared(device_id, port))
             elif not await self._mesh.send(device_id, PrepareStage(plan=plan, index=index)):

@@ -110,9 +110,9 @@ class PlanMember:
         self._edge = Edge()
         self._step = 0
 
-    async def prepare_own(self, plan: Plan, index: int, directory: Path) -> int:
-        """Load a stage of a plan that this Mac leads; the worker's data port."""
-        return await self._prepare(self._device_id, plan, index, directory)
+    async def prepare_own(self, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
+        """Load a stage of a plan that this Mac leads, and the model that guesses; the worker's data port."""
+        return await self._prepare(self._device_id, plan, index, directory, drafter)
 
     async def prepare(self, head: str, order: PrepareStage) -> None:
         """Load a stage for another Mac. One order a head at a time, and of those that wait only the last counts."""
@@ -229,7 +229,7 @@ class PlanMember:
         if plan and head:
             await self._report(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
 
-    async def _prepare(self, head: str, plan: Plan, index: int, directory: Path) -> int:
+    async def _prepare(self, head: str, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
         before, led = self._worker.plan, self._head
         self._forget()
         self._worker.plan, self._head, self._index = plan, head, index
@@ -237,7 +237,7 @@ class PlanMember:
         if before and led and led != head:  # it would wait for ever
             taken = NotLoaded("It loads another model now.").problem
             await self._report(led, StageLost(plan_gen=before.plan_gen, problem=taken))
-        load = Load(plan=plan, index=index, directory=str(directory))
+        load = Load(plan=plan, index=index, directory=str(directory), drafter=str(drafter or ""))
         has_begun = False
         stays = before and before.fingerprint == plan.fingerprint and head == led and before.plan_gen < plan.plan_gen
         if before and stays and not has_ranks(before):  # which are of their group as long as they live

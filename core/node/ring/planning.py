@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from core.errors import MaclusterError, ModelNotFound, PlanError, UsageError
+from core.errors import MaclusterError, ModelError, ModelMismatch, ModelNotFound, PlanError, UsageError
 from core.events import Peer, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
+from core.models.text.vocabulary import ids_fingerprint
 from core.node.base.messages import HeldModel
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
@@ -26,6 +27,7 @@ from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import Lack, StageFiles
 from core.node.ring.throughput_history import ThroughputHistory
 from core.plan.balance import is_clearly_slower
+from core.plan.draft import Draft, beside, draft_of, with_draft
 from core.plan.fit import make_plan, with_verification
 from core.plan.hops import hop_bytes
 from core.plan.mirror import with_mirror
@@ -45,6 +47,7 @@ GENERATIONS = 100
 class Planned(NamedTuple):
     """A plan that fits, where its model lies on this Mac, and whether its logits are to be compared. `lacks`: what has
     to come to disks first; `words` says that to a person, "" where it is nothing. `spares`: what comes once it runs.
+    `drafter`: where the model lies on this Mac that guesses.
     """
 
     plan: Plan
@@ -53,10 +56,20 @@ class Planned(NamedTuple):
     lacks: tuple[Lack, ...] = ()
     words: str = ""
     spares: tuple[Lack, ...] = ()
+    drafter: Path | None = None
+
+
+class _Drafter(NamedTuple):
+    """The model that guesses, and where it lies."""
+
+    draft: Draft | None = None
+    directory: Path | None = None
 
 
 class Planning:
-    """Plans, and what they would be. Every plan has a generation above all that an earlier one came to."""
+    """Plans, and what they would be. Every plan has a generation above all that an earlier one came to. Where Macs are
+    `simulated`, their chips are mere names.
+    """
 
     def __init__(
         self,
@@ -68,10 +81,12 @@ class Planning:
         leader: PlanLeader,
         throughput: ThroughputHistory,
         assessment: TrustAssessment,
+        *,
+        simulated: bool = False,
     ) -> None:
         self._models, self._profiles, self._inventory, self._files = models, profiles, inventory, files
         self._peers, self._leader = peers, leader
-        self._throughput, self._assessment = throughput, assessment
+        self._throughput, self._assessment, self._simulated = throughput, assessment, simulated
         self._plan_gen = 0
 
     async def choices(self) -> list[ModelChoice]:
@@ -88,7 +103,10 @@ class Planning:
         macs = self._macs(request)
         entry = await self._models.find(request.model)
         try:
-            preview = await self._preview(entry, request, await self._profiles.of(entry), macs)
+            draft = (await self._drafter(request, entry, macs[0])).draft
+            preview = await self._preview(
+                entry, request, await self._profiles.of(entry), beside(draft, macs), draft=draft
+            )
             return await self._profiles.with_parts(entry, preview) if parts else preview
         except MaclusterError as error:
             return PlanPreview(problem=error.problem)
@@ -107,8 +125,15 @@ class Planning:
         """A plan that goes on with what was asked for on the Macs that are left, but for the device ids `without`.
         `no_group`: why these could not add up their parts of a layer, if they could not. Where something would have to
         be copied first, layers are given out as they lie on the disks, else those that have all of the model are
-        enough, if it fits so. Raises as `plan`.
+        enough, if it fits so; the draft goes where there is no room for it. Raises as `plan`.
         """
+        if request.draft:
+            with suppress(PlanError, ModelError):
+                return await self._plan_on(request, without, no_group)
+            request = msgspec.structs.replace(request, draft=None)
+        return await self._plan_on(request, without, no_group)
+
+    async def _plan_on(self, request: LoadRequest, without: Collection[str], no_group: str) -> Planned:
         macs = [peer.device_id for peer in self._macs(request) if peer.device_id not in without]
         planned = await self._plan(request, how_to_go_on(request, len(macs)), without, no_group)
         holdings = self._inventory.holdings(planned.plan.fingerprint)
@@ -183,7 +208,9 @@ class Planning:
         entry = await self._models.find(request.model)
         layout = await self._models.layout(entry)
         profile = await self._profiles.of(entry)
-        macs = self._macs(request)  # of now: examining a model takes seconds, and a Mac may have come or gone
+        drafter = await self._drafter(request, entry, self._macs(request)[0])
+        # of now: examining a model takes seconds, and a Mac may have come or gone
+        macs = beside(drafter.draft, self._macs(request))
         self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
         around = self._around(entry.fingerprint, layout, profile, macs, how["context"], how.get("kv_bits"))
         around["no_group"] = no_group
@@ -198,13 +225,27 @@ class Planning:
             **around,
             **how,
         )
-        plan = self._mirrored(plan, request, profile, layout, macs)
+        plan = with_draft(self._mirrored(plan, request, profile, layout, macs), drafter.draft)
         verify = False
         if request.verify:
             plan, verify = with_verification(plan, layout.total_bytes)
         self._assessment.check(plan)
         self._throughput.about(plan.fingerprint, layout)
-        return Planned(plan, Path(entry.path), verify)
+        return Planned(plan, Path(entry.path), verify, drafter=drafter.directory)
+
+    async def _drafter(self, request: PlanRequest, entry: ModelEntry, head: Peer) -> _Drafter:
+        """Raises ModelMismatch where the two do not have the same tokens."""
+        if not request.draft:
+            return _Drafter()
+        draft = await self._models.find(request.draft)
+        ids = [await asyncio.to_thread(ids_fingerprint, Path(each.path)) for each in (entry, draft)]
+        if ids[0] != ids[1]:
+            what = (
+                f"{draft.name} cannot guess for {entry.name}: their tokenizers differ ({ids[1][:12]}, {ids[0][:12]})."
+            )
+            raise ModelMismatch(what, "Choose a draft of the same family, or load the model without --draft.")
+        layout = await self._models.layout(draft)
+        return _Drafter(draft_of(draft.name, layout, request.context, head), Path(draft.path))
 
     async def _choice(self, entry: ModelEntry) -> ModelChoice:
         plan, holdings = self._leader.plan, self._inventory.holdings(entry.fingerprint)
@@ -248,7 +289,13 @@ class Planning:
         )
 
     async def _preview(
-        self, entry: ModelEntry, request: PlanRequest, profile: SplitProfile | None, macs: Sequence[Peer]
+        self,
+        entry: ModelEntry,
+        request: PlanRequest,
+        profile: SplitProfile | None,
+        macs: Sequence[Peer],
+        *,
+        draft: Draft | None = None,
     ) -> PlanPreview:
         try:
             layout = await self._models.layout(entry)
@@ -269,8 +316,8 @@ class Planning:
             return preview
         if preview.plan:
             mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
-            preview = msgspec.structs.replace(preview, plan=mirrored)
-        work = work_of(split, layout, preview.hop_bytes, preview.total_bytes + preview.kv_bytes)
+            preview = msgspec.structs.replace(preview, plan=with_draft(mirrored, draft))
+        work = work_of(split, layout, hop_bytes(split, profile), preview.total_bytes + preview.kv_bytes)
         missing = self._inventory.holdings(entry.fingerprint).missing(split)
         copied = sum(layout.layer_bytes[layer] for layers in missing.values() for layer in layers)
         try:
@@ -278,7 +325,11 @@ class Planning:
         except ModelNotFound as error:
             preview = msgspec.structs.replace(preview, plan=None, draft=split, problem=preview.problem or error.problem)
         return msgspec.structs.replace(
-            preview, missing_on=tuple(missing), missing_bytes=copied, forecast=forecast(work, self._speeds(macs))
+            preview,
+            missing_on=tuple(missing),
+            missing_bytes=copied,
+            disks=self._files.on_disks(split),
+            forecast=forecast(work, self._speeds(macs)),
         )
 
     def _around(
@@ -312,7 +363,8 @@ class Planning:
         return with_mirror(plan, request.mirror, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
 
     def _speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
-        return MacSpeeds({mac.device_id: mac.chip for mac in macs}, self._peers.rtt, self._throughput.curves)
+        chips = {mac.device_id: mac.chip for mac in macs}
+        return MacSpeeds(chips, self._peers.rtt, self._throughput.curves, self._simulated)
 
 
 def _unusable(broken: BrokenModel) -> ModelChoice:

@@ -63,7 +63,7 @@ class SplitProfiles:
     def known(self, entry: ModelEntry) -> SplitProfile | None:
         """What is remembered of a model; reads one small file."""
         if entry.fingerprint not in self._found:
-            # a file that is not there, not private or not whole is the same as never having asked
+            # a file that is not there, open to others or not whole is the same as never having asked
             with contextlib.suppress(TrustError, msgspec.MsgspecError, UnsupportedModel):
                 read = msgspec.json.decode(read_private(self._file(entry)), type=SplitProfile)
                 self._found[entry.fingerprint] = _checked(read, entry)

@@ -16,7 +16,7 @@ from core.node.disks.transfers import Transfers
 from core.node.ring.last_stages import stage_in
 from core.node.ring.split_profiles import FileParts, SplitProfiles
 from core.plan.topology import has_ranks
-from core.requests import CopyRequest, DiskUse
+from core.requests import CopyRequest, DiskUse, StageDisk
 
 
 class Lack(NamedTuple):
@@ -94,6 +94,14 @@ class StageFiles:
             DiskUse(mac=mac, fetched_bytes=fetched[mac], disk_bytes=held[mac].disk_bytes if mac in held else 0)
             for mac in macs
         ]
+
+    def on_disks(self, plan: Plan) -> tuple[StageDisk, ...]:
+        """What each Mac of `plan` has on its disk, in ring order, and how quick the last copy there was."""
+        holdings, rates = self._inventory.holdings(plan.fingerprint), self._transfers.rates
+        return tuple(
+            StageDisk(layers=holdings.layers_of(stage.device_id), bytes_per_s=rates.get(stage.device_id, 0.0))
+            for stage in plan.stages
+        )
 
     async def bring(self, plan: Plan, lacks: Sequence[Lack], tell: Callable[[Transfer], None]) -> Undelivered | None:
         """Have all of it copied; the first that fails ends the others. `tell` gets how far each copy is."""

@@ -21,6 +21,7 @@ from core.events import (
     PlanUnloaded,
     Progress,
     Recovery,
+    RecoveryState,
     RequestDone,
     RequestStarted,
     StageState,
@@ -29,12 +30,15 @@ from core.events import (
 from core.models.files.layout import Layout
 from core.node.ring.measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
 from core.plan.cost_curve import MOST_POINTS, REACH, Curve, Curves, Point, curve_name, learned, seconds_for
-from core.plan.predict import reads_of
-from core.plan.topology import has_ranks
+from core.plan.hops import hop_bytes
+from core.plan.predict import MacSpeeds, forecast, work_of
 from core.trust.files import read_private, write_private
 
 # so that the file never grows beyond what `core.trust.files.read_private` reads
 MOST_CURVES: Final = 128
+
+# a step that takes long, or a Mac that is silent for a moment: nothing is done anew, and slow is what it is
+_GOES_ON: Final[tuple[RecoveryState, ...]] = ("running", "suspect", "stuck")
 
 _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 _Above = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
@@ -79,9 +83,7 @@ class ThroughputHistory:
                 staying = self._plan.stages if self._plan and self._plan.fingerprint == plan.fingerprint else ()
                 held = frozenset(stage.device_id for stage in staying)
                 self._answer, self._loading = None, LoadMeasurement(plan, now, held)
-                # what ranks compute is not told apart from what they wait for each other
-                told = known and not has_ranks(plan)
-                self._loaded = MeasuredLoad(plan, reads_of(plan, known[1])) if known and told else None
+                self._loaded = MeasuredLoad(plan, work_of(plan, known[1], hop_bytes(plan, None), 0)) if known else None
             case StageState() if self._loading:
                 self._loading.handle_event(event, now)
             case PlanLoaded() if self._loading:
@@ -90,7 +92,7 @@ class ThroughputHistory:
                 self._loading = None
             case PlanFailed() | PlanUnloaded():
                 self._answer = self._loading = self._plan = None
-            case Recovery():
+            case Recovery(state=state) if state not in _GOES_ON:
                 self._answer = self._loading = None
             case RequestStarted(request_id=started):
                 is_alone = not self._running and self._loaded is not None
@@ -104,7 +106,7 @@ class ThroughputHistory:
             case RequestDone(request_id=ended):
                 self._running.discard(ended)
                 if self._answer and self._answer.request_id == ended:
-                    self._learn(self._answer.ended(event, self._lead_s()))
+                    self._learn(self._answer.ended(event, self._lead_s(), self._apart_s()))
                     self._answer = None
             case _:
                 return
@@ -112,6 +114,11 @@ class ThroughputHistory:
     def _lead_s(self) -> float:
         head = self._loaded.plan.head.device_id if self._loaded else ""
         return seconds_for(self._curves.get(curve_name("lead", head), ()), 1, REACH["lead"]) or 0.0
+
+    def _apart_s(self) -> float | None:
+        """What a token of ranks takes beside what they add up; None where nobody knows, or there is nothing to add."""
+        told = forecast(self._loaded.work, MacSpeeds({}, lambda *_: None, self._curves)) if self._loaded else None
+        return told.token_s - told.reduces_s if told and told.reduces_s is not None else None
 
     def _learn(self, found: list[Measured]) -> None:
         curves = dict(self._curves)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 from time import monotonic
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from core.errors import Busy, LinkLost, LinkTimeout, NotLoaded, WorkerDied
 from core.events import Plan, Stage
@@ -15,6 +15,7 @@ from core.node.base.messages import ClockAsk, ClockTold, TraceAsk, TraceTold, Tr
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
+from core.node.peers.clock_difference import ClockDifference, clock_difference
 from core.node.peers.mesh import Mesh
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.supervisor import Supervisor, WorkerReported
@@ -25,20 +26,6 @@ PINGS: Final = 8
 ANSWER_S: Final = 10.0
 
 _T = TypeVar("_T", ClockTold, TraceTold)
-
-
-class ClockDifference(NamedTuple):
-    """Another Mac's monotonic clock shows `ahead_s` more than this one's, give or take `error_s`."""
-
-    ahead_s: float
-    error_s: float
-
-
-def clock_difference(sent_s: float, told_s: float, came_s: float) -> ClockDifference:
-    """Of a question that was sent and answered at these times of this Mac, and `told_s` of the other one: that was
-    somewhere in between.
-    """
-    return ClockDifference(told_s - (sent_s + came_s) / 2, (came_s - sent_s) / 2)
 
 
 class Tracing:

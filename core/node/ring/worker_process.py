@@ -97,7 +97,7 @@ class WorkerProcess:
                 continue
             if not line:
                 return
-            self._journal.write("WARN", line.decode("utf-8", "replace"), source="worker")
+            self._journal.warn(f"The worker says: {line.decode('utf-8', 'replace')}")
 
 
 async def start_worker(

@@ -1,0 +1,192 @@
+"""Guesses by a draft: a smaller model that says what follows, as many tokens and as long as its guesses pay.
+
+Speculative decoding, after Y. Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023).
+Which guesses are right is decided by the samplers alone, so the answer is what it is without them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from statistics import median
+from typing import Final, NamedTuple, Protocol
+
+FIRST_RATE: Final = 0.5  # of guesses that are right, before any came back
+LEAST_RATE: Final = 0.4  # with less, nothing more is to be learned of times
+MOST_RATE: Final = 0.98
+FADES: Final = 0.9  # what is older than a window counts for so much, in the rate of guesses
+LEAST_GAIN: Final = 1.15  # with less, a few wrong guesses cost more than the right ones give
+TRIAL: Final = 2
+FIRST_REST: Final = 32
+LONGEST_REST: Final = 512
+SAMPLES: Final = 5
+ENOUGH: Final = 3  # samples of a time that varies
+
+
+class DraftModel(Protocol):
+    """A model that goes on greedily."""
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Hold these, one at least, and nothing else."""
+
+    def propose(self, count: int) -> tuple[int, ...]:
+        """The `count` tokens that follow what it was given to read, or fewer."""
+
+
+class Windows(NamedTuple):
+    """`size` tokens each, of which so many may be in flight."""
+
+    size: int
+    in_flight: int
+
+
+class DraftTimes(NamedTuple):
+    """Seconds: a step of one token once round, each token more in it, and each guess. As parts of what a window takes
+    once round: what passes between two that are in flight, and what the first one takes behind some that were wrong.
+    """
+
+    round_s: float
+    more_s: float = 0.0
+    guess_s: float = 0.0
+    overlap: float = 1.0
+    restart: float = 1.0
+
+    def per_token(self, windows: Windows, rate: float) -> float:
+        """Where so many of the guesses are right, one by one. What is in flight is right until a guess is wrong, in
+        window number 1 / (1 - rate ** size) on average, behind 1 / (1 - rate) tokens.
+        """
+        guesses = windows.size * self.guess_s
+        once = self.round_s + (windows.size - 1) * self.more_s
+        whole = rate**windows.size
+        if windows.in_flight == 1:
+            return (guesses + once) * (1 - rate) / (1 - whole)
+        between = max(guesses, self.overlap * once)
+        return (guesses + self.restart * once + between * whole / (1 - whole)) * (1 - rate)
+
+
+class StepPlace(Enum):
+    """What is on the ring when a step is put on it: nothing; steps whose guesses may be right, or such as were wrong;
+    or work for others.
+    """
+
+    ALONE = auto()
+    BEHIND_GUESSES = auto()
+    BEHIND_WRONG = auto()
+    AMONG_OTHERS = auto()
+
+
+class _Out(NamedTuple):
+    tokens: int
+    place: StepPlace
+    at: float
+
+
+class Drafter:
+    """Guesses for the one user there is, by `model`, at most `most` in a window; on `stages` stages as many windows may
+    be in flight.
+
+    What pays is computed from what was measured: how many guesses were right, and the `DraftTimes`, medians of the last
+    few by `clock`, in seconds. Where nothing does, nothing is guessed for 32 tokens; then one token is tried, and the
+    rest is twice as long each time, at most 512 tokens, until it pays again.
+    """
+
+    def __init__(self, model: DraftModel, most: int, stages: int, clock: Callable[[], float]) -> None:
+        self._model, self._clock = model, clock
+        counts = {1, stages}
+        self._choices = [Windows(size, count) for count in counts for size in range(1 + (count == 1), most + 2)]
+        self._right, self._tried = FIRST_RATE, 1.0
+        self._round, self._more, self._guess = _times(), _times(), _times()
+        self._overlap, self._restart = _times(1 / stages), _times(1.0)
+        self._left, self._rest = 0, FIRST_REST  # tokens until it tries again
+        self._best: Windows | None = None
+        self._out = deque[_Out]()
+        self._back: float | None = None  # when the last one came, if it counted
+
+    @property
+    def rate(self) -> float:
+        """How many of the guesses are right before which all were right."""
+        return min(MOST_RATE, self._right / self._tried)
+
+    @property
+    def windows(self) -> Windows:
+        """What the next window should have, one token of it known, and how many may be in flight: of no size where it
+        rests, or nothing was measured.
+        """
+        if self._left or not self._round:
+            return Windows(0, 1)
+        return self._best or Windows(TRIAL, 1)
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """What a row begins with: then less is left to read where guesses are needed."""
+        if not self._left:
+            self._model.read(tokens)
+
+    def propose(self, history: Sequence[int], most: int) -> tuple[int, ...]:
+        """At most `most` tokens that may follow."""
+        if most <= 0:
+            return ()
+        self._model.read(history)
+        started = self._clock()
+        guesses = self._model.propose(most)
+        if guesses:
+            self._guess.append((self._clock() - started) / len(guesses))
+        return guesses
+
+    def note_result(self, drafted: int, accepted: int) -> None:
+        """So many guesses were right, the first ones."""
+        self._right = FADES * self._right + accepted
+        self._tried = FADES * self._tried + min(drafted, accepted + 1)
+        self._best = self._what_pays()
+        is_known = len(self._more) >= ENOUGH or self.rate < LEAST_RATE
+        if self._best:
+            self._rest = FIRST_REST
+        elif is_known and not self._left:
+            self._left, self._rest = self._rest, min(2 * self._rest, LONGEST_REST)
+
+    def note_tokens(self, count: int) -> None:
+        """The answer has so many tokens more."""
+        self._left = max(0, self._left - count)
+
+    def went(self, tokens: int, place: StepPlace) -> None:
+        """A step of so many tokens is put on the ring."""
+        self._out.append(_Out(tokens, place, self._clock()))
+
+    def came(self, *, counts: bool) -> None:
+        """The oldest of them is back, and what it says is known; `counts`: of the one user, behind right guesses."""
+        step, before, now = self._out.popleft(), self._back, self._clock()
+        self._back = now if counts else None
+        if not counts or (not self._round and (step.place, step.tokens) != (StepPlace.ALONE, 1)):
+            return
+        seconds, once_s = now - max(step.at, before or step.at), self._once_s(step.tokens)
+        match step.place:
+            case StepPlace.ALONE if step.tokens == 1:
+                self._round.append(seconds)
+            case StepPlace.ALONE:
+                self._more.append(max(0.0, (seconds - median(self._round)) / (step.tokens - 1)))
+            case StepPlace.BEHIND_GUESSES if before is not None:
+                self._overlap.append(min(1.0, seconds / once_s))
+            case StepPlace.BEHIND_WRONG:
+                self._restart.append(max(1.0, seconds / once_s))
+
+    def forget(self) -> None:
+        """Nothing of what went comes back."""
+        self._out.clear()
+        self._back = None
+
+    def _once_s(self, tokens: int) -> float:
+        return (median(self._round) if self._round else 0.0) + (tokens - 1) * (
+            median(self._more) if self._more else 0.0
+        )
+
+    def _what_pays(self) -> Windows | None:
+        """What takes the least time for a token; None where no guess pays, or nobody knows yet."""
+        if not (self._round and self._more and self._guess):
+            return None
+        times = DraftTimes(*map(median, (self._round, self._more, self._guess, self._overlap, self._restart)))
+        best = min(self._choices, key=lambda windows: times.per_token(windows, self.rate))
+        return best if times.per_token(best, self.rate) * LEAST_GAIN <= times.round_s else None
+
+
+def _times(*first: float) -> deque[float]:
+    return deque(first, maxlen=SAMPLES)

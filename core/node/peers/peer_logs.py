@@ -1,0 +1,112 @@
+"""The logs of the linked Macs beside this one's: while somebody reads here, each is asked once a second for the next
+few lines. So no Mac can make this one read more than that, and none is told what nobody looks at.
+"""
+
+from __future__ import annotations
+
+import time
+from asyncio import sleep
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Final
+
+from core.events import LogLine
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogTold, LogWord
+from core.node.base.tasks import Tasks
+from core.node.peers.clock_difference import ClockDifference, clock_difference
+from core.node.peers.mesh import Mesh
+
+ASK_EVERY_S: Final = 1.0
+ANSWER_S: Final = 10.0
+CLOCKS_KEPT: Final = 8
+
+
+class PeerLog:
+    """How far the log of one Mac is read."""
+
+    def __init__(self) -> None:
+        self.run = self.last = 0
+        self._asked_s: float | None = None
+        self._clocks: deque[ClockDifference] = deque(maxlen=CLOCKS_KEPT)
+
+    def ask(self, now_s: float) -> LogAsk | None:
+        """What to ask at `now_s` (monotonic): nothing while the Mac has not answered."""
+        if self._asked_s is not None and now_s < self._asked_s + ANSWER_S:
+            return None
+        self._asked_s = now_s
+        return LogAsk(run=self.run, after=self.last)
+
+    def take(self, told: LogTold, now_s: float, now: float) -> list[tuple[float, LogEntry]]:
+        """The lines of what came at `now_s` (monotonic), which was `now` (seconds since the epoch), with the times at
+        which they were written, none of which is still to come. What was not asked for has none.
+        """
+        if self._asked_s is None:
+            return []
+        self._clocks.append(clock_difference(self._asked_s, told.now, now_s))
+        self._asked_s, self.run, self.last = None, told.run, told.last
+        ahead_s = min(self._clocks, key=lambda clock: clock.error_s).ahead_s
+        return [(max(0.0, min(now, now - now_s + line.at - ahead_s)), line) for line in told.lines]
+
+    def gone(self) -> None:
+        """It is not linked any more, and may come back with another clock."""
+        self._asked_s = None
+        self._clocks.clear()
+
+
+class PeerLogs:
+    """Asks while somebody reads, and tells those that ask."""
+
+    def __init__(self, mesh: Mesh, journal: Journal, bus: Bus, tasks: Tasks) -> None:
+        self._mesh, self._journal, self._bus, self._tasks = mesh, journal, bus, tasks
+        self._logs: dict[str, PeerLog] = {}
+        self._readers = 0
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        """Somebody reads what happens here, within this."""
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+
+    async def watch(self) -> None:
+        """Ask for ever."""
+        while True:
+            if self._readers:
+                self._ask_all()
+            await sleep(ASK_EVERY_S)
+
+    def _ask_all(self) -> None:
+        for device_id in self._mesh.contacts:
+            if asked := self._logs.setdefault(device_id, PeerLog()).ask(monotonic()):
+                self._tasks.spawn("Asking for a log", self._send(device_id, asked))
+
+    async def handle_message(self, device_id: str, message: LogWord) -> None:
+        """A linked Mac asks, or answers."""
+        match message:
+            case LogAsk(run=run, after=after):
+                await self._send(device_id, self._told(after if run == self._journal.run else 0))
+            case LogTold() if log := self._logs.get(device_id):
+                for at, line in log.take(message, monotonic(), time.time()):
+                    self._bus.publish(LogLine(at=at, level=line.level, source=self._name(device_id), text=line.text))
+
+    def gone(self, device_id: str) -> None:
+        """That Mac is not linked any more."""
+        if log := self._logs.get(device_id):
+            log.gone()
+
+    def _told(self, after: int) -> LogTold:
+        last, lines = self._journal.after(after, MAX_LOG_LINES)
+        entries = tuple(LogEntry(at=line.at, level=line.level, text=line.text) for line in lines)
+        return LogTold(run=self._journal.run, last=last, now=time.time(), lines=entries)
+
+    async def _send(self, device_id: str, message: LogWord) -> None:
+        await self._mesh.send(device_id, message)
+
+    def _name(self, device_id: str) -> str:
+        return next((p.name for p in self._bus.now.peers if p.device_id == device_id), device_id[:8])
