@@ -51,6 +51,7 @@ from tui.screens.help import HelpScreen, topic_of
 from tui.state import disabled_reasons, state
 from tui.state.state import UiState
 from tui.widgets.chat_log import warm_up
+from tui.widgets.command_palette import MarkedPalette
 from tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -308,10 +309,15 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self._node.start(*(() if port is None else ("--port", str(port))))
         self._events.lose(None)
 
+    def action_command_palette(self) -> None:
+        """Open the list of commands."""
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(MarkedPalette())
+
     def search_themes(self) -> None:
         """Open the list of themes."""
         self._themes.begin()
-        self.push_screen(CommandPalette(providers=[Themes], placeholder="Search for themes…"))
+        self.push_screen(MarkedPalette(providers=[Themes], placeholder="Search for themes…"))
 
     def on_command_palette_option_highlighted(self, event: CommandPalette.OptionHighlighted) -> None:
         """Show the theme under the cursor of their list."""
@@ -348,9 +354,9 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         """Write the conversation to a file."""
         self.in_background(self.conversations.export)
 
-    def action_private(self) -> None:
+    def action_keep_nothing(self) -> None:
         """Keep nothing of the conversation, or keep it again."""
-        self.in_background(self.conversations.switch_private)
+        self.in_background(self.conversations.switch_keeping)
 
     async def action_quit(self) -> None:
         """Save what is not saved yet, then end; asks first if that takes a model from other Macs."""

@@ -343,7 +343,8 @@ class NodeClient:
             from core.node.base.last_words import unreachable
 
             return unreachable(self.home)
-        return NodeUnreachable(f"The node of this Mac does not answer ({type(error).__name__}).")
+        how = "did not answer in time" if isinstance(error, httpx2.TimeoutException) else "ended before it had answered"
+        return NodeUnreachable(f"The node of this Mac {how}.")
 
     async def _call(
         self, method: str, path: str, body: Body | None, kind: type[_T], timeout_s: float | None = ANSWER_S

@@ -27,6 +27,11 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float
     lags_s: tuple[float, ...]
 
+    @property
+    def cpu_percent(self) -> float:
+        """Of one core."""
+        return 100 * self.cpu_s / self.seconds
+
 
 class LoopClock:
     """Notes how much later than asked for the loop comes back, and writes a phase a line."""

@@ -10,8 +10,8 @@ import sys
 from typing import Final
 
 NAMES: Final = (
-    *("batch", "comms", "compare", "copy", "hop", "loop", "pair", "plain", "prefill", "reuse", "scenarios", "schema"),
-    *("solo", "speculate", "tensor", "topology", "tui"),
+    *("batch", "comms", "compare", "copy", "forecast", "hop", "loop", "pair", "plain", "prefill", "reuse"),
+    *("scenarios", "schema", "solo", "speculate", "tensor", "topology", "trace", "tui"),
 )
 
 
@@ -32,6 +32,7 @@ def _bench_module(name: str) -> str:
     """Those that start the demo's nodes stand beside it."""
     own = {
         "copy": "tui.cli.copy_bench",
+        "forecast": "tui.cli.forecast_bench",
         "pair": "tui.cli.pair_bench",
         "scenarios": "tui.cli.scenarios",
         "tui": "tui.bench",

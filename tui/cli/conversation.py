@@ -42,10 +42,10 @@ class Answerer(Protocol):
 
 
 class Conversation:
-    """With `model`, asked for by `options`, behind what was `said` before. Of a private one nothing is kept."""
+    """With `model`, asked for by `options`, behind what was `said` before. Of an unkept one nothing stays."""
 
     def __init__(
-        self, model: str, options: ChatOptions, said: Sequence[Message] = (), *, is_private: bool = False
+        self, model: str, options: ChatOptions, said: Sequence[Message] = (), *, is_unkept: bool = False
     ) -> None:
         now = time.time()
         system = next((one.content for one in said if one.role == "system"), options.system)
@@ -54,7 +54,7 @@ class Conversation:
             model=model,
             created_at=now,
             options=replace(options, system=system),
-            is_private=is_private,
+            is_unkept=is_unkept,
         )
         turns = said_before(said, 1, now)
         self._state = UiState(chat=chat, turns=turns, next_number=len(turns) + 1)

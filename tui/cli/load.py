@@ -64,7 +64,7 @@ def is_shared_so(plan: Plan, args: argparse.Namespace) -> bool:
     comes to.
     """
     how = plan.parallelism
-    if args.replay_check and not plan.replay_check:
+    if (args.replay_check and not plan.replay_check) or (args.draft and not plan.draft):
         return False
     if args.wire not in (None, plan.wire) and len(plan.stages) > 1 and not is_of_ranks(plan):
         return False

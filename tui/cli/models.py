@@ -90,7 +90,7 @@ def _fit_words(model: ModelChoice) -> str:
         return plural(len(plan.stages), "Mac")
     if plan:
         return "1 Mac, no hops" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
-    if draft:
-        worst = max(draft.stages, key=missing_bytes)
+    worst = max(draft.stages, key=missing_bytes) if draft else None
+    if worst and missing_bytes(worst) > 0:
         return f"needs {gigabytes(missing_bytes(worst))} more on {worst.peer}"
     return clean_text(problem.what) if problem else "does not fit"

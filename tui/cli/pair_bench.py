@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -29,11 +27,11 @@ from core.events import RequestDone, TokenEvent
 from core.requests import ChatRequest, Message
 from core.settings import Home, default_home
 from tui.cli.demo import Demo, DemoConfig
+from tui.cli.made_model import made_apart
 from tui.cli.watch import ATTACH_S, Watch
 
 MACS: Final = (1.0, 1.0)  # GB each
 ANSWER_S: Final = 600.0
-_SIZES: Final = ("--head-dim", "64", "--vocab", "2048", "--dtype", "bfloat16")
 
 
 class PairRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +125,11 @@ async def paired(home: Home) -> AsyncIterator[Watch]:
 async def measure(args: argparse.Namespace) -> PairResult:
     """`args.runs` turns of both ways. Raises MaclusterError."""
     with TemporaryDirectory(prefix="macluster-pair-") as folder:
-        over = paired(default_home()) if args.paired else simulated(_made(Path(folder) / "made", args))
+        over = (
+            paired(default_home())
+            if args.paired
+            else simulated(made_apart(Path(folder) / "made", args.layers, args.hidden))
+        )
         async with over as watch:
             ways = PairWays(watch, args.rows, args.tokens)
             plan = watch.now.plan
@@ -150,17 +152,6 @@ async def measure(args: argparse.Namespace) -> PairResult:
         same_tokens=all(run.same_tokens for run in runs),
         runs=runs,
     )
-
-
-def _made(directory: Path, args: argparse.Namespace) -> Path:
-    """Made by another process, since this one imports no mlx."""
-    heads = str(max(1, args.hidden // 64))
-    sizes = ("--family", "llama", "--layers", str(args.layers), "--hidden", str(args.hidden))
-    command = [sys.executable, "-m", "core.models.made.maker", str(directory), *sizes, *_SIZES]
-    command += ["--heads", heads, "--kv-heads", heads, "--intermediate", str(3 * args.hidden)]
-    if subprocess.run(command, env={**os.environ, "PYTHONSAFEPATH": "1"}).returncode:
-        raise NodeError("The model could not be made.", "What stands above says why.")
-    return directory
 
 
 def describe(result: PairResult) -> str:

@@ -58,7 +58,7 @@ class _Version(argparse.Action):
 def parser() -> argparse.ArgumentParser:
     """All commands and options."""
     odd = "If the screen was killed (kill -9) and the terminal is odd, type `reset`."
-    what = "The Macs in a home as one private machine."
+    what = "The Macs in a home as one machine for language models."
     top = argparse.ArgumentParser(prog="macluster", description=what, epilog=odd, parents=[launch.parser()])
     top.add_argument("--version", action=_Version, nargs=0, help="the versions of macluster and of what it runs on")
     sub = top.add_subparsers(dest="command", metavar="COMMAND")
@@ -108,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--key", help="with --url: the key that it needs")
     its = "with --url https://…: its certificate (that Mac's ~/.macluster/api-certificate/api.crt)"
     run.add_argument("--certificate", type=Path, metavar="FILE", help=its)
-    run.add_argument("--private", action="store_true", help="keep nothing of it on this Mac")
+    run.add_argument("--keep-nothing", action="store_true", help="nothing of it stays on this Mac")
     answer_options.add_options(run)
     sessions.add_options(
         sub.add_parser("session", help="conversations kept on this Mac: list, save, load, delete"), _fact
@@ -197,6 +197,8 @@ def _how(command: argparse.ArgumentParser) -> None:
     command.add_argument("--wire", choices=get_args(WireType), help=wire)
     again = "behind a loss, compare the logits of what is read again with those of the first time; `status` tells"
     command.add_argument("--replay-check", action="store_true", help=again)
+    guesses = "a smaller model of the same tokenizer, on this Mac, that guesses what follows where one person asks"
+    command.add_argument("--draft", metavar="MODEL", help=guesses)
     command.add_argument("--balance", choices=get_args(BalanceChoice), default="memory", help=paced)
     owners = "who has which layers, this Mac first, then by budget: A:B, both included, or A:output"
     command.add_argument("--layers", type=_spans, default=(), metavar="0:9,10:19,…", help=owners)

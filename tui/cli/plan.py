@@ -25,7 +25,7 @@ from tui.cli.watch import ATTACH_S, Watch
 from tui.cli.what_if import budgets_of, imagined_plan
 from tui.client import check
 from tui.state.expected import adding_up, faster
-from tui.state.format import is_of_ranks, part_of
+from tui.state.format import duration, is_of_ranks, part_of
 from tui.state.survival import survival
 
 
@@ -35,6 +35,8 @@ async def plan(args: argparse.Namespace) -> int:
     check(request)
     if args.macs and args.without:
         raise UsageError("--macs and --without cannot be combined.", "Leave those Macs out of --macs.")
+    if args.macs and args.draft:
+        raise UsageError("--macs and --draft cannot be combined.", "Take what the draft needs off the first of --macs.")
     if args.macs:
         macs = budgets_of(args.macs, "--macs")
         preview = await imagined_plan(home_of(args), request, macs)
@@ -55,7 +57,8 @@ def plan_options(args: argparse.Namespace) -> dict[str, Any]:
     )
     options: How = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
     check_asked(options)
-    return {**options, "mirror": args.mirror, "spare_bytes": round(args.spare * GB)}
+    draft = path_of(args.draft) if args.draft else None
+    return {**options, "mirror": args.mirror, "spare_bytes": round(args.spare * GB), "draft": draft}
 
 
 def macs_without(watch: Watch, args: argparse.Namespace) -> tuple[str, ...]:
@@ -65,8 +68,13 @@ def macs_without(watch: Watch, args: argparse.Namespace) -> tuple[str, ...]:
 
 
 def model_of(args: argparse.Namespace) -> str:
+    """The model that is meant."""
+    return path_of(args.model)
+
+
+def path_of(model: str) -> str:
     """A directory is made absolute, for the node runs elsewhere; names of the catalog may hold a slash."""
-    name = os.path.expanduser(str(args.model))
+    name = os.path.expanduser(model)
     return os.path.abspath(name) if name.startswith(("/", "./", "../")) or os.path.isdir(name) else name
 
 
@@ -127,8 +135,8 @@ def forecast_lines(forecast: Forecast) -> list[str]:
     speed = f"Expected: {forecast.tokens_per_s:.1f} tokens/s for one request ({basis})"
     first = ""
     if forecast.prompt_s is not None:
-        first = f" first token after {forecast.prompt_s:.1f} s for each 1000 tokens of prompt,"
-    lines = [f"{speed},{first} loaded in {forecast.load_s:.0f} s."]
+        first = f" first token after {duration(forecast.prompt_s)} for each 1000 tokens of prompt,"
+    lines = [f"{speed},{first} loaded in {duration(forecast.load_s)}."]
     if words := adding_up(forecast):
         lines.append(f"Adding up takes {words}.")
     return [*lines, *(clean_text(each) for each in (faster(forecast), forecast.advice) if each)]
@@ -144,6 +152,8 @@ def plan_facts(plan: Plan) -> Facts:
         "parallelism": msgspec.to_builtins(plan.parallelism),
         "wire": plan.wire,
         "replay_check": plan.replay_check,
+        "draft": plan.draft or None,
+        "draft_bytes": plan.draft_bytes,
         "layers": plan.layers,
         "context": plan.context,
         "stages": [

@@ -90,7 +90,7 @@ class RemoteApi:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 what = f"What answers at {self._url} shows a certificate that this Mac does not trust."
                 raise UsageError(what, "Give the api.crt of the Mac that serves: --certificate FILE.") from error
-            what = f"Nobody answers at {self._url} ({type(error).__name__})."
+            what = f"Nobody answers at {self._url}."
             raise NodeUnreachable(what, "Look there whether `macluster serve` runs.") from error
         return reason
 

@@ -33,7 +33,7 @@ async def run(args: argparse.Namespace) -> int:
     if args.prompt is None:
         return await _converse(args)
     prompt = await asyncio.to_thread(sys.stdin.read) if args.prompt == "-" else args.prompt
-    request = replace(request_of(prompt, args), keep=not args.private)
+    request = replace(request_of(prompt, args), keep=not args.keep_nothing)
     if args.url:
         await _answerer(args).answer(request, lambda _: None)
         return 0
@@ -59,11 +59,11 @@ async def _converse(args: argparse.Namespace) -> int:
             if is_person and not await is_loaded(watch, args):
                 print_progress(f"Loading {Path(args.model).name} …")
             await _load(watch, args)
-    conversation = Conversation(args.model, options, said, is_private=args.private)
+    conversation = Conversation(args.model, options, said, is_unkept=args.keep_nothing)
     if not is_person:
         await conversation.run(Pipe(), _answerer(args))
         return 0
-    with Keyboard(None if args.private else home_of(args).typed) as keyboard:
+    with Keyboard(None if args.keep_nothing else home_of(args).typed) as keyboard:
         print_progress(f"{Path(args.model).name}: /help lists the commands, Ctrl+D ends.")
         await conversation.run(keyboard, _answerer(args))
     return 0
@@ -113,7 +113,7 @@ async def _load(watch: Watch, args: argparse.Namespace) -> None:
 
 async def _continue(args: argparse.Namespace) -> int:
     """What is written of an answer that was cut off, then the rest of it."""
-    if args.session or args.private or asks_for_more(args):
+    if args.session or args.keep_nothing or asks_for_more(args):
         raise UsageError("A continued answer keeps its settings.", "Give --continue without a session or options.")
     async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)

@@ -120,7 +120,7 @@ def current() -> ServiceState:
     try:
         ran = subprocess.run(words, capture_output=True, text=True, timeout=STEP_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return services.silent(words, type(error).__name__)
+        return services.silent(words, _reason(error))
     read = services.launchd_state if _is_mac() else services.systemd_state
     return read(ran.stdout, ran.returncode, ran.stderr)
 
@@ -167,8 +167,14 @@ def _tried(step: ServiceStep) -> str:
     try:
         ran = subprocess.run(step.words, stdout=sys.stderr, stderr=quiet, timeout=STEP_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return type(error).__name__
+        return _reason(error)
     return f"status {ran.returncode}" if ran.returncode else ""
+
+
+def _reason(error: OSError | subprocess.TimeoutExpired) -> str:
+    return (
+        error.strerror or "it cannot be run" if isinstance(error, OSError) else f"no end within {error.timeout:.0f} s"
+    )
 
 
 def _failed(command: str, why: str) -> NodeError:

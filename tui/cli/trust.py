@@ -19,6 +19,7 @@ from tui.cli.output import table, to_json
 from tui.cli.status import trust_line
 from tui.client import NodeClient
 from tui.state.format import age, fingerprint
+from tui.state.trust_actions import TrustAction, why_not
 
 KEEP_THEM: Final = "Write these 24 words down and keep them elsewhere. They are shown once; older ones are void."
 MIN_HASH: Final = 8
@@ -93,6 +94,7 @@ async def keep_key(args: argparse.Namespace) -> int:
 
 async def revoke(args: argparse.Namespace) -> int:
     """Put a Mac out for good."""
+    await _allowed(args, "revoke", args.mac)
     if not await agreed(args, f"{args.mac} is revoked: its key never comes back."):
         return 1
     return await _change(args, lambda client: client.revoke(Target(mac=args.mac)))
@@ -115,6 +117,7 @@ async def rename(args: argparse.Namespace) -> int:
 
 async def rotate(args: argparse.Namespace) -> int:
     """Give this Mac a new key."""
+    await _allowed(args, "rotate")
     if not await agreed(args, "This Mac gets a new key, and its old one is revoked."):
         return 1
     return await _change(args, lambda client: client.rotate())
@@ -124,6 +127,7 @@ async def recover(args: argparse.Namespace) -> int:
     """New words, or the use of those on paper."""
     if args.new and args.lost:
         raise UsageError("--lost revokes a Mac with the old words, --new makes new ones.", "Do one after the other.")
+    await _allowed(args, "words" if args.new else "recover")
     what = "The recovery words that count until now become void." if args.new else "The 24 words are used up by this."
     if not await agreed(args, what):
         return 1
@@ -222,6 +226,16 @@ def _typed_words() -> str:
     while len(words) < 24 and (line := sys.stdin.readline()):
         words = [*words, *line.split()]
     return " ".join(words)
+
+
+async def _allowed(args: argparse.Namespace, action: TrustAction, mac: str = "") -> None:
+    """Before a person is asked whether they mean it. Raises UsageError where the node would refuse it."""
+    async with NodeClient(_home(args)) as client:
+        view = await client.trust()
+    in_roster = [(m.device_id, m.name) for m in view.macs if m.role in ("admin", "member")]
+    wanted = pick(mac, in_roster) if mac else ""
+    if why := why_not(view, next((m for m in view.macs if m.device_id == wanted), None), action):
+        raise UsageError(f"Not now: {why}.")
 
 
 async def _change(args: argparse.Namespace, ask: Callable[[NodeClient], Awaitable[TrustView]]) -> int:

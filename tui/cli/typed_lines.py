@@ -149,7 +149,7 @@ def _remembered(history: Path) -> list[str]:
     try:
         return _decoder.decode_lines(read_private(history))
     except msgspec.MsgspecError as error:
-        raise NodeError(f"{history} is damaged.", "Delete it, or talk with --private.") from error
+        raise NodeError(f"{history} is damaged.", "Delete it, or talk with --keep-nothing.") from error
 
 
 def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""`macluster verify`: everything that can be proved on this very Mac, as a report that holds nothing private."""
+"""`macluster verify`: everything that can be proved on this very Mac, as a report that holds nothing personal."""
 
 from __future__ import annotations
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from core.errors import UsageError
+from core.demo import DEMO_MODEL
+from core.errors import NodeUnreachable, UsageError
 from core.events import Peer
 from core.requests import PlanPreview, PreviewRequest
 from core.settings import GB, Home, hub_cache
+from tui.client import NodeClient
 
 MAX_GB = 1_000_000.0
 
@@ -25,7 +27,9 @@ def budgets_of(words: str, option: str) -> tuple[float, ...]:
 
 
 async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequence[float]) -> PlanPreview:
-    """What loading a model over Macs of these budgets would do; nothing is loaded and no node is asked.
+    """What loading a model over Macs of these budgets would do; nothing is loaded.
+
+    The model is one that a node which runs here lists, or that one would, or the demo's.
 
     Raises ModelNotFound, BadModel, UnsupportedModel; what does not fit is told in the preview.
     """
@@ -35,7 +39,7 @@ async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequenc
     from core.plan.preview import preview_of
 
     models = LocalModels([home.models, hub_cache()], home.hashes)
-    entry = await models.find(request.model)
+    entry = await models.find(await _listed(home, request.model))
     profiles = SplitProfiles(home.split_profiles)
     profile = await profiles.of(entry)
     macs = [
@@ -53,3 +57,14 @@ async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequenc
         profile=profile,
     )
     return await profiles.with_parts(entry, preview) if request.parts else preview
+
+
+async def _listed(home: Home, name: str) -> str:
+    """Where the model lies that `macluster models`, here or in the demo, lists by this name; else the name."""
+    paths = {DEMO_MODEL.name: str(DEMO_MODEL)}
+    try:
+        async with NodeClient(home) as client:
+            paths |= {each.name: each.path for each in await client.models() if each.path}
+    except NodeUnreachable:
+        pass
+    return paths.get(name, name)

@@ -131,6 +131,7 @@ def word_of(node: DOMNode, run: str) -> str:
 
 
 def _help(app: App[Any], owner: DOMNode, action: Action) -> str:
-    if why := why_not(app, owner, action.run):
-        return f"Not now: {why}"
-    return f"Key: {key_title(action.keys.split(',')[0])}" if action.keys else "No key"
+    """A line with its key, where it has one, and a line that says why it cannot be done now, where it cannot."""
+    key = f"Key: {key_title(in_order(action.keys, sys.platform)[0])}" if action.keys else "No key"
+    why = why_not(app, owner, action.run)
+    return f"{key}\nNot now: {why}" if why else key

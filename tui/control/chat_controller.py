@@ -249,6 +249,6 @@ class ChatController:
 
     def _show(self, opened: UiState) -> None:
         self._conversations.knows(opened)
-        if not self._app.state.chat.is_private or not self._app.prompt.text:
+        if not self._app.state.chat.is_unkept or not self._app.prompt.text:
             self._app.prompt.put(opened.chat.draft)
         self._app.set_state(replace(opened, last=None))

@@ -11,11 +11,11 @@ from tui.state import export as files
 
 
 async def may_leave(app: AppInterface) -> bool:
-    """Whether the conversation on screen may go: of a private one nothing would be left."""
-    if not app.state.chat.is_private or not app.state.turns:
+    """Whether the conversation on screen may go: of one that is not kept nothing would be left."""
+    if not app.state.chat.is_unkept or not app.state.turns:
         return True
     effect = "Nothing of this conversation is kept: when you leave it, it is gone."
-    return await app.choose("Leave a private chat?", effect, ("Stay here", "Leave it")) == 1
+    return await app.choose("Leave a chat that is not kept?", effect, ("Stay here", "Leave it")) == 1
 
 
 async def may_forget(app: AppInterface) -> bool:
@@ -23,13 +23,14 @@ async def may_forget(app: AppInterface) -> bool:
     if not app.state.chat.id:
         return True
     effect = "What is kept of it on this Mac is deleted, with its key. It stays on screen until you leave it."
-    return await app.choose("Make this chat private?", effect, ("Go on keeping it", "Keep nothing of it")) == 1
+    return await app.choose("Keep nothing of this chat?", effect, ("Go on keeping it", "Keep nothing of it")) == 1
 
 
 async def export(app: AppInterface, conversation: Conversation) -> None:
     """Write it to the file that the person names. Raises NodeError, UsageError."""
     words = "A file; Markdown, or JSON where its name ends in .json. Only you can read it, and it is not sealed."
-    typed = await app.ask("Export the conversation", words, str(files.default_path(conversation.title)))
+    proposed = str(files.default_path(conversation.title))
+    typed = await app.ask("Export the conversation", words, proposed, files.path_from)
     if not typed:
         return
     path = files.path_from(typed)

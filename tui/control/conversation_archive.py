@@ -33,7 +33,7 @@ Mark = tuple[object, ...]
 
 
 class ConversationArchive:
-    """Saves the conversation of `app` after each question, each answer and each change, unless it is private."""
+    """Saves the conversation of `app` after each question, each answer and each change, unless it is not to be kept."""
 
     def __init__(self, app: AppInterface) -> None:
         self._app = app
@@ -45,7 +45,7 @@ class ConversationArchive:
 
     def look(self, now: UiState) -> None:
         """Save `now` if something is new in it; and what could not be saved before, every few seconds."""
-        if now.chat.id and not now.chat.is_private and _mark(now) != self._saved:
+        if now.chat.id and not now.chat.is_unkept and _mark(now) != self._saved:
             has_words = bool(now.turns or now.others or now.chat.draft)
             kept = chats.kept(now.chat, now.turns, time.time(), now.others) if has_words else None
             self._waiting[now.chat.id] = kept
@@ -106,16 +106,16 @@ class ConversationArchive:
         else:
             self._app.notify("There is nothing to export yet.")
 
-    async def switch_private(self) -> None:
+    async def switch_keeping(self) -> None:
         """Keep nothing of the conversation on screen, and forget what is kept of it; or keep it again."""
         now = self._app.state
-        if now.chat.is_private:
-            self._app.set_state(conversation.private(now, False))
+        if now.chat.is_unkept:
+            self._app.set_state(conversation.unkept(now, False))
             self._app.notify("This conversation is kept from now on.")
         elif await confirm.may_forget(self._app):
             await self.settle()
             self._waiting.pop(now.chat.id, None)
-            self._app.set_state(conversation.private(self._app.state, True))
+            self._app.set_state(conversation.unkept(self._app.state, True))
             if now.chat.id:
                 await self._app.client.delete_conversation(ConversationId(id=now.chat.id))
             self._app.notify("Nothing of this conversation is kept. It is gone when you leave it.")

@@ -42,7 +42,8 @@ class EventHandler:
         app, before = self._app, self._app.state
         app.state = state.fold(before, event, time.time())
         if isinstance(event, TokenEvent):
-            app.show_answer()
+            if app.state.turns is not before.turns:  # one of another answer is not on screen
+                app.show_answer()
         elif not isinstance(event, _FREQUENT):
             app.set_state(app.state)
         is_new = not before.attached

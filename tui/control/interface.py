@@ -72,8 +72,10 @@ class AppInterface(Protocol):
     async def choose(self, title: str, effect: str, answers: tuple[str, ...]) -> int:
         """The number of the answer that the person chooses; the first one changes nothing. Only `in_background`."""
 
-    async def ask(self, title: str, words: str, value: str = "") -> str | None:
-        """The line that the person types, None for none. Only `in_background`."""
+    async def ask(self, title: str, words: str, value: str = "", check: Callable[[str], object] = str) -> str | None:
+        """The line that the person types, None for none; one for which `check` raises a UsageError will not do. Only
+        `in_background`.
+        """
 
     def open_screen(self, name: str, **details: object) -> None:
         """Open the screen of that name; `details` are for it alone: one that is open makes room for one with them."""

@@ -8,7 +8,6 @@ from functools import partial
 from textual.app import SystemCommand
 
 from core.address import Place, parse_place
-from core.errors import UsageError
 from core.events import Peer
 from core.requests.trust import Address, PairingOffer, Target
 from tui.control.interface import AppInterface
@@ -18,7 +17,6 @@ from tui.state import state
 from tui.state.trust_actions import question, why_not
 
 _WINDOW = "The address that the other Mac shows once p was pressed there, HOST:PORT:"
-_NO_PLACE = "That is not HOST:PORT, such as 192.168.1.7:50123."
 
 
 class MacController:
@@ -85,12 +83,8 @@ class MacController:
             self._app.open_screen("pairing", offer=PairingOffer(host=place.host, port=place.port))
 
     async def _ask_place(self, title: str, words: str, value: str = "") -> Place | None:
-        if line := await self._app.ask(title, words, value):
-            try:
-                return parse_place(line)
-            except UsageError:
-                self._app.notify(_NO_PLACE)
-        return None
+        line = await self._app.ask(title, words, value, parse_place)
+        return parse_place(line) if line else None
 
     def _skip(self, peer: Peer) -> None:
         app = self._app

@@ -37,9 +37,9 @@ class ModelController:
         self._app.in_background(self._examine, request, after_s, group="examine", exclusive=True)
 
     def offers(self) -> Iterator[SystemCommand]:
-        """For the palette: a "Load" for every model that fits."""
+        """For the palette: a "Load" for every model that is known to fit as it was chosen."""
         for choice in self._catalog.choices or ():
-            if choice.preview.plan is not None and not choice.loaded:
+            if choice.preview.plan is not None and not choice.loaded and self._catalog.is_planned(choice):
                 request = self._catalog.options(choice)
                 how = " · ".join(["Load this model", *option_words(request, choice)])
                 yield SystemCommand(f"Load {choice.name}", how, partial(self.load, request))

@@ -29,7 +29,7 @@ ALSO_CALLED: Final = {
     "mc.recovery-choose": "wait",
     "mc.stop": "cancel abort wait",
     "mc.new": "clear reset",
-    "mc.private": "incognito secret off the record",
+    "mc.keep-nothing": "incognito secret private off the record temporary",
     "mc.unload-any": "free memory eject",
     "mc.quit": "exit close",
     "mc.pair": "add join connect",
@@ -96,10 +96,11 @@ class Commands(Provider):
 
 def _line(name: Content, command: SystemCommand) -> Content:
     """The title, and behind it the key."""
-    key = command.help.removeprefix("Key: ") if command.help.startswith("Key: ") else ""
-    return Content.assemble(name, (f"  {key}", DIM)) if key else name
+    first = command.help.partition("\n")[0]
+    return Content.assemble(name, (f"  {first.removeprefix('Key: ')}", DIM)) if first.startswith("Key: ") else name
 
 
 def _why(command: SystemCommand) -> str | None:
     """Why it cannot be chosen now, or what it does where that is not its title."""
-    return None if command.help == "No key" or command.help.startswith("Key: ") else command.help
+    first, _, why = command.help.partition("\n")
+    return (why or None) if first == "No key" or first.startswith("Key: ") else command.help

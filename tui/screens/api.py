@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
+from core.errors import UsageError
 from core.events import ApiClient, BatchRow
 from core.requests.api import ApiKeyName, NewApiKey
 from tui.control.actions import bindings
@@ -46,6 +47,7 @@ _NO_NODE = "the node of this Mac does not run"
 class ApiScreen(SizedScreen):
     """The address above, keys and requests below it, then what to paste."""
 
+    TITLE = "Other programs"
     CSS_PATH = "api.tcss"
     AUTO_FOCUS = "KeyList"
     ACTIONS = API
@@ -144,7 +146,7 @@ class ApiScreen(SizedScreen):
     def action_new_key(self) -> None:
         """Ask for its name, make it, and show it once."""
         words = "What it is for, such as the name of a program or of a person:"
-        screen = AskScreen("New key", words)
+        screen = AskScreen("New key", words, check=self._free_name)
         self.app.push_screen(screen, lambda name: self.do(self._make(name)) if name else None)
 
     def action_end(self) -> None:
@@ -168,6 +170,10 @@ class ApiScreen(SizedScreen):
     def action_back(self) -> None:
         """To the dashboard."""
         self.dismiss()
+
+    def _free_name(self, name: str) -> None:
+        if any(key.name == name for key in self._state.snapshot.clients if key.made):
+            raise UsageError(f"There is a key {name} already.", "Choose another name.")
 
     def _stop(self, row: BatchRow) -> None:
         effect = "It ends with what is written so far. The program gets that."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -12,8 +13,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from core.errors import UsageError
 from tui.control.actions import bindings, keys_of
 from tui.control.keymap import ASKING
+from tui.state.format import WARN
 from tui.widgets.marked_list import MarkedList
 
 
@@ -57,7 +60,9 @@ class ChoiceScreen(ModalScreen[int]):
 
 
 class AskScreen(ModalScreen[str | None]):
-    """Gives the line that was typed, or None. An empty one does nothing unless it `may_be_empty`."""
+    """Gives the line that was typed, or None. An empty one does nothing unless it `may_be_empty`; under one for which
+    `check` raises a UsageError stands why it will not do.
+    """
 
     CSS_PATH = "asking.tcss"
     ACTIONS = ASKING
@@ -65,27 +70,45 @@ class AskScreen(ModalScreen[str | None]):
 
     HELP = """Type, then Enter; Esc changes nothing."""
 
-    def __init__(self, title: str, words: str, value: str = "", *, may_be_empty: bool = False) -> None:
+    def __init__(
+        self,
+        title: str,
+        words: str,
+        value: str = "",
+        *,
+        may_be_empty: bool = False,
+        check: Callable[[str], object] = str,
+    ) -> None:
         super().__init__()
-        self._title, self._words, self._may_be_empty = title, words, may_be_empty
+        self._title, self._words, self._may_be_empty, self._check = title, words, may_be_empty, check
         self._input = Input(value, compact=True)
+        self._wrong = Static(markup=False)
 
     def compose(self) -> ComposeResult:
         """The words, then the line."""
-        box = Vertical(Static(self._words, markup=False), self._input, id="asking")
+        box = Vertical(Static(self._words, markup=False), self._input, self._wrong, id="asking")
         box.border_title = Content(self._title)
         box.border_subtitle = Content(f"Enter done · {keys_of(ASKING, 'no')}")
         yield box
 
     def on_mount(self) -> None:
         """Ready to type."""
+        self._wrong.display = False
         self._input.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """That is the line."""
+        """That is the line, if it will do."""
         event.stop()
-        if self._may_be_empty or event.value.strip():
-            self.dismiss(event.value.strip())
+        line = event.value.strip()
+        if not line and not self._may_be_empty:
+            return
+        try:
+            self._check(line)
+        except UsageError as error:
+            self._wrong.display = True
+            self._wrong.update(Content.styled(str(error), WARN))
+            return
+        self.dismiss(line)
 
     def action_no(self) -> None:
         """Nothing is changed."""

@@ -52,11 +52,11 @@ class BaseApp(App[None], inherit_bindings=False):
 
         return await self.push_screen_wait(ChoiceScreen(title, Content(effect), answers))
 
-    async def ask(self, title: str, words: str, value: str = "") -> str | None:
-        """The line that the person types, None for none."""
+    async def ask(self, title: str, words: str, value: str = "", check: Callable[[str], object] = str) -> str | None:
+        """The line that the person types, None for none; one for which `check` raises a UsageError will not do."""
         from tui.screens.asking import AskScreen
 
-        return await self.push_screen_wait(AskScreen(title, words, value))
+        return await self.push_screen_wait(AskScreen(title, words, value, check=check))
 
     async def break_off(self) -> None:
         """End what open screens have begun with other Macs."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 class BatchScreen(SizedScreen):
     """How full it is above, the rows below it, and the lanes on their ring."""
 
+    TITLE = "Rows, lanes and queue"
     CSS_PATH = "batch.tcss"
     AUTO_FOCUS = "RowList"
     ACTIONS = BATCH

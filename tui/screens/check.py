@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 class CheckScreen(SizedScreen):
     """A report that grows while the node looks around."""
 
+    TITLE = "Check of this Mac"
     CSS_PATH = "check.tcss"
     AUTO_FOCUS = "#findings"
     ACTIONS = CHECK

@@ -47,6 +47,7 @@ TYPING_S: Final = 0.15  # a search waits for the next letter; the preview for th
 class ConversationsScreen(SizedScreen):
     """A list and what was said in the one under the cursor, side by side or one above the other."""
 
+    TITLE = "Conversations"
     CSS_PATH = "conversations.tcss"
     AUTO_FOCUS = "ConversationList"
     ACTIONS = CONVERSATIONS

@@ -43,7 +43,7 @@ class Dashboard(SizedScreen):
     ACTIONS = DASHBOARD
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(DASHBOARD)]
 
-    HELP = """The Macs of your home as one private machine for language models."""
+    HELP = """The Macs of your home as one machine for language models."""
 
     def __init__(self, *, note: str, fps: int, starts_node: bool) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 from textwrap import wrap
 from typing import ClassVar, NamedTuple
@@ -24,6 +25,7 @@ from tui.widgets.text_view import TextView
 COLUMN = 52
 NARROW_COLUMN = 36
 _KEYS = 11
+IN_PANE, ON_SCREEN, EVERYWHERE = "In this pane", "On this screen", "Everywhere"
 
 
 class HelpLine(NamedTuple):
@@ -34,13 +36,22 @@ class HelpLine(NamedTuple):
     reason: str = ""
 
 
+class Keys(NamedTuple):
+    """Some keys and where they hold."""
+
+    head: str
+    lines: tuple[HelpLine, ...]
+
+
 class Topic(NamedTuple):
-    """What the help says: the purpose of the pane, then the keys of the pane and of everywhere."""
+    """What the help says: the purpose of the pane, then the keys of the pane and of its screen, and those of
+    everywhere.
+    """
 
     title: str
     purpose: str
-    here: tuple[HelpLine, ...]
-    everywhere: tuple[HelpLine, ...]
+    here: tuple[Keys, ...]
+    everywhere: Keys
 
 
 class HelpScreen(ModalScreen[None]):
@@ -94,19 +105,20 @@ def topic_of(screen: Screen[object]) -> Topic:
     """The help for what is focused on `screen`."""
     focused = screen.focused
     described = next((n for n in (focused or screen).ancestors_with_self if n.HELP), screen)
-    title = described.border_title if isinstance(described, Widget) and described.border_title else ""
-    here: dict[str, HelpLine] = {}
+    pane: dict[str, HelpLine] = {}
+    whole: dict[str, HelpLine] = {}
     everywhere: dict[str, HelpLine] = {}
     for node, binding, _, tooltip in screen.active_bindings.values():
         # keys that the focused input takes as text do nothing else there
         if binding.id in OUR_IDS and not is_text(screen, binding.key):
-            group, does = everywhere if isinstance(node, App | Screen) else here, tooltip or binding.description
+            group = everywhere if isinstance(node, App) else whole if isinstance(node, Screen) else pane
+            does = tooltip or binding.description
             before = f"{group[does].keys} " if does in group else ""
             key = screen.app.get_key_display(binding)
             group[does] = HelpLine(before + key, does, why_not(screen.app, node, binding.action))
-    return Topic(
-        _plain(title) or _name(described), described.HELP or "", tuple(here.values()), tuple(everywhere.values())
-    )
+    in_pane, on_screen = Keys(IN_PANE, tuple(pane.values())), Keys(screen.TITLE or ON_SCREEN, tuple(whole.values()))
+    here = tuple(keys for keys in (in_pane, on_screen) if keys.lines)
+    return Topic(_title(screen, described), described.HELP or "", here, Keys(EVERYWHERE, tuple(everywhere.values())))
 
 
 def searched(topic: Topic, typed: str) -> Topic:
@@ -115,44 +127,44 @@ def searched(topic: Topic, typed: str) -> Topic:
         return topic
     words = typed.casefold().split()
 
-    def found(lines: tuple[HelpLine, ...]) -> tuple[HelpLine, ...]:
-        return tuple(line for line in lines if all(w in f"{line.keys} {line.does}".casefold() for w in words))
+    def found(keys: Keys) -> Keys:
+        lines = (line for line in keys.lines if all(w in f"{line.keys} {line.does}".casefold() for w in words))
+        return Keys(keys.head, tuple(lines))
 
-    return Topic(topic.title, "", found(topic.here), found(topic.everywhere))
-
-
-def _plain(title: str) -> str:
-    # a title is kept as markup; only its words are wanted
-    return Content.from_markup(title).plain.strip() if title else ""
+    here = tuple(keys for keys in map(found, topic.here) if keys.lines)
+    return Topic(topic.title, "", here, found(topic.everywhere))
 
 
-def _name(node: DOMNode) -> str:
-    return type(node).__name__.removesuffix("Screen")
+def _title(screen: Screen[object], described: DOMNode) -> str:
+    """What the screen calls itself, and the pane on it."""
+    title = described.border_title if isinstance(described, Widget) and described.border_title else ""
+    pane = Content.from_markup(title).plain.strip()  # it is kept as markup; only its words are wanted
+    return " · ".join(dict.fromkeys(words for words in (screen.TITLE, pane) if words))
 
 
 def help_content(topic: Topic, width: int) -> Content:
     """Purpose, then the keys: in two columns if `width` cells hold both, else one list after the other."""
     column = COLUMN if width >= 2 * COLUMN else width // 2
-    here, everywhere = _keys("In this pane", topic.here, column), _keys("Everywhere", topic.everywhere, column)
     lines = [Content(topic.purpose), Content("")] if topic.purpose else []
-    if not topic.here and not topic.everywhere:
+    if not topic.here and not topic.everywhere.lines:
         lines.append(Content.styled("No key does that; Ctrl+P finds commands that have none.", DIM))
     elif column >= NARROW_COLUMN:
-        rows = zip_longest(here, everywhere, fillvalue=Content(""))
+        rows = zip_longest(_lists(topic.here, column), _lists([topic.everywhere], column), fillvalue=Content(""))
         lines += [left.pad_right(max(0, column - left.cell_length)) + right for left, right in rows]
     else:
-        lines += [
-            *_keys("In this pane", topic.here, width),
-            Content(""),
-            *_keys("Everywhere", topic.everywhere, width),
-        ]
+        lines += _lists([*topic.here, topic.everywhere], width)
     lines += [Content(""), Content.styled("Copy: drag with the mouse, then Ctrl+C; or y for what the pane shows.", DIM)]
     lines += [Content.styled(f"Keys can be changed: [keys] in {config_file()}; `macluster keys` names them.", DIM)]
     return Content("\n").join(lines)
 
 
-def _keys(head: str, lines: tuple[HelpLine, ...], width: int) -> list[Content]:
-    return [Content.styled(head, "bold $primary"), *(row for line in lines for row in _rows(line, width))]
+def _lists(groups: Sequence[Keys], width: int) -> list[Content]:
+    """One below the other, with an empty line between two."""
+    rows: list[Content] = []
+    for keys in groups:
+        head = Content.styled(keys.head, "bold $primary")
+        rows += [*([Content("")] if rows else []), head, *(row for line in keys.lines for row in _rows(line, width))]
+    return rows
 
 
 def _rows(line: HelpLine, width: int) -> list[Content]:

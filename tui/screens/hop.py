@@ -47,6 +47,7 @@ STOP_AGAIN_S: Final = 0.1
 class HopScreen(SizedScreen):
     """A chart, and beside or below it the phases of a frame; ← and → change the hop."""
 
+    TITLE = "Hop"
     CSS_PATH = "hop.tcss"
     AUTO_FOCUS = "#phases"
     ACTIONS = HOP

@@ -27,12 +27,14 @@ from tui.widgets.too_small import TooSmall
 class LogsScreen(SizedScreen):
     """A title, the filter line, the lines."""
 
+    TITLE = "Logs"
     CSS_PATH = "logs.tcss"
     AUTO_FOCUS = "LogView"
     ACTIONS = LOGS_SCREEN
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOGS_SCREEN)]
 
-    HELP = """What the nodes report. / shows only lines that hold a text, m those of one Mac, l those of some weight."""
+    HELP = """What the nodes of all linked Macs report, at this Mac's time. / shows only lines that hold a text, m \
+those of one Mac, l those of some weight."""
 
     def __init__(self, state: UiState, file: Path) -> None:
         super().__init__()

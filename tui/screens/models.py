@@ -20,7 +20,7 @@ from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.screens.split import SplitScreen
 from tui.screens.transfers import TransferDialogs
-from tui.state.disks import with_coming
+from tui.state.disks import comes_here, copies_of, with_coming
 from tui.state.format import DIM, between, context_length, gigabytes_short, plural
 from tui.state.load_options import (
     as_preview,
@@ -50,8 +50,10 @@ _LETTERS = ("filter", "sort", "download", "known", "fitting", *_OF_TRANSFERS, *_
 class ModelsScreen(SizedScreen):
     """A list and a preview, side by side or one above the other."""
 
+    TITLE = "Choose a model"
     CSS_PATH = "models.tcss"
     AUTO_FOCUS = "ModelList"
+    VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = MODELS
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(MODELS)]
 
@@ -175,6 +177,10 @@ class ModelsScreen(SizedScreen):
         name = run.partition("(")[0]
         if name in _OF_A_MODEL:
             return self._why_not_otherwise(name)
+        if name == "download" and comes_here(self._state.snapshot):
+            choice = self.list.pointed
+            copies = copies_of(choice, self._state.snapshot) if choice else None
+            return "" if copies else "something comes to this Mac's disk already (x stops it)"
         if name in _OF_TRANSFERS and not self._state.snapshot.transfers:
             return "nothing is downloaded or copied"
         return ""
@@ -185,8 +191,10 @@ class ModelsScreen(SizedScreen):
         if choice is None:
             return "that needs a model that is whole and on this Mac's disk"
         if choice.loaded:
-            elsewhere = {"edit_split": "F4 edits its split", "topology": "T changes its topology"}
-            return f"{choice.name} is loaded; {elsewhere.get(name, 'u unloads it, then that can be chosen')}"
+            if name == "topology":
+                return ""
+            instead = "F4 edits its split" if name == "edit_split" else "u unloads it, then that can be chosen"
+            return f"{choice.name} is loaded; {instead}"
         is_whole = self._catalog.options(choice).kv_bits is None
         if name == "bits" and is_whole and choice.preview.plan is not None and choice.preview.cuts is None:
             return "the model is being examined; in a moment"
@@ -215,9 +223,11 @@ class ModelsScreen(SizedScreen):
         self._fitting = not self._fitting
         self._arrange()
 
-    def action_topology(self) -> None:
-        """The next topology."""
-        if choice := self._plannable:
+    async def action_topology(self) -> None:
+        """The next topology; what is loaded has a screen for all of them."""
+        if (choice := self._plannable) and choice.loaded:
+            await self.run_action("app.open('topology')")
+        elif choice:
             self._set_options(with_topology(self._catalog.options(choice), choice))
 
     def action_parallelism(self) -> None:

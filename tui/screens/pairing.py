@@ -47,6 +47,7 @@ class PairingInput(Input):
 class PairingScreen(ModalScreen[None]):
     """A window over the dashboard. It is there only because the person here asked for it: no stranger can open it."""
 
+    TITLE = "Pairing"
     CSS_PATH = "pairing.tcss"
     AUTO_FOCUS = ""
     ACTIONS = PAIRING

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 class PeerScreen(SizedScreen):
     """Follows what the node says of that Mac; what the roster says is asked once, and again when its level changes."""
 
+    TITLE = "A Mac"
     CSS_PATH = "peer.tcss"
     AUTO_FOCUS = "#facts"
     ACTIONS = PEER

@@ -30,6 +30,7 @@ from tui.widgets.too_small import TooSmall
 class SamplingScreen(SizedScreen):
     """Presets above, a line for every setting below; nothing changes before Enter."""
 
+    TITLE = "Sampling"
     CSS_PATH = "sampling.tcss"
     AUTO_FOCUS = "#temperature"
     ACTIONS = SAMPLING

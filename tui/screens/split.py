@@ -36,6 +36,7 @@ from tui.widgets.split_text import (
     applying_content,
     applying_words,
     bar_content,
+    disks_content,
     effect_content,
     forecast_content,
     title_content,
@@ -54,7 +55,7 @@ _OTHER_MACS = Problem(kind="PlanError", what="The Macs have changed meanwhile.",
 _EQUAL_PARTS = Problem(
     kind="PlanError",
     what="Every Mac has an equal part of every layer here, so there is nothing to divide.",
-    fix="Choose a topology other than tensor (T, or t in the list of models), then divide its layers.",
+    fix="Choose a topology other than tensor (T), then divide its layers.",
 )
 # what two plans have in common that differ only in who owns which layers
 _ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows", "wire")
@@ -65,6 +66,7 @@ class SplitScreen(SizedScreen):
     balanced plan; `request` is None where there is nothing to divide. Nothing is applied before Enter.
     """
 
+    TITLE = "Edit split"
     CSS_PATH = "split.tcss"
     ACTIONS = SPLIT
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(SPLIT)]
@@ -221,7 +223,8 @@ helps, more Macs do not."""
     def _effect_content(self, plan: Plan, now: Boundaries) -> Content:
         lines = [_problem_content(self._problem)] if self._problem else []
         if means := self._means:
-            lines.append(effect_content(means, self._was, self._box.scrollable_content_region.width))
+            width = self._box.scrollable_content_region.width
+            lines += filter(None, [effect_content(means, self._was, width), disks_content(means, width)])
         lines.append(applying_content(plan, now.cuts, self._loaded))
         if self._known and self._known.forecast:
             lines += [Content(""), forecast_content(self._known.forecast)]
@@ -265,6 +268,8 @@ helps, more Macs do not."""
             self.post_message(Noted("There is nothing to apply yet."))
         elif now.cuts == loaded.cuts:
             self.post_message(Noted("This is the split that is loaded."))
+        elif self._state.snapshot.plan_status == "loading":
+            self.post_message(Noted("Not now: a model is being loaded."))
         elif means and not means.fits:
             short = min(means.shares, key=lambda share: share.free_bytes)
             self.post_message(Noted(f"Not possible: {short.peer} lacks {gigabytes(-short.free_bytes)} GB."))

@@ -17,10 +17,17 @@ from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM
 from tui.state.state import UiState, washed
-from tui.state.timeline import steps_in
+from tui.state.timeline import Track, TrackName, next_name, steps_in, tracks_of
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
-from tui.widgets.timeline_text import bars_content, phases_content, title_content, why_empty
+from tui.widgets.timeline_text import (
+    bars_content,
+    phases_content,
+    phases_title,
+    title_content,
+    track_content,
+    why_empty,
+)
 from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
@@ -30,8 +37,9 @@ TRACED_S: Final = 0.5
 
 
 class TimelineScreen(SizedScreen):
-    """The bars above, the phases of one step below; ← and → go through the steps."""
+    """The bars above, the phases of one step below; ← and → go through the steps, ↑ and ↓ through stages and lanes."""
 
+    TITLE = "Timeline"
     CSS_PATH = "timeline.tcss"
     AUTO_FOCUS = "#phases"
     ACTIONS = TIMELINE
@@ -43,6 +51,9 @@ waits for the others.
 All of it is by the clock of this Mac: the others are asked what theirs shows, and the answer was on its way somewhere \
 between question and reply, so it may be wrong by half of that time, which is said below the bars.
 
+Down and up single out one stage and lane: the others are dim, and below stand the phases of each of its steps in the \
+picture. Above the first and below the last, all are shown again.
+
 The picture stands still; r makes another one."""
 
     def __init__(self, client: NodeClient, state: UiState) -> None:
@@ -52,6 +63,7 @@ The picture stands still; r makes another one."""
         self._told: TraceResult | None = None
         self._steps = steps_in(TraceResult(model="", seconds=0, stages=()))
         self._at = 0
+        self._alone: TrackName | None = None
         self._is_tracing = self._has_failed = False
         self._seconds = TRACED_S
         self._title = TextView(id="title")
@@ -65,10 +77,6 @@ The picture stands still; r makes another one."""
         yield from (self._above, self._below)
         yield KeyBar()
         yield TooSmall()
-
-    def on_mount(self) -> None:
-        """Name the parts."""
-        self._below.border_title = Content("Where the time of this step went")
 
     def laid_out(self) -> None:
         """Draw for the new sizes."""
@@ -90,7 +98,8 @@ The picture stands still; r makes another one."""
         width = self._title.size.width
         if width <= 0:
             return
-        told, steps, at = self._told, self._steps, self._at
+        told, steps, at, alone = self._told, self._steps, self._at, self._shown_alone
+        self._below.border_title = Content(phases_title(told, alone))
         self._title.draw(title_content(told, steps, at, width))
         self._above.border_title = Content("The last steps" + (" · tracing …" if self._is_tracing else ""))
         if told is None:
@@ -99,8 +108,18 @@ The picture stands still; r makes another one."""
             self._phases.draw(Content.styled("There is no step to look at.", DIM))
             return
         inside = self._above.scrollable_content_region.width
-        self._bars.draw(bars_content(told, steps, at, inside))
-        self._phases.draw(phases_content(told, steps.numbers[at], inside))
+        self._bars.draw(bars_content(told, steps, at, inside, alone))
+        below = track_content(told, steps, at, alone, inside) if alone else None
+        self._phases.draw(below or phases_content(told, steps.numbers[at], inside))
+
+    @property
+    def _tracks(self) -> list[Track]:
+        return tracks_of(self._told, self._steps, self._steps.last(self._at)) if self._told else []
+
+    @property
+    def _shown_alone(self) -> TrackName | None:
+        """What was singled out, where these steps have it."""
+        return self._alone if self._alone in [track.name for track in self._tracks] else None
 
     def _trace(self) -> None:
         if not self._is_tracing:
@@ -133,6 +152,11 @@ The picture stands still; r makes another one."""
             self.post_message(Noted("There is no step to go to: no answer was traced yet."))
             return
         self._at = max(0, min(len(self._steps.numbers) - 1, self._at + steps))
+        self._draw()
+
+    def action_row(self, by: int) -> None:
+        """Single out the stage and lane so many below, or none."""
+        self._alone = next_name(self._tracks, self._shown_alone, by)
         self._draw()
 
     def action_scroll_phases(self, lines: int) -> None:

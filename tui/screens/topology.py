@@ -47,6 +47,7 @@ class TopologyScreen(SizedScreen):
     one that fits. The node is asked for one after the other, and nothing is loaded before Enter.
     """
 
+    TITLE = "Topology"
     CSS_PATH = "topology.tcss"
     AUTO_FOCUS = "TopologyList"
     ACTIONS = TOPOLOGY
@@ -73,10 +74,10 @@ class TopologyScreen(SizedScreen):
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """The cursor begins on what is loaded."""
+        """The cursor begins on what is loaded, or was chosen."""
         self._box.border_title = Content("Topologies")
-        plan = self._state.snapshot.plan
-        self.list.point(plan.topology if plan else TOPOLOGIES[0])
+        chosen = self._state.snapshot.plan or self._request
+        self.list.point((chosen and chosen.topology) or TOPOLOGIES[0])
         self._look()
 
     def on_descendant_focus(self) -> None:
@@ -106,6 +107,8 @@ class TopologyScreen(SizedScreen):
             self.post_message(Noted("The node has not planned that yet."))
         elif now.plan and now.plan.topology == topology:
             self.post_message(Noted(f"{topology} is {now.mark.word} already."))
+        elif now.plan and now.mark.word == "loading":
+            self.post_message(Noted("Not now: a model is being loaded."))
         elif preview.plan is None:
             self.post_message(Noted(f"It cannot be loaded as {topology} now; the text beside it says why."))
         elif now.plan:
@@ -121,12 +124,11 @@ class TopologyScreen(SizedScreen):
 
     @property
     def _request(self) -> LoadRequest | None:
-        """What is loaded, or could be, but for the topology; None where nothing can."""
+        """What is loaded, or could be as it was chosen, but for the topology; None where nothing can."""
         if plan := self._state.snapshot.plan:
             return options_of(plan, ())
         fits = next((c for c in self._catalog.choices or () if c.preview.plan), None)
-        context = fits.preview.plan.context if fits and fits.preview.plan else 0
-        return LoadRequest(model=fits.name, context=context) if fits else None
+        return self._catalog.options(fits) if fits else None
 
     @property
     def _now(self) -> Now:

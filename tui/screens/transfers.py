@@ -10,7 +10,7 @@ from textual.content import Content
 from core.requests import CopyRequest, HubOffer, ModelChoice, TransferOrder
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
-from tui.state.disks import Copies, copies_of, limit_of, megabytes, running_words
+from tui.state.disks import Copies, comes_here, copies_of, limit_of, megabytes, running_words
 from tui.state.format import gigabytes_short
 from tui.state.load_options import download_of
 
@@ -34,7 +34,8 @@ class TransferDialogs:
         if choice is None or copies is None:
             return self._download_named("" if choice is None or choice.layers else choice.name)
         body = f"{choice.name} has {gigabytes_short(choice.total_bytes)} GB. It travels over the sealed links."
-        answers = ("Neither", f"Copy it to {copies.names}", "Download another model of the hub")
+        another = () if comes_here(now) else ("Download another model of the hub",)
+        answers = ("Neither", f"Copy it to {copies.names}", *another)
         screen = ChoiceScreen("Copy or download", Content(body), answers)
         self._ask(screen, lambda n: self._copy(choice, copies) if n == 1 else self._download_named(""))
 
@@ -52,7 +53,8 @@ class TransferDialogs:
             if text:
                 self._screen.do(self._begin_limit(text))
 
-        self._screen.app.push_screen(AskScreen("Limit of the rate", words, megabytes(limit) if limit else ""), typed)
+        value = megabytes(limit) if limit else ""
+        self._screen.app.push_screen(AskScreen("Limit of the rate", words, value, check=limit_of), typed)
 
     def stop(self, now: Snapshot, no: str, then: Callable[[], object] | None = None) -> None:
         """Whether what is on its way is to end; `no` lets it go on, and then comes what is given."""
@@ -96,7 +98,7 @@ class TransferDialogs:
                 self._catalog.typed = repo  # the next try begins with it, should this one fail
                 self._screen.do(self._begin_download(repo))
 
-        self._screen.app.push_screen(AskScreen("Download a model", words, name or kept), typed)
+        self._screen.app.push_screen(AskScreen("Download a model", words, name or kept, check=download_of), typed)
 
     async def _begin_download(self, repo: str) -> None:
         await self._client.download(download_of(repo))

@@ -19,7 +19,7 @@ from tui.control.messages import Failed
 from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
 from tui.state.state import UiState, washed
-from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, question, why_not
+from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, checked_name, checked_phrase, question, why_not
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
 from tui.widgets.text_view import TextView
@@ -36,6 +36,7 @@ _WORDS_ARE_KEPT = ("Not yet", "They are written down")
 class TrustScreen(SizedScreen):
     """The cluster above, the Macs below it, and all about the one under the cursor."""
 
+    TITLE = "Trust"
     CSS_PATH = "trust.tcss"
     AUTO_FOCUS = "MacList"
     VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
@@ -151,7 +152,7 @@ class TrustScreen(SizedScreen):
         """Another name."""
         if mac := self._allowed("rename"):
             self._ask(
-                AskScreen(f"Rename {mac.name}", "Its name on every Mac of the cluster, 32 bytes at most:", mac.name),
+                AskScreen(f"Rename {mac.name}", "Its name on every Mac of the cluster:", mac.name, check=checked_name),
                 lambda name: self._begin(self._client.rename(Rename(mac=mac.device_id, name=name))),
             )
 
@@ -159,7 +160,7 @@ class TrustScreen(SizedScreen):
         """By the words on paper."""
         if self._allowed("recover"):
             words = "The 24 recovery words, in their order, with spaces between them:"
-            self._ask(AskScreen("Recover", words), self._ask_lost)
+            self._ask(AskScreen("Recover", words, check=checked_phrase), self._ask_lost)
 
     def _ask_lost(self, phrase: str) -> None:
         words = "Which Macs are lost for good? Names or ids with commas between them; they are revoked. Empty: none."

@@ -98,6 +98,7 @@ def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
         rows=plan.rows,
         wire=plan.wire,
         replay_check=plan.replay_check,
+        draft=plan.draft or None,
         chunk=None if plan.adapts else plan.chunk,
         window=None if plan.adapts else plan.window,
         # what was decided is decided again

@@ -27,7 +27,7 @@ PRESETS: Final[dict[str, Sampling]] = {
 
 class Chat(Value, frozen=True, kw_only=True):
     """`id` is "" until something is asked; without a `title` it is called by its first question. `model` gave the last
-    answer. Of a private one nothing is kept. `draft`: what was typed and not asked yet, as far as that was noticed.
+    answer. Of an unkept one nothing stays. `draft`: what was typed and not asked yet, as far as that was noticed.
     """
 
     id: str = ""
@@ -35,7 +35,7 @@ class Chat(Value, frozen=True, kw_only=True):
     model: str = ""
     created_at: float = 0.0
     options: ChatOptions = ChatOptions()
-    is_private: bool = False
+    is_unkept: bool = False
     draft: Clean = Clean("")
 
 

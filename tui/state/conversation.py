@@ -123,9 +123,9 @@ def called(state: UiState, title: str) -> UiState:
     return _change(state, chat=_change(state.chat, title=washed(Clean(title))))
 
 
-def private(state: UiState, on: bool) -> UiState:
+def unkept(state: UiState, on: bool) -> UiState:
     """Nothing of the conversation is kept from now on; or all of it."""
-    return _change(state, chat=_change(state.chat, is_private=on))
+    return _change(state, chat=_change(state.chat, is_unkept=on))
 
 
 def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiState:
@@ -178,7 +178,7 @@ def request_of(state: UiState) -> ChatRequest:
     """The question that was sent last, with all that was said before."""
     options = state.chat.options
     return ChatRequest(
-        messages=messages(state), stop=options.stop, keep=not state.chat.is_private, **options.answer_options
+        messages=messages(state), stop=options.stop, keep=not state.chat.is_unkept, **options.answer_options
     )
 
 

@@ -110,6 +110,11 @@ def _coming(transfer: Transfer) -> ModelChoice:
     )
 
 
+def comes_here(now: Snapshot) -> bool:
+    """Whether something is on its way to this Mac's disk: another download would be refused."""
+    return any(each.mac == own_id(now) and each.state != "paused" and not each.is_over for each in now.transfers)
+
+
 def copies_of(choice: ModelChoice, now: Snapshot) -> Copies | None:
     """Who could be given it: this Mac if it lacks the model, else the Macs that lack it; None where all have it, or all
     of them together have not.

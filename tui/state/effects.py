@@ -7,12 +7,24 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.events import Plan, Stage
-from core.requests import Forecast, PlanPreview
+from core.requests import Forecast, PlanPreview, StageDisk
 from tui.state.boundaries import cuts_of
 
 
+class OnDisk(NamedTuple):
+    """How many of a Mac's layers lie on its disk, how many bytes have to come there before it can load, and about how
+    many seconds that takes, None where nothing has come there yet.
+    """
+
+    layers: int
+    missing_bytes: int
+    fetch_s: float | None
+
+
 class Share(NamedTuple):
-    """One Mac's part, in bytes; `token_s` is what it computes for one token, in seconds, None where nobody can say."""
+    """One Mac's part, in bytes; `token_s` is what it computes for one token, in seconds, None where nobody can say;
+    `disk` is None where that Mac has not said what it has.
+    """
 
     peer: str
     layers: int
@@ -21,6 +33,7 @@ class Share(NamedTuple):
     budget_bytes: int
     token_s: float | None
     step_bytes: int = 0
+    disk: OnDisk | None = None
 
     @property
     def free_bytes(self) -> int:
@@ -63,16 +76,20 @@ def effect(known: PlanPreview, cuts: Sequence[int]) -> Effect | None:
     """What `cuts` mean, if `known` is what the node said of the same Macs in the same order, with these or with other
     boundaries. None where it said nothing.
 
-    A layer that moves is taken to be as large as the largest one, with its share of the caches and of its Mac's time.
+    A layer that moves, or comes to a disk, is taken to be as large as the largest one; one that moves has its share of
+    the caches and of its Mac's time.
     """
     plan = split_of(known)
     if plan is None or len(plan.stages) != len(cuts) + 1:
         return None
-    counts = [stop - start for start, stop in pairwise((0, *cuts, plan.layers))]
+    parts = [range(*edge) for edge in pairwise((0, *cuts, plan.layers))]
     kv_bytes = known.kv_bytes / plan.layers
+    disks = {stage.device_id: disk for stage, disk in zip(plan.stages, known.disks, strict=False)}
     shares = tuple(
-        _share(owner, count, known.layer_bytes, kv_bytes, _token_s(known.forecast, plan, owner))
-        for owner, count in zip(plan.owners, counts, strict=True)
+        _share(owner, len(part), known.layer_bytes, kv_bytes, _token_s(known.forecast, plan, owner))._replace(
+            disk=_on_disk(disks.get(owner.device_id), part, known.layer_bytes)
+        )
+        for owner, part in zip(plan.owners, parts, strict=True)
     )
     hops_s = sum(known.forecast.hops_s) if known.forecast else None
     return Effect(shares, hops_s, tuple(cuts) == cuts_of(plan))
@@ -90,6 +107,14 @@ def _share(stage: Stage, layers: int, layer_bytes: int, kv_bytes: float, token_s
         token_s=None if token_s is None else token_s * layers / before,
         step_bytes=stage.step_bytes,
     )
+
+
+def _on_disk(disk: StageDisk | None, part: range, layer_bytes: int) -> OnDisk | None:
+    if disk is None or disk.layers is None:
+        return None
+    there = sum(max(0, min(stop, part.stop) - max(start, part.start)) for start, stop in disk.layers)
+    missing = (len(part) - there) * layer_bytes
+    return OnDisk(there, missing, missing / disk.bytes_per_s if disk.bytes_per_s else None)
 
 
 def _token_s(forecast: Forecast | None, plan: Plan, stage: Stage) -> float | None:

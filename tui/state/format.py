@@ -143,15 +143,15 @@ def gigabytes_short(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time with its unit: "0.40 ms", "6.2 ms", "1.9 s", "2 min 5 s"."""
+    """A time with its unit: "0.40 ms", "6.2 ms", "1.9 s", "2 min 5 s"; never "1000 ms"."""
     seconds = bounded(seconds)
-    if seconds < 0.001:
+    if seconds < 0.000995:
         return f"{seconds * 1e3:.2f} ms"
-    if seconds < 0.1:
+    if seconds < 0.09995:
         return f"{seconds * 1e3:.1f} ms"
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1e3:.0f} ms"
-    if seconds < 10:
+    if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"

@@ -32,6 +32,18 @@ def is_wanted(line: LogLine, chosen: LogFilter) -> bool:
     )
 
 
+def beginning(seen: tuple[LogLine, ...], lines: tuple[LogLine, ...]) -> tuple[int, int]:
+    """How many of the first of `lines` stand as they are where `seen` was shown, and how many of the last of `seen` go,
+    for lines of other Macs come between them. What was only forgotten at the top stands, too.
+    """
+    if lines[: len(seen)] == seen:
+        return len(seen), 0
+    known = set(lines)
+    left = [line for line in seen if line in known]
+    same = next((n for n, (old, new) in enumerate(zip(left, lines, strict=False)) if old != new), len(left))
+    return same, len(seen) - seen.index(left[same]) if same < len(left) else 0
+
+
 def next_level(chosen: LogFilter) -> LogFilter:
     """The next least level; after the highest comes the lowest."""
     return chosen._replace(least=LEVELS[(LEVELS.index(chosen.least) + 1) % len(LEVELS)])

@@ -6,6 +6,7 @@ one door, so no widget ever holds foreign text that could drive the terminal.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TypeVar
 
 import msgspec
@@ -32,7 +33,7 @@ from core.events import (
 )
 from core.requests import PlanRequest, UnfinishedAnswer
 from core.requests.conversations import ConversationInfo
-from core.snapshot import apply
+from core.snapshot import apply, with_line
 from core.text import clean_text
 from tui.state.chats import Chat
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint, faded, point_of
@@ -149,7 +150,7 @@ def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
         case Progress(task="prefill", done=done, total=total) if state.answer and _is_of(state.answer, event):
             return with_answer(state, reading=moved(state.answer.reading, done, total, now))
         case LogLine():
-            return _change(state, logs=(*state.logs, event)[-LOGS_KEPT:])
+            return _change(state, logs=with_line(state.logs, event, LOGS_KEPT))
         case Recovery(state="running", text=text, requests=requests) if text:
             return _recovered(state, text, requests)
         case TokenEvent() | RequestDone():
@@ -230,8 +231,8 @@ def _attach(state: UiState, now: float) -> UiState:
 
 def _joined(old: tuple[LogLine, ...], new: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
     """Lines from before a stream broke off, and those of the next one."""
-    fresh = new[new.index(old[-1]) + 1 :] if old and old[-1] in new else new
-    return (*old, *fresh)[-LOGS_KEPT:]
+    known = set(old)
+    return reduce(lambda lines, line: with_line(lines, line, LOGS_KEPT), (x for x in new if x not in known), old)
 
 
 def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState:

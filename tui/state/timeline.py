@@ -38,6 +38,18 @@ class Track(NamedTuple):
     lane: int
     bars: tuple[Bar, ...]
 
+    @property
+    def name(self) -> TrackName:
+        """Which it is."""
+        return TrackName(self.stage, self.lane)
+
+
+class TrackName(NamedTuple):
+    """Which track: the place of its stage, and its lane."""
+
+    stage: int
+    lane: int
+
 
 class Steps(NamedTuple):
     """`numbers` of all steps that every stage told of, in order; what each is, and its lane."""
@@ -79,6 +91,12 @@ def ends_of(tracks: Sequence[Track], step: int | None = None) -> tuple[float, fl
     """When the first of the stages began to do anything but wait, and the last one ended; of one `step`, or of all."""
     bars = [bar for track in tracks for bar in track.bars if step in (None, bar.step) and bar.doing != "waits"]
     return min((bar.start_s for bar in bars), default=0.0), max((bar.end_s for bar in bars), default=0.0)
+
+
+def next_name(tracks: Sequence[Track], chosen: TrackName | None, by: int) -> TrackName | None:
+    """The track so many below the chosen one; None, which stands before the first, is all of them."""
+    names = [None, *(track.name for track in tracks)]
+    return names[((names.index(chosen) if chosen in names else 0) + by) % len(names)]
 
 
 def cells(bars: Sequence[Bar], ends: tuple[float, float], width: int) -> list[Doing | None]:

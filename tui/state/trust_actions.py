@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
+from core.errors import UsageError
 from core.requests.trust import TrustedMac, TrustView
 
 TrustAction = Literal["revoke", "admin", "rename", "rotate", "words", "recover", "decide"]
 TRUST_ACTIONS: Final[tuple[TrustAction, ...]] = ("revoke", "admin", "rename", "rotate", "words", "recover", "decide")
+LONGEST_NAME: Final = 32  # bytes
+RECOVERY_WORDS: Final = 24
 _ABOUT_A_MAC: Final = ("revoke", "admin", "rename")
 
 
@@ -25,9 +28,9 @@ def why_not(view: TrustView, mac: TrustedMac | None, action: TrustAction) -> str
     if action == "decide":
         return "" if view.fork else "there is no fork to decide"
     if view.fork:
-        return "the fork has to be decided first (d)"
+        return "the fork has to be decided first"
     if view.epoch == 0:
-        return "this Mac is paired with no other yet (p)"
+        return "this Mac is paired with no other yet"
     if action == "rotate":
         return ""
     if action == "recover":
@@ -42,6 +45,20 @@ def _why_not_that_mac(view: TrustView, mac: TrustedMac | None, action: TrustActi
         return "it is not in the roster"
     is_last = mac.role == "admin" and sum(m.role == "admin" for m in view.macs) == 1
     return "the last admin has to stay one" if is_last and action in ("revoke", "admin") else ""
+
+
+def checked_name(name: str) -> str:
+    """A name that a Mac may be given. Raises UsageError."""
+    if (size := len(name.encode())) > LONGEST_NAME:
+        raise UsageError(f"A name has {LONGEST_NAME} bytes at most; that has {size}.")
+    return name
+
+
+def checked_phrase(words: str) -> str:
+    """As many words as there are on paper. Raises UsageError."""
+    if (count := len(words.split())) != RECOVERY_WORDS:
+        raise UsageError(f"There are {RECOVERY_WORDS} words on the paper, not {count}.")
+    return words
 
 
 def question(mac: TrustedMac, action: TrustAction) -> Question:

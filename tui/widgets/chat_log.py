@@ -251,7 +251,7 @@ def chat_words(state: UiState) -> list[str]:
     """What is asked, and how, where that is not the usual way."""
     plan, chat = state.snapshot.plan, state.chat
     words = [plan.model] if plan is not None else []
-    return [*words, *option_words(chat.options), *(["private"] if chat.is_private else [])]
+    return [*words, *option_words(chat.options), *(["not kept"] if chat.is_unkept else [])]
 
 
 def empty_content(state: UiState, note: str, width: int = 72) -> Content:

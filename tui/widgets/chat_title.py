@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from textual.content import Content
 
-from tui.state.format import DIM, between, plural
+from tui.state.format import DIM, fit, plural
 from tui.state.state import UiState
 from tui.widgets.chat_log import chat_words
 from tui.widgets.prompt import context_words
+from tui.widgets.status_line import readiness_words
 from tui.widgets.text_view import TextView
+
+_LEAST = 12  # cells for " Chat" and what stands between the parts
 
 
 class ChatTitle(TextView):
-    """Which model on how many Macs, how it is asked, and how full its context is."""
+    """Which model on how many Macs, how it is asked, how full its context is, and whether one can ask."""
 
     def __init__(self) -> None:
         super().__init__(id="chat-title")
@@ -37,6 +41,8 @@ def title_content(state: UiState, width: int) -> Content:
     plan, words = state.snapshot.plan, chat_words(state)
     if plan is not None:
         words.insert(1, plural(len(plan.stages), "Mac"))
-    right = f" {context_words(state)} "
-    line = between(" " + " · ".join(["Chat", *words]), right, width)
-    return Content(line).stylize("bold", 0, 5).stylize(DIM, max(0, len(line) - len(right)), len(line))
+    now, style = readiness_words(state)
+    context = fit(context_words(state), width - cell_len(now) - _LEAST).rstrip()
+    right = Content.assemble((f" {context} · " if context else " ", DIM), (f"{now} ", style))
+    left = Content(fit(" " + " · ".join(["Chat", *words]), width - right.cell_length)).stylize("bold", 0, 5)
+    return left + right

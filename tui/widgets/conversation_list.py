@@ -25,7 +25,7 @@ class ConversationList(PointedList[Kept]):
 
     HELP = """What is kept on this Mac, each in a sealed file. ● is on screen, ✗ cannot be read.
 
-Conversations are kept by themselves, with all their branches; a private one (v in the chat) is not. ◆ is a session: a \
+Conversations are kept by themselves, with all their branches; v in the chat keeps nothing of one. ◆ is a session: a \
 conversation that was saved under a name with what every Mac held of it, so that it goes on at once, over any split of \
 the same model, and nothing is read again."""
 

@@ -30,7 +30,7 @@ from tui.widgets.loading_text import load_left_s, loading_lines
 from tui.widgets.pane import Drawing, Pane
 from tui.widgets.topology_text import beside_one, is_of_sight, note_content, prompt_words
 
-DENSE_ROWS = 16
+DENSE_ROWS, FEW_ROWS = 16, 9
 
 
 class FitPreview(Pane):
@@ -56,8 +56,8 @@ What is expected comes from past answers on these Macs, or is a guess by their c
         plan = state.snapshot.plan
         if state.snapshot.plan_status == "loading" and plan is not None:
             return Drawing("Loading", progress_content(state, width))
-        dense = self.scrollable_content_region.height < DENSE_ROWS
-        return Drawing("Fit preview", fit_content(self._choice, state, width, self._request, dense=dense))
+        rows = self.scrollable_content_region.height
+        return Drawing("Fit preview", fit_content(self._choice, state, width, self._request, rows=rows))
 
 
 def progress_content(state: UiState, width: int) -> Content:
@@ -79,10 +79,15 @@ def progress_content(state: UiState, width: int) -> Content:
 
 
 def fit_content(
-    choice: ModelChoice | None, state: UiState, width: int, request: PlanRequest | None = None, *, dense: bool = False
+    choice: ModelChoice | None,
+    state: UiState,
+    width: int,
+    request: PlanRequest | None = None,
+    *,
+    rows: int = DENSE_ROWS,
 ) -> Content:
-    """The preview of one model in `width` cells, as it is planned, or requested where there is no plan; `dense`
-    leaves out empty lines.
+    """The preview of one model in `width` cells, as it is planned, or requested where there is no plan. Where `rows`
+    are few there are no empty lines; where they are very few, what decides whether to load it comes first.
     """
     if choice is None:
         return Content.styled("No model here, or / and f hide them all. d downloads one of the Hugging Face hub.", DIM)
@@ -90,22 +95,25 @@ def fit_content(
     split = loaded or choice.preview.plan or choice.preview.draft
     # what is expected is of the plan in the preview
     is_same = loaded is None or choice.preview.plan is None or choice.preview.plan.topology == loaded.topology
-    parts = [
-        [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or request) if choice.layers else [])],
-        _transfer_lines(choice, state, width),  # first, for it moves
-        [] if choice.offer else _way_lines(loaded or choice.preview.plan, is_loaded=choice.loaded),
-        [_stage_line(split, s, width) for s in split.owners] if split is not None else [],
+    facts = [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or request) if choice.layers else [])]
+    coming = _transfer_lines(choice, state, width)  # first, for it moves
+    way = [] if choice.offer else _way_lines(loaded or choice.preview.plan, is_loaded=choice.loaded)
+    stages = [_stage_line(split, s, width) for s in split.owners] if split is not None else []
+    problem, step = _problem_lines(choice, state), _next_step(choice)
+    expected = [
         _forecast_lines(
             choice.preview.forecast,
             fits=is_same and choice.preview.plan is not None,
             everywhere=_is_everywhere(choice),
         ),
         _disk_lines(choice, state, width),
-        _problem_lines(choice, state),
-        _next_step(choice),
-        _note_lines(loaded or choice.preview.plan),
     ]
-    blank = [] if dense else [Content("")]
+    notes = _note_lines(loaded or choice.preview.plan)
+    if rows < FEW_ROWS:
+        parts = [coming, problem, stages, step, way, facts, *expected, notes]
+    else:
+        parts = [facts, coming, way, stages, *expected, problem, step, notes]
+    blank = [] if rows < DENSE_ROWS else [Content("")]
     lines = [line for part in parts if part for line in (*part, *blank)]
     return Content("\n").join(lines)
 
@@ -209,9 +217,9 @@ def _way_lines(plan: Plan | None, *, is_loaded: bool) -> list[Content]:
         return []
     macs = len(plan.stages)
     if is_of_ranks(plan):
-        how, keys = f"{plan.topology}, {macs} ranks", "t: a ring, P: what is best"
+        how, keys = f"{plan.topology}, {macs} ranks", "T: a ring, P: what is best"
     else:
-        how, keys = ("one Mac, no hops" if macs == 1 else f"{plan.topology}, {macs} hops a token"), "t: another ring"
+        how, keys = ("one Mac, no hops" if macs == 1 else f"{plan.topology}, {macs} hops a token"), "T: another ring"
     keys = "T: another topology, F4: another split" if is_loaded else keys
     return [Content.assemble(how, (f" ({keys})", DIM)), *(note_content(n) for n in plan.notes if is_of_sight(n))]
 

@@ -224,7 +224,7 @@ def speed_content(test: SpeedTest, progress: Progress | None, width: int) -> Con
     if test.problem is not None:
         return Content.assemble(("✗ No speed test: ", BAD), f"{test.problem.what} {test.problem.fix}".rstrip())
     if test.result is None:
-        return Content.styled("t tests the speed of the link by itself, in a few seconds.", DIM)
+        return Content.styled("s tests the speed of the link by itself, in a few seconds.", DIM)
     found, loaded = test.result, duration(test.result.loaded_rtt_s)
     lines = [
         Content.assemble(

@@ -15,8 +15,8 @@ from tui.control.keymap import EVERYTHING
 from tui.state.format import DIM
 from tui.widgets.text_view import TextView
 
-# these are always there: the way to all other keys, and the way out
-_HELP, _QUIT = "mc.help", "mc.quit"
+# these are always there: the way back, the way to all other keys, and the way out
+_BACK, _HELP, _QUIT = "-back", "mc.help", "mc.quit"
 _ORDER = {action.id: n for n, action in enumerate(EVERYTHING)}
 
 
@@ -75,14 +75,16 @@ def _place(active: tuple[DOMNode, Binding, bool, str]) -> tuple[int, int]:
 
 def keys_content(keys: dict[str, Key], width: int) -> Content:
     """Keys by binding id as one line of `width` cells; those that do not fit are left to the help."""
-    help_key, last = (_key(keys[name]) if name in keys else Content("") for name in (_HELP, _QUIT))
-    room = width - help_key.cell_length - last.cell_length - 3
+    kept = [*(name for name in keys if name.endswith(_BACK)), _HELP]
+    ways = Content("  ").join(_key(keys[name]) for name in kept if name in keys)
+    last = _key(keys[_QUIT]) if _QUIT in keys else Content("")
+    room = width - ways.cell_length - last.cell_length - 3
     line = Content("")
     for name, key in keys.items():
         grown = line + " " + _key(key) + " "
-        if name not in (_HELP, _QUIT) and grown.cell_length <= room:
+        if name not in (*kept, _QUIT) and grown.cell_length <= room:
             line = grown
-    line = line + " " + help_key
+    line = line + " " + ways
     return Content.assemble(line, " " * max(0, width - line.cell_length - last.cell_length - 1), last)
 
 

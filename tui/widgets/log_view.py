@@ -17,7 +17,7 @@ from core.events import LogLine
 from tui.control.actions import bindings
 from tui.control.keymap import LOG_PANE, LOGS, Action
 from tui.control.messages import Copied
-from tui.state.logs import LogFilter, is_wanted, long_lines, next_level, next_mac, short_lines
+from tui.state.logs import LogFilter, beginning, is_wanted, long_lines, next_level, next_mac, short_lines
 from tui.state.state import LOGS_KEPT, UiState
 
 _COLOURS = {"WARN": "text-warning", "ERROR": "text-error"}
@@ -28,10 +28,11 @@ _WHEN = re.compile(r"^\d\d:\d\d:\d\d\S*|  \S+ \d\d:\d\d$")
 class LogView(Log):
     """Log lines that can be selected, with filters and a flag to follow. Rows that do not fit go on below."""
 
-    HELP = """What the nodes report, newest at the bottom. "follow" stays with the newest line; it stops while you \
-look at earlier ones.
+    HELP = """What the nodes of all linked Macs report, newest at the bottom. "follow" stays with the newest \
+line; it stops while you look at earlier ones.
 
-The level hides lines of less weight. The whole log is also in a file; o on the screen of the logs says where."""
+The level hides lines of less weight. The whole log of this Mac is also in a file; o on the screen of the logs \
+says where."""
 
     ACTIONS: ClassVar[tuple[Action, ...]] = LOGS
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOGS)]
@@ -71,11 +72,11 @@ The level hides lines of less weight. The whole log is also in a file; o on the 
         lines, seen = state.logs, self._seen
         if lines is seen:
             return
+        same, gone = beginning(seen, lines)
         self._seen = lines
-        if self._room > 0 and seen and seen[-1] in lines:
-            self._write(lines[len(lines) - lines[::-1].index(seen[-1]) :])
-        else:
-            self._write_all()
+        if self._room > 0:
+            self._take_back(seen[len(seen) - gone :])
+            self._write(lines[same:])
 
     def choose(self, chosen: LogFilter) -> None:
         """Show what passes `chosen`."""
@@ -84,9 +85,22 @@ The level hides lines of less weight. The whole log is also in a file; o on the 
 
     def _write_all(self) -> None:
         if self._room > 0:
+            follows = self.auto_scroll and self.is_vertical_scroll_end
             self.clear()
             self.count = 0
             self._write(self._seen)
+            if follows:
+                self.scroll_end(animate=False, x_axis=False)
+
+    def _take_back(self, last: tuple[LogLine, ...]) -> None:
+        """Forget the rows of the lines that were written last."""
+        wanted = [line for line in last if is_wanted(line, self.chosen)]
+        self.count -= len(wanted)
+        end = len(self._lines)
+        start = max(0, end - sum(len(self.rows(line)) for line in wanted))
+        del self._lines[start:]
+        for row in range(start, end):
+            self._render_line_cache.discard(row)
 
     def _write(self, lines: tuple[LogLine, ...]) -> None:
         fresh = [line for line in lines if is_wanted(line, self.chosen)]

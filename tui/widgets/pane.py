@@ -17,11 +17,15 @@ from tui.widgets.text_view import TextView
 
 
 class Drawing(NamedTuple):
-    """What a pane shows. Titles are names among other things, so they are plain text and never markup."""
+    """What a pane shows. Titles are names among other things, so they are plain text and never markup. `above`,
+    `below`: how many lines stand there that are out of sight, and not in `body`.
+    """
 
     title: str
     body: Content
     subtitle: str = ""
+    above: int = 0
+    below: int = 0
 
 
 class Pane(VerticalScroll, can_focus=True):
@@ -55,6 +59,8 @@ class Pane(VerticalScroll, can_focus=True):
             self.border_title = Content(new.title)
         if old is None or new.subtitle != old.subtitle:
             self.border_subtitle = Content(new.subtitle) if new.subtitle else None
+        if old is None or (new.above, new.below) != (old.above, old.below):
+            self._body.styles.padding = (new.above, 0, new.below, 0)
         self._body.draw(new.body)
         self._shown = new
 

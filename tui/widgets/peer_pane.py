@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import ClassVar
+import sys
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import ClassVar, NamedTuple
 
 from textual.actions import parse
 from textual.binding import BindingType
@@ -13,7 +15,7 @@ from textual.geometry import Region
 from core.events import Peer, Plan
 from tui.control.actions import bindings
 from tui.control.keymap import PEERS
-from tui.control.messages import MacAction, MacAsked
+from tui.control.messages import Copied, MacAction, MacAsked
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.format import (
     BAD,
@@ -39,6 +41,15 @@ _NO_PEERS = (
     "You can also start alone: Ctrl+O shows the models of this Mac."
 )
 _CURSOR = "$block-cursor-background"
+_ALL = range(sys.maxsize)
+
+
+class InSight(NamedTuple):
+    """Some lines of the table, and how many stand above and below them."""
+
+    above: int
+    body: Content
+    below: int
 
 
 class PeerPane(Pane):
@@ -57,6 +68,7 @@ device id and the round trip time. A skipped Mac holds no layers of what is load
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._pointed_id = ""
+        self._seen = _ALL
 
     @property
     def pointed(self) -> Peer | None:
@@ -72,8 +84,25 @@ device id and the round trip time. A skipped Mac holds no layers of what is load
         ours = len(peers) - others + len(state.departures)
         subtitle = f"{ready} of {plural(ours, 'Mac')} ready" if ours else "none seen yet"
         subtitle += f" · {others} not paired" if others else ""
-        pointed = self.pointed.device_id if self.has_focus and self.pointed else ""
-        return Drawing("1 Peers", peers_content(state, width, pointed), subtitle)
+        if self._body.text_selection is None:  # what is marked stays where it is
+            top = self.scroll_offset.y
+            self._seen = range(top, top + max(1, self.scrollable_content_region.height))
+        above, body, below = peers_in_sight(state, width, self._cursor, self._seen)
+        return Drawing("1 Peers", body, subtitle, above, below)
+
+    @property
+    def _cursor(self) -> str:
+        """The device id of the Mac that it is shown on."""
+        return self.pointed.device_id if self.has_focus and self.pointed else ""
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Other Macs are in sight."""
+        super().watch_scroll_y(old_value, new_value)
+        self.show(self._state)
+
+    def action_copy_text(self) -> None:
+        """Copy all Macs, not those in sight alone."""
+        self.post_message(Copied(peers_content(self._state, self.scrollable_content_region.width, self._cursor).plain))
 
     def on_focus(self) -> None:
         """The cursor is shown."""
@@ -122,12 +151,17 @@ device id and the round trip time. A skipped Mac holds no layers of what is load
 
 def peers_content(state: UiState, width: int, pointed: str = "") -> Content:
     """The table of the Macs in `width` cells (at least 40); the cursor is on the device id `pointed`."""
+    return peers_in_sight(state, width, pointed, _ALL).body
+
+
+def peers_in_sight(state: UiState, width: int, pointed: str, seen: range) -> InSight:
+    """That table, but only the Macs of which one of the lines `seen` is: of a hundred most are out of sight."""
     snapshot = state.snapshot
     if not snapshot.peers and not state.departures:
-        return Content(_NO_PEERS)
+        return InSight(0, Content(_NO_PEERS), 0)
     peers = _in_order(state)
     marks = tuple(mac_mark(state, peer) for peer in peers)
-    return _table(peers, marks, snapshot.plan, state.departures, state.skipped, width, pointed)
+    return _table(peers, marks, snapshot.plan, state.departures, state.skipped, width, pointed, seen)
 
 
 def _in_order(state: UiState) -> tuple[Peer, ...]:
@@ -136,7 +170,7 @@ def _in_order(state: UiState) -> tuple[Peer, ...]:
     return tuple(sorted(state.snapshot.peers, key=lambda peer: peer.device_id in others))
 
 
-@lru_cache(maxsize=2)  # asked twice a second, and of a hundred Macs it takes a while to draw
+@lru_cache(maxsize=2)  # asked twice a second
 def _table(
     peers: tuple[Peer, ...],
     marks: tuple[Mark, ...],
@@ -145,30 +179,46 @@ def _table(
     skipped: tuple[str, ...],
     width: int,
     pointed: str,
-) -> Content:
+    seen: range,
+) -> InSight:
     name_width = min(max(9, width - 35), 24)
     bar_width = max(4, min(24, width - name_width - 27))
-    head = (
-        "  "
-        + fit("Mac", name_width)
-        + fit("chip", 9)
-        + fit("GB used/budget", bar_width + 9)
-        + fit("layers", 7, right=True)
-    )
-    lines = [Content.styled(head.rstrip(), DIM)]
-    for peer, mark in zip(peers, marks, strict=True):
+
+    def mac(peer: Peer, mark: Mark) -> list[Content]:
         is_pointed = peer.device_id == pointed
         row = _peer_line(peer, mark, plan, name_width, bar_width, is_pointed=is_pointed)
-        lines.append(row.pad_right(max(0, width - row.cell_length)).stylize(f"on {_CURSOR}") if is_pointed else row)
-        lines.append(_details(peer, mark.word, width, is_skipped=peer.device_id in skipped))
-        if peer.problem:
-            lines.append(Content.styled(fit(f"  ✗ {peer.problem}", width).rstrip(), BAD))
-    for gone in departures:
-        lines += [
-            Content.assemble(("✗ ", BAD), fit(gone.name, name_width), ("left", BAD)),
-            Content.styled(fit(f"  ↳ {gone.reason or 'it went away'}", width).rstrip(), DIM),
-        ]
-    return Content("\n").join(lines)
+        row = row.pad_right(max(0, width - row.cell_length)).stylize(f"on {_CURSOR}") if is_pointed else row
+        details = _details(peer, mark.word, width, is_skipped=peer.device_id in skipped)
+        problem = [Content.styled(fit(f"  ✗ {peer.problem}", width).rstrip(), BAD)] if peer.problem else []
+        return [row, details, *problem]
+
+    blocks: list[tuple[int, Callable[[], list[Content]]]] = [
+        (1, lambda: [_head_line(name_width, bar_width)]),
+        *((_height(peer), partial(mac, peer, mark)) for peer, mark in zip(peers, marks, strict=True)),
+        *((2, partial(_departure, gone, name_width, width)) for gone in departures),
+    ]
+    above, lines, below, at = 0, list[Content](), 0, 0
+    for height, draw in blocks:
+        if at + height <= seen.start:
+            above += height
+        elif at >= seen.stop:
+            below += height
+        else:
+            lines += draw()
+        at += height
+    return InSight(above, Content("\n").join(lines), below)
+
+
+def _head_line(name_width: int, bar_width: int) -> Content:
+    used, layers = fit("GB used/budget", bar_width + 9), fit("layers", 7, right=True)
+    return Content.styled(f"  {fit('Mac', name_width)}{fit('chip', 9)}{used}{layers}".rstrip(), DIM)
+
+
+def _departure(gone: Departure, name_width: int, width: int) -> list[Content]:
+    return [
+        Content.assemble(("✗ ", BAD), fit(gone.name, name_width), ("left", BAD)),
+        Content.styled(fit(f"  ↳ {gone.reason or 'it went away'}", width).rstrip(), DIM),
+    ]
 
 
 def _height(peer: Peer) -> int:

@@ -56,7 +56,7 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
         """Say what Enter and Esc do now, and how full the context is."""
         before, self._chat = self._chat, state.chat
         if before.id != state.chat.id:
-            if before.id and before.is_private:
+            if before.id and before.is_unkept:
                 self._history.clear()
             self._remember(turn.text for turn in state.turns if turn.role == "user")
         words = context_words(state, len(self.text) // _CHARACTERS)

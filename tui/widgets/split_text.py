@@ -13,11 +13,12 @@ from core.events import Plan
 from core.requests import Forecast
 from core.settings import GB
 from tui.state.boundaries import Boundaries
-from tui.state.effects import Effect, Share
-from tui.state.format import BAD, DIM, GOOD, WARN, between, duration, fit, gauge, gigabytes, plural
+from tui.state.effects import Effect, OnDisk, Share
+from tui.state.format import BAD, DIM, GOOD, WARN, age, between, duration, fit, gauge, gigabytes, plural
 from tui.widgets.layer_bar import BOUNDARY, layer_bar, marked, part_starts
 
 _LAYERS, _SIZES, _FREE, _TIME = 8, 18, 21, 9
+_ON_DISK: Final = 24
 _MOVING: Final = "moving boundary "
 # round trips are measured all the time: a difference below this part says nothing
 _NOISE: Final = 0.01
@@ -83,6 +84,29 @@ def effect_content(now: Effect, was: float | None, width: int) -> Content:
     slowest_s = max((s.token_s or 0.0 for s in now.shares), default=0.0)
     lines = [_share_line(s, slowest_s, width) for s in now.shares]
     return Content("\n").join([_head(width), *lines, Content(""), _token_line(now, was)])
+
+
+def disks_content(now: Effect, width: int) -> Content:
+    """What of its layers each Mac has on its disk, and what has to come there first; one line where nothing has,
+    none where no Mac has said what is there.
+    """
+    told = [(share, share.disk) for share in now.shares if share.disk]
+    if not told:
+        return Content("")
+    if not any(disk.missing_bytes for _, disk in told):
+        return Content.styled("✓ Nothing has to come to a disk first.", GOOD)
+    name, _ = _columns(width)
+    head = Content.styled(fit(fit("Mac", name) + fit("on its disk", _ON_DISK) + "comes first", width), DIM)
+    return Content("\n").join([head, *(_disk_line(share, disk, name).truncate(width) for share, disk in told)])
+
+
+def _disk_line(share: Share, disk: OnDisk, name: int) -> Content:
+    who = fit(share.peer, name - 1) + " "
+    if not disk.missing_bytes:
+        return Content.assemble(who, (f"✓ all {plural(share.layers, 'layer')}", GOOD))
+    there = f"↓ {disk.layers or 'none'} of {plural(share.layers, 'layer')}"
+    about = "" if disk.fetch_s is None else f", about {age(disk.fetch_s + 0.5)}"
+    return Content.assemble(who, (fit(there, _ON_DISK), WARN), f"{gigabytes(disk.missing_bytes)} GB{about}")
 
 
 def forecast_content(forecast: Forecast) -> Content:

@@ -35,7 +35,8 @@ def status_content(state: UiState, width: int, note: str = "") -> Content:
     wide = width >= 100
     right = _right(state, wide)
     must = [_macs(state, wide), _model(state)]
-    may = [_rows(state), _speed(state, wide), _hop(state, wide), Content.styled(note, DIM)]
+    aside = Content(_not_paired(state)) if not wide else Content("")
+    may = [_rows(state), _speed(state, wide), _hop(state, wide), aside, Content.styled(note, DIM)]
     left = Content.assemble((" macluster ", "bold"), " ") if wide else Content(" ")
     bar = Content.styled(" │ ", DIM)
     for i, part in enumerate([*must, *may]):
@@ -56,10 +57,15 @@ def _macs(state: UiState, wide: bool) -> Content:
     glyph, style = ("●", GOOD) if ready == ours and not state.departures else ("▲", WARN)
     whole = ours + len(state.departures)
     macs = f"{ready} of {plural(whole, 'Mac')}" if wide else f"{ready}/{plural(whole, 'Mac')}"
-    macs += f" · {others} not paired" if others and wide else f" +{others}" if others else ""
+    macs += f" · {_not_paired(state)}" if others and wide else ""
     if lost := lost_name(state.snapshot):
         return Content.assemble((f"✗ {fit(lost, 16).rstrip()} lost", BAD), f" · {macs}" if wide else "")
     return Content.assemble((glyph + " ", style), macs)
+
+
+def _not_paired(state: UiState) -> str:
+    others = len(strangers(state))
+    return f"{others} not paired" if others else ""
 
 
 def _model(state: UiState) -> Content:
@@ -96,14 +102,15 @@ def _right(state: UiState, wide: bool) -> Content:
     mark = trust_mark(trust.level)
     # a narrow line needs the room for whether one can ask
     weakest = f" · weakest {fit(trust.weakest, 32).rstrip()}" if trust.weakest and wide else ""
-    end = Content.assemble((" · ", DIM), _readiness(state))
+    end = Content.assemble((" · ", DIM), readiness_words(state))
     if plain := cable_mark(state.snapshot.plan):
         words = f" · {plain.glyph} {plain.word if wide else 'plain cable'}"
         end = Content.assemble((words, plain.style), end)
     return Content.assemble((f"{mark.glyph} {mark.word}", mark.style), weakest, end)
 
 
-def _readiness(state: UiState) -> tuple[str, str]:
+def readiness_words(state: UiState) -> tuple[str, str]:
+    """Whether one can ask, and its style."""
     snapshot = state.snapshot
     if not state.attached:
         return ("✗ node stopped", BAD) if state.offline else ("◌ connecting", WARN)

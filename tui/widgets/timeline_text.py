@@ -7,11 +7,11 @@ from typing import Final
 from rich.cells import cell_len
 from textual.content import Content
 
-from core.bench.phases import steps_of
+from core.bench.phases import StepPhases, steps_of
 from core.events import Snapshot
-from core.requests.trace import PHASES, STEP_TOTAL, TraceResult
+from core.requests.trace import PHASES, STEP_TOTAL, StageTrace, TraceResult
 from tui.state.format import DIM, WARN, between, duration, fit, plural
-from tui.state.timeline import KINDS, Doing, Steps, Track, cells, ends_of, tracks_of
+from tui.state.timeline import KINDS, Doing, Steps, Track, TrackName, cells, ends_of, tracks_of
 
 _TITLE: Final = " Timeline"
 _NAME, _LANE = 11, 8
@@ -45,14 +45,16 @@ def why_empty(now: Snapshot, *, attached: bool, tracing: bool) -> Content:
     return Content("No answer is running, so there is no step to see. Ask something: it is traced as soon as it runs.")
 
 
-def bars_content(told: TraceResult, steps: Steps, at: int, width: int) -> Content:
-    """A line for each stage and lane, of the step in the place `at` and those before it; below, the clock."""
+def bars_content(told: TraceResult, steps: Steps, at: int, width: int, alone: TrackName | None = None) -> Content:
+    """A line for each stage and lane, of the step in the place `at` and those before it; below, the clock. Where one of
+    them is looked at `alone`, the others are dim.
+    """
     chosen = steps.last(at)
     tracks = tracks_of(told, steps, chosen)
     ends, room = ends_of(tracks), max(1, width - _NAME - _LANE)
     lines = [_pointer(ends, ends_of(tracks, chosen[-1]), room)]
     lines += [
-        Content.assemble(_name(told, track, tracks[number - 1] if number else None), _bar(track, ends, room))
+        _line(told, track, tracks[number - 1] if number else None, ends, room, alone)
         for number, track in enumerate(tracks)
     ]
     seconds = ends[1] - ends[0]
@@ -73,10 +75,31 @@ def clock_words(told: TraceResult) -> str:
 
 def phases_content(told: TraceResult, step: int, width: int) -> Content:
     """Where the time of `step` went: a line for each phase that took any, a column for each stage, in microseconds."""
-    of_each = [steps_of([turn for turn in stage.turns if turn.step == step])[step] for stage in told.stages]
-    column = max(1, min(_COLUMN, (width - _PHASE) // len(told.stages)))
-    macs = "".join(fit(stage.mac, column - 1, right=True).rjust(column) for stage in told.stages)
-    lines = [Content.styled(fit("µs", _PHASE) + macs, DIM)]
+    return _table([(stage.mac, _phases(stage, step)) for stage in told.stages], width)
+
+
+def track_content(told: TraceResult, steps: Steps, at: int, track: TrackName, width: int) -> Content:
+    """As `phases_content` of one stage, with a column for each step of one lane that has a bar."""
+    chosen = [step for step in steps.last(at) if steps.lanes[step] == track.lane]
+    return _table([(f"step {step}", _phases(told.stages[track.stage], step)) for step in chosen], width)
+
+
+def phases_title(told: TraceResult | None, alone: TrackName | None) -> str:
+    """What the figures below are of."""
+    if told is None or alone is None:
+        return "Where the time of this step went"
+    return f"Where the time of lane {alone.lane} went on {told.stages[alone.stage].mac}"
+
+
+def _phases(stage: StageTrace, step: int) -> StepPhases:
+    return steps_of([turn for turn in stage.turns if turn.step == step])[step]
+
+
+def _table(columns: list[tuple[str, StepPhases]], width: int) -> Content:
+    of_each = [phases for _, phases in columns]
+    column = max(1, min(_COLUMN, (width - _PHASE) // len(columns)))
+    heads = "".join(fit(head, column - 1, right=True).rjust(column) for head, _ in columns)
+    lines = [Content.styled(fit("µs", _PHASE) + heads, DIM)]
     for phase in PHASES:
         if any(each.seconds[phase] for each in of_each):
             lines.append(Content(fit(phase, _PHASE) + _figures([each.seconds[phase] for each in of_each], column)))
@@ -89,13 +112,19 @@ def _figures(seconds: list[float], column: int) -> str:
     return "".join(fit(f"{1e6 * each:.0f}" if each else "–", column, right=True) for each in seconds)
 
 
-def _name(told: TraceResult, track: Track, before: Track | None) -> str:
+def _line(
+    told: TraceResult,
+    track: Track,
+    before: Track | None,
+    ends: tuple[float, float],
+    room: int,
+    alone: TrackName | None,
+) -> Content:
     is_first = before is None or before.stage != track.stage
-    return fit(told.stages[track.stage].mac if is_first else "", _NAME) + fit(f"lane {track.lane}", _LANE)
-
-
-def _bar(track: Track, ends: tuple[float, float], room: int) -> Content:
-    return Content.assemble(*(_GLYPHS[doing] for doing in cells(track.bars, ends, room)))
+    mac = fit(told.stages[track.stage].mac if is_first else "", _NAME)
+    lane = fit(f"{'▸' if track.name == alone else ''}lane {track.lane}", _LANE)
+    line = Content.assemble(mac, lane, *(_GLYPHS[doing] for doing in cells(track.bars, ends, room)))
+    return Content.styled(line.plain, DIM) if alone not in (None, track.name) else line
 
 
 def _pointer(ends: tuple[float, float], own: tuple[float, float], room: int) -> Content:
