@@ -35,6 +35,8 @@ from core.node.base.messages import (
     Holds,
     HoldsAsk,
     LinkProbe,
+    LogAsk,
+    LogTold,
     SpeedAsk,
     SpeedResultSent,
     from_frame,
@@ -262,7 +264,8 @@ async def test_a_copy_from_a_mac_that_is_revoked_in_the_middle_ends_at_once(pair
 def transfers(folder: Path, pair: Pair, link: Any, bus: Bus) -> tuple[Transfers, Tasks]:
     tasks = tasks_of(Journal(folder / "log", "node", bus))
     holdings = ModelInventory(OWN, pair.asker.copying._models, link, bus)
-    found = Transfers(OWN, holdings, pair.asker.copying, link, folder, bus=bus, journal=tasks._journal, tasks=tasks)
+    copying, paused = pair.asker.copying, folder / "paused.json"
+    found = Transfers(OWN, holdings, copying, link, folder, paused, bus=bus, journal=tasks._journal, tasks=tasks)
     return found, tasks
 
 
@@ -357,10 +360,12 @@ async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tm
         LinkProbe(number=1, size=0),
         SpeedAsk(test=1, target=THIRD),
         SpeedResultSent(test=1, result=FOUND),
+        LogAsk(run=1, after=0),
+        LogTold(run=1, last=0, now=1.0),
     ],
     ids=lambda m: type(m).__name__,
 )
-async def test_while_the_roster_is_forked_nobody_gets_files_or_tests(message: AnyMessage) -> None:
+async def test_while_the_roster_is_forked_nobody_gets_files_tests_or_logs(message: AnyMessage) -> None:
     heard: list[AnyMessage] = []
 
     async def note(_: str, said: AnyMessage) -> None:
@@ -381,7 +386,7 @@ async def test_while_the_roster_is_forked_nobody_gets_files_or_tests(message: An
         "tracing",
     )
     nobody: dict[str, Any] = dict.fromkeys((*others, "bus", "journal", "tasks"))
-    MessageRouter(signals, store=store, speed=both, transfers=both, **nobody)  # type: ignore[arg-type]
+    MessageRouter(signals, store=store, speed=both, transfers=both, logs=both, **nobody)  # type: ignore[arg-type]
     for is_forked, count in ((True, 0), (False, 1)):
         store.forked = is_forked
         await signals.deliver(PeerMessage(OTHER, message))

@@ -61,6 +61,16 @@ def test_the_bench_of_copies_runs() -> None:
     assert shown["ratios"]["sealed_over_plain"] > 0
 
 
+def test_the_bench_of_asking_together_runs_over_two_macs_and_answers_are_the_same() -> None:
+    sizes = ("--runs", "1", "--rows", "2", "--tokens", "4", "--layers", "2", "--hidden", "64")
+    command = [sys.executable, "-m", "tui.cli.main", "bench", "pair", *sizes, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["ratios"]["together_over_one_by_one"] > 0
+    assert (shown["macs"], shown["simulated"], shown["same_tokens"]) == (2, True, True)
+
+
 def test_the_bench_of_reduces_runs() -> None:
     tiny = ["--hidden", "64", "--layers", "2", "--tokens", "3", "--rounds", "2", "--json"]
     command = [sys.executable, "-m", "tui.cli.main", "bench", "comms", *tiny]
@@ -72,14 +82,14 @@ def test_the_bench_of_reduces_runs() -> None:
     assert all(shown["ms_a_token"][way] > shown["ms_a_reduce"][way] > 0 for way in ("sealed", "plain"))
 
 
-def run_tiny(bench: str, *options: str, hidden: int = 64) -> dict[str, Any]:
+def run_tiny(bench: str, *options: str, hidden: int = 64, layers: int = 2) -> dict[str, Any]:
     """What a bench of the engine prints about a tiny model, in two runs; here, as to import mlx_lm takes a second."""
-    tiny = ["--json", "--runs", "2", "--layers", "2", "--hidden", str(hidden), "--dtype", "float32"]
+    tiny = ["--json", "--runs", "2", "--layers", str(layers), "--hidden", str(hidden), "--dtype", "float32"]
     with redirect_stdout(StringIO()) as said:
         assert import_module(f"core.bench.{bench}").main([*tiny, *options]) == 0
     shown: dict[str, Any] = json.loads(said.getvalue())
     assert all(ratio > 0 for ratio in shown["ratios"].values())
-    assert shown["sizes"] == {"layers": 2, "hidden": hidden, "dtype": "float32"}
+    assert shown["sizes"] == {"layers": layers, "hidden": hidden, "dtype": "float32"}
     assert len(shown["runs"]) == 2
     return shown
 
@@ -130,6 +140,13 @@ def test_the_bench_of_the_loop_alone_runs_and_it_answers_as_mlx_lm() -> None:
     assert shown["same_tokens"] is True
 
 
+def test_the_bench_of_tracing_runs_and_a_traced_answer_is_the_same() -> None:
+    shown = run_tiny("trace", "--tokens", "5")
+    assert set(shown["ratios"]) == set(shown["between"]) == {"traced_over_untraced", "traced_over_untraced_wall"}
+    assert shown["noted_a_token"] >= 3  # the head goes and is back, the other one is there between
+    assert shown["same_tokens"] is True
+
+
 def test_the_bench_against_mlx_lm_and_its_server_runs_and_all_say_the_same() -> None:
     shown = run_tiny("compare", "--tokens", "5", "--words", "12")
     assert set(shown["ratios"]) == {"ring_over_solo", "ring_over_server", "ring_over_pipeline"}
@@ -155,6 +172,13 @@ def test_the_bench_of_guesses_runs_and_answers_are_those_of_mlx_lm() -> None:
     }
     assert shown["texts"]["repeating"]["acceptance"] == 1
     assert all(text["same_tokens"] for text in shown["texts"].values())
+
+
+def test_the_bench_of_drafts_runs_and_guesses_change_no_answer() -> None:
+    shown = run_tiny("speculate", "--draft", "--tokens", "40", layers=3)
+    assert set(shown["ratios"]) == set(shown["reach"]) == {"drafted_over_plain", "wandering_drafted_over_plain"}
+    assert all(text["same_tokens"] for text in shown["texts"].values())
+    assert shown["texts"]["wandering"]["accepted"] == 0
 
 
 def test_the_bench_of_shapes_runs_and_forms_are_the_same_at_once_and_one_by_one() -> None:

@@ -250,6 +250,7 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
         ("mac 2", "mac 3", 384),
         ("mac 3", "mac 1", 384),
     ]
+    assert facts(tmp_path / "h", "plan", "macluster-demo", "--macs", "8,8")["plan"]["layers"] == 16
     plain = said_here(tmp_path / "h", "plan", str(restricted), "--macs", "64,32,16")
     assert plain.stdout.splitlines()[5:] == [
         "mac 2 begins with layer 1 instead of 5: layers 3 to 7 share state with those before.",

@@ -185,7 +185,7 @@ async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_p
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_a_new_one_keeps_the_old_one_and_a_private_one_is_kept_nowhere(demo: Demo, size: tuple[int, int]) -> None:
+async def test_a_new_one_keeps_the_old_one_and_an_unkept_one_is_kept_nowhere(demo: Demo, size: tuple[int, int]) -> None:
     async with person(demo, size) as someone:
         app = someone.app
         folder = demo.home.root
@@ -193,11 +193,11 @@ async def test_a_new_one_keeps_the_old_one_and_a_private_one_is_kept_nowhere(dem
         await someone.press("ctrl+n")
         await someone.until(lambda: app.state.turns == ())
         await someone.kept(1)
-        await app.run_action("private")
-        await someone.until(lambda: app.state.chat.is_private)
+        await app.run_action("keep_nothing")
+        await someone.until(lambda: app.state.chat.is_unkept)
         logs = set((folder / "tokens").glob("*.mct"))
         await someone.asks("the cuckoo whispers")
-        await someone.sees("private")
+        await someone.sees("not kept")
         await someone.kept(1)
         assert set((folder / "tokens").glob("*.mct")) <= logs, "its token log goes with its end"
         await someone.opens("ctrl+n", screen=ChoiceScreen)
@@ -205,7 +205,7 @@ async def test_a_new_one_keeps_the_old_one_and_a_private_one_is_kept_nowhere(dem
         await someone.until(lambda: app.screen is app.dashboard)
         await someone.rests()
         assert len(app.state.turns) == 2, "the safe answer comes first"
-        await app.run_action("private")
+        await app.run_action("keep_nothing")
         await someone.kept(2)
         files = [path for path in folder.rglob("*") if path.is_file()]
         assert any(path.suffix == ".mcv" for path in files)

@@ -73,6 +73,7 @@ async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
     await load(demo, "solo")
     first = demo.fetched()[other]
     assert 0 < first < here.total_bytes, "only its own layers came"
+    await head.until(lambda w: all(peer.worker_pid for peer in w.now.peers), WAIT_S, "Word of each worker")
     said = json.loads((await macluster(demo.home.root, "status", "--json")).stdout)
     mine, its = ((w["fetched_bytes"], w["disk_bytes"]) for w in said["workers"])
     assert mine[0] == 0 < here.total_bytes <= mine[1]
@@ -81,6 +82,7 @@ async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
     assert 2 < stage[0] <= 4 < stage[1] == 6
     here = await listed(head, "solo")
     assert (here.held_by, here.preview.missing_on) == ((own,), ())
+    assert [disk.layers for disk in here.preview.disks] == [((0, 6),), (stage,)]
     mark = len(head.seen)
     await load(demo, "solo", layers=("0:1", "2:5"))
     assert (await listed(mbp, "solo")).layers_here == ((2, 6),)

@@ -84,9 +84,10 @@ async def a_lost_mac_is_replaced_at_once(demo: Demo, hub: Hub, expected: Sequenc
     assert plan
     assert (plan.spare, plan.nowhere_else) == (((0, 4), (2, 6), (2, 6)), ())
     wanted = {stage.device_id: (kept,) for stage, kept in zip(plan.stages, plan.spare, strict=True)}
+    count = len(head.seen)
     while {mac: layers for mac, layers in (await toy(head)).layers_on if layers} != wanted:
-        count = len(head.seen)
         await head.until(lambda w: ModelsChanged() in w.seen[count:], WAIT_S, "Spare layers")  # noqa: B023
+        count = len(head.seen)
     await head.until(lambda w: not w.now.transfers, WAIT_S, "The end of what is spare")
     running, mark, served = await begin(head, PROMPT, 200), len(head.seen), sum(hub.served.values())
     os.kill(demo.pid_of(2), signal.SIGKILL)

@@ -33,6 +33,7 @@ from tests.support.cluster import Make, running_demo
 from tests.support.tasks import tasks_of
 from tests.support.waiting import undisturbed, until
 from tui.cli.demo import Demo
+from tui.cli.watch import Watch
 
 SEEN_S = 120.0
 TOKENS = 60
@@ -81,6 +82,17 @@ async def time_until(demo: Demo, device_id: str, state: str, what: str) -> float
         lambda w: any(p.device_id == device_id and p.state == state for p in w.now.peers), SEEN_S, what
     )
     return time.monotonic() - started
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_log_of_a_mac_shows_those_of_all_macs_in_order(demo: Demo) -> None:
+    macs = {peer.name for peer in demo.head.now.peers}
+    for watch in demo.watches:
+        await watch.until(lambda w: {line.source for line in w.now.logs} == macs, SEEN_S, "The logs of all")
+        begun = [line for line in watch.now.logs if " is up, key kept by " in line.text]
+        assert {line.source for line in begun} == macs
+        assert len(begun) == len(macs), "each line is told once"
+        assert [line.at for line in begun] == sorted(line.at for line in begun)
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -145,9 +157,15 @@ async def test_a_node_that_is_killed_is_lost_at_once(demo: Demo) -> None:
     mark = len(demo.head.seen)
     os.kill(pids[0], signal.SIGKILL)
     print(f"killed: lost after {await time_until(demo, mac.device_id, 'lost', 'Seeing it lost'):.3f} s")
-    why = [e.text for e in demo.head.seen[mark:] if isinstance(e, LogLine) and e.text.startswith("mini is gone: ")]
-    assert len(why) == 1
-    assert "No sign of life" not in why[0]
+    (own,) = (peer.name for peer in demo.head.now.peers if peer.is_self)
+
+    def why(watch: Watch) -> list[str]:
+        told = [e for e in watch.seen[mark:] if isinstance(e, LogLine) and e.source == own]
+        return [line.text for line in told if line.text.startswith("mini is gone: ")]
+
+    await demo.head.until(lambda w: why(w) != [], SEEN_S, "Its reason")
+    (reason,) = why(demo.head)
+    assert "No sign of life" not in reason
 
 
 # ---- workers

@@ -256,9 +256,15 @@ async def test_what_was_mirrored_is_not_read_again(three: Demo, said_by_three: A
         assert rest <= 64
 
 
-async def test_what_is_read_again_behind_a_loss_is_compared_with_the_first_time(three: Demo) -> None:
+async def test_what_is_read_again_behind_a_loss_is_compared_with_the_first_time_also_where_a_draft_guesses(
+    three: Demo,
+) -> None:
     plain = await expected(three)
-    await loaded(three.head, LoadRequest(model=three.model, replay_check=True))
+    await loaded(three.head, LoadRequest(model=three.model, replay_check=True, draft=three.model))
+    facts = status_facts(three.head.now)["plan"]
+    assert facts["draft"] in three.model
+    assert facts["draft_bytes"] > 0
+    assert any(f"{facts['draft']} guesses on studio" in note for note in facts["notes"])
     request = await asked(three)
     await tokens_seen(three.head, request, TOKENS // 2)
     os.kill(psutil.Process(three.pid_of(1)).children()[0].pid, signal.SIGKILL)
@@ -269,6 +275,8 @@ async def test_what_is_read_again_behind_a_loss_is_compared_with_the_first_time(
     assert told["tokens"] >= TOKENS // 2
     assert told["difference"] < 1e-3
     assert any(line.text.startswith("Replay check: ") for line in three.head.now.logs)
+    assert three.head.now.plan
+    assert three.head.now.plan.draft
 
 
 def restored(line: str) -> tuple[int, int] | None:

@@ -35,13 +35,19 @@ def accepted(nodes: list[Attentive]) -> list[int]:
 
 
 def troubles(watch: Watch, since: int) -> list[object]:
-    """What the screen was told that no change of keys may cause. A Mac may be slow: a busy machine is."""
+    """What the screen was told of this Mac that no change of keys may cause. A Mac may be slow: a busy machine is."""
+    (own,) = (peer.name for peer in watch.now.peers if peer.is_self)
     return [
         event
         for event in watch.seen[since:]
         if isinstance(event, PeerGone | PlanFailed)
         or (isinstance(event, PeerChanged) and event.peer.state not in ("connected", "suspect"))
-        or (isinstance(event, LogLine) and event.level in ("WARN", "ERROR") and " is slow: " not in event.text)
+        or (
+            isinstance(event, LogLine)
+            and event.source == own
+            and event.level in ("WARN", "ERROR")
+            and " is slow: " not in event.text
+        )
     ]
 
 

@@ -149,6 +149,7 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
         view = json.loads((await macluster(demo.home.root, "trust", "list", "--json")).stdout)
         return [mac["sees"] for mac in view["macs"]]
 
+    await demo.head.until(lambda w: all(mac.worker_pid for mac in w.now.peers), 60, "What each Mac says of its worker")
     private, workers = generation(), [mac.worker_pid for mac in demo.head.now.peers]
     forward = await run("--topology", "forward")
     assert (forward["plan"]["topology"], forward["plan"]["output"]) == ("forward", "mini")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -82,14 +81,15 @@ async def test_a_rank_that_is_killed_is_replaced_and_the_answer_goes_on(
 
 async def test_a_rank_that_stands_still_is_replaced_and_the_answer_goes_on(demo: Demo, whole: list[int]) -> None:
     frozen = worker(demo, 1)
-    request = await asked(demo)
-    await tokens_seen(demo.head, request, 5)
-    began = time.monotonic()
-    os.kill(frozen, signal.SIGSTOP)
-    answer = await finish(demo.head, request)
-    print(f"a rank that stands still: the whole answer after {time.monotonic() - began:.1f} s")
-    assert answer.tokens == whole
-    assert worker(demo, 1) != frozen
+    for _ in range(8):
+        request = await asked(demo)
+        await tokens_seen(demo.head, request, 5)
+        os.kill(frozen, signal.SIGSTOP)
+        assert (await finish(demo.head, request)).tokens == whole
+        if worker(demo, 1) != frozen:
+            return
+        os.kill(frozen, signal.SIGCONT)  # the answer had ended before anybody heard of its fifth token
+    pytest.fail("The answer always went on without that rank.")
 
 
 async def test_macs_that_can_form_no_group_get_layers_of_their_own(demo: Demo, whole: list[int]) -> None:

@@ -23,6 +23,7 @@ from core.plan.stage_roles import sights
 from core.sampling_options import Sampling
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make
+from tests.support.noise import noisy
 from tests.support.requests import SAMPLINGS, some_requests
 
 CHUNK: Final = 8
@@ -63,9 +64,14 @@ def model(made: Make) -> Path:
     return made("llama")
 
 
+@pytest.fixture(scope="module")
+def draft(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return noisy(model, tmp_path_factory.mktemp("draft"), 0.05)
+
+
 @pytest.fixture(scope="module", params=["private", "forward", "reverse"])
-def pair(model: Path, request: pytest.FixtureRequest) -> Iterator[WorkerRing]:
-    with worker_ring(model, CUTS[2], topology=request.param, chunk=CHUNK, rows=3) as ring:
+def pair(model: Path, draft: Path, request: pytest.FixtureRequest) -> Iterator[WorkerRing]:
+    with worker_ring(model, CUTS[2], topology=request.param, chunk=CHUNK, rows=3, drafter=draft) as ring:
         assert ring.plan.topology == request.param
         yield ring
 
@@ -158,6 +164,19 @@ def test_guessed_tokens_change_no_answer(pair: WorkerRing, alone: dict[str, Alon
         drafted, accepted = drafted + answer.done.drafted, accepted + answer.done.accepted
     assert drafted > accepted
     assert accepted > 0 or pair.plan.topology == "forward"
+
+
+def test_guesses_of_a_draft_change_no_answer_also_where_the_ring_breaks_amid_them(
+    pair: WorkerRing, alone: dict[str, Alone]
+) -> None:
+    greedy = a_request([41, 52, 63, 74, 85], max_tokens=80)
+    seeded = a_request([31, 42, 53], max_tokens=80, sampling=Sampling(temperature=0.4, seed=5))
+    for request in (greedy, seeded):
+        pair.send(request)
+        (answer,) = pair.collect(
+            [request.request_id], on_token=lambda token: pair.relink() if token.index in (9, 30) else None
+        )
+        assert answer.tokens == alone["llama"].answer(request).tokens
 
 
 PERSON: Final = {

@@ -400,7 +400,11 @@ async def test_the_commands_say_who_sees_what_and_do_nothing_for_good_unasked(st
     assert all(len(m["fingerprint"]) == 64 for m in view["macs"])
     shown = await run(demo, "show", mbp["device_id"][:6])
     assert "mbp" in shown.stdout
-    assert (await run(demo, "show", "nobody")).returncode == 2
+    for action in ("show", "revoke"):  # nobody is asked about what would be refused
+        unknown = await run(demo, action, "nobody")
+        assert (unknown.returncode, "No Mac is called" in unknown.stderr) == (2, True)
+    last = await run(demo, "revoke", "studio")
+    assert (last.returncode, "Not now: the last admin" in last.stderr) == (2, True), "a key of before has the same name"
     refused = await run(demo, "revoke", "mini")
     assert refused.returncode == 2
     assert "--yes" in refused.stderr

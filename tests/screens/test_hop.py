@@ -78,9 +78,9 @@ async def test_the_link_is_tested_and_a_test_is_stopped_before_the_screen_is_lef
     async with hop_screen(demo, (80, 24)) as viewer:
         while hop_of(viewer).source != "studio":
             await viewer.press("right")
-        await viewer.press("t")
+        await viewer.press("s")
         await viewer.sees("there and back", "MB/s")
-        for key in ("t", "t", "escape"):  # in one go: it rests for a second before it begins again, and may end soon
+        for key in ("s", "s", "escape"):  # in one go: it rests for a second before it begins again, and may end soon
             viewer.app.simulate_key(key)
         await viewer.sees("No speed test", "was stopped")
         assert any("under way" in note.message for note in viewer.app._notifications)
@@ -135,5 +135,5 @@ async def test_without_a_ring_it_says_why_and_what_to_do(demo: Demo) -> None:
             await viewer.until(lambda: app.state.attached)
             await app.run_action("open('hop')")
             await viewer.sees("No hops yet", "Ctrl+O chooses a model.")
-            await viewer.press("t", "left", "right", "w", "p")
+            await viewer.press("s", "left", "right", "w", "p")
             await viewer.until(lambda: any("no hop to test" in note.message for note in app._notifications))

@@ -79,7 +79,7 @@ async def it_is_loaded_as_chosen(viewer: Person, demo: Demo) -> None:
     await viewer.press("K")
     await viewer.sees("GB in 8 bits", "✓ solo")
     await viewer.press("K", "K")
-    await viewer.press("t")
+    await viewer.press("T")
     await viewer.sees("forward, 2 hops a token")
     await viewer.opens("e", screen=SplitScreen)
     await viewer.opens("escape", screen=ModelsScreen)

@@ -26,6 +26,7 @@ from core.node.peers.addresses import AddressBook
 from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.paths import Paths
+from core.node.peers.peer_logs import PeerLogs
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
@@ -72,7 +73,7 @@ class _Journal(Journal):
         super().__init__(NOWHERE, source, bus)
         self._note = note
 
-    def write(self, level: Any, text: str, source: str = "") -> None:
+    def write(self, level: Any, text: str) -> None:
         self._note(f"{level} {text}")
 
 
@@ -114,7 +115,7 @@ class Node:
         # disks
         inventory = ModelInventory(own_id, models, mesh, bus)
         copies = ModelCopies(models, mesh, ByteLinks(identity, store, paths, ""), NOWHERE)
-        transfers = Transfers(own_id, inventory, copies, mesh, NOWHERE, bus=bus, journal=journal, tasks=tasks)
+        transfers = Transfers(own_id, inventory, copies, mesh, NOWHERE, NOWHERE, bus=bus, journal=journal, tasks=tasks)
 
         # ring
         self.supervisor = supervisor = Supervisor(identity, "", worker, signals, journal, tasks, has_spare=False)
@@ -167,6 +168,7 @@ class Node:
             relay=relay,
             relay_server=relay_server,
             tracing=tracing,
+            logs=PeerLogs(mesh, journal, bus, tasks),
             bus=bus,
             journal=journal,
             tasks=tasks,

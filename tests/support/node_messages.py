@@ -30,6 +30,9 @@ from core.node.base.messages import (
     Leads,
     LinkProbe,
     LinkUp,
+    LogAsk,
+    LogEntry,
+    LogTold,
     Ping,
     Pong,
     Prepared,
@@ -167,5 +170,7 @@ EVERY: list[AnyMessage] = [
     ClockTold(number=7, at_s=1.5),
     TraceAsk(number=7, is_on=True),
     TraceTold(number=7, turns=(PhaseTurn(1, "chunk", 0.5, 0.75, ((12, 0.25), (0, 0.5))),)),
+    LogAsk(run=1 << 47, after=7),
+    LogTold(run=1 << 47, last=9, now=1.5, lines=(LogEntry(at=1.25, level="WARN", text="mini is gone."),)),
     Bye(reason="Its node was ended."),
 ]

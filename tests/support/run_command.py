@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -39,7 +39,7 @@ async def served(desk: Desk) -> AsyncIterator[Desk]:
     desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
     rest: Any = dict.fromkeys(("planning", "recovery", "sessions", "conversations", "transfers", "speed"), Mock())
     more: Any = dict.fromkeys(("tracing", "trimming", "known", "search", "check", "pairing", "trust", "api"), Mock())
-    api = LocalApi(answers=desk.answers, bus=desk.bus, tasks=tasks_of(), **rest, **more)
+    api = LocalApi(answers=desk.answers, logs=MagicMock(), bus=desk.bus, tasks=tasks_of(), **rest, **more)
     await api.start(desk.folder / "node.sock")
     yield desk
     await desk.ends_all()

@@ -7,10 +7,11 @@ from random import Random
 
 from msgspec.structs import replace
 
+from core.engine.drafting import Drafter
 from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
 from core.errors import Busy, LinkTimeout, ProtocolError
-from tests.support.simulated import VOCABULARY, alone
+from tests.support.simulated import VOCABULARY, Foreseer, alone
 from tests.support.simulated_head import ENDLESS, Head
 
 
@@ -38,6 +39,7 @@ class Schedule:
             draft=random.choice((0, 1, 8)),
             trim_limit=random.choice((None, None, 0, 12, 30)),
             goes_ahead=random.random() < 0.7,
+            drafter=self._drafter() if random.random() < 0.7 else None,
         )
         self.requests: list[Request] = []
         self.coming = random.randint(1, 80 if is_large else 8)
@@ -72,6 +74,17 @@ class Schedule:
                 self.head.gone()
                 self.has_news = True
         self._check()
+
+    def _drafter(self) -> Drafter:
+        """Of a draft that is right at times, on a machine whose times are anything."""
+        model = Foreseer(self.stages, self.random.choice((0.0, 0.5, 0.9, 1.0)), self.random)
+        self.clock = 0.0
+
+        def clock() -> float:
+            self.clock += self.random.choice((0.001, 0.01, 1.0))
+            return self.clock
+
+        return Drafter(model, self.random.choice((1, 3, 8)), self.stages, clock)
 
     def _submit(self) -> None:
         self.coming -= 1
@@ -142,12 +155,13 @@ class Schedule:
         link = random.choice(ready) if ready else None
         if link == -1:
             self.has_news = self.head.turn(self.now) is not None
-        elif link == 0:
-            self.head.collect(self.now, fails)
-            self.has_news = True
-        elif link:
+        elif link is not None:
             try:
-                ring.deliver(link)
+                if link:
+                    ring.deliver(link)
+                else:
+                    self.has_news = True
+                    self.head.collect(self.now, fails)
             except ProtocolError:
                 ring.relink(self.now)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from random import Random
 from typing import Any, NamedTuple
 
 from core.engine.lanes import named
@@ -355,6 +356,25 @@ def tokens_in(work: Work) -> Sequence[int]:
             return [token for row in work.tokens for token in row]
         case _:
             return (*work.tokens, *work.drafts)
+
+
+class Foreseer:
+    """A draft of so many stages, of whose guesses the part `rate` is what they choose."""
+
+    def __init__(self, stages: int, rate: float, random: Random) -> None:
+        self._stages, self._rate, self._random = stages, rate, random
+        self._tokens: Sequence[int] = ()
+
+    def read(self, tokens: Sequence[int]) -> None:
+        self._tokens = list(tokens)
+
+    def propose(self, count: int) -> tuple[int, ...]:
+        guesses: list[int] = []
+        for _ in range(count):
+            tokens = (*self._tokens, *guesses)
+            right = chosen(tokens[-1], caches_of(tokens, self._stages)[-1].digest)
+            guesses.append(right if self._random.random() < self._rate else self._random.randrange(VOCABULARY))
+        return tuple(guesses)
 
 
 def alone(request: Request, stages: int) -> list[int]:

@@ -8,10 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from core.engine.drafting import Drafter
 from core.engine.lanes import named
 from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
-from core.engine.ring_work import Chunk, Compose, Op, Restore, Step, Work
+from core.engine.ring_work import Chunk, Compose, Op, Restore, Step, Trim, Work
 from core.engine.scheduler import EndedRow, Scheduler
 from core.errors import Busy
 from core.sampling_options import Sampling
@@ -25,7 +26,7 @@ class Watch:
 
     def __init__(self, scheduler: Scheduler, rows: int, context: int, lanes: int) -> None:
         self._scheduler, self._rows, self._context, self._lanes = scheduler, rows, context, lanes
-        self.flying: set[int] = set()
+        self.flying: Counter[int] = Counter()
         self.chunks = 0
         self.decoding: dict[str, int] = {}  # chunks since the last step
         self._short = 0
@@ -37,7 +38,8 @@ class Watch:
             self._step(work)
         else:
             assert work.ops
-            assert not self.flying & named(work.ops), "a lane under way was touched"
+            others = [op for op in work.ops if not isinstance(op, Trim)]  # behind guesses that were wrong
+            assert not (+self.flying).keys() & named(others), "a lane under way was touched"
 
     def held(self, head: Stage) -> None:
         """All that is held has room: what runs, and what is parked."""
@@ -50,7 +52,7 @@ class Watch:
         if isinstance(work, Chunk):
             self.chunks -= 1
         elif isinstance(work, Step):
-            self.flying.remove(work.handle)
+            self.flying[work.handle] -= 1
             self._short += 1
 
     def over(self, request_id: str) -> None:
@@ -72,9 +74,9 @@ class Watch:
             assert self.decoding[row] == 1, "a row waits for two chunks"
 
     def _step(self, work: Step) -> None:
-        assert work.handle not in self.flying
+        assert self.flying[work.handle] == 0 or len(work.requests) == 1
         assert all(map(self._scheduler.alive, work.requests)), "a row that is over still runs"
-        self.flying.add(work.handle)
+        self.flying[work.handle] += 1
         if not self.decoding.keys() >= set(work.requests):
             self._short = 0
         self.decoding.update(dict.fromkeys(work.requests, 0))
@@ -99,8 +101,9 @@ class Head:
         draft: int = 0,
         trim_limit: int | None = None,
         goes_ahead: bool = False,
+        drafter: Drafter | None = None,
     ) -> None:
-        self._goes_ahead = goes_ahead
+        self._goes_ahead, self._drafter = goes_ahead, drafter
         self.scheduler = Scheduler(
             stages=stages,
             rows=rows,
@@ -112,6 +115,7 @@ class Head:
             lanes=lanes,
             draft=draft,
             trim_limit=trim_limit,
+            drafter=drafter,
         )
         self.ring = Ring(stages, tries, try_s, trim_limit)
         self.watch = Watch(self.scheduler, rows, context, (lanes or stages) if batched else rows)
@@ -163,6 +167,7 @@ class Head:
         if isinstance(work, Step):
             self._check_lengths(work)
             self.kinds["draft"] += len(work.drafts)
+            self.kinds["window"] += self.watch.flying[work.handle] > 1
         self._put(work, now)
         return work
 
@@ -250,7 +255,8 @@ class Head:
         held = self.ring.stages[0].handles.get(step.handle, ())
         for name, row in zip(step.requests, held, strict=True):
             known = len(self.prompts[name]) + len(self.answers[name])
-            assert row.length + 1 == known + ahead, "something else is held"
+            is_window = self._drafter is not None and row.length >= known
+            assert is_window or row.length + 1 == known + ahead, "something else is held"
 
     def _go_ahead(self, step: Step, tokens: Sequence[Sequence[int]], now: float) -> None:
         """The step behind `step` goes before the scheduler knows the tokens that it feeds."""
@@ -266,12 +272,13 @@ class Head:
         else:
             rows = zip(step.requests, step.tokens, values, strict=True)
             tokens = [self._verified(name, [token], [value]) for name, token, value in rows]
-        if self._goes_ahead:
+        if self._goes_ahead and self.scheduler.counting(step):
             self._go_ahead(step, tokens, now)
-        alive = list(map(self.scheduler.alive, step.requests))
+        counting = self.scheduler.counting(step)
+        self.kinds["void"] += not counting and self.scheduler.alive(step.requests[0])
         taken, over = self.scheduler.stepped(step, tokens)
-        for name, is_alive, count, row in zip(step.requests, alive, taken, tokens, strict=True):
-            assert bool(count) == is_alive
+        for at, (name, count, row) in enumerate(zip(step.requests, taken, tokens, strict=True)):
+            assert bool(count) == (at in counting)
             self.answers[name] += row[:count]
         for ended in over:
             self._ended(ended)

@@ -165,3 +165,20 @@ def test_rows_wait_and_nothing_is_on_the_ring_while_the_plan_does_not_run() -> N
 def test_only_the_last_lines_of_the_log_are_kept() -> None:
     lines = [LogLine(at=float(n), level="INFO", source="a", text=f"{n}") for n in range(LOG_LINES_KEPT + 7)]
     assert fold(Snapshot(), [*lines]).logs == tuple(lines[7:])
+
+
+def test_lines_of_another_mac_stand_at_their_time_and_never_before_what_it_wrote_earlier() -> None:
+    told = [("a", 1.0), ("a", 4.0), ("b", 2.0), ("b", 3.0), ("a", 2.5), ("b", 0.0), ("c", 3.5)]
+    now = fold(Snapshot(), [LogLine(at=at, level="INFO", source=mac, text=f"{at}") for mac, at in told])
+    order = [("a", 1.0), ("b", 2.0), ("b", 3.0), ("b", 0.0), ("a", 4.0), ("a", 2.5), ("c", 3.5)]
+    assert [(line.source, line.at) for line in now.logs] == order
+
+
+def test_a_mac_that_tells_without_end_hides_no_line_of_another() -> None:
+    def line(mac: str, number: int) -> LogLine:
+        return LogLine(at=float(number), level="INFO", source=mac, text=f"{number}")
+
+    few = [line("a", n) for n in range(40)]
+    now = fold(Snapshot(), [*few, *(line("b", n) for n in range(3 * LOG_LINES_KEPT))])
+    assert [x for x in now.logs if x.source == "a"] == few
+    assert len(now.logs) == LOG_LINES_KEPT

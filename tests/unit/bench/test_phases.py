@@ -12,6 +12,7 @@ from core.bench.phases import chrome, flights, steps_of
 from core.requests.trace import PHASES, STEP_TOTAL, Phase, PhaseTurn, StageTrace
 from core.worker import phases
 from core.worker.phases import PhaseClock
+from core.worker.telemetry import StageMeter
 
 SEALED: Phase = "aead_seal"
 
@@ -95,7 +96,6 @@ def test_whatever_is_said_the_phases_of_a_turn_are_all_of_it(said: list[tuple[st
         clock = Clock()
         patch.setattr(phases, "monotonic", clock)
         measured = PhaseClock()
-        measured.switch(on=True)
         for word, ticks, number in said:
             clock.now += ticks
             match word:
@@ -123,7 +123,6 @@ def test_whatever_is_said_the_phases_of_a_turn_are_all_of_it(said: list[tuple[st
 
 def test_a_step_that_goes_ahead_takes_nothing_of_the_one_before(clock: Clock) -> None:
     measured = PhaseClock()
-    measured.switch(on=True)
     measured.works(1, "step")
     clock.now += 1
     measured.lap("logits_compute")
@@ -139,17 +138,17 @@ def test_a_step_that_goes_ahead_takes_nothing_of_the_one_before(clock: Clock) ->
     assert told == [(1, 5.0, 1.0), (2, 6.0, 2.0), (1, 8.0, 3.0)]
 
 
-def test_switched_off_nothing_is_noted_and_rest_is_nobodys(clock: Clock) -> None:
-    measured = PhaseClock()
-    measured.works(1, "step")
-    measured.lap("embed")
-    measured.end()
-    assert measured.take(9) == []
-    measured.switch(on=True)
+def test_switched_off_there_is_no_clock_and_rest_is_nobodys(clock: Clock) -> None:
+    meter = StageMeter(0)
+    assert meter.phases is None
+    assert meter.trace(is_on=True, most=9) == []
+    measured = meter.phases
+    assert measured is not None
     clock.now += 100
-    measured.rest()
+    meter.start()
     measured.works(2, "step")
     clock.now += 1
     measured.lap("embed")
     measured.end()
-    assert [turn.total_s for turn in measured.take(9)] == [1.0]
+    assert [turn.total_s for turn in meter.trace(is_on=False, most=9)] == [1.0]
+    assert meter.phases is None

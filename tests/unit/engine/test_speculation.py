@@ -113,3 +113,12 @@ def test_text_that_repeats_itself_is_worth_waiting_for(parts: list[list[int]], e
     for _ in range(3):
         lookup.note_result(4, 0)
     assert not lookup.expects, "it rests"
+
+
+def test_what_another_guessed_was_not_foreseen_here() -> None:
+    lookup = PromptLookup([1, 2, 3, 9, 1, 2], 4)
+    lookup.extend([4, 5, 6], guessed=False)
+    assert not lookup.expects
+    lookup.extend([1, 2], guessed=False)
+    lookup.extend([4, 5], guessed=False)
+    assert lookup.expects, "its first one was"

@@ -22,11 +22,18 @@ def with_three_out(tries: int = 3) -> Outstanding[str]:
 def test_what_is_put_is_out_until_it_is_answered() -> None:
     out = with_three_out()
     assert (len(out), out.base, out.next_step, out.values()) == (3, 1, 4, ["a", "b", "c"])
-    assert out.answered(2, 3.0) == "b"
-    assert (out.base, out.values()) == (1, ["a", "c"])
-    assert out.answered(2, 3.0) is None, "a repeated answer is nothing"
-    assert [out.answered(1, 3.0), out.answered(3, 3.0)] == ["a", "c"]
+    assert out.answered(1, 3.0) == "a"
+    assert (out.base, out.values()) == (2, ["b", "c"])
+    assert out.answered(1, 3.0) is None, "a repeated answer is nothing"
+    assert [out.answered(2, 3.0), out.answered(3, 3.0)] == ["b", "c"]
     assert (len(out), out.base) == (0, 4)
+
+
+def test_an_answer_that_overtook_another_says_that_frames_were_lost() -> None:
+    out = with_three_out()
+    with pytest.raises(ProtocolError, match="answer to step 2 came, and none to step 1 before it"):
+        out.answered(2, 3.0)
+    assert out.values() == ["a", "b", "c"], "all of them are sent again"
 
 
 @pytest.mark.parametrize("step", [-1, 0, 4])
@@ -167,10 +174,10 @@ def test_whatever_is_lost_or_comes_twice_each_stage_does_each_step_once_in_order
 
 def deliver(ring: Ring, link: int, now: float) -> None:
     """A stage does each chunk at its position or not at all: what runs twice is an AssertionError."""
-    if link == 0:
-        ring.outstanding.answered(ring.links[0].popleft().step, now)
-        return
     try:
-        ring.deliver(link)
+        if link:
+            ring.deliver(link)
+        else:
+            ring.outstanding.answered(ring.links[0].popleft().step, now)
     except ProtocolError:
         ring.relink(now)

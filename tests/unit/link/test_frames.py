@@ -74,6 +74,7 @@ def test_the_numbers_of_the_design() -> None:
         "RELAY_ASK": 0x20,
         "RELAY_TOLD": 0x21,
         "TUNNEL": 0x22,
+        "LOG": 0x23,
         "BYE": 0xFF,
     }
     assert (Flag.LAST_CHUNK, Flag.PREFILL, Flag.EVERY) == (1, 2, 4)

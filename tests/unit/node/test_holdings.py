@@ -72,7 +72,9 @@ def test_each_mac_is_to_be_given_what_it_lacks_of_its_stage(
 
 
 def test_of_a_mac_that_has_not_told_all_nothing_is_said() -> None:
-    assert Holdings({}, frozenset("A")).missing(PLAN).keys() == {"A"}
+    found = Holdings({}, frozenset("A"))
+    assert found.missing(PLAN).keys() == {"A"}
+    assert [found.layers_of(mac) for mac in "AB"] == [(), None]
 
 
 def test_who_has_most_is_asked_first() -> None:

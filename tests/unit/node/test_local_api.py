@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
-from unittest.mock import Mock
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
@@ -26,7 +26,7 @@ from tests.support.tasks import tasks_of
 from tui.client import NodeClient
 
 PARTS: Final = (
-    "planning known recovery answers sessions conversations transfers trimming speed tracing search check pairing "
+    "planning known recovery answers sessions conversations transfers trimming speed tracing logs search check pairing "
     "trust api"
 )
 TYPED: Final = "what a person typed"
@@ -37,7 +37,7 @@ ID: Final = "0123456789abcdef" * 2
 async def serving(folder: Path, **parts: Any) -> AsyncIterator[tuple[NodeClient, Bus]]:
     """An API with those parts, and a client of it."""
     home, bus = Home(folder), Bus()
-    given: dict[str, Any] = {name: parts.get(name, Mock()) for name in PARTS.split()}
+    given: dict[str, Any] = {name: parts.get(name, MagicMock()) for name in PARTS.split()}
     api = LocalApi(**given, bus=bus, tasks=tasks_of(Journal(folder / "log", "mac", bus)))
     await api.start(home.socket)
     try:
@@ -117,7 +117,7 @@ async def test_findings_end_at_a_newline_only(tmp_path: Path) -> None:
     async def findings() -> AsyncIterator[Finding]:
         yield found
 
-    async with serving(tmp_path, check=Mock(findings=findings)) as (client, _):
+    async with serving(tmp_path, check=MagicMock(findings=findings)) as (client, _):
         assert [each async for each in client.check()] == [found]
 
 
@@ -166,7 +166,7 @@ async def test_a_body_that_is_no_utf_8_is_wrong_use(tmp_path: Path) -> None:
 
 
 async def test_the_path_has_the_last_word_about_what_is_asked(tmp_path: Path) -> None:
-    answers = Mock()
+    answers = MagicMock()
     answers.cancel.return_value = None
     async with serving(tmp_path, answers=answers) as (client, _):
         await client._call("POST", "/v1/chat/this/stop", AnswerId(request_id="that"), Done)
@@ -176,7 +176,7 @@ async def test_the_path_has_the_last_word_about_what_is_asked(tmp_path: Path) ->
 async def test_a_command_that_fails_by_a_defect_is_logged_with_its_place_only(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    trust = Mock()
+    trust = MagicMock()
     trust.view.side_effect = KeyError(TYPED)
     async with serving(tmp_path, trust=trust) as (client, bus):
         with pytest.raises(NodeError, match="HTTP 500"):

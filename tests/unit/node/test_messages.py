@@ -12,14 +12,19 @@ from hypothesis import strategies as st
 
 from core.errors import ProtocolError
 from core.link.frames import FrameType
+from core.node.base.journal import LINE_LIMIT
 from core.node.base.messages import (
     FRAMES,
+    MAX_LOG_LINES,
     AnyMessage,
     Checked,
+    LogEntry,
+    LogTold,
     PrepareStage,
     from_frame,
     to_frame,
 )
+from core.numbers import MOST
 from core.settings import MAX_CONTROL_BODY
 from tests.support.node_messages import EVERY
 from tests.support.plans import plan_of
@@ -50,6 +55,13 @@ def test_the_checksums_of_five_hundred_files_fit_a_control_frame() -> None:
     frame = to_frame(Checked(plan_gen=100, files=files))
     assert len(frame[1]) <= MAX_CONTROL_BODY
     assert from_frame(*frame) == Checked(plan_gen=100, files=files)
+
+
+def test_as_many_lines_of_a_log_as_are_asked_for_fit_a_control_frame() -> None:
+    for text in ("\U0001f5a5" * LINE_LIMIT, '"' * LINE_LIMIT):
+        lines = (LogEntry(at=1.7e9 + 1 / 3, level="ERROR", text=text),) * MAX_LOG_LINES
+        _, body = to_frame(LogTold(run=MOST, last=MOST, now=1.7e9 + 1 / 3, lines=lines))
+        assert len(body) <= MAX_CONTROL_BODY
 
 
 HOSTILE = [

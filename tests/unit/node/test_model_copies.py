@@ -41,7 +41,7 @@ from core.node.disks.block_runs import RunAsk
 from core.node.disks.file_serving import _served
 from core.node.disks.places import PARTIAL
 from core.settings import GB, MAX_CONTROL_BODY
-from tests.support.copies import Pair, held_model_named, pair
+from tests.support.copies import Blocks, Mac, Pair, held_model_named, pair
 from tests.support.models import read_entry
 
 __all__ = ["pair"]  # fixtures
@@ -225,6 +225,16 @@ async def test_a_slice_is_copied_alone_and_grows_where_it_lies(pair: Pair) -> No
 
 async def test_two_macs_that_have_a_model_both_give_of_it_and_one_may_go(pair: Pair) -> None:
     helper = pair.helper()
+    gave: dict[Mac, threading.Event] = {helper: threading.Event(), pair.sender: threading.Event()}
+
+    def in_turn(own: Mac, other: Mac) -> Blocks:
+        def given(_: RunAsk, data: bytes) -> bytes:
+            gave[own].set()
+            return data if gave[other].wait(WAIT_S) else b""
+
+        return given
+
+    helper.blocks, pair.sender.blocks = in_turn(helper, pair.sender), in_turn(pair.sender, helper)
     await pair.copy(sources=("sender", "helper"))
     assert min(helper.blocks_given, pair.sender.blocks_given) > 1
     assert pair.blocks_given == blocks_of_all(pair)
@@ -329,6 +339,26 @@ async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) ->
     for name, first in (("../../secret", 0), ("config.json", 1)):
         with pytest.raises(ProtocolError):
             answers.of(RunAsk(name, first, 1))
+
+
+async def test_blocks_are_hashed_for_the_first_mac_that_copies_them_and_anew_only_where_a_file_changed(
+    pair: Pair,
+) -> None:
+    serving, whole, said = pair.sender.copying.serving, pair.sender.folder / "solo", []
+    for change in (None, None, "model.safetensors.index.json"):
+        if change:
+            (whole / change).touch()
+        await pair.copy()
+        shutil.rmtree(pair.asker.folder / "solo")
+        assert serving._last
+        said.append(serving._last.hashed)
+    assert said[1] is said[0]
+    assert said[2] is not said[0]
+    for name, hashes in said[0].items():
+        data = (whole / name).read_bytes()
+        blocks = [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
+        assert bytes(hashes) == b"".join(hashlib.sha256(block).digest() for block in blocks)
+    assert said[2] == said[0]
 
 
 async def test_a_full_disk_is_told_before_anything_is_fetched(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

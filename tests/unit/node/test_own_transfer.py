@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from core.errors import Busy, TransferError
@@ -16,8 +17,9 @@ from core.node.base.journal import Journal
 from core.node.base.messages import AnyMessage
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.own_transfer import Order, OwnTransfer
+from core.node.disks.own_transfer import OwnTransfer
 from core.node.disks.transfer_meter import Meter
+from core.node.disks.wish import Wish
 from tests.support.tasks import tasks_of
 
 FIRST = Transfer(model="toy", fingerprint="a" * 64, mac="me", state="asking")
@@ -39,17 +41,25 @@ class Made:
         self.tasks = tasks_of(Journal(folder / "log", "node", bus))
         inventory = ModelInventory("me", LocalModels([folder], folder / "hashes"), Alone(), bus)
         self.told: list[tuple[Transfer, str]] = []
-        self.own = OwnTransfer(lambda *told: self.told.append(told), inventory, bus, self.tasks._journal, self.tasks)
+        self.paused = folder / "paused.json"
+        told = lambda *told: self.told.append(told)  # noqa: E731
+        self.own = OwnTransfer(self.work, told, self.paused, inventory, bus, self.tasks._journal, self.tasks)
+        self.error: TransferError | None = None
+        self.wishes: list[Wish] = []
         self.begun: list[BytePace] = []
         self.enough = asyncio.Event()
 
-    async def work(self, meter: Meter, pace: BytePace) -> None:
+    async def work(self, wish: Wish, meter: Meter, pace: BytePace) -> None:
+        if self.error:
+            raise self.error
+        self.wishes.append(wish)
         self.begun.append(pace)
         meter.count("running", 5, 9)
         await self.enough.wait()
 
     def begin(self, bytes_per_s: int = 0, asked_by: str = "") -> None:
-        self.own.begin(Order(FIRST, self.work, bytes_per_s, asked_by))
+        first = msgspec.structs.replace(FIRST, limit_bytes_per_s=bytes_per_s)
+        self.own.begin(Wish(first=first, asked_by=asked_by, parts={"model.safetensors": ((0, 9), (20, 30))}))
 
     @property
     def states(self) -> list[str]:
@@ -125,11 +135,60 @@ async def test_what_is_paused_gives_way_to_what_comes(made: Made) -> None:
 
 
 async def test_what_fails_is_over_and_rests(made: Made) -> None:
-    async def fails(meter: Meter, pace: BytePace) -> None:
-        raise TransferError("No.")
-
-    made.own.begin(Order(FIRST, fails, 0))
+    made.error = TransferError("No.")
+    made.begin()
     await made.own.ended()
     assert (made.states, made.own.rests(), made.own.is_under_way) == (["asking", "failed"], True, False)
     made.own.change("resume", 0)
     assert made.states == ["asking", "failed"]
+
+
+async def later(made: Made) -> Made:
+    """The next node in the same folder, after this one has ended."""
+    await made.own.close()
+    await made.tasks.stop()
+    return Made(made.paused.parent)
+
+
+async def test_what_is_paused_is_paused_at_the_next_start_and_goes_on_there(made: Made) -> None:
+    made.begin(bytes_per_s=7, asked_by="other")
+    await settled()
+    made.own.change("pause", 0)
+    await settled()
+    made.own.change("limit", 8)
+    assert made.paused.stat().st_mode & 0o777 == 0o600
+    again = await later(made)
+    again.own.restore("renamed")
+    ((shown, asker),) = again.told
+    assert (shown.state, shown.done, shown.limit_bytes_per_s, shown.mac, asker) == ("paused", 5, 8, "renamed", "other")
+    assert again.own.is_for("other", "a" * 64)
+    again.own.change("resume", 0)
+    await settled()
+    assert (again.wishes[0].parts, again.begun[0].bytes_per_s) == (made.wishes[0].parts, 8)
+    assert again.states == ["paused", "asking", "running"]
+    third = await later(again)
+    third.own.restore("me")
+    assert (third.told, third.own.is_under_way) == ([], False), "what went on is not paused"
+
+
+@pytest.mark.parametrize("ends", ["stop", "another", "damaged"])
+async def test_a_pause_that_is_over_does_not_come_back(made: Made, ends: str) -> None:
+    made.begin()
+    await settled()
+    made.own.change("pause", 0)
+    await settled()
+    match ends:
+        case "stop":
+            made.own.change("stop", 0)
+        case "another":
+            made.begin()
+        case _:
+            made.paused.write_bytes(made.paused.read_bytes()[:-9])
+    again = await later(made)
+    again.own.restore("me")
+    assert (again.told, again.own.is_under_way) == ([], False)
+    again.begin()
+    await settled()
+    assert again.states == ["asking", "running"]
+    await again.own.close()
+    await again.tasks.stop()

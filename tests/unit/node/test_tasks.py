@@ -36,6 +36,7 @@ from core.node.peers.check import restart_findings
 from core.node.peers.dialling import Dialling
 from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh, PeerMessage
+from core.node.peers.peer_logs import PeerLogs
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.listener import Listener
 from core.node.public_api.metrics import Metrics
@@ -131,6 +132,7 @@ RESTARTABLE = {
     "The look at the disk": (ModelInventory, "watch"),
     "Dialling": (Dialling, "_seek"),
     "Bonjour": (Discovery, "_resolve_due"),
+    "Asking for other Macs' logs": (PeerLogs, "watch"),
 }
 ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
     "A report of the worker": (PlanMember, "reported", said(WorkerReported(Linked(plan_gen=1, way=Way("10.0.0.7"))))),

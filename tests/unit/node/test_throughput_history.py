@@ -12,11 +12,13 @@ import pytest
 from core.events import (
     AnyEvent,
     HopSample,
+    Parallelism,
     Plan,
     PlanLoaded,
     PlanProposed,
     Progress,
     Recovery,
+    RecoveryState,
     RequestDone,
     RequestStarted,
     StageState,
@@ -24,9 +26,11 @@ from core.events import (
 )
 from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
+from core.models.files.sharding import Sharding
 from core.node.ring.measurements import LEAST_TOKENS
 from core.node.ring.throughput_history import MOST_CURVES, ThroughputHistory, read_curves, write_curves
 from core.plan.cost_curve import MOST_POINTS, Curves, Point, curve_name
+from core.plan.predict import MacSpeeds, forecast, work_of
 from core.trust.files import MAX_PRIVATE_FILE
 from tests.support.plans import mac_id, plan_of
 
@@ -40,6 +44,7 @@ LAYOUT = Layout(
     output_bytes=0,
     tied=False,
     caches=(CacheSize(),) * RING.layers,
+    sharding=Sharding(reduces=2 * RING.layers, hidden_bytes=128),
 )
 READS = {s.device_id: 1000 * (s.stop - s.start) for s in RING.stages}
 COMPUTE_S = {A: 0.010, B: 0.030}
@@ -150,6 +155,15 @@ def test_what_says_nothing_of_a_token_is_not_learned(tmp_path: Path, events: lis
     assert not [name for name in heard(loaded(tmp_path / "p"), *events) if name.startswith("token")]
 
 
+@pytest.mark.parametrize("state", ["suspect", "stuck", "running"])
+def test_a_prompt_that_takes_so_long_that_it_is_asked_about_is_learned_like_any_other(
+    tmp_path: Path, state: RecoveryState
+) -> None:
+    events = [*answer()]
+    events.insert(2, Recovery(state=state, text="A step takes long."))
+    assert heard(loaded(tmp_path / "p"), *events) == heard(loaded(tmp_path / "q"), *answer())
+
+
 def test_a_head_with_the_last_layers_is_counted_from_its_first_token_on(tmp_path: Path) -> None:
     """It computes when the work is back, behind the figures that it told with the chunk."""
     first, last = ((stage.start, stage.stop) for stage in RING.stages)
@@ -181,6 +195,23 @@ def test_one_mac_is_measured_by_the_clock_of_its_answers(tmp_path: Path) -> None
     curves, whole = heard(loaded(tmp_path / "p", single), *events), 1000 * single.layers
     assert only(curves, "token", A) == pytest.approx([whole, 0.05])
     assert prompt(curves, A) == pytest.approx([whole * 101, 1.0 - 0.05])
+
+
+def test_ranks_tell_what_adding_up_takes_once_it_is_known_what_they_compute(tmp_path: Path) -> None:
+    whole = [msgspec.structs.replace(stage, start=0, stop=RING.layers) for stage in RING.stages]
+    asked = Parallelism(choice="tp", strategy="tp", reason="It was asked for.")
+    ranks = msgspec.structs.replace(RING, topology="tensor", stages=tuple(whole), parallelism=asked)
+    name = curve_name("reduce", A, "2")
+    assert heard(loaded(tmp_path / "p", ranks), *answer()) == {}
+    paces = loaded(tmp_path / "q")
+    heard(paces, *answer())
+    paces.handle_event(PlanProposed(plan=ranks), 0.0)
+    curves = heard(paces, *answer(token_s=0.09))
+    told = forecast(work_of(ranks, LAYOUT, (4, 4), 0), MacSpeeds({}, lambda *_: None, curves))
+    assert told is not None
+    assert [point.amount for point in curves[name]] == [128]
+    assert told.token_s == pytest.approx(0.09)
+    assert told.reduces_s == pytest.approx(2 * RING.layers * curves[name][0].seconds)
 
 
 def test_a_load_tells_what_each_mac_read_and_what_the_rest_took(tmp_path: Path) -> None:

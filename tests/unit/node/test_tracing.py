@@ -12,8 +12,9 @@ from core.errors import NotLoaded
 from core.node.base.messages import AnyMessage, ClockAsk, ClockTold, TraceAsk, TraceTold
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
+from core.node.peers.clock_difference import clock_difference
 from core.node.ring.supervisor import WorkerReported
-from core.node.ring.tracing import Tracing, clock_difference
+from core.node.ring.tracing import Tracing
 from core.requests.trace import PhaseTurn, TraceRequest
 from core.worker.messages import Command, TracedPhases, TracePhases
 from tests.support.plans import mac_id, plan_of

@@ -317,7 +317,7 @@ async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path:
     """This Mac's own worker has not taken its stage yet."""
 
     class Member(PlanMember):
-        async def prepare_own(self, plan: Plan, index: int, directory: Path) -> int:
+        async def prepare_own(self, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
             taken.set()
             await asyncio.Event().wait()
             return 0

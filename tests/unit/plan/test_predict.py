@@ -15,7 +15,7 @@ from core.models.files.layout import Layout
 from core.plan.chips import memory_bytes_per_s
 from core.plan.cost_curve import ALIKE, MOST_POINTS, Curve, Curves, Point, curve_name, learned, seconds_for
 from core.plan.fit import draft_plan
-from core.plan.predict import EFFICIENCY, LEAD_S, PROMPT_TOKENS, MacSpeeds, forecast, work_of
+from core.plan.predict import EFFICIENCY, LEAD_S, PROMPT_TOKENS, MacSpeeds, forecast, kept_advice, work_of
 from core.requests import Forecast
 from core.settings import GB, PREFILL_CHUNK
 
@@ -59,7 +59,9 @@ def test_the_bandwidth_of_a_chip(chip: str, gb_per_s: float | None) -> None:
         pytest.param([(4, 2)], 0.4, None, id="too small"),
         pytest.param([(2, 2), (4, 3)], 3, 2.5, id="between"),
         pytest.param([(2, 2), (4, 3)], 1, 1.5, id="a fixed part below"),
-        pytest.param([(2, 2), (4, 3), (8, 7)], 10, 9, id="as steep beyond"),
+        pytest.param([(2, 2), (4, 3), (8, 8)], 10, 10, id="as steep beyond as all of it"),
+        pytest.param([(2, 2), (7, 3), (8, 8)], 10, 10, id="not as steep as noise"),
+        pytest.param([(2, 2), (3, 5), (8, 8)], 1, 1, id="nor below"),
         pytest.param([(2, 3), (4, 2)], 4, 2, id="more took less, there"),
         pytest.param([(2, 3), (4, 2)], 8, 4, id="more took less, beyond"),
         pytest.param([(2, 1), (4, 4)], 0.5, 0.25, id="never below nothing"),
@@ -162,6 +164,11 @@ def test_a_short_prompt_says_nothing_of_a_long_one() -> None:
     told = foretold(("M2", 8), ("M2", 8), curves=curves)
     assert (told.measured, told.prompt_s) == (True, None)
     assert foretold(("M2", 8), ("M2", 8)).prompt_s, "a guess among guesses"
+    pretended = forecast(
+        work_of(split(("M2", 30)), LAYOUT, (), WHOLE), MacSpeeds({"a": "M2"}, lambda *_: None, {}, True)
+    )
+    assert pretended
+    assert pretended.prompt_s is None, "no chip of that name reads it"
 
 
 def test_a_hop_back_says_what_the_hop_there_takes() -> None:
@@ -189,6 +196,14 @@ def test_the_advice_is_given_only_where_one_mac_is_clearly_faster(hop_s: float, 
     told = foretold(("x", budget), ("x", budget), curves=measured("a", "b", token_s=0.05, hop_s=hop_s))
     assert told.advice == advice
     assert (told.alone_tokens_per_s is None) == (budget < 12)
+
+
+def test_advice_that_was_given_stays_until_the_other_way_is_no_faster() -> None:
+    said, noise = "a alone would be faster.", foretold(("x", 20), ("x", 20), curves=measured("a", "b", token_s=0.05))
+    assert noise.alone_tokens_per_s
+    assert (noise.advice, kept_advice(noise, said), kept_advice(noise, "")) == ("", said, "")
+    slower = msgspec.structs.replace(noise, alone_tokens_per_s=noise.tokens_per_s * 0.99)
+    assert kept_advice(slower, said) == ""
 
 
 def test_a_guess_is_not_compared_with_a_measurement() -> None:

@@ -25,7 +25,7 @@ from tui.app import MaclusterApp
 from tui.control import crash, quitting
 from tui.own_node import OwnNode
 from tui.screens.asking import ChoiceScreen
-from tui.screens.help import HelpLine, HelpScreen, Topic, help_content, searched
+from tui.screens.help import HelpLine, HelpScreen, Keys, Topic, help_content, searched
 from tui.screens.logs import LogsScreen
 from tui.screens.pairing import PairingScreen
 from tui.state import disabled_reasons, state
@@ -33,6 +33,7 @@ from tui.state.conversation import sent
 from tui.state.logs import LogFilter, filter_words, is_wanted, long_lines, next_mac
 from tui.state.state import UiState
 from tui.widgets.key_bar import KeyBar
+from tui.widgets.log_view import LogView
 
 PEERS = (Peer(device_id="A", name="a", trust="paired", state="connected", is_self=True), Peer(device_id="B", name="b"))
 READY = Snapshot(peers=PEERS, plan=PLAN, plan_status="ready")
@@ -106,7 +107,8 @@ async def test_a_key_that_can_do_nothing_says_why_and_stays_in_its_place(tmp_pat
         await pilot.press("c")
         assert [n.message for n in app._notifications][-1] == "Not now: no answer of this Mac was interrupted."
         titles = {c.title: c.help for c in app.get_system_commands(app.screen)}
-        assert titles["Stop the answer"] == "Not now: no answer is being written"
+        assert titles["Stop the answer"] == "No key\nNot now: no answer is being written"
+        assert titles["Ask the last question again"] == "Key: Ctrl+R\nNot now: nothing was asked yet"
 
 
 @pytest.mark.slow
@@ -322,8 +324,12 @@ def test_what_is_left_of_a_crash_holds_no_words_of_the_person(tmp_path: Path) ->
     assert secret not in said
 
 
+PAIR, FORGET, BACK = HelpLine("p", "Pair"), HelpLine("x", "Forget", "nobody is here"), HelpLine("Esc", "Back")
 TOPIC = Topic(
-    "Peers", "The Macs.", (HelpLine("p", "Pair"), HelpLine("x", "Forget", "nobody is here")), (HelpLine("^q", "Quit"),)
+    "Trust · Peers",
+    "The Macs.",
+    (Keys("In this pane", (PAIR, FORGET)), Keys("Trust", (BACK,))),
+    Keys("Everywhere", (HelpLine("^q", "Quit"),)),
 )
 
 
@@ -333,7 +339,8 @@ def test_the_help_finds_keys_by_what_is_typed(width: int) -> None:
     assert "(not now: nobody is here)" in text
     assert max(map(len, text.splitlines()[:6])) <= width
     found = searched(TOPIC, "qui")
-    assert (found.here, [line.does for line in found.everywhere]) == ((), ["Quit"])
+    assert (found.here, [line.does for line in found.everywhere.lines]) == ((), ["Quit"])
+    assert searched(TOPIC, "esc").here == (Keys("Trust", (BACK,)),)
     assert "No key does that" in help_content(searched(TOPIC, "fly"), width).plain
 
 
@@ -382,6 +389,30 @@ def test_lines_of_two_streams_are_joined_once() -> None:
     now = state.fold(now, Snapshot(logs=LINES[3:8]), 1.0)
     assert now.logs == LINES[:8]
     assert state.fold(now, RequestStarted(request_id="r", prompt_tokens=1), 1.0).logs == LINES[:8]
+
+
+async def test_lines_of_other_macs_come_between_those_that_are_shown(tmp_path: Path) -> None:
+    dice = random.Random(1)
+    lines = [LogLine(at=float(n), level="INFO", source="own", text="word " * dice.choice((1, 60))) for n in range(40)]
+    others = [LogLine(at=n + 0.5, level="INFO", source="mini", text=f"{n}") for n in range(40)]
+    app = app_with(msgspec.structs.replace(READY, logs=tuple(lines[:9])), tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "5 Chat · m")
+        await pilot.press("escape", "4", "enter")
+        await sees(pilot, "9 lines")
+        view = app.screen.query_one(LogView)
+        left = [lines[9:], others]
+        while any(left):
+            told = dice.choice([each for each in left if each])
+            for _ in range(dice.randint(1, 6)):
+                app.state = state.fold(app.state, told.pop(0), 1.0) if told else app.state
+            view.show(app.state)
+            assert list(view.lines) == [row for line in app.state.logs for row in view.rows(line)]
+            assert view.count == len(app.state.logs)
+        for _ in range(2):  # in one row each, and in all that they take
+            await pilot.press("w")
+            await until(pilot, lambda: view.is_vertical_scroll_end and view.max_scroll_y > 0)
+    assert [line.at for line in app.state.logs] == sorted(line.at for line in app.state.logs)
 
 
 async def test_the_screen_of_the_logs_filters_and_follows(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from textual.pilot import Pilot
 from textual.widgets import Static
 
 from core.events import Parallelism, Peer, Plan, Snapshot, Topology
 from core.plan.fit import draft_plan
-from core.requests import Forecast, PlanPreview, PlanRequest
+from core.requests import Forecast, PlanPreview, PlanRequest, StageDisk
 from core.settings import GB
 from tests.support.app import StillNode, app_with, text_of
 from tests.support.planning import REVERSE, FlatLayout
@@ -23,7 +24,7 @@ from tui.screens.split import SplitScreen
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, spans
 from tui.state.effects import effect
-from tui.widgets.split_text import Loaded, applying_content, bar_content, effect_content, title_content
+from tui.widgets.split_text import Loaded, applying_content, bar_content, disks_content, effect_content, title_content
 
 START = Boundaries(layers=20, cuts=(9, 14))
 STEPS = st.lists(st.integers(-25, 25) | st.sampled_from(["next", "undo", "balance"]), max_size=40)
@@ -200,18 +201,57 @@ def test_no_byte_is_lost_when_layers_are_alike(cuts: list[int]) -> None:
     assert sum(s.layers for s in now.shares) == 20
 
 
+NOWHERE, FIRST = StageDisk(layers=()), StageDisk(layers=((0, 9),), bytes_per_s=10.0)
+# in the order of the ring: the head, b, c
+ON_DISKS = msgspec.structs.replace(KNOWN, disks=(StageDisk(layers=((0, 20),)), FIRST, NOWHERE))
+
+
+@pytest.mark.parametrize(
+    ("cuts", "says"),
+    [
+        pytest.param(
+            (9, 14), ["b ✓ all 9 layers", "c ↓ none of 5 layers 0.000 GB", "head ✓ all 6 layers"], id="planned"
+        ),
+        pytest.param(
+            (11, 14), ["b ↓ 9 of 11 layers 0.000 GB, about 20 s", "c ↓ none of 3 layers 0.000 GB"], id="moved"
+        ),
+    ],
+)
+def test_what_has_to_come_to_each_disk_moves_with_the_layers(cuts: tuple[int, ...], says: list[str]) -> None:
+    means = effect(ON_DISKS, cuts)
+    assert means
+    head, *lines = (" ".join(line.split()) for line in disks_content(means, 76).plain.split("\n"))
+    assert (head, lines[: len(says)]) == ("Mac on its disk comes first", says)
+    counts = [share.layers for share in means.shares]
+    assert [s.disk and s.disk.missing_bytes for s in means.shares] == [100 * (counts[0] - 9), 100 * counts[1], 0]
+
+
+def test_where_nothing_has_to_come_one_line_says_so_and_what_nobody_told_is_not_said() -> None:
+    told = effect(msgspec.structs.replace(ON_DISKS, disks=(FIRST, FIRST, StageDisk(layers=None))), (9, 14))
+    silent = effect(KNOWN, (9, 14))
+    assert told
+    assert silent
+    assert [share.disk is None for share in told.shares] == [False, True, False]
+    assert "c" not in disks_content(told, 76).plain.split("\n")[2].split()
+    whole = effect(msgspec.structs.replace(ON_DISKS, disks=(ON_DISKS.disks[0],) * 3), (9, 14))
+    assert whole
+    assert disks_content(whole, 76).plain == "✓ Nothing has to come to a disk first."
+    assert disks_content(silent, 76).plain == ""
+
+
 @pytest.mark.parametrize("width", [56, 76, 116, 200])
 def test_the_editor_is_never_wider_than_its_pane(width: int) -> None:
     names = ["日本語の名前がとても長いMac", "mini-with-a-very-long-name-indeed", "c"]
     owners = zip(REVERSE.owners, names, strict=True)
     stages = tuple(msgspec.structs.replace(owner, peer=name) for owner, name in owners)
-    known = msgspec.structs.replace(KNOWN, plan=msgspec.structs.replace(REVERSE, stages=stages))
+    known = msgspec.structs.replace(ON_DISKS, plan=msgspec.structs.replace(REVERSE, stages=stages))
     for cuts in ((9, 14), (1, 2), (18, 19)):
         means = effect(known, cuts)
         assert means
         now = Boundaries(layers=20, cuts=cuts, chosen=1)
         *table, _sentence = effect_content(means, 1.0, width).plain.split("\n")
-        lines = [*bar_content(now, names, width).plain.split("\n"), *table]
+        disks = disks_content(means, width).plain.split("\n")
+        lines = [*bar_content(now, names, width).plain.split("\n"), *table, *disks]
         assert max(cell_len(line) for line in lines) <= width
         assert len(bar_content(now, names, width).plain.split("\n")) == 6
     assert title_content(REVERSE, "not applied", width).cell_length == width
@@ -253,6 +293,38 @@ def test_what_applying_does_is_said_before(loaded: Loaded, says: str) -> None:
 def test_one_mac_has_nothing_to_move() -> None:
     text = bar_content(Boundaries(layers=4, cuts=()), ["studio"], 60).plain
     assert "studio holds the whole model: there is no boundary to move." in text
+
+
+class PartlyOnDisks(StillNode):
+    """The same three Macs for any boundaries, of which one has nothing of the model yet."""
+
+    async def plan(self, request: PlanRequest) -> PlanPreview:
+        plan = planned("private", request.layers)
+        disks = {"STUDIO": ((0, 10),), "MBP": ((4, 7),), "MINI": ()}
+        there = tuple(StageDisk(layers=disks[s.device_id], bytes_per_s=GB / 4) for s in plan.stages)
+        return PlanPreview(plan=plan, layer_bytes=GB, cuts=tuple(range(1, 10)), disks=there)
+
+
+@pytest.mark.parametrize("size", [(120, 36), (80, 24)])
+async def test_the_editor_says_what_is_on_each_disk_while_a_boundary_moves(size: tuple[int, int]) -> None:
+    app = MaclusterApp(PartlyOnDisks(Snapshot(plan=planned("private"), plan_status="ready")))  # type: ignore[arg-type]
+
+    async def says(pilot: Pilot[None], *words: str) -> None:
+        async with asyncio.timeout(30):
+            while not all(each in " ".join(text_of(app).split()) for each in words):
+                await pilot.pause()
+
+    async with app.run_test(size=size) as pilot:
+        while app.state.snapshot.plan is None:
+            await pilot.pause()
+        await pilot.press("f4")
+        await says(
+            pilot, "studio ✓ all 5 layers", "mbp ↓ 2 of 3 layers", "1.0 GB, about 4 s", "mini ↓ none of 2 layers"
+        )
+        await pilot.press("left")
+        await says(
+            pilot, "studio ✓ all 4 layers", "mbp ↓ 3 of 4 layers", "mini ↓ none of 2 layers", "2.0 GB, about 8 s"
+        )
 
 
 class RankPlanner(StillNode):

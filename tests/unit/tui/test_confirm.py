@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from core.errors import SessionError
 from core.events import Snapshot
 from core.requests import Message, SavedSession, SessionName
-from tests.support.app import StillNode
+from tests.support.app import StillNode, text_of
 from tests.support.told import PLAN
 from tui.app import MaclusterApp
 from tui.screens.asking import AskScreen
@@ -126,6 +126,15 @@ async def test_who_says_no_changes_nothing() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, AskScreen))
         assert not keeper.kept
+
+
+async def test_a_line_that_will_not_do_is_said_so_before_anything_is_asked_of_the_node() -> None:
+    async with opened(Keeper()) as (app, pilot, _):
+        app.action_add_mac()
+        await until(pilot, lambda: isinstance(app.screen, AskScreen))
+        await pilot.press(*"studio", "enter")
+        await until(pilot, lambda: "has no port from 1 to 65535" in text_of(app))
+        assert isinstance(app.screen, AskScreen)
 
 
 async def test_esc_stops_what_is_under_way_and_leaves_when_pressed_again() -> None:

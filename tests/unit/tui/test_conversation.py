@@ -67,14 +67,14 @@ async def test_each_turn_reads_what_was_said_before_and_what_had_no_answer_is_le
     assert echo.read[-1] == ["one", "so: one", " /two\nlines", "so:  /two\nlines", "three"]
 
 
-async def test_a_conversation_goes_on_behind_what_was_said_and_private_ones_are_not_kept() -> None:
+async def test_a_conversation_goes_on_behind_what_was_said_and_unkept_ones_are_not() -> None:
     echo = Echo()
     said = (
         Message(role="system", content="rhyme"),
         Message(role="user", content="a"),
         Message(role="assistant", content="b"),
     )
-    await Conversation("toy", ChatOptions(), said, is_private=True).run(Typed("c"), echo)
+    await Conversation("toy", ChatOptions(), said, is_unkept=True).run(Typed("c"), echo)
     assert [(m.role, m.content) for m in echo.asked[0].messages] == [
         *((one.role, one.content) for one in said),
         ("user", "c"),

@@ -148,13 +148,13 @@ def test_a_system_prompt_comes_first_and_a_new_chat_is_asked_the_same_way() -> N
     options = ChatOptions(system="Be brief.", stop=("x",))
     now = conversation.asked_with(asked("why?"), options)
     assert [m.role for m in conversation.messages(now)] == ["system", "user", "assistant"]
-    private = conversation.private(now, True)
-    new = conversation.cleared(private)
+    unkept = conversation.unkept(now, True)
+    new = conversation.cleared(unkept)
     assert (new.turns, new.chat) == ((), chats.Chat(options=options))
-    assert title_content(private, 80).plain.startswith(
-        f" Chat · {PLAN.model} · 2 Macs · stop 1 · system prompt · private"
+    assert title_content(unkept, 80).plain.startswith(
+        f" Chat · {PLAN.model} · 2 Macs · stop 1 · system prompt · not kept"
     )
-    assert len(title_content(private, 60).plain) == 60
+    assert len(title_content(unkept, 60).plain) == 60
 
 
 FORM = sampling.texts_of(ChatOptions())
@@ -408,7 +408,7 @@ async def test_an_answer_that_a_crash_cut_off_comes_back_with_its_conversation()
         assert shelf.kept == []
 
 
-async def test_what_was_asked_comes_back_with_the_arrow_but_not_out_of_a_private_chat() -> None:
+async def test_what_was_asked_comes_back_with_the_arrow_but_not_out_of_an_unkept_chat() -> None:
     app = MaclusterApp(Shelf())  # type: ignore[arg-type]
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.focused is app.dashboard.prompt)
@@ -416,7 +416,7 @@ async def test_what_was_asked_comes_back_with_the_arrow_but_not_out_of_a_private
         await pilot.press("up", "up")
         assert app.dashboard.prompt.text == "first"
         app.dashboard.prompt.clear()
-        app.set_state(conversation.private(app.state, True))
+        app.set_state(conversation.unkept(app.state, True))
         app.set_state(conversation.cleared(app.state))
         await pilot.press("up")
         assert app.dashboard.prompt.text == ""

@@ -11,7 +11,7 @@ from core.events import Peer, Snapshot, Stage, StageState, Transfer
 from core.requests import Forecast, ModelChoice, PlanPreview
 from core.settings import GB
 from tests.support.told import PLAN
-from tui.state.disks import copies_of, disk_words, limit_of, names_of, transfer_words, with_coming
+from tui.state.disks import comes_here, copies_of, disk_words, limit_of, names_of, transfer_words, with_coming
 from tui.state.load_options import (
     contexts,
     default_options,
@@ -49,6 +49,13 @@ def choice(held_by: str = "A", *, path: str = "/m", **fields: object) -> ModelCh
         preview=PlanPreview(plan=PLAN),
     )
     return msgspec.structs.replace(base, **fields)
+
+
+def test_another_download_is_not_asked_about_while_one_comes_here() -> None:
+    own = Snapshot(peers=(Peer(device_id="A", name="a", is_self=True),))
+    cases = (("A", "running", True), ("A", "paused", False), ("A", "failed", False), ("B", "running", False))
+    for mac, state, busy in cases:
+        assert comes_here(msgspec.structs.replace(own, transfers=(coming(mac, state=state),))) is busy
 
 
 def coming(mac: str, **fields: object) -> Transfer:

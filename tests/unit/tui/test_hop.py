@@ -270,7 +270,7 @@ def test_windows_have_words(seconds: float, word: str) -> None:
 @pytest.mark.parametrize(
     ("test", "said"),
     [
-        pytest.param(SpeedTest(), "t tests the speed", id="none yet"),
+        pytest.param(SpeedTest(), "s tests the speed", id="none yet"),
         pytest.param(SpeedTest(is_running=True), "95 of 190  Esc stops it", id="runs"),
         pytest.param(SpeedTest(problem=Busy("One runs.").problem), "✗ No speed test: One runs.", id="refused"),
         pytest.param(SpeedTest(result=FOUND), "10 MB/s · 6.2 ms there and back (least 5.0 ms)", id="found"),

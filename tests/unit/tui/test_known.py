@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from core.errors import Problem
 from core.events import Snapshot
 from core.models.known.known_models import known_models
 from core.node.ring.known_fit import offered
 from core.plan.predict import MacSpeeds
-from core.requests import DownloadRequest, ModelChoice
+from core.requests import DownloadRequest, ModelChoice, PlanPreview
 from tests.support.app import StillNode, text_of
 from tests.support.planning import peer
+from tests.support.told import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
-from tui.cli.models import known_lines
+from tui.cli.models import fit_words, known_lines
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.models import ModelsScreen
 
@@ -73,6 +76,12 @@ async def test_a_typed_name_is_there_again_while_the_hub_is_away() -> None:
             await until(lambda: isinstance(app.screen, ModelsScreen))
         await until(lambda: len(node.downloads) == 2)
     assert {each.repo for each in node.downloads} == {"acme/toy"}
+
+
+def test_a_split_that_fits_and_cannot_be_loaded_is_not_said_to_lack_memory() -> None:
+    what = "mini has not told yet what lies on its disk."
+    preview = PlanPreview(draft=PLAN, problem=Problem(kind="PlanError", what=what))
+    assert fit_words(replace(KNOWN[0], offer=None, preview=preview)) == what
 
 
 def test_the_command_says_what_would_fit() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -14,7 +15,9 @@ from tests.support.app import text_of
 from tests.support.told import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
+from tui.screens.help import topic_of
 from tui.screens.models import ModelsScreen
+from tui.screens.topology import TopologyScreen
 from tui.state.format import WARN
 from tui.state.load_options import default_options, option_words, with_bits, with_wire
 from tui.state.state import UiState
@@ -68,6 +71,19 @@ def test_the_preview_has_the_notes_and_the_context_of_the_model() -> None:
     assert "of 128k" in shown
 
 
+async def test_in_the_smallest_terminal_the_picker_keeps_the_fit_and_the_keys_to_load_and_to_leave() -> None:
+    app = MaclusterApp(ExaminingNode())  # type: ignore[arg-type]
+    async with app.run_test(size=(60, 16)) as pilot:
+        await pilot.press("ctrl+o")
+        await until(lambda: "Enter load" in text_of(app))
+        lines = text_of(app).splitlines()
+        preview = next(at for at, line in enumerate(lines) if "Fit preview" in line)
+        shown = "\n".join(lines[preview:-1])
+        assert all(f"{stage.peer} " in shown for stage in PLAN.stages)
+        assert "▸one" in "\n".join(lines[:preview])
+        assert all(key in lines[-1] for key in ("Enter Load", "Esc Back", "F1 Help", "^q Quit"))
+
+
 def test_a_split_that_does_not_fit_is_drawn_all_the_same() -> None:
     shown = fit_content(choice("toy", PlanPreview(draft=PLAN)), UiState(), 60).plain
     assert all(s.peer in shown for s in PLAN.stages)
@@ -102,7 +118,7 @@ def test_hidden_states_travel_as_they_are_and_then_as_each_type() -> None:
     assert seen == [["hidden states as float32"], ["hidden states as bfloat16"], ["hidden states as int8"], []]
 
 
-async def test_the_cursor_is_seen_without_colour() -> None:
+async def test_every_cursor_is_seen_without_colour_and_the_help_has_the_name_of_the_screen() -> None:
     app = MaclusterApp(ExaminingNode())  # type: ignore[arg-type]
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.press("ctrl+o")
@@ -110,8 +126,12 @@ async def test_the_cursor_is_seen_without_colour() -> None:
             await until(lambda name=name: f"▸{name} " in text_of(app))  # type: ignore[misc]
             assert text_of(app).count("▸") == 1
             await pilot.press("down")
+        topic = topic_of(app.screen)
+        assert topic.title == topic.here[-1].head == "Choose a model"
         await pilot.press("c")
         await until(lambda: "▸4k, as now" in text_of(app))
+        await pilot.press("escape", "ctrl+p", "down")
+        await until(lambda: re.search(r"▸ +Edit the split: who has which layers", text_of(app)) is not None)
 
 
 async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loaded() -> None:
@@ -140,7 +160,10 @@ async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loade
         assert {screen.why_not(run) for run in ("bits", "context", "parallelism", "longer(1)")} == {
             "one is loaded; u unloads it, then that can be chosen"
         }
-        assert screen.why_not("topology") == "one is loaded; T changes its topology"
+        assert screen.why_not("topology") == ""
+        await pilot.press("T")
+        await until(lambda: isinstance(app.screen, TopologyScreen))
+        await pilot.press("escape")
         await pilot.press("down")
         assert screen.list.pointed
         two = next(each for each in ("two", "three") if screen.list.pointed.name == each)
@@ -148,12 +171,44 @@ async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loade
             await pilot.press("down")
         assert screen.why_not("bits") == "keys and values stay as they are: its heads are odd"
         assert screen.why_not("topology") == ""
-        await pilot.press("t", "enter")
+        await pilot.press("T", "enter")
         assert node.loaded == []
         node.answers.set()
         await until(lambda: screen.list.pointed is not None and screen._catalog.is_planned(screen.list.pointed))
         await pilot.press("enter")
         await until(lambda: [request.topology for request in node.loaded] == ["forward"])
+
+
+async def test_what_was_chosen_in_the_list_of_models_holds_on_the_topology_screen() -> None:
+    node = ExaminingNode()
+    app = MaclusterApp(node)  # type: ignore[arg-type]
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("ctrl+o")
+        await until(lambda: "context 4k of 128k" in text_of(app))
+        await pilot.press("right", "K", "T")
+        await until(lambda: "forward, 2 hops" in text_of(app))
+        await pilot.press("escape", "T")
+        await until(lambda: "▸forward  2 Macs" in text_of(app))
+        await pilot.press("up", "enter")
+        await until(lambda: bool(node.loaded))
+        [asked] = node.loaded
+        assert (asked.topology, asked.context, asked.kv_bits) == ("private", 8192, 8)
+
+
+async def test_while_a_model_is_loaded_nobody_is_asked_about_another_topology() -> None:
+    class Loading(ExaminingNode):
+        async def events(self) -> AsyncIterator[AnyEvent]:
+            yield Snapshot(plan=PLAN, plan_status="loading")
+            await asyncio.Event().wait()
+
+    app = MaclusterApp(Loading())  # type: ignore[arg-type]
+    async with app.run_test(size=(120, 36), notifications=True) as pilot:
+        await until(lambda: app.state.snapshot.plan is not None)
+        await pilot.press("escape", "T")
+        await until(lambda: "forward  2 Macs" in text_of(app))
+        await pilot.press("down", "enter")
+        await until(lambda: "Not now: a model is being loaded." in text_of(app))
+        assert isinstance(app.screen, TopologyScreen)
 
 
 async def test_the_model_under_the_cursor_is_examined_once() -> None:
@@ -196,14 +251,14 @@ async def test_a_key_plans_the_model_in_the_next_topology_and_what_is_shown_is_l
 
         await asyncio.wait_for(shown("private"), 10)
         for topology in ("forward", "reverse", None, "tensor", "private", "forward"):
-            await pilot.press("t")
+            await pilot.press("T")
             await asyncio.wait_for(shown(topology), 10)
         asked = [request.topology for request in node.asked if request.topology]
         assert asked == ["forward", "reverse", "single", "tensor", "private", "forward"]
         await pilot.press("P")
         await asyncio.wait_for(shown("private"), 10)
         assert (node.asked[-1].parallelism, node.asked[-1].topology) == ("auto", None)
-        await pilot.press("t")
+        await pilot.press("T")
         await asyncio.wait_for(shown("forward"), 10)
         assert node.asked[-1].parallelism is None
         await pilot.press("enter")

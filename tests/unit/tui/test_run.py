@@ -324,7 +324,7 @@ async def test_continue_prints_what_was_there_and_goes_on(
     [
         pytest.param(["--json"], "A conversation is text", id="conversation"),
         pytest.param(["--continue", "--url", "http://x"], "for the node of this Mac", id="elsewhere"),
-        pytest.param(["--continue", "--private"], "keeps its settings", id="private"),
+        pytest.param(["--continue", "--keep-nothing"], "keeps its settings", id="keep nothing"),
         pytest.param(["-p", "x", "--continue"], "not allowed with", id="both"),
         pytest.param(["--continue", "--session", "trip"], "keeps its settings", id="session"),
         pytest.param(["--continue", "--max-tokens", "9"], "keeps its settings", id="options"),

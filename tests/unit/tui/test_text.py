@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from core.errors import Problem
-from core.events import GroupKind, LogLine, Parallelism, Peer, Snapshot, StageState, TrustChanged
+from core.events import GroupKind, LogLine, Parallelism, Peer, PlanStatus, Snapshot, StageState, TrustChanged
 from core.requests import ModelChoice, PlanPreview
 from core.text import Clean
 from tests.support.told import PLAN, asked
@@ -23,9 +23,11 @@ from tui.state import conversation, format, state
 from tui.state.hops import ring_of
 from tui.state.logs import long_lines, short_lines
 from tui.state.state import UiState
+from tui.state.turns import Turn
 from tui.widgets import markdown
 from tui.widgets.banner import banner_content
 from tui.widgets.chat_log import empty_content
+from tui.widgets.chat_title import title_content
 from tui.widgets.cluster_strip import strip_content
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.hop_table import hops_content
@@ -44,9 +46,13 @@ GB = 1_000_000_000
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0004, "0.40 ms"), (0.0062, "6.2 ms"), (0.123, "123 ms"), (1.94, "1.9 s"), (23.2, "23 s"), (125, "2 min 5 s")],
+    [
+        *((0.00004, "0.04 ms"), (0.0004, "0.40 ms"), (0.0062, "6.2 ms"), (0.0999, "99.9 ms"), (0.123, "123 ms")),
+        *((0.9999, "1.0 s"), (1.94, "1.9 s"), (2.5, "2.5 s"), (9.96, "10 s"), (23.2, "23 s"), (59.7, "1 min 0 s")),
+        (125, "2 min 5 s"),
+    ],
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_durations_have_the_precision_that_counts(seconds: float, text: str) -> None:
     assert format.duration(seconds) == text
 
 
@@ -181,6 +187,31 @@ def broad(width: int) -> dict[str, Content]:
     }
 
 
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("word", ["● ready", "● writing", "◌ loading 44 %"])
+def test_whether_one_can_ask_is_said_however_narrow_it_is(word: str, width: int) -> None:
+    plan = msgspec.structs.replace(PLAN, model="Llama-3.3-70B-Instruct-8bit-of-the-longest-name")
+    stages = (StageState(device_id="A", status="loading", done_bytes=4, total_bytes=9),)
+    status: PlanStatus = "loading" if "loading" in word else "ready"
+    told = asked("why?") if "writing" in word else UiState(attached=True)
+    now = msgspec.structs.replace(told, snapshot=Snapshot(plan=plan, plan_status=status, stages=stages), attached=True)
+    full = (Turn(number=9, role="assistant", text=Clean("x"), at=1, prompt_tokens=PLAN.context), *now.turns)
+    for line in (
+        status_content(now, width),
+        title_content(now, width),
+        title_content(msgspec.structs.replace(now, turns=full), width),
+    ):
+        assert line.cell_length <= width
+        assert line.plain.rstrip().endswith(word)
+
+
+def test_the_way_back_stays_in_the_footer_however_many_keys_there_are() -> None:
+    keys = {f"k{n}": Key("x", "Something") for n in range(9)} | {"mc.some-back": Key("Esc", "Back")}
+    line = keys_content({**keys, "mc.help": Key("F1", "Help"), "mc.quit": Key("^q", "Quit")}, 60).plain
+    assert line.startswith(" x Something")
+    assert "Esc Back  F1 Help" in line
+
+
 @pytest.mark.parametrize("width", [44, 56, 76, 80, 118, 200])
 def test_nothing_is_drawn_wider_than_its_pane(width: int) -> None:
     for name, content in broad(width).items():
@@ -239,7 +270,7 @@ def test_a_narrow_line_says_whether_one_can_ask_and_counts_strangers_apart() -> 
     trust = TrustChanged(level="paired", weakest="b")
     now = UiState(snapshot=Snapshot(peers=macs, plan=PLAN, plan_status="ready", trust=trust), attached=True)
     narrow, wide = (status_content(now, width).plain for width in (80, 120))
-    assert ("● 2/2 Macs +1" in narrow, narrow.endswith("● ready")) == (True, True)
+    assert ("● 2/2 Macs │" in narrow, "│ 1 not paired" in narrow, narrow.endswith("● ready")) == (True, True, True)
     assert ("● 2 of 2 Macs · 1 not paired" in wide, "weakest b" in wide) == (True, True)
 
 

@@ -16,8 +16,16 @@ from tests.support.app import StillNode, text_of
 from tests.support.told import PLAN
 from tui.app import MaclusterApp
 from tui.screens.timeline import TimelineScreen
-from tui.state.timeline import SHOWN, cells, ends_of, steps_in, tracks_of
-from tui.widgets.timeline_text import bars_content, clock_words, phases_content, title_content, why_empty
+from tui.state.format import DIM
+from tui.state.timeline import SHOWN, TrackName, cells, ends_of, next_name, steps_in, tracks_of
+from tui.widgets.timeline_text import (
+    bars_content,
+    clock_words,
+    phases_content,
+    title_content,
+    track_content,
+    why_empty,
+)
 
 READY = Snapshot(plan=PLAN, plan_status="ready")
 RUNNING = msgspec.structs.replace(READY, batch=Batch(rows=(BatchRow(request_id="a" * 32, state="writing"),)))
@@ -98,6 +106,28 @@ def test_the_phases_of_a_step_stand_beside_each_other() -> None:
     assert title_content(told, steps_in(told), 1, 80).plain.endswith("decode step 2, lane 1 · 2 of 3 ")
 
 
+def test_one_stage_and_lane_alone_has_its_bars_and_the_phases_of_each_of_its_steps() -> None:
+    told = told_of(8)
+    steps = steps_in(told)
+    tracks = tracks_of(told, steps, steps.last(7))
+    names = [None, (0, 1), (0, 2), (1, 1), (1, 2), None]
+    assert [next_name(tracks, TrackName(*a) if a else None, 1) for a in names[:-1]] == names[1:]
+    assert next_name(tracks, None, -1) == (1, 2)
+    assert next_name(tracks, TrackName(1, 9), 1) == (0, 1)  # of steps that are no longer shown
+    alone = TrackName(1, 2)
+    drawn = bars_content(told, steps, 7, 11 + 8 + 50, alone)
+    lines = drawn.plain.split("\n")
+    assert lines[4].startswith("           ▸lane 2           ·····█████")
+    assert "▸" not in "".join(lines[:4])
+    (at,) = [number for number, line in enumerate(drawn.split("\n")) if "▸" in line.plain]
+    dim = [number for number, line in enumerate(drawn.split("\n")[1:5], 1) if {s.style for s in line.spans} == {DIM}]
+    assert dim == [1, 2, 3]
+    assert at == 4
+    table = [line.split() for line in track_content(told, steps, 7, alone, 76).plain.split("\n")]
+    assert table[0] == ["µs", "step", "5", "step", "7"]
+    assert table[-1] == ["STEP_TOTAL", "1000000", "1000000"]
+
+
 @pytest.mark.parametrize("most", [0.0, 5e-324, 1e9], ids=str)
 @pytest.mark.parametrize("width", [1, 58, 116], ids=str)
 def test_any_times_that_a_mac_may_tell_are_drawn(most: float, width: int) -> None:
@@ -169,6 +199,10 @@ async def test_an_answer_that_runs_is_traced_and_keys_go_through_its_steps(size:
             await pilot.pause()
             assert f"· {seen}" in text_of(app)
         assert "b ±0.20 ms" in text_of(app)
+        for key, seen in {"down": "lane 1 went on a", "k": "time of this step", "up": "lane 2 went on b"}.items():
+            await pilot.press(key)
+            await pilot.pause()
+            assert seen in text_of(app)
         await pilot.press("escape")
         assert not isinstance(app.screen, TimelineScreen)
 

@@ -61,8 +61,8 @@ VIEW = TrustView(
         (msgspec.structs.replace(VIEW, is_admin=False), MEMBER, "rotate", ""),
         (msgspec.structs.replace(VIEW, is_admin=False), MEMBER, "recover", ""),
         (msgspec.structs.replace(VIEW, has_recovery=False), MEMBER, "recover", "no recovery words were ever made"),
-        (msgspec.structs.replace(VIEW, epoch=0), MEMBER, "rotate", "this Mac is paired with no other yet (p)"),
-        (msgspec.structs.replace(VIEW, fork=("a", "b")), MEMBER, "revoke", "the fork has to be decided first (d)"),
+        (msgspec.structs.replace(VIEW, epoch=0), MEMBER, "rotate", "this Mac is paired with no other yet"),
+        (msgspec.structs.replace(VIEW, fork=("a", "b")), MEMBER, "revoke", "the fork has to be decided first"),
         (msgspec.structs.replace(VIEW, fork=("a", "b")), MEMBER, "decide", ""),
     ],
 )

@@ -132,8 +132,9 @@ def taking_turns(try_s: float = PATIENT_S, topology: Topology = "private") -> It
     with ExitStack() as stack:
         plan = plan_between(3, topology)
         widths = [row_bytes(plan, number, layers) for number, layers in enumerate(slices)]
-        linked = Linked(stack, 3, topology=topology, row_bytes=widths)
-        yield Turns(linked, [LoadedStage(layers, StageMeter(n)) for n, layers in enumerate(slices)], try_s)
+        stages = [LoadedStage(layers, StageMeter(number)) for number, layers in enumerate(slices)]
+        linked = Linked(stack, 3, topology=topology, row_bytes=widths, meters=[stage.meter for stage in stages])
+        yield Turns(linked, stages, try_s)
 
 
 @pytest.fixture(params=["private"])
@@ -332,10 +333,18 @@ def boundary(*shape: int) -> list[Any]:
     return list(encode_arrays([mx.zeros(shape)]))
 
 
+def composed(turns: Turns) -> None:
+    """Step 1 is answered: an answer to step 2 is the next."""
+    turns.pipeline.compose([New(1)])
+    assert turns.answers(1) == [StepAnswer(None)]
+
+
 @pytest.mark.parametrize("work", ODD)
 def test_an_answer_that_does_not_belong_to_its_step_breaks_the_link(turns: Turns, work: WorkFrame) -> None:
     turns.pipeline.compose([New(1)])
+    turns.answers(work.step != 1)
     turns.pipeline.forward(1, mx.array([[5]]))
+    turns.answers(work.step == 3)
     turns.pipeline.forward(1, mx.array([[6]]), quiet=True)
     payload = work.payload if work.kind is FrameType.ERROR else boundary(1, 1, 96)
     turns.tail.send_work(work._replace(payload=payload), 1)
@@ -345,7 +354,7 @@ def test_an_answer_that_does_not_belong_to_its_step_breaks_the_link(turns: Turns
 
 @pytest.mark.parametrize("payload", [[], [b"\xff" * 9], boundary(1, 1, 95), boundary(2, 1, 96), boundary(96)])
 def test_an_answer_with_another_tensor_breaks_the_link(turns: Turns, payload: list[Any]) -> None:
-    turns.pipeline.compose([New(1)])
+    composed(turns)
     turns.pipeline.forward(1, mx.array([[5]]))
     turns.tail.send_work(GOOD._replace(payload=payload), 1)
     with pytest.raises(ProtocolError):
@@ -361,12 +370,11 @@ def test_a_frame_that_was_not_asked_for_breaks_the_link(turns: Turns, kind: Fram
 
 def test_what_a_stage_could_not_do_is_the_answer(turns: Turns) -> None:
     told = Problem(kind="StageFailed", what="mac2: no memory\x1b[2J", fix="Close something.")
-    turns.pipeline.compose([New(1)])
+    composed(turns)
     turns.pipeline.forward(1, mx.array([[5]]), work="mine")
     turns.tail.send_work(WorkFrame(FrameType.ERROR, 2, 1, payload=encode_problem(told)), 1)
     answer = turns.pipeline.take()
     assert answer == StepAnswer("mine", problem=msgspec.structs.replace(told, what="mac2: no memory[2J"))
-    assert turns.answers(1) == [StepAnswer(None)], "the composition"
 
 
 @every_topology
@@ -396,7 +404,7 @@ FALSE_CHOICES = [
 @pytest.mark.parametrize("turns", ["forward"], indirect=True)
 @pytest.mark.parametrize("work", FALSE_CHOICES)
 def test_tokens_that_no_honest_stage_chooses_break_the_link(turns: Turns, work: WorkFrame) -> None:
-    turns.pipeline.compose([New(1)])
+    composed(turns)
     turns.pipeline.forward(1, mx.array([[5]]), askers=(ASKER,))
     turns.tail.send_work(work, 1)
     with pytest.raises(ProtocolError):
@@ -406,7 +414,7 @@ def test_tokens_that_no_honest_stage_chooses_break_the_link(turns: Turns, work: 
 @pytest.mark.parametrize("turns", ["forward"], indirect=True)
 @pytest.mark.parametrize("shape", [(1, 210), (2, 211), (1, 1, 211), (211,)])
 def test_logits_of_another_shape_break_the_link(turns: Turns, shape: tuple[int, ...]) -> None:
-    turns.pipeline.compose([New(1)])
+    composed(turns)
     turns.pipeline.forward(1, mx.array([[5]]))
     turns.tail.send_work(GOOD._replace(payload=boundary(*shape)), 1)
     with pytest.raises(ProtocolError, match=r"were asked for|are allowed"):
@@ -475,6 +483,21 @@ def test_figures_that_were_asked_for_come_over_new_links_too(turns: Turns) -> No
         assert samples
         assert [sample.index for sample in samples] == [0, 1, 2]
     assert turns.pipeline.is_at_rest
+
+
+@pytest.mark.parametrize("turns", ["reverse"], indirect=True)
+def test_a_head_with_the_last_layers_counts_what_it_computed_before_its_figures_were_back(turns: Turns) -> None:
+    ask(turns)
+    assert turns.pipeline.ask_samples()
+    turns.answers(len(PROMPT) + 1)
+    deadline = monotonic() + WAIT_S
+    while not (samples := turns.pipeline.take_samples()):
+        assert monotonic() < deadline
+        for number in (1, 2):
+            if turns.linked.rings[number].has_frame():
+                turns.serve(number)
+        assert turns.pipeline.take() is None
+    assert samples[0].compute_s == turns.stages[0].meter.compute.seconds > 0
 
 
 def test_what_the_stages_counted_outlives_their_links(turns: Turns) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -33,7 +33,7 @@ from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline
 from core.worker.stage import LoadedStage
 from core.worker.work_frames import NO_REQUEST, TOKEN_TYPES, WorkFrame, encode_problem, read_work
-from tests.support.delays import STEPS, delayed, least, slow, slowed
+from tests.support.delays import STEPS, delayed, slow, slowed
 from tests.support.grammars import BYTES
 from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
@@ -197,8 +197,8 @@ def test_what_slows_the_head_is_seen_in_its_own_phase_of_every_step(
         slowed(monkeypatch, where)
     else:  # the others are in this process, too, and quick
         slow(monkeypatch, idle.linked.head._sender, "_transmit")
-    told = least(idle.stages[0].meter, lambda: asking.answered(a_request(PROMPT, max_tokens=STEPS)))
-    assert delayed(told) == {phase}
+    request = partial(a_request, PROMPT, max_tokens=STEPS)
+    assert delayed(idle.stages[0].meter, lambda: asking.answered(request())) == {phase}
 
 
 def asked(ranks: Ranks) -> None:
