@@ -35,6 +35,7 @@ from core.events import (
     TokenEvent,
 )
 from core.plan.chips import memory_bytes_per_s
+from core.plan.predict import EFFICIENCY, PROMPT_GAIN, PROMPT_TOKENS
 from core.requests import Body, Forecast, ModelChoice, PlanPreview, PlanRequest, PreviewRequest
 from core.requests.trust import TrustView
 from core.settings import GB, Home
@@ -273,10 +274,15 @@ def _macs_of(plan: Plan) -> tuple[str, ...]:
 
 
 def _over_cables(preview: PlanPreview) -> PlanPreview:
-    """With hops as they are between Macs."""
+    """With hops as they are between Macs, and a prompt read as quickly as such chips guess; what is simulated says
+    neither.
+    """
     if (told := preview.forecast) is None:
         return preview
-    return replace(preview, forecast=replace(told, hops_s=tuple(min(s, _HOP_S) for s in told.hops_s)))
+    hops_s, prompt_s = tuple(min(s, _HOP_S) for s in told.hops_s), told.prompt_s
+    if prompt_s is None and not told.measured:
+        prompt_s = PROMPT_TOKENS * max(told.stages_s) * EFFICIENCY / PROMPT_GAIN
+    return replace(preview, forecast=replace(told, hops_s=hops_s, prompt_s=prompt_s))
 
 
 def _sized(kept: Any) -> Any:
