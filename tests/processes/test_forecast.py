@@ -78,21 +78,21 @@ async def test_after_an_answer_the_forecast_is_measured_and_near_it(demo: Demo) 
 
 
 async def test_layers_move_to_faster_macs_between_two_answers(made: Make) -> None:
-    async with running_demo(made("llama", layers=24), (64, 2)) as demo:
+    async with running_demo(made("llama", layers=24, hidden=384, intermediate=1024), (64, 16)) as demo:
         alone = await ask(demo.head, "one two three", 12)
         await demo.head.client.load(LoadRequest(model=demo.model, balance="auto"))
         await demo.head.until(lambda w: w.now.plan_status == "ready" and is_divided(w.now.plan), 240, "Loading")
         for _ in range(4):  # the second one is asked for while layers move
             assert (await ask(demo.head, "one two three", 12)).tokens == alone.tokens
-        for _ in range(8):  # looked for after each answer, unless the next one has begun by then
+        for _ in range(20):  # looked for after each answer, unless the next one has begun by then
             with suppress(LinkTimeout):
-                await demo.head.until(moved, 30, "Moving")
+                await demo.head.until(moved, 12, "Moving")
                 break
             assert (await ask(demo.head, "one two three", 12)).tokens == alone.tokens
         plan = demo.head.now.plan
-        assert moved(demo.head)
         assert plan
-        assert plan.head.stop < 20, "by memory it had 23 layers"
+        assert moved(demo.head), plan.notes
+        assert plan.head.stop < 18, "by memory it had 19 layers"
 
 
 def moved(watch: Watch) -> bool:
