@@ -19,7 +19,7 @@ from core.bench.worker import Arrival, BareWorker
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import error_from
-from core.events import Parallelism, Plan, Sight, Stage, Topology, WireType
+from core.events import GroupKind, Parallelism, Plan, Sight, Stage, Topology, WireType
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.ways import Way
 from core.models.files.layout import read_layout
@@ -284,6 +284,8 @@ def worker_ring(
     *,
     topology: Topology = DEFAULT_TOPOLOGY,
     ranks: int = 0,
+    group: GroupKind = "sealed",
+    own_gpus: bool = False,
     reroute: Reroute | None = None,
     key_limits: KeyUse = KEY_LIMITS,
     try_s: float = TRY_S,
@@ -295,7 +297,8 @@ def worker_ring(
     """A ring over the model in `model_dir`, linked and ready; its workers and keys are gone afterwards.
 
     `cuts` are the first layers of all stages but the first one's: none is a ring of one, (3, 7) is three stages. With
-    several `ranks` each of them has a part of every layer.
+    several `ranks` each of them has a part of every layer, and they add up through a `group`. With `own_gpus` each
+    worker computes on an NVIDIA GPU of its own.
     `reroute(stage, port)` gives the port that the stage before dials in place of the stage's own, so that a proxy can
     stand between them; it is asked anew for every link. All links get new keys once one has carried `key_limits`.
     `lanes` in place of one for each stage, and another `draft`, are for comparisons; `drafter`: the directory of a
@@ -307,10 +310,12 @@ def worker_ring(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-")))
         macs = make_macs(folder, ranks or len(cuts) + 1)
-        plan = tensor_plan_of(model_dir.name, layers, macs) if ranks else None
+        plan = tensor_plan_of(model_dir.name, layers, macs, group) if ranks else None
         plan = plan or plan_of(model_dir.name, layers, cuts, macs, topology)
         plan = msgspec.structs.replace(plan, **settings)
-        workers = [stack.enter_context(closing(BareWorker(index))) for index in range(len(plan.stages))]
+        workers = [
+            stack.enter_context(closing(BareWorker(index, own_gpu=own_gpus))) for index in range(len(plan.stages))
+        ]
         for worker, mac in zip(workers, macs.identities, strict=True):
             worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))
         for worker in workers:
@@ -333,11 +338,11 @@ def plan_of(model: str, layers: int, cuts: Sequence[int], macs: BenchMacs, topol
     return _plan(model, topology, owners, owners.index(last) if row.last_outputs else 0, macs)
 
 
-def tensor_plan_of(model: str, layers: int, macs: BenchMacs) -> Plan:
+def tensor_plan_of(model: str, layers: int, macs: BenchMacs, group: GroupKind = "sealed") -> Plan:
     """A plan by which each of `macs` is a rank, with a part of each of `layers` layers."""
     plan = _plan(model, TOPOLOGY_OF_RANKS, [(0, layers)] * len(macs.identities), 0, macs)
     return msgspec.structs.replace(
-        plan, parallelism=Parallelism(choice="tp", strategy="tp", reason="It was asked for.")
+        plan, parallelism=Parallelism(choice="tp", strategy="tp", reason="It was asked for.", group=group)
     )
 
 

@@ -32,16 +32,18 @@ class Arrival(NamedTuple):
 class BareWorker:
     """Commands go in with `send`, reports come out with `next` or `expect`, each by a deadline."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, *, own_gpu: bool = False) -> None:
+        """`own_gpu`: of several NVIDIA GPUs it sees the one of its own number alone; MLX takes one a process."""
         self.index = index
         self.port = 0
         offline = {"PYTHONSAFEPATH": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"}
+        gpu = {"CUDA_VISIBLE_DEVICES": str(index)} if own_gpu else {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "core.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env={**os.environ, **offline},
+            env={**os.environ, **offline, **gpu},
         )
         self._arrivals: SimpleQueue[Arrival | None] = SimpleQueue()
         self._reader = threading.Thread(target=self._read, name=f"reports of worker {index}", daemon=True)
