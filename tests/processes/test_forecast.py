@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -15,10 +16,14 @@ import pytest_asyncio
 
 from core.errors import LinkTimeout, UsageError
 from core.events import Plan, Snapshot
+from core.models.files.layout import read_layout
+from core.node.ring.throughput_history import write_curves
+from core.plan.cost_curve import Point, curve_name
 from core.plan.predict import CLEARLY_FASTER
 from core.requests import Forecast, LoadRequest, PreviewRequest
 from tests.support.cluster import Make, ask, running_demo
 from tests.support.command import macluster
+from tests.support.restarting import kill_head, start_head
 from tui.cli.demo import Demo
 from tui.cli.watch import Watch
 
@@ -78,11 +83,19 @@ async def test_after_an_answer_the_forecast_is_measured_and_near_it(demo: Demo) 
 
 
 async def test_layers_move_to_faster_macs_between_two_answers(made: Make) -> None:
-    async with running_demo(made("llama", layers=24, hidden=384, intermediate=1024), (64, 16)) as demo:
+    async with running_demo(made("llama"), (64, 16)) as demo:
         alone = await ask(demo.head, "one two three", 12)
+        await kill_head(demo)
+        # remembered of days before: whatever the head turns out to need, the other one needs less
+        other = next(mac.device_id for mac in demo.head.now.peers if not mac.is_self)
+        whole = read_layout(Path(demo.model)).total_bytes
+        write_curves(demo.home.throughput, {curve_name("token", other): (Point(whole, 1e-6),)})
+        await start_head(demo)
         await demo.head.client.load(LoadRequest(model=demo.model, balance="auto"))
         await demo.head.until(lambda w: w.now.plan_status == "ready" and is_divided(w.now.plan), 240, "Loading")
-        for _ in range(4):  # the second one is asked for while layers move
+        before = demo.head.now.plan
+        assert before
+        for _ in range(4):  # the last one is asked for while layers move
             assert (await ask(demo.head, "one two three", 12)).tokens == alone.tokens
         for _ in range(20):  # looked for after each answer, unless the next one has begun by then
             with suppress(LinkTimeout):
@@ -92,7 +105,7 @@ async def test_layers_move_to_faster_macs_between_two_answers(made: Make) -> Non
         plan = demo.head.now.plan
         assert plan
         assert moved(demo.head), plan.notes
-        assert plan.head.stop < 18, "by memory it had 19 layers"
+        assert plan.head.stop < before.head.stop
 
 
 def moved(watch: Watch) -> bool:

@@ -17,8 +17,8 @@ from core.models.text.tokenizer import Tokens
 from core.sampling_options import Sampling
 from tests.support.cluster import GREEDY, Make, ask, begin, reference, running_demo, tokens_seen
 from tests.support.command import macluster
-from tui.cli.demo import START_S, Demo
-from tui.cli.watch import Watch
+from tests.support.restarting import kill_head, start_head
+from tui.cli.demo import Demo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -26,7 +26,6 @@ PROMPT = "tell me about hops"
 COUNT = 240
 KILLED_AT = 40
 LONG = 300
-MACS = 2
 CLI_S = 120.0
 WARM = Sampling(temperature=0.8, logit_bias={2: -100.0})  # no eos
 
@@ -35,29 +34,6 @@ WARM = Sampling(temperature=0.8, logit_bias={2: -100.0})  # no eos
 async def demo(made: Make) -> AsyncIterator[Demo]:
     async with running_demo(made("llama"), (64, 32)) as running:
         yield running
-
-
-async def kill_head(demo: Demo) -> None:
-    """As a power cut ends the head's node, and its worker with it."""
-    node = demo._nodes[0]
-    node.kill()
-    await asyncio.to_thread(node.wait)
-    assert node.stdin
-    node.stdin.close()
-
-
-async def start_head(demo: Demo) -> Watch:
-    """Another node on the same home, linked with the others."""
-    demo._nodes[0] = demo._launch(0, Path(demo.model))
-    watch = demo.watches[0] = await demo._stack.enter_async_context(Watch(demo.home))
-    await watch.attached(START_S, lambda: demo._nodes[0].poll() is None)
-    await demo.find_each_other()
-
-    def linked(w: Watch) -> bool:
-        return sum(p.state == "connected" and p.budget_bytes > 0 for p in w.now.peers) == MACS
-
-    await watch.until(linked, START_S, "Linking the nodes again")
-    return watch
 
 
 async def printed(demo: Demo, *words: str) -> str:

@@ -42,7 +42,10 @@ def test_everything_that_can_be_proved_here_is_and_the_report_holds_nothing_priv
 def test_a_terminal_that_is_closed_meanwhile_leaves_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tui.cli.main", "--home", str(tmp_path / "home"), "verify", "--host", "127.0.0.1"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
+    # under nohup it would be ignored, as a person wants it then
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     with subprocess.Popen(command, env=environment, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True) as verify:
+        signal.signal(signal.SIGHUP, before)
         asyncio.run(until(lambda: bool(list(tmp_path.glob("macluster-verify-*")))))
         verify.send_signal(signal.SIGHUP)
         assert verify.wait(60) == 128 + signal.SIGTERM

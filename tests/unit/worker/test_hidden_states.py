@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from core.errors import ProtocolError
 from core.events import WireType
-from core.link.arrays import encode_arrays
+from core.link.arrays import encode_arrays, unpacked
 from core.worker.hidden_states import HiddenStates, bytes_per_token
 from tests.support.search import SEARCH
 
@@ -32,7 +32,7 @@ def body(parts: Any) -> memoryview:
 
 def travelled(wire: WireType | None, *arrays: mx.array) -> list[mx.array]:
     hidden = between(wire, *arrays)
-    return hidden.decode(body(hidden.encode(arrays)))
+    return list(map(unpacked, hidden.decode(body(hidden.encode(arrays)))))
 
 
 HIDDEN = mx.random.normal((2, 3, 64), key=mx.random.key(5))
