@@ -6,7 +6,7 @@ import ctypes
 import math
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import mlx.core as mx
 
@@ -26,6 +26,39 @@ _CODES: Final = {
     mx.int8: DType.INT8,
 }
 _DTYPES: Final = {int(code): dtype for dtype, code in _CODES.items()}
+
+
+class PackedArray(NamedTuple):
+    """An array of a frame that MLX has not seen yet; `data` is a view into the frame's body."""
+
+    dtype: mx.Dtype
+    shape: tuple[int, ...]
+    data: memoryview
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """How long it is."""
+        return len(self.data)
+
+    def unpack(self) -> mx.array:
+        """The array itself, copied out of the body."""
+        if not self.data:
+            return mx.zeros(self.shape, self.dtype)
+        raw = mx.array(self.data)  # type: ignore[arg-type]  # uint8, a copy
+        return raw.view(self.dtype).reshape(self.shape)
+
+
+Arrived = mx.array | PackedArray  # what MLX has computed, or what came from another stage
+
+
+def unpacked(arrived: Arrived) -> mx.array:
+    """The array itself."""
+    return arrived.unpack() if isinstance(arrived, PackedArray) else arrived
 
 
 def encode_arrays(arrays: Sequence[mx.array]) -> list[Buffer]:
@@ -53,17 +86,22 @@ def _raw(array: mx.array) -> memoryview:
     return memoryview((ctypes.c_uint8 * view.nbytes).from_buffer(view)).cast("B")
 
 
-def overwrite(target: mx.array, source: mx.array) -> None:
+def overwrite(target: mx.array, source: Arrived) -> None:
     """The bytes of `source` into the memory of `target`, as many, which was evaluated: a graph that was built on it is
-    computed from them.
+    computed from them. What came from another stage is no array of MLX first, which on a GPU costs as much as a send.
     """
     memory = memoryview(target)  # type: ignore[arg-type]
     assert memory.c_contiguous
-    _raw(target)[:] = _raw(source)
+    _raw(target)[:] = source.data if isinstance(source, PackedArray) else _raw(source)
 
 
 def decode_arrays(body: memoryview) -> list[mx.array]:
     """The arrays of a frame's body, copied out of it once. Raises ProtocolError if shapes and length do not agree."""
+    return [packed.unpack() for packed in packed_arrays(body)]
+
+
+def packed_arrays(body: memoryview) -> list[PackedArray]:
+    """The arrays of a frame's body, where they are. Raises ProtocolError if shapes and length do not agree."""
     try:
         shapes, at = _descriptor(body)
     except (struct.error, IndexError) as error:
@@ -74,11 +112,7 @@ def decode_arrays(body: memoryview) -> list[mx.array]:
     arrays = []
     for dtype, shape in shapes:
         length = dtype.size * math.prod(shape)
-        if length:
-            raw = mx.array(body[at : at + length])  # type: ignore[arg-type]  # uint8, a copy
-            arrays.append(raw.view(dtype).reshape(shape))
-        else:
-            arrays.append(mx.zeros(shape, dtype))
+        arrays.append(PackedArray(dtype, shape, body[at : at + length]))
         at += length
     return arrays
 

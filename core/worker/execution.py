@@ -10,6 +10,7 @@ import mlx.core as mx
 from core.engine.handle_shapes import sources, target, used_up
 from core.engine.ring_work import Drop, Op
 from core.errors import GroupFailed, LinkError, MaclusterError, Problem, ProtocolError, StageFailed
+from core.link.arrays import Arrived, unpacked
 from core.plan.stage_roles import StageRole
 from core.worker.kv_parts import Exchange, KvPart
 from core.worker.kv_spans import KvSpan, serve_span
@@ -56,14 +57,14 @@ class Execution:
             self._attempt(made(ops), lambda: self.stage.compose([sound for op in ops for sound in self._sound(op)]))
 
     def forward(
-        self, work: WorkFrame, role: StageRole, arrays: Sequence[mx.array], *, ahead: bool = False
+        self, work: WorkFrame, role: StageRole, arrays: Sequence[Arrived], *, ahead: bool = False
     ) -> list[mx.array]:
         """`arrays` are token ids [B, L] where the role is to embed, else a boundary [B, L, ...]. Gives what leaves: a
         boundary, or where it is to output logits [B, V] of the last position, [B, L, V] of `work.every` one,
         and nothing of use where `work.quiet`. They are still to be computed where the tokens are, which came `ahead`.
         """
         self.check(work.handle)
-        return self._attempt([work.handle], lambda: self._forward(work, role, list(arrays), ahead=ahead))
+        return self._attempt([work.handle], lambda: self._forward(work, role, arrays, ahead=ahead))
 
     def forward_together(self, work: WorkFrame, role: StageRole, tokens: mx.array) -> list[mx.array]:
         """As `forward`, while all other ranks do the same. Raises GroupFailed where this one cannot: they would wait
@@ -93,7 +94,7 @@ class Execution:
         return span if handle in self._tainted else serve_span(self.stage, handle, span)
 
     def _forward(
-        self, work: WorkFrame, role: StageRole, arrays: list[mx.array], *, ahead: bool = False
+        self, work: WorkFrame, role: StageRole, arrays: Sequence[Arrived], *, ahead: bool = False
     ) -> list[mx.array]:
         stage, handle = self.stage, work.handle
         stage.meter.saw("token ids" if role.embeds else "activations")
@@ -103,16 +104,18 @@ class Execution:
         if role == ALL:
             stage.meter.saw("logits")
             with layers:
-                return [stage.whole(handle, arrays[0], every=work.every, ahead=ahead)]
+                return [stage.whole(handle, unpacked(arrays[0]), every=work.every, ahead=ahead)]
+        out: list[mx.array] = []
         if role.runs:
             with layers:
-                arrays = stage.embed(handle, arrays[0]) if role.embeds else stage.run(handle, arrays, work.position)
+                embeds = role.embeds
+                out = stage.embed(handle, unpacked(arrays[0])) if embeds else stage.run(handle, arrays, work.position)
             stage.meter.saw("activations")
         if role.outputs and not work.quiet:
             stage.meter.saw("logits")
             with stage.meter.span("output", work.step, handle):
-                return [stage.output(handle, arrays, every=work.every)]
-        return arrays
+                return [stage.output(handle, out or arrays, every=work.every)]
+        return out
 
     def _attempt(self, handles: Sequence[int], work: Callable[[], _T]) -> _T:
         try:

@@ -12,7 +12,7 @@ from core.engine.ring_work import Op
 from core.engine.steps import Replies
 from core.errors import GroupFailed, LinkError, MaclusterError, ProtocolError, StageFailed
 from core.events import Plan
-from core.link.arrays import decode_arrays, encode_arrays
+from core.link.arrays import Arrived, decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, role_of
@@ -193,6 +193,7 @@ class Follower:
 
     def _forward(self, work: WorkFrame) -> WorkFrame:
         payload = memoryview(work.payload[0])
+        arrays: Sequence[Arrived]
         if self._role.embeds:
             arrays = [tokens_in(decode_arrays(payload), self._vocabulary)]
         else:

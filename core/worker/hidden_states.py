@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from core.errors import ProtocolError
 from core.events import WireType
-from core.link.arrays import decode_arrays, encode_arrays
+from core.link.arrays import Arrived, decode_arrays, encode_arrays, packed_arrays
 from core.link.frames import Buffer
 
 LARGEST: Final = 127  # of what 8 bits tell apart on either side of zero
@@ -37,10 +37,11 @@ class HiddenStates:
         """The payload of a frame. Raises ProtocolError for more arrays than travel together."""
         return encode_arrays([part for array in arrays for part in _packed(array, self._wire)])
 
-    def decode(self, payload: memoryview) -> list[mx.array]:
+    def decode(self, payload: memoryview) -> Sequence[Arrived]:
         """The arrays in the model's own types. Raises ProtocolError where the sender packed them in another way."""
-        arrays = decode_arrays(payload)
-        return _unpacked(arrays, self._wire, [dtype for _, dtype in self._layers.incoming]) if self._wire else arrays
+        if self._wire is None:
+            return packed_arrays(payload)
+        return _unpacked(decode_arrays(payload), self._wire, [dtype for _, dtype in self._layers.incoming])
 
 
 def bytes_per_token(wire: WireType | None, kinds: Sequence[Kind]) -> int:

@@ -404,12 +404,16 @@ class Pipeline:
 
     def _logits(self, sent: _Sent, came: WorkFrame) -> mx.array | None:
         payload, asked = memoryview(came.payload[0]), sent.frame
-        arrays = self._hidden.decode(payload) if self._arriving.outputs else decode_arrays(payload)
-        if phases := self.stage.meter.phases:
-            phases.lap("codec_decode")
+        phases = self.stage.meter.phases
         if self._arriving.outputs:
-            out = self._execution.forward(asked._replace(step=came.step), self._arriving, arrays)
+            hidden = self._hidden.decode(payload)
+            if phases:
+                phases.lap("codec_decode")
+            out = self._execution.forward(asked._replace(step=came.step), self._arriving, hidden)
             return None if asked.quiet else out[0]
+        arrays = decode_arrays(payload)
+        if phases:
+            phases.lap("codec_decode")
         rows = asked.rows // sent.positions
         shape = (rows, *([sent.positions] if asked.every else []), self.stage.layers.vocab_size)
         if len(arrays) != 1 or arrays[0].shape != shape:

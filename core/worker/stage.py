@@ -12,7 +12,7 @@ import mlx.core as mx
 from core.engine.handle_shapes import HandleShape, after, sources, target, used_up
 from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, PrepareRows, Restore, Trim
 from core.errors import ProtocolError, SessionError, StageFailed
-from core.link.arrays import overwrite
+from core.link.arrays import Arrived, overwrite, unpacked
 from core.link.frames import Buffer
 from core.models.metal import fault_of
 from core.models.slicing import cache_state
@@ -24,6 +24,10 @@ CLEAR_CACHE_EVERY: Final = 256
 PROMPT_TOKENS: Final = 64
 # what mlx raises, and mlx-lm's code where a family cannot do what is asked
 _FAILURES: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+# of caches, a position and a number of rows: what is written to, and what leaves; None where it cannot be built yet
+_Build = Callable[[list[Any], "int | mx.array", int], "tuple[list[mx.array], list[mx.array]] | None"]
 
 
 class _HeldCaches(NamedTuple):
@@ -47,6 +51,14 @@ class _Prepared(NamedTuple):
     caches: list[Any]
     out: list[mx.array]
 
+    def takes(self, held: _HeldCaches, arrived: Sequence[Arrived]) -> bool:
+        """Write what `arrived` where it was waited for; False where it is not what was."""
+        if self.held is not held or [_kind(a) for a in self.blank] != [_kind(a) for a in arrived]:
+            return False
+        for blank, array in zip(self.blank, arrived, strict=True):
+            overwrite(blank, array)
+        return True
+
 
 class LoadedStage:
     """Keeps the caches of every handle, in `kv_bits` bits if that is given.
@@ -62,13 +74,15 @@ class LoadedStage:
         self._held: dict[int, _HeldCaches] = {}
         self._stepped: int | None = None  # the handle of the last step of one position a row
         self._prepared: dict[int, _Prepared] = {}
+        self._output: int | None = None  # the handle of the last output of one position a row
+        self._prepared_outputs: dict[int, _Prepared] = {}
         self._calls = 0
 
     def reset(self) -> None:
         """Forget every handle."""
         self._held.clear()
-        self._stepped = None
-        self._prepared.clear()
+        self._stepped = self._output = None
+        self._forget_prepared()
         mx.clear_cache()
 
     @property
@@ -86,7 +100,7 @@ class LoadedStage:
 
     def compose(self, ops: Sequence[Op]) -> None:
         """Change what the handles hold. Where one of `ops` fails, what they make, change or drop is forgotten."""
-        self._prepared.clear()  # what they share would be copied where it is written to
+        self._forget_prepared()  # what they share would be copied where it is written to
         try:
             with self.computing():
                 for op in ops:
@@ -108,41 +122,54 @@ class LoadedStage:
             handle, [tokens.astype(mx.int32)], lambda held: self.layers.embed(tokens, held.caches, _offset(held.rows))
         )
 
-    def run(self, handle: int, boundary: list[mx.array], position: int) -> list[mx.array]:
+    def run(self, handle: int, boundary: Sequence[Arrived], position: int) -> list[mx.array]:
         """The boundary [B, L, ...] of the previous stage through this stage's layers; `position` is what that stage had
         given to the handle before. A step must not run twice.
         """
         if position != (expected := self._arrived(handle, boundary).rows.position):
             raise ProtocolError(f"A step for position {position} came where {expected} was next.")
-        return self._step(handle, boundary, lambda held: self.layers.run(boundary, held.caches, _offset(held.rows)))
+        return self._step(
+            handle,
+            boundary,
+            lambda held: self.layers.run(list(map(unpacked, boundary)), held.caches, _offset(held.rows)),
+        )
 
     def prepare(self) -> None:
-        """Build the graph of what comes next after the last step, if that is another one like it, while nothing else is
-        to be done. Nothing changes.
+        """Build the graphs of what comes next after the last output and the last step, if that is another one like it,
+        while nothing else is to be done. Nothing changes.
         """
-        handle, self._stepped = self._stepped, None
+        if self.layers.rank:
+            return
+        output, self._output = self._output, None
+        self._prepare(self._prepared_outputs, output, self.layers.build_next_output)
+        stepped, self._stepped = self._stepped, None
+        self._prepare(self._prepared, stepped, self.layers.build_next)
+
+    def _prepare(self, prepared: dict[int, _Prepared], handle: int | None, build: _Build) -> None:
         held = self._held.get(handle) if handle is not None else None
-        if handle is None or held is None or handle in self._prepared or self.layers.rank:
+        if handle is None or held is None or handle in prepared:
             return
         try:
             caches = self.layers.copy(held.caches)
-            built = self.layers.build_next(caches, _offset(held.rows), len(held.rows.tokens))
+            built = build(caches, _offset(held.rows), len(held.rows.tokens))
         except _FAILURES as error:
             if fault := fault_of(error):
                 raise fault from error
             return  # it is told where the step is here
         if built:
-            self._prepared[handle] = _Prepared(held, built[0], caches, built[1])
+            prepared[handle] = _Prepared(held, built[0], caches, built[1])
+
+    def _forget_prepared(self) -> None:
+        self._prepared.clear()
+        self._prepared_outputs.clear()
 
     def _step(
-        self, handle: int, arrived: list[mx.array], build: Callable[[_HeldCaches], list[mx.array]]
+        self, handle: int, arrived: Sequence[Arrived], build: Callable[[_HeldCaches], list[mx.array]]
     ) -> list[mx.array]:
         """What leaves where `arrived` comes: of the graph that was prepared for it, or of one that is built now."""
         held, prepared = self._held[handle], self._prepared.pop(handle, None)
         with self.computing():
-            if prepared and prepared.held is held and [_kind(a) for a in prepared.blank] == [_kind(a) for a in arrived]:
-                for blank, array in zip(prepared.blank, arrived, strict=True):
-                    overwrite(blank, array)
+            if prepared and prepared.takes(held, arrived):
                 out, self._held[handle] = prepared.out, held._replace(caches=prepared.caches)
             else:
                 out = build(held)
@@ -153,15 +180,20 @@ class LoadedStage:
         self._stepped = handle if arrived[0].shape[1] == 1 else None
         return out
 
-    def output(self, handle: int, boundary: list[mx.array], *, every: bool = False) -> mx.array:
+    def output(self, handle: int, boundary: Sequence[Arrived], *, every: bool = False) -> mx.array:
         """Norm and output head on what left the last layer: logits [B, V] of the last position, still to be computed;
         of `every` one they are [B, L, V] and lazy, since mlx-lm asks for those of a prompt and throws them away.
         """
-        held = self._arrived(handle, boundary)
+        held, prepared = self._arrived(handle, boundary), self._prepared_outputs.pop(handle, None)
         with self.computing():
-            logits = self.layers.output(boundary, held.caches, _offset(held.rows), every=every)
+            if prepared and not every and prepared.takes(held, boundary):
+                (logits,) = prepared.out
+            else:
+                arrays = list(map(unpacked, boundary))
+                logits = self.layers.output(arrays, held.caches, _offset(held.rows), every=every)
             if not every:
                 mx.async_eval(logits)
+        self._output = handle if not every and boundary[0].shape[1] == 1 else None
         if phases := self.meter.phases:
             phases.lap("logits_compute")
         return logits
@@ -282,7 +314,7 @@ class LoadedStage:
             raise ProtocolError(f"A step of {count} rows came for handle {handle}, which has {len(held.rows.tokens)}.")
         return held
 
-    def _arrived(self, handle: int, boundary: list[mx.array]) -> _HeldCaches:
+    def _arrived(self, handle: int, boundary: Sequence[Arrived]) -> _HeldCaches:
         lead = boundary[0].shape[:2] if boundary else ()
         expected = prod(lead) * self.layers.incoming_bytes_per_token if len(lead) == 2 else 0
         if not expected or sum(array.nbytes for array in boundary) != expected:
@@ -358,7 +390,7 @@ class LoadedStage:
             mx.clear_cache()
 
 
-def _kind(array: mx.array) -> tuple[tuple[int, ...], mx.Dtype]:
+def _kind(array: Arrived) -> tuple[tuple[int, ...], mx.Dtype]:
     return array.shape, array.dtype
 
 

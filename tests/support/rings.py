@@ -23,7 +23,7 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 from core.engine.ring_model import RingModel
 from core.engine.ring_work import Extend, Keep, Merge, New, Op
 from core.events import Topology
-from core.link.arrays import decode_arrays, encode_arrays
+from core.link.arrays import PackedArray, encode_arrays, packed_arrays
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from core.worker.stage import LoadedStage
@@ -35,9 +35,9 @@ TOKENS: Final = 16
 NAME: Final = "model"
 
 
-def wire(arrays: Sequence[mx.array]) -> list[mx.array]:
+def wire(arrays: Sequence[mx.array]) -> list[PackedArray]:
     """Through plain bytes, as between two machines."""
-    return decode_arrays(memoryview(b"".join(encode_arrays(arrays))))
+    return packed_arrays(memoryview(b"".join(encode_arrays(arrays))))
 
 
 class Reference:

@@ -262,6 +262,19 @@ class Slice:
         mx.eval(blank)
         return None if self._looks_at_values else (blank, out)
 
+    def build_next_output(
+        self, caches: list[Any], position: int | mx.array, rows: int
+    ) -> tuple[list[mx.array], list[mx.array]] | None:
+        """What `output` is to compute of one position of each of `rows` rows, as `build_next` has it: the logits."""
+        if self._looks_at_values:
+            return None
+        blank = self._probe.boundaries[-1].blank(1, rows)
+        with self._lazily():
+            logits = self.output(blank, caches, position)
+        self._looks_at_values = not all(map(_is_lazy, blank))
+        mx.eval(blank)
+        return None if self._looks_at_values else (blank, [logits])
+
     def output(
         self, boundary: list[mx.array], caches: list[Any], position: int | mx.array, *, every: bool = False
     ) -> mx.array:

@@ -62,7 +62,7 @@ class Row:
         else:
             boundary = first.embed(inputs, self.caches[0], self.tokens)
             for stage, caches in zip(self.stages[1:], self.caches[1:], strict=True):
-                boundary = stage.run(wire(boundary), caches, self.tokens)
+                boundary = stage.run([packed.unpack() for packed in wire(boundary)], caches, self.tokens)
             logits = first.output(boundary, self.caches[0], self.tokens)
         self.tokens += len(tokens[0])
         if self.bits:

@@ -24,7 +24,7 @@ from core.worker.telemetry import StageMeter
 from tests.support.atlas import VOCAB, config_of
 from tests.support.compositions import Handles
 from tests.support.made import build, twin
-from tests.support.rings import Reference, Ring, private_ring
+from tests.support.rings import Reference, Ring, private_ring, wire
 
 VARIANTS = ("llama", "gemma3_text", "qwen3_next", "deepseek_v3", "bailing_moe_linear")
 CUTS = {"two": (3,), "three": (1, 6)}
@@ -295,6 +295,22 @@ def test_what_was_built_before_is_what_is_computed(variant: str) -> None:
         stage.layers.run = stage.layers.embed = refuse  # type: ignore[method-assign, assignment]
     tokens = [[21]] if rows == first else [[21], [22]]
     assert np.array_equal(ring.step(rows, tokens), alone.step(rows, tokens))
+
+
+@pytest.mark.parametrize("variant", ["llama", "gemma3_text", "qwen3_moe"])
+def test_the_output_too_is_built_before_what_it_is_of_comes(variant: str) -> None:
+    whole = build(variant)
+    ring, alone = (private_ring(whole, lambda: twin(variant, whole), (3,)) for _ in range(2))
+    row, other = ring.begin(), alone.begin()
+    for tokens in ([[5, 6, 7]], [[11]], [[12]]):
+        ring.step(row, tokens), alone.step(other, tokens)
+    head, last = ring.stages
+    position = head.position(row)
+    boundary = last.run(row, wire(head.embed(row, mx.array([[21]]))), position)
+    head.prepare()
+    head.layers.output = Mock(side_effect=RuntimeError("It was to be built before."))  # type: ignore[method-assign]
+    said = head.output(row, wire(boundary)).astype(mx.float32)
+    assert np.array_equal(np.array(said), alone.step(other, [[21]]))
 
 
 def test_a_gpu_that_gives_up_while_a_graph_is_built_ahead_is_told() -> None:
