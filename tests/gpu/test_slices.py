@@ -4,6 +4,8 @@ tokens are the same but where the best two are nearly alike. All other tests com
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,25 @@ def test_workers_on_a_gpu_answer_the_same_again(tmp_path: Path) -> None:
     with worker_ring(tmp_path, CUTS, draft=0) as ring:
         first, again = (ask(ring, tuple(range(101, 140)), 24, fresh=False).answer for _ in range(2))
     assert first.tokens == again.tokens
+
+
+def gpus() -> int:
+    """NVIDIA GPUs of this machine, whichever of them this process sees."""
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    return len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.splitlines())
+
+
+@pytest.mark.skipif(gpus() < 2, reason="it takes two NVIDIA GPUs")
+def test_ranks_on_two_gpus_add_up_through_nccl(tmp_path: Path) -> None:
+    make_model(tmp_path, "llama", **SHAPE)
+    prompt = tuple(range(101, 140))
+    with worker_ring(tmp_path, (), ranks=2, group="nccl", own_gpus=True, draft=0) as ranks:
+        told = ask(ranks, prompt, 24).answer
+    with worker_ring(tmp_path, (), draft=0) as alone:
+        expected = ask(alone, prompt, 24).answer
+    assert len(set(expected.tokens)) >= 12, "a reference that repeats one token proves nothing"
+    assert told.tokens == expected.tokens
 
 
 def test_the_gpu_tells_how_much_memory_it_may_use_where_it_is_metals() -> None:
