@@ -85,6 +85,13 @@ FACTS = (
         "Type `macluster run MODEL`: it is a conversation in the terminal, and Ctrl+C stops an answer.",
     ),
     fact(
+        "keepnothing", "what", "--keep-nothing|the --keep-nothing option|the keep-nothing option of run",
+        "can macluster run leave nothing on this mac?|which option keeps nothing of an answer?",
+        "--keep-nothing",
+        "`macluster run MODEL --keep-nothing -p TEXT` answers, and nothing of it stays on this Mac.",
+        "With --keep-nothing a run leaves nothing of the conversation on this Mac.",
+    ),
+    fact(
         "export", "ask", "",
         "how do i export a chat?|can i save a conversation as markdown?|how do i get a chat into a file?",
         "ctrl+p,export",

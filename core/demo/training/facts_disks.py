@@ -43,6 +43,20 @@ FACTS = (
         "Nothing is lost: it goes on where it stopped when you start it again.",
     ),
     fact(
+        "pausedstays", "happens", "i pause a download and restart the mac|a mac with a paused download restarts",
+        "is a paused download still paused after a restart?|does a paused copy go on by itself after a reboot?",
+        "still paused",
+        "It is still paused after the restart; when you let it go on, it keeps its limit.",
+        "What was paused is still paused after a restart, and goes on with its limit once you say so.",
+    ),
+    fact(
+        "knowncommand", "ask", "",
+        "how do i list known models in the shell?|which models could i download? as text|is there models --known?",
+        "models --known",
+        "`macluster models --known` lists well-known models of the hub, and how they would fit.",
+        "Type `macluster models --known`: it lists models that you could download.",
+    ),
+    fact(
         "spare", "what", "--spare|the --spare option|spare layers on a disk",
         "can a mac keep layers of its neighbours on its disk?|how is a lost mac replaced without a copy?",
         "--spare,neighbours,disk",

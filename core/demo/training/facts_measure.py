@@ -36,6 +36,13 @@ FACTS = (
     *command_pair("keys", "macluster keys", "list every key in the shell|see the ids of the keys",
                   "lists every key, and the id by which it can be changed", "every key,id"),
     fact(
+        "forecast", "what", "macluster bench forecast|the forecast bench|bench forecast",
+        "how good are the forecasts of speed?|can i test whether a forecast is right?",
+        "12 ways,near",
+        "`macluster bench forecast` foretells 12 ways to share a model, loads each and says how near it was.",
+        "It foretells the speed of 12 ways to share a model, then measures each, and tells how near the forecast came.",
+    ),
+    fact(
         "doctorverify", "ask", "",
         "what is the difference between doctor and verify?|doctor or verify?|should i use doctor or verify?",
         "doctor,verify,proves",

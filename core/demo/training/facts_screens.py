@@ -88,6 +88,20 @@ FACTS = (
         "`:` opens the palette with all commands, as Ctrl+P does, outside the prompt.",
     ),
     fact(
+        "logmacs", "ask", "",
+        "does the log show lines of other macs?|how do i see the log of only one mac?|where is the log of all macs?",
+        "linked,m",
+        "The log shows the lines of all linked Macs in order, each with its Mac; m in the logs keeps those of one.",
+        "Pane 4 has the lines of all linked Macs. Press m there to see only one Mac, the next one, or all again.",
+    ),
+    fact(
+        "splitfetch", "ask", "",
+        "does the split editor say what must be fetched?|are the layers of a new split on the disks already?",
+        "split editor,disk,fetch",
+        "The split editor says how many of its layers each Mac has on its disk, and what it would fetch first.",
+        "Look into the split editor: it counts the layers on each disk, and the GB and seconds to fetch the others.",
+    ),
+    fact(
         "fkeys", "ask", "",
         "my keyboard has no f keys|do i need fn for the f keys?|are there other keys for f2 and f4?",
         "every f key,other/another",

@@ -81,6 +81,13 @@ FACTS = (
         "With --draft a small model guesses tokens that the large one checks, so one person's answer comes faster.",
     ),
     fact(
+        "draftroom", "ask", "",
+        "does a draft model take memory?|on which mac does the draft lie?|how much room does a draft need?",
+        "draft,head,gb",
+        "The draft lies on the head, beside its layers; the plan says how many GB it takes there.",
+        "A draft takes memory of the head alone: the plan names its GB, and splits the large model over what is left.",
+    ),
+    fact(
         "withoutoption", "what", "--without|the --without option",
         "how do i leave a mac out by command?|can i load without one of my macs?",
         "--without",
