@@ -18,6 +18,7 @@ from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.errors import MaclusterError
 from core.link.rekey_limits import KEY_LIMITS
+from core.plan.reduces import is_gathered
 from core.plan.stage_roles import sights
 from core.worker.messages import GroupBroken, Prefilled, Prove, Proved, SaveSession, SessionFailed, Token, Unproved
 from tests.support.alone import Alone, wanders
@@ -123,6 +124,16 @@ def test_guesses_change_no_answer(ring: WorkerRing, alone: Alone) -> None:
     (answer,) = ring.generate_all([request])
     assert answer.tokens == alone.answer(request).tokens
     assert answer.done.drafted > 0
+
+
+def test_three_ranks_add_up_long_chunks_piece_by_piece(made: Make) -> None:
+    """What is added up of such a chunk is more than three ranks would gather, and of a token less."""
+    chunk = 256
+    directory = made("llama", layers=2, hidden=96, intermediate=192, heads=6, kv_heads=6, head_dim=16)
+    assert not is_gathered(96 * 4 * chunk, 3)
+    request = a_request([8 + number % 300 for number in range(2 * chunk)], max_tokens=8)
+    with worker_ring(directory, (), ranks=3, chunk=chunk) as ring:
+        assert answered(ring, request) == Alone(directory, chunk).answer(request).tokens
 
 
 def test_the_whole_model_proves_the_ranks(ring: WorkerRing, model: Path) -> None:
