@@ -12,7 +12,7 @@ from core.worker.bootstrap import RankEntry, agree
 from core.worker.group_init import OpenGroup
 from core.worker.local_ring import local_ring
 from core.worker.ring import Ring
-from core.worker.sums import gathered_sums
+from core.worker.sums import gather_sums
 
 
 def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
@@ -61,5 +61,5 @@ def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
                 tunnels.add(make)
         except MaclusterError as error:
             raise GroupFailed(f"The ranks cannot reach each other: {error.what}") from error
-        failing.enter_context(gathered_sums(local.group))
+        failing.callback(gather_sums(local.group))
         return OpenGroup(local.group, failing.pop_all())

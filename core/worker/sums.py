@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -12,10 +12,10 @@ from core.plan.reduces import is_gathered
 from core.worker.group_init import Group
 
 
-@contextmanager
-def gathered_sums(own: Group) -> Iterator[None]:
-    """Meanwhile `mx.distributed.all_sum`, which mlx-lm's layers call, gathers over the group `own` where `is_gathered`
-    says so. Every rank adds up in the same order, so all have the same numbers.
+def gather_sums(own: Group) -> Callable[[], None]:
+    """From now on `mx.distributed.all_sum`, which mlx-lm's layers call, gathers over the group `own` where
+    `is_gathered` says so, until what this gives is called. Every rank adds up in the same order, so all have the same
+    numbers.
     """
     ring_sum, ranks = mx.distributed.all_sum, own.size()
 
@@ -25,7 +25,4 @@ def gathered_sums(own: Group) -> Iterator[None]:
         return mx.distributed.all_gather(x[None], group=group, stream=stream).sum(0)
 
     mx.distributed.all_sum = all_sum
-    try:
-        yield
-    finally:
-        mx.distributed.all_sum = ring_sum
+    return partial(setattr, mx.distributed, "all_sum", ring_sum)
