@@ -18,6 +18,7 @@ from core.events import Plan
 from core.models.files.layout import Layout
 from core.plan.chips import memory_bytes_per_s
 from core.plan.cost_curve import REACH, Curves, Kind, curve_name, seconds_for
+from core.plan.reduces import ring_steps, sealed_steps
 from core.plan.stage_roles import departing
 from core.plan.topology import has_ranks
 from core.requests import Forecast
@@ -123,15 +124,16 @@ class MacSpeeds(NamedTuple):
         guess = HOP_WORK_S + (HOP_RTT_S if rtt_s is None else rtt_s) / 2 + size / HOP_BYTES_PER_S
         return Estimate(guess, False)
 
-    def reduce(self, size: float, macs: Sequence[str], *, rdma: bool) -> Estimate:
-        """What it takes until `macs`, a ring, have added up `size` bytes: each piece goes round twice."""
-        times, piece = 2 * (len(macs) - 1), size / len(macs)
-        if not rdma and (found := self.measured("reduce", size, macs[0], str(len(macs)))):
-            return found
+    def reduce(self, size: int, macs: Sequence[str], *, rdma: bool) -> Estimate:
+        """What it takes until `macs`, a ring, have added up `size` bytes."""
         if rdma:
-            return Estimate(times * (RDMA_S + piece / RDMA_BYTES_PER_S), False)
-        hops = [self.hop(piece, *pair) for pair in zip(macs, [*macs[1:], macs[0]], strict=True)]
-        return Estimate(times * max(hop.seconds for hop in hops), all(hop.measured for hop in hops))
+            steps = ring_steps(size, len(macs))
+            return Estimate(steps.number * (RDMA_S + steps.bytes / RDMA_BYTES_PER_S), False)
+        if found := self.measured("reduce", size, macs[0], str(len(macs))):
+            return found
+        steps = sealed_steps(size, len(macs))
+        hops = [self.hop(steps.bytes, *pair) for pair in zip(macs, [*macs[1:], macs[0]], strict=True)]
+        return Estimate(steps.number * max(hop.seconds for hop in hops), all(hop.measured for hop in hops))
 
     def flat(self, kind: Kind, mac: str, guess_s: float) -> Estimate:
         """Work that is the same every time."""

@@ -12,6 +12,7 @@ from core.worker.bootstrap import RankEntry, agree
 from core.worker.group_init import OpenGroup
 from core.worker.local_ring import local_ring
 from core.worker.ring import Ring
+from core.worker.sums import gather_sums
 
 
 def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
@@ -28,7 +29,7 @@ def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
 
         def bound(rank: int, direction: str) -> bytes:
             """What both ends of a link compare: the plan, this group, and between which ranks it goes."""
-            words = f"macluster/1 tunnel {rank % world} {direction}\0".encode()
+            words = f"macluster/2 tunnel {rank % world} {direction}\0".encode()
             return hashlib.sha256(words + told.session + beside.binding).digest()
 
         def to_the_next(lost: Lost) -> Tunnel:
@@ -60,4 +61,5 @@ def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
                 tunnels.add(make)
         except MaclusterError as error:
             raise GroupFailed(f"The ranks cannot reach each other: {error.what}") from error
+        failing.callback(gather_sums(local.group))
         return OpenGroup(local.group, failing.pop_all())

@@ -6,16 +6,18 @@ import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from core.events import MirrorChoice, Recovery, RecoveryState
+from core.models.made.maker import make_model
 from tests.chaos.cluster import Cluster, running
 from tests.chaos.mac import Mac, Setup
 from tests.chaos.network import Meddler, Net, net
 from tests.chaos.trial import Fault, Point, Tried, Undisturbed, disturb
 
-Where = Literal["desk", "lan", "pair", "skewed", "mirrored", "ranks"]
+Where = Literal["desk", "lan", "pair", "skewed", "mirrored", "two-ranks", "three-ranks"]
 
 TEN_YEARS_S: Final = 315_360_000.0
 SKEW: Final = Path(__file__).parent / "skew"
@@ -27,12 +29,18 @@ TRIES: Final = 3
 MOST_AGAIN: Final = 64
 HELD: Final[frozenset[RecoveryState]] = frozenset({"hold", "replan", "rebuild", "wait", "parked"})
 NEEDS_ROOT: Final = frozenset[Where]({"lan", "pair", "skewed"})
+RANKS: Final[Mapping[Where, int]] = {"two-ranks": 2, "three-ranks": 3}
+# three Macs can share it, and the two or the one of them that is left, who say the same: it computes in float32
+make_shared: Final = partial(
+    make_model, family="llama", layers=4, hidden=96, intermediate=192, heads=6, kv_heads=6, head_dim=16
+)
+SHARED_CONTEXT: Final = 2048  # its tokens are short
 
 
 class Bed(NamedTuple):
     """Three Macs on one desk; or in a network that can be spoilt ("lan"); two that need each other ("pair"); three of
     which one lives ten years ahead and one ten years behind, while Bonjour flaps ("skewed"); three on one desk whose
-    plans have a mirror ("mirrored"); or two on one desk that each have a part of every layer ("ranks").
+    plans have a mirror ("mirrored"); or two or three on one desk that each have a part of every layer.
     """
 
     where: Where
@@ -43,6 +51,9 @@ class Bed(NamedTuple):
 
     async def disturb(self, point: Point, fault: Fault) -> Tried:
         """One try. What is mirrored may not be read again."""
+        plan = self.cluster.head.now.plan
+        assert plan
+        assert (plan.topology == "tensor") == (self.where in RANKS)
         tried = await disturb(self.cluster, self.undisturbed, point, fault)
         if self.where != "mirrored":
             return tried._replace(again=None)
@@ -102,9 +113,12 @@ async def bed(where: Where, model: Path, folder: Path, undisturbed: Undisturbed,
             async with running(setup._replace(mirror=mirror)) as cluster:
                 yield Bed(where, cluster, undisturbed)
             return
-        if where == "ranks":
-            two = setup._replace(places=setup.places[:2], parallelism="tp")
-            async with running(two) as cluster:
+        if where in RANKS:
+            shared = folder / "shared"
+            make_shared(shared)
+            places = setup.places[: RANKS[where]]
+            ranks = setup._replace(model=shared, places=places, parallelism="tp", context=SHARED_CONTEXT)
+            async with running(ranks) as cluster:
                 yield Bed(where, cluster, undisturbed)
             return
         network = stack.enter_context(net(2 if where == "pair" else 3, seed))

@@ -50,6 +50,14 @@ BACK: Final = f"{DEAD}, back < 5 s"
 LINK: Final = "0 accepted, link closed < 0.1 s"
 AGAIN: Final = f"≤ {MOST_AGAIN} tokens read again"
 NO_LOSS: Final = "finishes, nobody taken for dead"
+HANGS: Final = "nothing hangs"
+BY_RANKS: Final[tuple[tuple[str, str, Run, int], ...]] = (
+    ("worker", "a rank's worker", kill_worker, 8),
+    ("head-worker", "the head's worker", kill_own_worker, 8),
+    ("node", "a rank's node", kill_node, 6),
+    ("head", "the head's node, started again", kill_head, 3),
+)
+OF_RANKS: Final[tuple[tuple[Where, str], ...]] = (("two-ranks", "two ranks"), ("three-ranks", "three ranks"))
 
 FAULTS: Final = (
     Fault("worker", "kill -9 of a stage's worker", "detected < 0.2 s", "desk", kill_worker, 90, 1, kills=60),
@@ -84,6 +92,9 @@ FAULTS: Final = (
     Fault(
         "node-mirrored", "kill -9 of a member's node, mirrored", AGAIN, "mirrored", kill_node, 8, whole=False, kills=15
     ),
-    Fault("rank", "kill -9 of a rank's worker", "nothing hangs", "ranks", kill_worker, 25, kills=15),
-    Fault("head-rank", "kill -9 of the head's worker, a rank", "nothing hangs", "ranks", kill_own_worker, 25, kills=10),
+    *(
+        Fault(f"{name}-{where}", f"kill -9 of {what}, {words}", HANGS, where, run, count, kills=count)
+        for where, words in OF_RANKS
+        for name, what, run, count in BY_RANKS
+    ),
 )  # fmt: skip

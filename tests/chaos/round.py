@@ -18,7 +18,7 @@ import msgspec
 
 from core.demo import DEMO_MODEL
 from core.errors import MaclusterError
-from tests.chaos.bed import NEEDS_ROOT, Bed, Where, bed
+from tests.chaos.bed import NEEDS_ROOT, RANKS, Bed, Where, bed
 from tests.chaos.faults import FAULTS, Fault
 from tests.chaos.report import Outcome, Round
 from tests.chaos.trial import Undisturbed
@@ -54,7 +54,7 @@ async def run_round(wanted: Wanted, say: Say) -> Round:
     say(f"{wanted.kind} round, seed {wanted.seed}")
     outcomes: list[Outcome] = []
     skipped: list[tuple[str, str]] = []
-    undisturbed = Undisturbed()
+    whole, shared = Undisturbed(), Undisturbed()  # of the demo's model, and of the one that ranks share
     with tempfile.TemporaryDirectory(prefix="mc-chaos-") as folder:
         model = Path(folder) / DEMO_MODEL.name
         shutil.copytree(DEMO_MODEL, model)
@@ -64,8 +64,7 @@ async def run_round(wanted: Wanted, say: Say) -> Round:
                 skipped += [(fault.what, why) for fault, _ in faults]
                 say(f"skipped, {why}: {', '.join(fault.name for fault, _ in faults)}")
                 continue
-            other = Undisturbed() if where == "ranks" else undisturbed  # sums of parts are rounded otherwise
-            trying = Trying(where, model, Path(folder), other, wanted.seed)
+            trying = Trying(where, model, Path(folder), shared if where in RANKS else whole, wanted.seed)
             try:
                 for fault, seeds in faults:
                     for seed in seeds:

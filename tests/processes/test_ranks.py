@@ -18,6 +18,7 @@ from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.errors import MaclusterError
 from core.link.rekey_limits import KEY_LIMITS
+from core.plan.reduces import is_gathered
 from core.plan.stage_roles import sights
 from core.worker.messages import GroupBroken, Prefilled, Prove, Proved, SaveSession, SessionFailed, Token, Unproved
 from tests.support.alone import Alone, wanders
@@ -125,13 +126,36 @@ def test_guesses_change_no_answer(ring: WorkerRing, alone: Alone) -> None:
     assert answer.done.drafted > 0
 
 
-def test_the_whole_model_proves_the_ranks(ring: WorkerRing, model: Path) -> None:
+def test_three_ranks_add_up_long_chunks_piece_by_piece(made: Make) -> None:
+    """What is added up of such a chunk is more than three ranks would gather, and of a token less."""
+    chunk = 256
+    directory = made("llama", layers=2, hidden=96, intermediate=192, heads=6, kv_heads=6, head_dim=16)
+    assert not is_gathered(96 * 4 * chunk, 3)
+    request = a_request([8 + number % 300 for number in range(2 * chunk)], max_tokens=8)
+    with worker_ring(directory, (), ranks=3, chunk=chunk) as ring:
+        assert answered(ring, request) == Alone(directory, chunk).answer(request).tokens
+
+
+def proved(ring: WorkerRing, model: Path) -> Proved | Unproved:
+    """What the head says of its ranks, which are compared with `model`."""
     ring.workers[0].send(Prove(plan_gen=ring.plan.plan_gen, directory=str(model), verify=True))
-    while not isinstance(proved := ring.workers[0].next(WAIT_S).report, Proved | Unproved):
+    while not isinstance(said := ring.workers[0].next(WAIT_S).report, Proved | Unproved):
         pass
-    assert isinstance(proved, Proved)
-    assert proved.difference is not None
-    assert proved.difference < 1e-3
+    return said
+
+
+def test_the_whole_model_proves_the_ranks(ring: WorkerRing, model: Path) -> None:
+    said = proved(ring, model)
+    assert isinstance(said, Proved)
+    assert said.difference is not None
+    assert said.difference < 1e-3
+
+
+def test_ranks_that_compute_anything_else_are_refused_with_what_to_do(ring: WorkerRing, made: Make) -> None:
+    said = proved(ring, made("llama", **SHAPE, seed=1))
+    assert isinstance(said, Unproved)
+    assert "not those of the whole model" in said.problem.what
+    assert "--parallelism pp" in said.problem.fix
 
 
 def test_a_session_that_lies_in_parts_is_not_saved(ring: WorkerRing) -> None:

@@ -102,7 +102,7 @@ class PlanLeader:
         self._verify = False
         self._spares: Sequence[Lack] = ()
         self._heard: dict[str, float] = {}  # when a Mac last told how far it is
-        self._compared: Computed | None = None  # with the whole model, the last time that this was done
+        self._compared: set[Computed] = set()  # with the whole model
         self._paths: dict[str, PathKind] = {}
         self.last_gen = 0
         signals.on_awaited(OwnStageReported, self._handle_own)
@@ -274,7 +274,7 @@ class PlanLeader:
         match report:
             case Proved(plan_gen=gen, difference=difference):
                 if difference is not None:
-                    self._compared = _computed(self._lifecycle.plan)
+                    self._compared.add(_computed(self._lifecycle.plan))
                 await self._act(self._lifecycle.proved(gen, proof_text(report)))
             case Unproved(plan_gen=gen, problem=problem):
                 await self._act(self._lifecycle.disproved(gen, problem))
@@ -362,7 +362,7 @@ class PlanLeader:
                     self.last_gen = plan.plan_gen
                     await self._connect(plan, ports)
                 case ProveRing(plan=plan):
-                    verify = self._verify or (has_ranks(plan) and _computed(plan) != self._compared)
+                    verify = self._verify or (has_ranks(plan) and _computed(plan) not in self._compared)
                     self._member.prove_own(plan.plan_gen, self._directory, verify=verify)
                     self._tasks.spawn("The check of the proof", self._check_proved(self._lifecycle_now(), plan))
                 case Ready(plan=plan, proof=proof):

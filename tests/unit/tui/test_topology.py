@@ -115,8 +115,8 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
 @pytest.mark.parametrize(
     ("rdma", "rtt_s", "adding_up", "said"),
     [
-        pytest.param(False, 0.004, "≈ 408 ms of the", "slower than studio alone: about 2.3", id="Wi-Fi"),
-        pytest.param(False, 0.0005, "≈ 128 ms of the", "slower than studio alone: about 6.8", id="wire"),
+        pytest.param(False, 0.004, "≈ 208 ms of the", "slower than studio alone: about 4.4", id="Wi-Fi"),
+        pytest.param(False, 0.0005, "≈ 68.2 ms of the", "slower than studio alone: about 11.5", id="wire"),
         pytest.param(True, 0.0005, "≈ 4.2 ms of the", "Faster than this Mac alone: about 44.2", id="RDMA"),
     ],
 )
