@@ -23,9 +23,12 @@ Backend = Literal["ring", "jaccl", "nccl"]
 
 @dataclass(frozen=True, slots=True)
 class OpenGroup:
-    """`group` for mx.distributed, and what it goes through."""
+    """`group` for mx.distributed, and what it goes through. `needs_python`: what is added up is carried by threads of
+    this process.
+    """
 
     group: Group
+    needs_python: bool = False
     resources: ExitStack = field(default_factory=ExitStack)
 
     def close(self) -> None:

@@ -62,4 +62,4 @@ def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
         except MaclusterError as error:
             raise GroupFailed(f"The ranks cannot reach each other: {error.what}") from error
         failing.callback(gather_sums(local.group))
-        return OpenGroup(local.group, failing.pop_all())
+        return OpenGroup(local.group, needs_python=True, resources=failing.pop_all())

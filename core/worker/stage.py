@@ -138,7 +138,7 @@ class LoadedStage:
         """Build the graphs of what comes next after the last output and the last step, if that is another one like it,
         while nothing else is to be done. Nothing changes.
         """
-        if self.layers.rank:
+        if not self.layers.builds_ahead:
             return
         output, self._output = self._output, None
         self._prepare(self._prepared_outputs, output, self.layers.build_next_output)
@@ -176,8 +176,15 @@ class LoadedStage:
             if self.layers.start == 0 and (phases := self.meter.phases):
                 phases.lap("embed")
             del held, prepared  # MLX writes into memory that nobody else holds
-            self._advance(handle, arrived[0].shape[1], out)
+            is_built_meanwhile = self.layers.rank is not None and self.layers.builds_ahead
+            self._advance(handle, arrived[0].shape[1], out, waits=not is_built_meanwhile)
         self._stepped = handle if arrived[0].shape[1] == 1 else None
+        if is_built_meanwhile:  # ranks wait for nothing else
+            self.prepare()
+            with self.computing():
+                mx.eval(out)
+            if phases := self.meter.phases:
+                phases.lap("layers_compute")
         return out
 
     def output(self, handle: int, boundary: Sequence[Arrived], *, every: bool = False) -> mx.array:

@@ -57,9 +57,9 @@ class _Pass:
 class Slice:
     """Layers [start, stop) of a model of `layers` layers; everything is lazy and belongs to the thread that made it.
 
-    `boundary_bytes_per_token`: bytes of all boundary arrays that leave the slice, for one position of one row;
-    `incoming_bytes_per_token`: of those that enter it, or that come back to the head of a ring; `incoming`: the shape
-    behind [row, position] and the type of each.
+    `builds_ahead`: the graph of a step may be built before the step comes. `boundary_bytes_per_token`: bytes of all
+    boundary arrays that leave the slice, for one position of one row; `incoming_bytes_per_token`: of those that enter
+    it, or that come back to the head of a ring; `incoming`: the shape behind [row, position] and the type of each.
     `weights`: the parameters it keeps, by path, and `weight_bytes` their bytes. `vocab_size`: token ids must be below
     it; mlx does not check. `checks_guesses`: whether one forward of several tokens says what as many of one would.
     `trim_limit`: the caches of the whole model can be trimmed while fewer tokens are in them; None: always.
@@ -100,16 +100,19 @@ class Slice:
         self._caches = SliceCaches(whole, own if self._cuts else set(range(len(whole))), probe.embed_caches)
         self._pass = _Pass()
         self._looks_at_values = False  # while a graph is built
+        self.builds_ahead = rank is None
         if self._cuts:
             for index, layer in enumerate(list(model.layers)):
                 _make_slot(layer, index, self._pass, probe.sides_of(index))
 
-    def join(self, group: mx.distributed.Group) -> None:
-        """Compute with the other ranks from now on. Raises StageFailed where the parts of this model do not fit
-        together: nothing was computed yet.
+    def join(self, group: mx.distributed.Group, *, builds_ahead: bool) -> None:
+        """Compute with the other ranks from now on; `builds_ahead`: adding up needs no Python, which may build what
+        comes next meanwhile, and each graph is computed in one piece. Raises StageFailed where the parts of this model
+        do not fit together: nothing was computed yet.
         """
         assert self.rank is not None
         join(self._model, self.rank, group)
+        self.builds_ahead, self._pass.eager = builds_ahead, not builds_ahead
         try:
             self._dry_run(self.new_caches(), 1)
         except FAILURES as error:
@@ -323,11 +326,11 @@ class Slice:
 
     @contextmanager
     def _lazily(self) -> Iterator[None]:
-        self._pass.eager = False
+        before, self._pass.eager = self._pass.eager, False
         try:
             yield
         finally:
-            self._pass.eager = True
+            self._pass.eager = before
 
     def _order_windows(self, caches: list[Any], tokens: mx.array) -> None:
         if tokens.shape[1] > 1:
