@@ -45,7 +45,7 @@ from core.node.base.messages import (
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
 from core.node.disks.block_runs import RunAsk, read_ask
-from core.node.disks.file_serving import MAX_WAITING, WINDOW
+from core.node.disks.file_serving import MAX_DOORS, MAX_WAITING, WINDOW
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.places import MAX_BEGUN, PARTIAL
 from core.node.disks.transfers import Transfers
@@ -93,17 +93,19 @@ async def test_who_asks_for_hashes_and_does_not_read_makes_a_mac_hold_few(pair: 
     assert len(link.sent) == MAX_WAITING + WINDOW, "and is given not much more than an honest Mac asks for"
 
 
-async def test_who_asks_for_doors_again_and_again_has_one(pair: Pair) -> None:
+async def test_who_asks_for_doors_again_and_again_has_few(pair: Pair) -> None:
     await pair.copy()
     serving, before = pair.sender.copying.serving, threading.active_count()
     for number in range(50):
         await serving.open_door("asker", BytesAsk(number=number, fingerprint=pair.model.fingerprint))
-    (door,) = serving._doors.values()
-    await until(lambda: threading.active_count() <= before + 1)
+    doors = list(serving._doors["asker"])
+    assert len(doors) == MAX_DOORS
+    await until(lambda: threading.active_count() <= before + MAX_DOORS)
     pair.sender.copying.gone("asker")
-    await until(lambda: not door._thread.is_alive())
-    with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", door.port))
+    await until(lambda: not any(door._thread.is_alive() for door in doors))
+    for door in doors:
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", door.port))
 
 
 async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(pair: Pair) -> None:

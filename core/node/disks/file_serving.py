@@ -29,6 +29,7 @@ from core.node.disks.local_models import LocalModels
 from core.settings import MAX_CONTROL_BODY
 
 WINDOW: Final = 4
+MAX_DOORS: Final = 4
 MAX_WAITING: Final = 16
 
 
@@ -44,7 +45,7 @@ class FileServing:
 
     def __init__(self, models: LocalModels, sender: FileSender, links: ByteLinks) -> None:
         self._models, self._sender, self._links = models, sender, links
-        self._doors: dict[str, BlockDoor] = {}
+        self._doors: dict[str, deque[BlockDoor]] = {}
         self._served: dict[tuple[str, str], Served] = {}
         self._last: Served | None = None
         self._wanted: dict[str, str] = {}
@@ -55,7 +56,7 @@ class FileServing:
     def gone(self, device_id: str) -> None:
         """That Mac is linked no more."""
         self._wanted.pop(device_id, None)
-        if door := self._doors.pop(device_id, None):
+        for door in self._doors.pop(device_id, ()):
             door.close()
         for key in [key for key in self._served if key[0] == device_id]:
             del self._served[key]
@@ -64,8 +65,9 @@ class FileServing:
         """The files of that model are about to change: who fetches from here has to ask anew."""
         for device_id in [mac for mac, wanted in self._served if wanted == fingerprint]:
             del self._served[device_id, fingerprint]
-            if (door := self._doors.get(device_id)) and door.is_of(fingerprint):
-                door.close()
+            for door in self._doors.get(device_id, ()):
+                if door.is_of(fingerprint):
+                    door.close()
 
     async def send_files(self, device_id: str, wanted: str) -> None:
         """One answer a Mac at a time, for files may be hashed for it, and of the questions that wait only the last
@@ -119,7 +121,7 @@ class FileServing:
             await self._sender.send(device_id, HashesSent(number=wanted.number, data=data))
 
     async def open_door(self, device_id: str, wanted: BytesAsk) -> None:
-        """By which that Mac can fetch blocks of a model of which it has asked for the files. It has one at a time."""
+        """By which that Mac can fetch blocks of a model of which it has asked for the files. It has a few at a time."""
         if served := self._served.get((device_id, wanted.fingerprint)):
             reply = self._opened(device_id, wanted, served)
         else:
@@ -128,12 +130,14 @@ class FileServing:
         await self._sender.send(device_id, reply)
 
     def _opened(self, device_id: str, wanted: BytesAsk, served: Served) -> BytesReady:
-        if before := self._doors.pop(device_id, None):
-            before.close()
+        doors = self._doors.setdefault(device_id, deque())
+        if len(doors) == MAX_DOORS:
+            doors.popleft().close()
         try:
-            door = self._doors[device_id] = BlockDoor(self._links, device_id, wanted, served)
+            door = BlockDoor(self._links, device_id, wanted, served)
         except LinkLost as error:
             return BytesReady(number=wanted.number, problem=error.problem)
+        doors.append(door)
         return BytesReady(number=wanted.number, port=door.port)
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.errors import MaclusterError, TransferError
-from core.models.files.block_map import BlockWriter, FileFacts
+from core.models.files.block_map import FileFacts
+from core.models.files.block_writer import BlockWriter
 from core.models.files.catalog import ModelEntry, short_name
 from core.models.files.hub_origin import write_origin
 from core.models.files.pace import BytePace
