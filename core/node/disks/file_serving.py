@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from core.errors import BadModel, LinkLost, MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, read_written
+from core.models.files.compared import is_whole, read_compared
 from core.node.base.messages import (
     MAX_HASHES,
     NOT_HERE,
@@ -117,7 +118,7 @@ class FileServing:
     async def _answer(self, device_id: str, wanted: HashesAsk) -> None:
         served = self._served.get((device_id, wanted.fingerprint))
         if served and wanted.name in served.files:
-            data = await asyncio.to_thread(_hashes, served, wanted.name, wanted.first)
+            data = await asyncio.to_thread(_hashes, served, wanted)
             await self._sender.send(device_id, HashesSent(number=wanted.number, data=data))
 
     async def open_door(self, device_id: str, wanted: BytesAsk) -> None:
@@ -150,7 +151,8 @@ def _served(directory: Path, hashes: Mapping[str, str], last: Served | None = No
         hashed = last.hashed
     else:
         hashed = {name: bytearray(HASH_BYTES * len(facts.blocks)) for name, facts in files.items()}
-    return Served(directory, files, there, there or _known(directory, files), notes, hashed)
+    compared = read_compared(directory, files)
+    return Served(directory, files, there, there or _known(directory, files), compared, notes, hashed)
 
 
 def _known(directory: Path, files: Mapping[str, FileFacts]) -> BlockMap | None:
@@ -161,9 +163,11 @@ def _known(directory: Path, files: Mapping[str, FileFacts]) -> BlockMap | None:
     return None
 
 
-def _hashes(served: Served, name: str, first: int) -> bytes:
+def _hashes(served: Served, wanted: HashesAsk) -> bytes:
     """Of the blocks from `first` on, 32 bytes each, as many as one answer takes; zeros for one that is not there."""
-    numbers = served.files[name].blocks[first : first + MAX_HASHES]
+    name, numbers = wanted.name, served.files[wanted.name].blocks[wanted.first : wanted.first + MAX_HASHES]
+    if wanted.compared and served.there and not is_whole(served.there, name):
+        return served.compared.get(name, b"")[HASH_BYTES * numbers.start : HASH_BYTES * numbers.stop]
     if served.known:
         known = served.known.hashes[name]
         return b"".join(known.get(number, NOT_HERE) for number in numbers)
