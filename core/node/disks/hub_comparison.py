@@ -25,6 +25,7 @@ from core.models.files.compared import (
     write_compared,
 )
 from core.models.files.hub_origin import HubOrigin, read_origin
+from core.models.files.layers_here import size_text
 from core.models.files.parts import Part
 from core.node.base.journal import Journal
 from core.node.base.messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
@@ -157,8 +158,14 @@ class HubComparison:
         if not (rest := BlockMap(files.there.files, somewhere).lacking(whole)):
             return False
         nobody = Told(lambda *_: None, lambda *_: None, lambda _: None)
-        with self._coming.held():
-            await self._copies.fetch((), msgspec.structs.replace(files.model, hub=files.origin), nobody, rest)
+        model = msgspec.structs.replace(files.model, hub=files.origin)
+        try:
+            with self._coming.held():
+                await self._copies.fetch((), model, nobody, rest)
+        except MaclusterError as error:
+            nbytes = size_text(sum(part.nbytes for part in rest))
+            what = f"{model.name} cannot be compared with the hub's hashes: {nbytes} of it are on no linked Mac."
+            raise TransferError(f"{what} {error.what}", error.fix) from error
         return True
 
     async def _made(self, files: _Files, holders: Mapping[str, Sequence[str | None]], tell: Tell) -> dict[str, bytes]:
