@@ -28,6 +28,7 @@ from core.node.base.messages import (
     CopyAsk,
     CopyChange,
     CopyProgress,
+    FalseFile,
     FilesAsk,
     FilesSent,
     HashesAsk,
@@ -364,6 +365,7 @@ async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tm
         SpeedResultSent(test=1, result=FOUND),
         LogAsk(run=1, after=0),
         LogTold(run=1, last=0, now=1.0),
+        FalseFile(fingerprint="a" * 64, name="model.safetensors"),
     ],
     ids=lambda m: type(m).__name__,
 )
@@ -387,7 +389,8 @@ async def test_while_the_roster_is_forked_nobody_gets_files_tests_or_logs(messag
         "relay_server",
         "tracing",
     )
-    nobody: dict[str, Any] = dict.fromkeys((*others, "bus", "journal", "tasks"))
+    nobody: dict[str, Any] = dict.fromkeys((*others, "bus", "journal"))
+    nobody |= {"comparison": SimpleNamespace(drop=heard.append), "tasks": SimpleNamespace(spawn=lambda *_: None)}
     MessageRouter(signals, store=store, speed=both, transfers=both, logs=both, **nobody)  # type: ignore[arg-type]
     for is_forked, count in ((True, 0), (False, 1)):
         store.forked = is_forked
