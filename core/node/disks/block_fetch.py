@@ -25,7 +25,7 @@ from core.node.disks.file_serving import MAX_DOORS
 from core.settings import GB
 
 LINKS: Final = max(1, min(MAX_DOORS, (os.cpu_count() or 1) // 2))  # to one Mac: each keeps a core busy at both ends
-LANES: Final = 6  # runs under way over one link
+LANES: Final = max(3, 6 // LINKS)  # runs under way over one link
 WRITERS: Final = 3 + LINKS  # threads: one may wait for the disk, one hash whole files
 RUN_S: Final = 0.25
 LOOK_S: Final = 0.5

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from time import monotonic
+from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -35,6 +37,8 @@ from core.node.disks.model_copies import ModelCopies, Told
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.own_transfer import OwnTransfer
 from core.node.disks.whole_file import HERE, WholeFileReader
+
+TELL_S: Final = 0.5
 
 Tell = Callable[[int, int], None]
 
@@ -170,12 +174,14 @@ class HubComparison:
 
     async def _made(self, files: _Files, holders: Mapping[str, Sequence[str | None]], tell: Tell) -> dict[str, bytes]:
         reader = WholeFileReader(self._copies.requests, files.model.fingerprint, files.directory, files.there)
-        total, done = sum(files.there.files[name].size for name in holders), 0
+        total, done, told_at = sum(files.there.files[name].size for name in holders), 0, -inf
 
         def count(nbytes: int) -> None:
-            nonlocal done
+            nonlocal done, told_at
             done += nbytes
-            tell(done, total)
+            if (now := monotonic()) - told_at >= TELL_S:
+                told_at = now
+                tell(done, total)
 
         made: dict[str, bytes] = {}
         try:
