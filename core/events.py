@@ -17,7 +17,7 @@ from core.settings import DEFAULT_ROWS
 
 Level = Literal["blocked", "unpaired", "seen", "paired"]
 PeerState = Literal["seen", "connected", "suspect", "lost"]
-StageStatus = Literal["waiting", "fetching", "loading", "linking", "ready", "broken", "lost"]
+StageStatus = Literal["waiting", "fetching", "comparing", "loading", "linking", "ready", "broken", "lost"]
 Topology = Literal["private", "forward", "reverse", "single", "tensor"]
 ParallelismChoice = Literal["auto", "tp", "pp", "single"]
 Strategy = Literal["tp", "pp", "single"]
@@ -171,7 +171,9 @@ class Plan(Value, frozen=True, kw_only=True):
 
 
 class StageState(Event, frozen=True, kw_only=True):
-    """A stage changed: `done_bytes` of `total_bytes` are in memory; while it is "fetching", on its Mac's disk."""
+    """A stage changed: `done_bytes` of `total_bytes` are in memory; while it is "fetching", on its Mac's disk; while it
+    is "comparing", with what came to all disks, compared with the hub's hashes.
+    """
 
     device_id: str
     status: StageStatus

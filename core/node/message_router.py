@@ -17,6 +17,7 @@ from core.node.base.messages import (
     CopyAsk,
     CopyChange,
     CopyProgress,
+    FalseFile,
     FilesAsk,
     FilesSent,
     HashesAsk,
@@ -47,6 +48,7 @@ from core.node.base.messages import (
 )
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
+from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
 from core.node.peers.contact import ContactChanged
@@ -108,6 +110,7 @@ class MessageRouter:
         trust: TrustCommands,
         inventory: ModelInventory,
         transfers: Transfers,
+        comparison: HubComparison,
         member: PlanMember,
         leader: PlanLeader,
         answers: Answers,
@@ -122,7 +125,7 @@ class MessageRouter:
         tasks: Tasks,
     ) -> None:
         self._store, self._peers, self._speed, self._trust = store, peers, speed, trust
-        self._inventory, self._transfers = inventory, transfers
+        self._inventory, self._transfers, self._comparison = inventory, transfers, comparison
         self._member, self._leader = member, leader
         self._answers, self._sessions, self._recovery = answers, sessions, recovery
         self._relay, self._relay_server = relay, relay_server
@@ -170,6 +173,8 @@ class MessageRouter:
                 | CopyProgress()
             ) if not self._store.forked:
                 await self._transfers.handle_message(device_id, message)
+            case FalseFile() if not self._store.forked:
+                self._tasks.spawn("A file that is not the hub's", self._comparison.drop(message))
             case RelayAsk() | RelayStop():
                 await self._relay_server.handle_message(device_id, message)
             case ClockAsk() | ClockTold() | TraceAsk() | TraceTold():

@@ -29,6 +29,7 @@ from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.conversations import Conversations
+from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
@@ -189,6 +190,7 @@ class NodeParts:
         self.transfers = transfers = Transfers(
             own_id, inventory, copies, mesh, hub, home.paused, bus=bus, journal=journal, tasks=tasks
         )
+        comparison = HubComparison(models, inventory, copies, mesh, transfers.own, journal)
         conversations = Conversations(home.conversations, identity.secret("conversation"))
 
         # ring
@@ -202,6 +204,7 @@ class NodeParts:
             supervisor,
             worker,
             models,
+            comparison,
             store,
             assessment,
             signals,
@@ -211,7 +214,7 @@ class NodeParts:
         )
         stages = LastStages(home.stages, signals, tasks)
         profiles = SplitProfiles(home.split_profiles)
-        files = StageFiles(inventory, profiles, transfers)
+        files = StageFiles(inventory, profiles, transfers, comparison)
         leader = PlanLeader(own_id, mesh, member, files, worker, faults, signals, bus, journal, tasks)
         tracing = Tracing(own_id, mesh, supervisor, worker, leader, signals, tasks)
         trimming = Trimming(home.models, models, inventory, copies.serving, transfers.own, profiles, stages, leader)
@@ -280,6 +283,7 @@ class NodeParts:
             trust=trust,
             inventory=inventory,
             transfers=transfers,
+            comparison=comparison,
             member=member,
             leader=leader,
             answers=answers,

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from core.events import ModelsChanged, PlanLoaded, Transfer
+from core.errors import NodeError
+from core.events import ModelsChanged, PlanLoaded, StageState, Transfer
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_map, whole_parts
+from core.models.files.compared import COMPARED_NAME, uncompared
 from core.models.files.fetch_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
 from core.models.files.fetch_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
+from core.models.files.safetensors import read_headers
 from core.node.disks.ways import Way, in_order
 from core.requests import DownloadRequest, LoadRequest, ModelChoice, PreviewRequest
 from core.settings import GB
@@ -27,6 +32,7 @@ from tests.support.cluster import Make, ask, begin, finish, reference, running_d
 from tests.support.copies import Pair, pair
 from tests.support.hub import COMMIT, Hub, running_hub
 from tests.support.search import SEARCH
+from tests.support.waiting import until
 from tui.cli.demo import Demo
 from tui.cli.load import loaded
 from tui.cli.watch import Watch
@@ -75,6 +81,45 @@ async def test_three_macs_fetch_each_its_own_slice(made: Make, monkeypatch: pyte
             assert (await ask(head, PROMPT, 40)).tokens == expected[:40]
             assert len(plan.nowhere_else) == 2
             await a_lost_mac_is_replaced_at_once(demo, hub, expected)
+
+
+async def test_a_byte_that_is_wrong_at_the_hub_is_never_loaded(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = made("llama", layers=6, hidden=384, intermediate=2048)
+    (name, tensor, header), *_ = [
+        (file, found, header)
+        for file, header in read_headers(repo).items()
+        for key, found in header.tensors.items()
+        if "layers.4.mlp.up_proj" in key
+    ]
+    async with running_hub(repo, REPO) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        hub.flipped = {name: header.nbytes + tensor.begin + tensor.nbytes // 2}
+        async with running_demo(made("llama"), (32, 32)) as demo:
+            head = demo.head
+            await head.client.download(DownloadRequest(repo=REPO, split=True))
+            await head.until(lambda w: any(isinstance(e, Transfer) and e.is_over for e in w.seen), WAIT_S, "Headers")
+            mark = len(head.seen)
+            with pytest.raises(NodeError, match=f"{re.escape(name)} is not what {REPO} on the hub says"):
+                await loaded(head, LoadRequest(model="toy"))
+            told = {event.status for event in head.seen[mark:] if isinstance(event, StageState)}
+            assert told >= {"fetching", "comparing"}
+            assert not told & {"loading", "linking", "ready"}, "no worker was told to load it"
+            folders = [Path(choice.path) for index in range(2) for choice in [await toy(demo.watches[index])]]
+            for folder in folders:
+                await until(partial(is_thrown_away, folder, name))  # the other Mac is told by a message
+            hub.flipped = {}
+            await loaded(head, LoadRequest(model="toy"))
+            (expected,) = reference(repo, [PROMPT], 40)
+            assert (await ask(head, PROMPT, 40)).tokens == expected
+            for folder in folders:
+                assert not uncompared(folder)
+                with (folder / COMPARED_NAME).open("rb") as file:
+                    assert name.encode() in file.readline()
+
+
+def is_thrown_away(folder: Path, name: str) -> bool:
+    there = read_map(folder)
+    return there is not None and not there.hashes[name]
 
 
 async def a_lost_mac_is_replaced_at_once(demo: Demo, hub: Hub, expected: Sequence[int]) -> None:

@@ -126,6 +126,7 @@ class Node:
             supervisor,
             worker,
             models,
+            models,
             store,
             assessment,
             signals,
@@ -133,7 +134,7 @@ class Node:
             tasks,
             KEY_LIMITS,
         )
-        files = StageFiles(models, models, transfers)
+        files = StageFiles(models, models, transfers, models)
         self.leader = leader = PlanLeader(own_id, mesh, member, files, worker, faults, signals, bus, journal, tasks)
         tracing = Tracing(own_id, mesh, supervisor, worker, leader, signals, tasks)
         throughput = ThroughputHistory(NOWHERE)
@@ -160,6 +161,7 @@ class Node:
             trust=trust,
             inventory=inventory,
             transfers=transfers,
+            comparison=models,
             member=member,
             leader=leader,
             answers=answers,

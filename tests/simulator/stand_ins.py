@@ -46,7 +46,13 @@ class Layout:
 
 
 class Models:
-    """Every Mac has the same models."""
+    """Every Mac has the same models, which are of no hub."""
+
+    async def is_due(self, directory: Path) -> bool:
+        return False
+
+    async def ensure(self, directory: Path, fingerprint: str, first: str) -> None:
+        """Nothing is to be compared."""
 
     async def find(self, model: str) -> ModelEntry:
         return entry(model)

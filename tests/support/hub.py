@@ -30,7 +30,8 @@ class Hub:
 
     `fault` says by file and number of the request what goes wrong: "" nothing, "429" and "503" with Retry-After, "cut"
     in the middle, "range" for others than those asked for, "long", "whole" without a look at the range, "flip" of the
-    last bit, "pointer" instead of the content, "403" as of an address that is too old.
+    last bit, "pointer" instead of the content, "403" as of an address that is too old. `flipped`: by file a byte that
+    goes out changed, whoever asks.
     """
 
     def __init__(self, folder: Path, repo: str) -> None:
@@ -43,6 +44,7 @@ class Hub:
         self.commit = COMMIT
         self.tokens: dict[str, set[str]] = {"hub": set(), "store": set()}
         self.fault: Fault = lambda name, number: ""
+        self.flipped: dict[str, int] = {}
         self._asked: Counter[str] = Counter()
         self._etags: dict[Path, str] = {}
 
@@ -146,6 +148,8 @@ class Hub:
                     return
                 if fault == "flip" and file.tell() == end:
                     data = data[:-1] + bytes([data[-1] ^ 1])
+                if 0 <= (bad := self.flipped.get(name, -1) - at) < len(data):
+                    data = data[:bad] + bytes([data[bad] ^ 1]) + data[bad + 1 :]
                 await reply.write(data)
                 self.served[name] += len(data)
         if fault == "long":

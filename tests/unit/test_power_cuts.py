@@ -18,7 +18,8 @@ import pytest
 from core.address import Place
 from core.engine.sessions import SessionFile, delete_session, list_sessions, prefix_hash, writing
 from core.errors import RosterFork, SealError
-from core.models.files.block_map import BLOCK_BYTES, BlockMap, BlockWriter, FileFacts, read_written
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_written
+from core.models.files.block_writer import BlockWriter
 from core.models.files.manifest import Manifests
 from core.models.files.trim import let_go
 from core.models.made.maker import make_model

@@ -30,7 +30,7 @@ from core.bench.figures import Result, cores, end_in_order, positive, print_resu
 from core.bench.partner import Partner, partner
 from core.errors import TransferError, error_from
 from core.events import Transfer
-from core.models.files.block_map import COMMIT_BYTES
+from core.models.files.block_writer import COMMIT_BYTES
 from core.requests import CopyRequest, ModelChoice
 from core.settings import LOOPBACK_HOST, MIB
 from core.trust.files import to_disk

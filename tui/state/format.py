@@ -43,6 +43,7 @@ _TRUST: dict[Level, Mark] = {
 _STAGE: dict[StageStatus, Mark] = {
     "waiting": Mark("○", "waiting", DIM),
     "fetching": Mark("↓", "fetching", WARN),
+    "comparing": Mark("≈", "comparing", WARN),
     "loading": Mark("◌", "loading", WARN),
     "linking": Mark("◍", "linking", WARN),
     "ready": Mark("●", "ready", GOOD),

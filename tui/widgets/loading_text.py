@@ -25,7 +25,7 @@ def _line(state: UiState, stage: Stage, step: StageState | None, width: int) -> 
     done, total = (step.done_bytes, step.total_bytes) if step is not None else (0, 0)
     total = total or stage.weight_bytes
     done = total if mark.word == "ready" else done
-    pace = state.loads.get(stage.device_id) if mark.word in ("loading", "fetching") else None
+    pace = state.loads.get(stage.device_id) if mark.word in ("loading", "fetching", "comparing") else None
     size, *speed = byte_words(done, total, pace.per_s if pace else None).split(" · ")
     cells = BAR if width >= _WIDE else BAR // 2
     room = width - 2 - _NAME - 1 - cells - cell_len(f" {size} · {mark.word}")
@@ -49,6 +49,6 @@ def _that_fit(words: list[str], room: int) -> list[str]:
 
 def load_left_s(state: UiState) -> float | None:
     """Seconds until the slowest Mac has its layers; None where nobody can say."""
-    waits = [known.device_id for known in state.snapshot.stages if known.status in ("loading", "fetching")]
+    waits = [known.device_id for known in state.snapshot.stages if known.status in ("loading", "fetching", "comparing")]
     left = [pace.left_s for mac in waits if (pace := state.loads.get(mac))]
     return max((each for each in left if each is not None), default=None)

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 from huggingface_hub.errors import RevisionNotFoundError
 
 from core.errors import BadModel, TransferError
-from core.models.files.block_map import BLOCK_BYTES, BlockMap, BlockWriter, FileFacts, blocks_of, read_map
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_of, read_map
+from core.models.files.block_writer import BlockWriter
 from core.models.files.fetch_messages import BeginOrder, Fetched, PartsOrder
 from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.hub_origin import HubOrigin, write_origin

@@ -18,6 +18,7 @@ from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from core.errors import BadModel, UnsupportedModel
 from core.models.files.block_map import read_map
+from core.models.files.compared import check_compared
 from core.models.files.folder import name_of
 from core.models.files.layers_here import check_here
 from core.models.files.parts import Part, parts_of
@@ -64,6 +65,7 @@ def load_slice(
     check_cuts(probe, start, stop, embed=embed, output=output)
     own = _own(model, probe, start, stop, embed=embed, output=output)
     if there := read_map(directory):
+        check_compared(directory, there)
         check_here(name_of(directory), headers, there, origins(tensors, [*own.values(), *_private_arrays(model)]))
     tensors.clear()
     if not rank:  # a part looks like the same part of another rank

@@ -246,13 +246,15 @@ class FilesSent(NodeMessage, frozen=True, kw_only=True):
 
 class HashesAsk(NodeMessage, frozen=True, kw_only=True):
     """What is the SHA-256 of each block of the file from block `first` on, MAX_HASHES of them or all that are left?
-    NOT_HERE stands for one that you do not have. `number` is mine for this.
+    NOT_HERE stands for one that you do not have. `number` is mine for this. `compared`: of all blocks, yours or not, of
+    the file as it was compared with the hub's hash; none where it was not.
     """
 
     number: Size
     fingerprint: Sha256
     name: FileName
     first: Size
+    compared: bool = False
 
 
 class HashesSent(NodeMessage, frozen=True, kw_only=True):
@@ -260,6 +262,13 @@ class HashesSent(NodeMessage, frozen=True, kw_only=True):
 
     number: Size
     data: bytes
+
+
+class FalseFile(NodeMessage, frozen=True, kw_only=True):
+    """This file of a model, of which each of us has a part, is not what the hub's hash says: do not keep yours."""
+
+    fingerprint: Sha256
+    name: FileName
 
 
 class BytesAsk(NodeMessage, frozen=True, kw_only=True):
@@ -406,6 +415,7 @@ AnyMessage = (
     | HoldsAsk
     | FileWord
     | CopyWord
+    | FalseFile
     | RelayWord
     | RelayTold
     | TraceWord
@@ -441,6 +451,7 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     CopyAsk: FrameType.COPY,
     CopyChange: FrameType.COPY,
     CopyProgress: FrameType.COPY,
+    FalseFile: FrameType.COPY,
     RelayAsk: FrameType.RELAY_ASK,
     RelayTold: FrameType.RELAY_TOLD,
     RelayStop: FrameType.CANCEL,

@@ -15,6 +15,7 @@ from core.errors import LinkLost, MaclusterError, ProtocolError
 from core.link.channel import Alarm, Receiver
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts
+from core.models.files.compared import Compared
 from core.node.base.messages import NOT_HERE, BytesAsk
 from core.node.disks.block_runs import HASH_BYTES, RUN_BYTES, RunAsk, read_ask
 from core.node.disks.byte_links import ByteLinks
@@ -24,6 +25,7 @@ class Served(NamedTuple):
     """A model that another Mac is copying: its directory, its files, and which blocks are there, None for all. `known`:
     the hashes of the blocks as they were written, where macluster has written them; else they go to `hashed` as they
     are read, for each file those of all its blocks one after the other, zeros for one that nobody has read yet.
+    `compared`: of files that are here in part, the hashes of all their blocks as they were compared with the hub's.
     `notes`: size, time of the last change and inode of each file, as it was hashed.
     """
 
@@ -31,6 +33,7 @@ class Served(NamedTuple):
     files: Mapping[str, FileFacts]
     there: BlockMap | None
     known: BlockMap | None
+    compared: Compared
     notes: Mapping[str, tuple[int, int, int]]
     hashed: Mapping[str, bytearray]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,7 +11,8 @@ from time import monotonic
 from typing import Final
 
 from core.errors import MaclusterError, TransferError
-from core.models.files.block_map import BLOCK_BYTES, BlockWriter, FileFacts, blocks_of
+from core.models.files.block_map import BLOCK_BYTES, FileFacts, blocks_of
+from core.models.files.block_writer import BlockWriter
 from core.models.files.pace import BytePace
 from core.models.files.parts import Part
 from core.node.base.messages import MAX_HASHES, NOT_HERE
@@ -19,10 +21,12 @@ from core.node.disks.block_link import BlockLink
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_runs import MAX_RUN, BlockSent, RunAsk, blocks_in
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
+from core.node.disks.file_serving import MAX_DOORS
 from core.settings import GB
 
-LANES: Final = 6  # runs under way from one Mac
-WRITERS: Final = 3  # threads: one may wait for the disk
+LINKS: Final = max(1, min(MAX_DOORS, (os.cpu_count() or 1) // 2))  # to one Mac: each keeps a core busy at both ends
+LANES: Final = max(3, 6 // LINKS)  # runs under way over one link
+WRITERS: Final = 3 + LINKS  # threads: one may wait for the disk, one hash whole files
 RUN_S: Final = 0.25
 LOOK_S: Final = 0.5
 
@@ -89,6 +93,9 @@ class BlockFetch:
 
     async def _fetch_from(self, schedule: BlockSchedule, source: str) -> None:
         """Until that Mac has nothing more that is wanted, or is gone."""
+        await together(self._fetch_over_link(schedule, source) for _ in range(LINKS))
+
+    async def _fetch_over_link(self, schedule: BlockSchedule, source: str) -> None:
         try:
             link = await self._requests.link(source, self._fingerprint)
         except MaclusterError as error:

@@ -57,10 +57,10 @@ class BlockRequests:
         finally:
             del self._lists[key]
 
-    async def hashes(self, source: str, wanted: str, name: str, first: int) -> bytes:
-        """32 bytes a block, from block `first` on."""
+    async def hashes(self, source: str, wanted: str, name: str, first: int, *, compared: bool = False) -> bytes:
+        """32 bytes a block, from block `first` on; as they were `compared` with the hub's hash of the file."""
         number = next(self._numbers)
-        question = HashesAsk(number=number, fingerprint=wanted, name=name, first=first)
+        question = HashesAsk(number=number, fingerprint=wanted, name=name, first=first, compared=compared)
         sent: HashesSent = await self._ask(source, number, question, HASHES_S)
         return sent.data
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from core.errors import BadModel, LinkLost, MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, read_written
+from core.models.files.compared import is_whole, read_compared
 from core.node.base.messages import (
     MAX_HASHES,
     NOT_HERE,
@@ -29,6 +30,7 @@ from core.node.disks.local_models import LocalModels
 from core.settings import MAX_CONTROL_BODY
 
 WINDOW: Final = 4
+MAX_DOORS: Final = 4
 MAX_WAITING: Final = 16
 
 
@@ -44,7 +46,7 @@ class FileServing:
 
     def __init__(self, models: LocalModels, sender: FileSender, links: ByteLinks) -> None:
         self._models, self._sender, self._links = models, sender, links
-        self._doors: dict[str, BlockDoor] = {}
+        self._doors: dict[str, deque[BlockDoor]] = {}
         self._served: dict[tuple[str, str], Served] = {}
         self._last: Served | None = None
         self._wanted: dict[str, str] = {}
@@ -55,7 +57,7 @@ class FileServing:
     def gone(self, device_id: str) -> None:
         """That Mac is linked no more."""
         self._wanted.pop(device_id, None)
-        if door := self._doors.pop(device_id, None):
+        for door in self._doors.pop(device_id, ()):
             door.close()
         for key in [key for key in self._served if key[0] == device_id]:
             del self._served[key]
@@ -64,8 +66,9 @@ class FileServing:
         """The files of that model are about to change: who fetches from here has to ask anew."""
         for device_id in [mac for mac, wanted in self._served if wanted == fingerprint]:
             del self._served[device_id, fingerprint]
-            if (door := self._doors.get(device_id)) and door.is_of(fingerprint):
-                door.close()
+            for door in self._doors.get(device_id, ()):
+                if door.is_of(fingerprint):
+                    door.close()
 
     async def send_files(self, device_id: str, wanted: str) -> None:
         """One answer a Mac at a time, for files may be hashed for it, and of the questions that wait only the last
@@ -115,11 +118,11 @@ class FileServing:
     async def _answer(self, device_id: str, wanted: HashesAsk) -> None:
         served = self._served.get((device_id, wanted.fingerprint))
         if served and wanted.name in served.files:
-            data = await asyncio.to_thread(_hashes, served, wanted.name, wanted.first)
+            data = await asyncio.to_thread(_hashes, served, wanted)
             await self._sender.send(device_id, HashesSent(number=wanted.number, data=data))
 
     async def open_door(self, device_id: str, wanted: BytesAsk) -> None:
-        """By which that Mac can fetch blocks of a model of which it has asked for the files. It has one at a time."""
+        """By which that Mac can fetch blocks of a model of which it has asked for the files. It has a few at a time."""
         if served := self._served.get((device_id, wanted.fingerprint)):
             reply = self._opened(device_id, wanted, served)
         else:
@@ -128,12 +131,14 @@ class FileServing:
         await self._sender.send(device_id, reply)
 
     def _opened(self, device_id: str, wanted: BytesAsk, served: Served) -> BytesReady:
-        if before := self._doors.pop(device_id, None):
-            before.close()
+        doors = self._doors.setdefault(device_id, deque())
+        if len(doors) == MAX_DOORS:
+            doors.popleft().close()
         try:
-            door = self._doors[device_id] = BlockDoor(self._links, device_id, wanted, served)
+            door = BlockDoor(self._links, device_id, wanted, served)
         except LinkLost as error:
             return BytesReady(number=wanted.number, problem=error.problem)
+        doors.append(door)
         return BytesReady(number=wanted.number, port=door.port)
 
 
@@ -146,7 +151,8 @@ def _served(directory: Path, hashes: Mapping[str, str], last: Served | None = No
         hashed = last.hashed
     else:
         hashed = {name: bytearray(HASH_BYTES * len(facts.blocks)) for name, facts in files.items()}
-    return Served(directory, files, there, there or _known(directory, files), notes, hashed)
+    compared = read_compared(directory, files)
+    return Served(directory, files, there, there or _known(directory, files), compared, notes, hashed)
 
 
 def _known(directory: Path, files: Mapping[str, FileFacts]) -> BlockMap | None:
@@ -157,9 +163,11 @@ def _known(directory: Path, files: Mapping[str, FileFacts]) -> BlockMap | None:
     return None
 
 
-def _hashes(served: Served, name: str, first: int) -> bytes:
+def _hashes(served: Served, wanted: HashesAsk) -> bytes:
     """Of the blocks from `first` on, 32 bytes each, as many as one answer takes; zeros for one that is not there."""
-    numbers = served.files[name].blocks[first : first + MAX_HASHES]
+    name, numbers = wanted.name, served.files[wanted.name].blocks[wanted.first : wanted.first + MAX_HASHES]
+    if wanted.compared and served.there and not is_whole(served.there, name):
+        return served.compared.get(name, b"")[HASH_BYTES * numbers.start : HASH_BYTES * numbers.stop]
     if served.known:
         known = served.known.hashes[name]
         return b"".join(known.get(number, NOT_HERE) for number in numbers)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core.errors import BadModel, ModelMismatch, TransferError
-from core.models.files.block_map import BlockWriter, FileFacts, read_map
+from core.models.files.block_map import FileFacts, read_map
+from core.models.files.block_writer import BlockWriter
 from core.models.files.catalog import ModelEntry, fingerprint, short_name
 from core.models.files.fetch_messages import BeginOrder, PartsOrder
 from core.models.files.hub_origin import HubOrigin, read_origin, write_origin

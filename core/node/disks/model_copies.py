@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.errors import MaclusterError, TransferError
-from core.models.files.block_map import BlockWriter, FileFacts
+from core.models.files.block_map import FileFacts
+from core.models.files.block_writer import BlockWriter
 from core.models.files.catalog import ModelEntry, short_name
 from core.models.files.hub_origin import write_origin
 from core.models.files.pace import BytePace
@@ -70,7 +71,7 @@ class ModelCopies:
     def __init__(self, models: LocalModels, sender: FileSender, links: ByteLinks, folder: Path) -> None:
         self._models, self._folder = models, folder
         self.serving = FileServing(models, sender, links)
-        self._requests = BlockRequests(sender, links)
+        self.requests = BlockRequests(sender, links)
         self._rates: dict[Way, float] = {}
 
     async def handle_message(self, device_id: str, message: FileWord) -> None:
@@ -83,11 +84,11 @@ class ModelCopies:
             case BytesAsk():
                 await self.serving.open_door(device_id, message)
             case FilesSent() | HashesSent() | BytesReady():
-                self._requests.settle(device_id, message)
+                self.requests.settle(device_id, message)
 
     def gone(self, device_id: str) -> None:
         """That Mac is linked no more."""
-        self._requests.gone(device_id)
+        self.requests.gone(device_id)
         self.serving.gone(device_id)
 
     async def fetch(
@@ -144,7 +145,7 @@ class ModelCopies:
     async def _files(self, source: str, model: HeldModel) -> FilesSent | MaclusterError:
         """Which files that Mac says make up the model, or why it helps nobody."""
         try:
-            reply = await self._requests.files(source, model.fingerprint)
+            reply = await self.requests.files(source, model.fingerprint)
             if reply.problem:
                 raise TransferError(f"The other Mac cannot send it: {reply.problem.what}", reply.problem.fix)
             check_names(reply.files)
@@ -198,7 +199,7 @@ class ModelCopies:
         writer = await asyncio.to_thread(BlockWriter, begun, files)
         try:
             fetch = BlockFetch(
-                self._requests,
+                self.requests,
                 model.fingerprint,
                 files,
                 sources,

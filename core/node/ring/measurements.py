@@ -200,7 +200,7 @@ class LoadMeasurement:
 
     def handle_event(self, state: StageState, now: float) -> None:
         """A stage is further."""
-        if state.status == "fetching":
+        if state.status in ("fetching", "comparing"):
             self._made_at = now  # what comes to disks first is no part of loading
         elif state.status == "loading":
             self._began.setdefault(state.device_id, now)

@@ -147,9 +147,10 @@ class PlanLeader:
         spares: Sequence[Lack] = (),
         drafter: Path | None = None,
     ) -> None:
-        """Hand out the stages of `plan` in the place of the one before, once `lacks` are on their disks, which is not
-        waited for; this Mac's model lies in `directory`. `verify`: compare what the ring computes with the whole model
-        on this Mac. `spares` come to the disks once the ring runs. `drafter`: where the model lies that guesses. Raises
+        """Hand out the stages of `plan` in the place of the one before, once `lacks` are on their disks and what came
+        from the hub was compared, which is not waited for; this Mac's model lies in `directory`. `verify`: compare what
+        the ring computes with the whole model on this Mac. `spares` come to the disks once the ring runs. `drafter`:
+        where the model lies that guesses. Raises BadModel for a map that is damaged, and
         NotLoaded if it is unloaded meanwhile.
         """
         before, self._lifecycle = self._lifecycle, PlanLifecycle(plan)
@@ -164,7 +165,7 @@ class PlanLeader:
             staying = {stage.device_id for stage in plan.stages}
             await self._release(before.plan, "Another plan takes its place.", staying)
         self._bus.publish(PlanProposed(plan=plan))
-        if lacks:
+        if lacks or not await self._files.is_compared(directory):
             self._bringing = self._tasks.spawn_essential("What a plan lacks", self._bring(lifecycle, lacks))
         else:
             await self._hand_out_all(lifecycle)
@@ -174,7 +175,12 @@ class PlanLeader:
             if lifecycle is self._lifecycle:
                 self._show(lifecycle.fetching(transfer.mac, transfer.done, transfer.total))
 
+        def compared(done: int, total: int) -> None:
+            if lifecycle is self._lifecycle:
+                self._show(lifecycle.comparing(self._device_id, done, total))
+
         failed = await self._files.bring(lifecycle.plan, lacks, tell)
+        failed = failed or await self._files.compare(lifecycle.plan, self._directory, compared)
         self._bringing = None
         if lifecycle is not self._lifecycle or lifecycle.phase != "loading":
             return

@@ -94,6 +94,10 @@ class PlanLifecycle:
         """What a stage reads comes to its Mac's disk."""
         return self._show(device_id, "fetching", done_bytes=done_bytes, total_bytes=total_bytes)
 
+    def comparing(self, device_id: str, done_bytes: int, total_bytes: int) -> ShowStage:
+        """What came from the hub is compared with its hashes."""
+        return self._show(device_id, "comparing", done_bytes=done_bytes, total_bytes=total_bytes)
+
     def prepared(self, device_id: str, port: int) -> list[Action]:
         """The worker of a stage listens for data."""
         self._ports[device_id] = port

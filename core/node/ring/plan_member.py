@@ -40,6 +40,7 @@ from core.node.base.messages import (
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import AwaitedSignal, Signal, Signals
 from core.node.base.tasks import Tasks
+from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.local_models import LocalModels
 from core.node.peers.mesh import Mesh
 from core.node.peers.paths import Paths
@@ -82,6 +83,7 @@ class PlanMember:
         supervisor: Supervisor,
         worker: OwnWorker,
         models: LocalModels,
+        comparison: HubComparison,
         store: RosterStore,
         assessment: TrustAssessment,
         signals: Signals,
@@ -93,7 +95,7 @@ class PlanMember:
         self._mesh, self._paths = mesh, paths
         self._supervisor = supervisor
         self._worker = worker
-        self._models = models
+        self._models, self._comparison = models, comparison
         self._store = store
         self._assessment = assessment
         self._signals = signals
@@ -237,6 +239,7 @@ class PlanMember:
         if before and led and led != head:  # it would wait for ever
             taken = NotLoaded("It loads another model now.").problem
             await self._report(led, StageLost(plan_gen=before.plan_gen, problem=taken))
+        await self._comparison.ensure(directory, plan.fingerprint, head)
         load = Load(plan=plan, index=index, directory=str(directory), drafter=str(drafter or ""))
         has_begun = False
         stays = before and before.fingerprint == plan.fingerprint and head == led and before.plan_gen < plan.plan_gen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from core.errors import MaclusterError, Problem
@@ -11,6 +12,7 @@ from core.models.files.catalog import ModelEntry
 from core.models.files.layers_here import Ranges, layers_text, ranges, size_text
 from core.models.files.layout import Layout
 from core.node.base.tasks import together
+from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
 from core.node.ring.last_stages import stage_in
@@ -41,8 +43,11 @@ class Undelivered(NamedTuple):
 class StageFiles:
     """Looks at the disks of a plan's Macs, and has what is missing copied there."""
 
-    def __init__(self, inventory: ModelInventory, profiles: SplitProfiles, transfers: Transfers) -> None:
+    def __init__(
+        self, inventory: ModelInventory, profiles: SplitProfiles, transfers: Transfers, comparison: HubComparison
+    ) -> None:
         self._inventory, self._profiles, self._transfers = inventory, profiles, transfers
+        self._comparison = comparison
 
     async def lacks(self, plan: Plan, entry: ModelEntry, layout: Layout) -> tuple[Lack, ...]:
         """What has to come to disks before `plan` can run. Raises ModelNotFound where no linked Mac has a layer of
@@ -109,6 +114,20 @@ class StageFiles:
             await together(self._bring_one(plan, lack, tell) for lack in lacks)
         except _Failed as failed:
             return failed.what
+        return None
+
+    async def is_compared(self, directory: Path) -> bool:
+        """Whether all that is here of the model was compared with the hub's hashes, where it is of the hub. Raises
+        BadModel.
+        """
+        return not await self._comparison.is_due(directory)
+
+    async def compare(self, plan: Plan, directory: Path, tell: Callable[[int, int], None]) -> Undelivered | None:
+        """Have it compared; why it cannot be loaded, if that is so. `tell`: how many bytes are, and of how many."""
+        try:
+            await self._comparison.ensure(directory, plan.fingerprint, tell=tell)
+        except MaclusterError as error:
+            return Undelivered(self._inventory.own_id, error.problem)
         return None
 
     async def _bring_one(self, plan: Plan, lack: Lack, tell: Callable[[Transfer], None]) -> None:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from core.errors import BadModel, ModelNotFound, TransferError
 from core.models.files import block_map
-from core.models.files.block_map import MAP_NAME, BlockMap, BlockWriter, FileFacts, read_map
+from core.models.files.block_map import MAP_NAME, BlockMap, FileFacts, read_map
+from core.models.files.block_writer import BlockWriter
 from core.models.files.catalog import fingerprint
 from core.models.files.layers_here import layers_text, ranges
 from core.models.files.manifest import Manifests
@@ -33,6 +34,7 @@ LAYERS = 4
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_map, "BLOCK_BYTES", BLOCK)
+    monkeypatch.setattr("core.models.files.block_writer.BLOCK_BYTES", BLOCK)
     monkeypatch.setattr("core.models.files.manifest.BLOCK_BYTES", BLOCK)
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from core.errors import BadModel, TransferError
 from core.models.files import fetch_parts, fetch_whole, hub_reader
-from core.models.files.block_map import BLOCK_BYTES, BlockMap, BlockWriter, FileFacts, read_map, whole_parts
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, whole_parts
+from core.models.files.block_writer import BlockWriter
 from core.models.files.catalog import Catalog, fingerprint, read_model
 from core.models.files.fetch_messages import BeginOrder, Fetched, FetchOrder, PartsOrder
 from core.models.files.fetch_parts import Run, runs_of

@@ -17,12 +17,12 @@ from core.models.files.block_map import (
     BLOCK_BYTES,
     MAP_NAME,
     BlockMap,
-    BlockWriter,
     FileFacts,
     blocks_of,
     read_map,
     read_written,
 )
+from core.models.files.block_writer import BlockWriter
 from core.models.files.parts import Part
 from core.models.files.trim import kept_of, let_go, taken_bytes
 

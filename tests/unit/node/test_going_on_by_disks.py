@@ -51,7 +51,7 @@ class Macs:
         transfers: Any = SimpleNamespace(rates={"B": RATE})
         table: Any = SimpleNamespace(linked=lambda: self.peers, rtt=nothing)
         others: Any = SimpleNamespace(last_gen=0, plan=None, curves={}, about=nothing, check=nothing)
-        files = StageFiles(self.inventory, profiles, transfers)
+        files = StageFiles(self.inventory, profiles, transfers, others)
         self.planning = Planning(models, profiles, self.inventory, files, table, others, others, others)
 
     async def go_on(self, here: Ranges, *budgets: int) -> Planned:

@@ -21,12 +21,12 @@ async def test_what_a_head_ordered_before_it_was_lost_is_not_prepared() -> None:
         return None
 
     can_load, worker = asyncio.Event(), OwnWorker()
-    others: Any = SimpleNamespace(send=nothing, check=print, warn=print, error=print, emit=print)
+    others: Any = SimpleNamespace(send=nothing, ensure=nothing, check=print, warn=print, error=print, emit=print)
     supervisor: Any = SimpleNamespace(send=print, replace=nothing, ready=can_load.wait, begins=nothing)
     tasks = Tasks(others, asyncio.Event())
     models: Any = SimpleNamespace(find_same=nothing, manifest=nothing)
     member = PlanMember(
-        mac_id(1), others, others, supervisor, worker, models, others, others, others, others, tasks, others
+        mac_id(1), others, others, supervisor, worker, models, others, others, others, others, others, tasks, others
     )
     first = plan_of(2)
     preparing = asyncio.create_task(member.prepare(mac_id(0), PrepareStage(plan=first, index=1)))

@@ -1,0 +1,235 @@
+"""What came from the hub in parts is compared with the hub's hash of the whole file, before any of it is loaded.
+
+One Mac reads each file once from first to last, its own blocks from its disk and the others' over their sealed links,
+and keeps of that no more than the hash of each block. Every other Mac takes that list from it, or from any that has
+it, and holds its own blocks against it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from pathlib import Path
+from time import monotonic
+from typing import Final, NamedTuple, NoReturn
+
+import msgspec
+
+from core.errors import MaclusterError, TransferError
+from core.models.files.block_map import BlockMap, read_map, write_map
+from core.models.files.compared import (
+    HASH_BYTES,
+    Compared,
+    read_compared,
+    uncompared,
+    without_false,
+    write_compared,
+)
+from core.models.files.hub_origin import HubOrigin, read_origin
+from core.models.files.layers_here import size_text
+from core.models.files.parts import Part
+from core.node.base.journal import Journal
+from core.node.base.messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
+from core.node.disks.file_serving import FileSender
+from core.node.disks.local_models import LocalModels
+from core.node.disks.model_copies import ModelCopies, Told
+from core.node.disks.model_inventory import ModelInventory
+from core.node.disks.own_transfer import OwnTransfer
+from core.node.disks.whole_file import HERE, WholeFileReader
+
+TELL_S: Final = 0.5
+
+Tell = Callable[[int, int], None]
+
+
+class _Files(NamedTuple):
+    """What lies in the folder of a model of the hub, and the linked Macs that have the same files, or parts of them."""
+
+    model: HeldModel
+    directory: Path
+    origin: HubOrigin
+    there: BlockMap
+    sources: tuple[str, ...]
+
+
+class HubComparison:
+    """What was compared is noted beside the model; the next load finds it there."""
+
+    def __init__(
+        self,
+        models: LocalModels,
+        inventory: ModelInventory,
+        copies: ModelCopies,
+        sender: FileSender,
+        coming: OwnTransfer,
+        journal: Journal,
+    ) -> None:
+        self._models, self._inventory, self._copies, self._sender = models, inventory, copies, sender
+        self._coming, self._journal = coming, journal
+
+    async def is_due(self, directory: Path) -> bool:
+        """Whether a file there was not compared. Raises BadModel."""
+        return bool(await asyncio.to_thread(uncompared, directory))
+
+    async def ensure(self, directory: Path, fingerprint: str, first: str = "", tell: Tell = lambda *_: None) -> None:
+        """What lies there of the hub was compared when this returns; `first` is asked first whether it has done that.
+        `tell` gets how many bytes are compared, and of how many.
+
+        Raises TransferError that names file and hub where one is not what the hub's hash says: it is gone from every
+        Mac then; BadModel, Busy, LinkError, and as `ModelCopies.fetch`.
+        """
+        if not (names := await asyncio.to_thread(uncompared, directory)):
+            return
+        files = await self._files(directory, fingerprint, first)
+        compared = await self._told(files, names)
+        if left := [name for name in names if name not in compared]:
+            holders = {name: await self._holders(files, name) for name in left}
+            if await self._bring_rest(files, holders):
+                await self.ensure(directory, fingerprint, first, tell)
+                return
+            self._journal.info(f"{files.model.name}: what came in parts is compared with the hub's hashes.")
+            compared |= await self._made(files, holders, tell)
+        await self._keep(files, compared)
+
+    async def drop(self, message: FalseFile) -> None:
+        """Another Mac has seen that a file, of which a part is here, is not what the hub's hash says. What was compared
+        before, or is here as a whole, stays.
+        """
+        try:
+            directory = await self._models.find_same("", message.fingerprint)
+            if message.name in await asyncio.to_thread(uncompared, directory):
+                await self._throw_away(directory, message.fingerprint, message.name)
+                self._journal.warn(f"{message.name} of {directory.name} is not what the hub says: it is thrown away.")
+        except MaclusterError as error:  # it stays, and is not loaded
+            self._journal.warn(f"{message.name} is not what the hub says, and was not thrown away: {error.what}")
+
+    async def _files(self, directory: Path, fingerprint: str, first: str) -> _Files:
+        model = self._inventory.find(fingerprint)
+        there = await asyncio.to_thread(read_map, directory)
+        origin = await asyncio.to_thread(read_origin, directory)
+        if model is None or there is None or origin is None:
+            raise TransferError(f"{directory.name} changed while it was looked at.", "Load it again.")
+        macs = [mac for mac in self._inventory.holdings(fingerprint).sources if mac != self._inventory.own_id]
+        sources = []
+        for mac in sorted(macs, key=lambda mac: mac != first):
+            try:
+                told = await self._copies.requests.files(mac, fingerprint)
+            except MaclusterError as error:
+                self._journal.info(f"A Mac does not help to compare {model.name}: {error.what}")
+            else:
+                sources += [mac] if told.files == there.files else []
+        return _Files(model, directory, origin, there, tuple(sources))
+
+    async def _told(self, files: _Files, names: Sequence[str]) -> dict[str, bytes]:
+        """What other Macs have compared."""
+        found: dict[str, bytes] = {}
+        for source in files.sources:
+            for name in names:
+                if name not in found and (hashes := await self._hashes(files, source, name, compared=True)):
+                    found[name] = hashes
+        return found
+
+    async def _hashes(self, files: _Files, source: str, name: str, *, compared: bool = False) -> bytes:
+        """Of all blocks of a file, as `source` says; "" where all are wanted as they were `compared`, and were not."""
+        requests, blocks, found = self._copies.requests, files.there.files[name].blocks, b""
+        for at in blocks[::MAX_HASHES]:
+            page = await requests.hashes(source, files.model.fingerprint, name, at, compared=compared)
+            if not page:
+                break
+            found += page
+        return found if len(found) == HASH_BYTES * len(blocks) else b""
+
+    async def _holders(self, files: _Files, name: str) -> list[str | None]:
+        """By block the Mac that has it, HERE for this one, None where no linked one has it."""
+        here = files.there.hashes[name]
+        found: list[str | None] = [HERE if block in here else None for block in files.there.files[name].blocks]
+        for source in files.sources:
+            hashes = await self._hashes(files, source, name)
+            for block in range(len(hashes) // HASH_BYTES):
+                if found[block] is None and hashes[block * HASH_BYTES :][:HASH_BYTES] != NOT_HERE:
+                    found[block] = source
+        return found
+
+    async def _bring_rest(self, files: _Files, holders: Mapping[str, Sequence[str | None]]) -> bool:
+        """What no linked Mac has comes here from the hub, as the hash of a file is that of all of it: what no layer
+        needs, or a Mac took with it that is gone. Whether there was something.
+        """
+        somewhere = {
+            n: {block: b"" for block, mac in enumerate(macs) if mac is not None} for n, macs in holders.items()
+        }
+        whole = [Part(file=name, begin=0, end=files.there.files[name].size) for name in holders]
+        if not (rest := BlockMap(files.there.files, somewhere).lacking(whole)):
+            return False
+        nobody = Told(lambda *_: None, lambda *_: None, lambda _: None)
+        model = msgspec.structs.replace(files.model, hub=files.origin)
+        try:
+            with self._coming.held():
+                await self._copies.fetch((), model, nobody, rest)
+        except MaclusterError as error:
+            nbytes = size_text(sum(part.nbytes for part in rest))
+            what = f"{model.name} cannot be compared with the hub's hashes: {nbytes} of it are on no linked Mac."
+            raise TransferError(f"{what} {error.what}", error.fix) from error
+        return True
+
+    async def _made(self, files: _Files, holders: Mapping[str, Sequence[str | None]], tell: Tell) -> dict[str, bytes]:
+        reader = WholeFileReader(self._copies.requests, files.model.fingerprint, files.directory, files.there)
+        total, done, told_at = sum(files.there.files[name].size for name in holders), 0, -inf
+
+        def count(nbytes: int) -> None:
+            nonlocal done, told_at
+            done += nbytes
+            if (now := monotonic()) - told_at >= TELL_S:
+                told_at = now
+                tell(done, total)
+
+        made: dict[str, bytes] = {}
+        try:
+            for name, macs in holders.items():
+                found = await reader.hash(name, [mac or HERE for mac in macs], count)
+                if found.sha256 != files.there.files[name].sha256:
+                    await self._refuse(files, name)
+                made[name] = found.blocks
+        finally:
+            reader.close()
+        return made
+
+    async def _refuse(self, files: _Files, name: str) -> NoReturn:
+        for mac in files.sources:
+            await self._sender.send(mac, FalseFile(fingerprint=files.model.fingerprint, name=name))
+        await self._throw_away(files.directory, files.model.fingerprint, name)
+        what = f"{name} is not what {files.origin.repo} on the hub says: the SHA-256 of all of it is another one."
+        raise TransferError(what, "No Mac keeps what came of it: load again to fetch it anew, not from a mirror.")
+
+    async def _throw_away(self, directory: Path, fingerprint: str, name: str) -> None:
+        def without(there: BlockMap) -> BlockMap:
+            return BlockMap(there.files, {**there.hashes, name: {}})
+
+        await self._change(directory, fingerprint, without)
+
+    async def _keep(self, files: _Files, compared: Compared) -> None:
+        """Note what was compared; a block here that is other than that goes. Raises TransferError where one does."""
+
+        def note() -> bool:
+            known = {**read_compared(files.directory, files.there.files), **compared}
+            write_compared(files.directory, files.there.files, known)
+            return without_false(files.there, known).there_bytes < files.there.there_bytes
+
+        if await asyncio.to_thread(note):
+            await self._change(files.directory, files.model.fingerprint, lambda there: without_false(there, compared))
+            what = (
+                f"What came of {files.model.name} from {files.origin.repo} on the hub is not all what its hashes say."
+            )
+            raise TransferError(what, "Load again: what was false is gone from this Mac, and fetched anew.")
+
+    async def _change(self, directory: Path, fingerprint: str, changed: Callable[[BlockMap], BlockMap]) -> None:
+        """What the map says is there becomes less."""
+
+        def change() -> None:
+            if there := read_map(directory):
+                write_map(directory, changed(there))
+
+        with self._coming.held():
+            self._copies.serving.forget(fingerprint)
+            await asyncio.to_thread(change)
+        await self._inventory.look()

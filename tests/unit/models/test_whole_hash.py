@@ -1,0 +1,34 @@
+"""A file is hashed while its blocks come, in whatever order and from several threads."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.models.files.block_map import FileFacts
+from core.models.files.whole_hash import WholeHash
+
+FACTS = FileFacts(size=8 * 245_760 - 7, sha256="0" * 64)
+BLOCKS = [bytes([number]) * 1000 for number in FACTS.blocks]
+SHA256 = hashlib.sha256(b"".join(BLOCKS)).hexdigest()
+
+
+@given(order=st.permutations(FACTS.blocks), threads=st.integers(1, 4))
+def test_the_hash_is_that_of_the_file_in_whatever_order_its_blocks_come(order: list[int], threads: int) -> None:
+    whole = WholeHash(FACTS, BLOCKS.__getitem__)
+    with ThreadPoolExecutor(threads) as pool:
+        for block in order[1:]:
+            pool.submit(whole.add, block, BLOCKS[block])
+    assert whole.sha256 is None, "one is not there"
+    whole.add(order[0], BLOCKS[order[0]])
+    assert whole.sha256 == SHA256
+
+
+def test_where_a_block_came_twice_nobody_knows_which_of_them_the_disk_has() -> None:
+    whole = WholeHash(FACTS, BLOCKS.__getitem__)
+    for block in (*FACTS.blocks, 3):
+        whole.add(block, BLOCKS[block])
+    assert whole.sha256 is None
