@@ -72,7 +72,7 @@ class LoadedStage:
         self.meter = meter
         self._kv_bits = kv_bits
         self._held: dict[int, _HeldCaches] = {}
-        self._stepped: int | None = None  # the handle of the last step of one position a row
+        self._stepped: tuple[int, _Build] | None = None  # the handle of the last step of one position a row
         self._prepared: dict[int, _Prepared] = {}
         self._output: int | None = None  # the handle of the last output of one position a row
         self._prepared_outputs: dict[int, _Prepared] = {}
@@ -143,7 +143,8 @@ class LoadedStage:
         output, self._output = self._output, None
         self._prepare(self._prepared_outputs, output, self.layers.build_next_output)
         stepped, self._stepped = self._stepped, None
-        self._prepare(self._prepared, stepped, self.layers.build_next)
+        if stepped:
+            self._prepare(self._prepared, *stepped)
 
     def _prepare(self, prepared: dict[int, _Prepared], handle: int | None, build: _Build) -> None:
         held = self._held.get(handle) if handle is not None else None
@@ -176,16 +177,23 @@ class LoadedStage:
             if self.layers.start == 0 and (phases := self.meter.phases):
                 phases.lap("embed")
             del held, prepared  # MLX writes into memory that nobody else holds
-            is_built_meanwhile = self.layers.rank is not None and self.layers.builds_ahead
-            self._advance(handle, arrived[0].shape[1], out, waits=not is_built_meanwhile)
-        self._stepped = handle if arrived[0].shape[1] == 1 else None
-        if is_built_meanwhile:  # ranks wait for nothing else
-            self.prepare()
-            with self.computing():
-                mx.eval(out)
-            if phases := self.meter.phases:
-                phases.lap("layers_compute")
+            self._advance(handle, arrived[0].shape[1], out, waits=not self._builds_meanwhile)
+        self._stepped = (handle, self.layers.build_next) if arrived[0].shape[1] == 1 else None
+        if self._builds_meanwhile:
+            self._prepare_meanwhile(out)
         return out
+
+    @property
+    def _builds_meanwhile(self) -> bool:
+        """Whether what comes next is built while this is computed: ranks wait for nothing else."""
+        return self.layers.rank is not None and self.layers.builds_ahead
+
+    def _prepare_meanwhile(self, out: list[mx.array]) -> None:
+        self.prepare()
+        with self.computing():
+            mx.eval(out)
+        if phases := self.meter.phases:
+            phases.lap("layers_compute")
 
     def output(self, handle: int, boundary: Sequence[Arrived], *, every: bool = False) -> mx.array:
         """Norm and output head on what left the last layer: logits [B, V] of the last position, still to be computed;
@@ -209,12 +217,19 @@ class LoadedStage:
         """Token ids [B, L] through the whole model, which this stage owns; logits as `output` gives them. Where it goes
         `ahead`, tokens and logits are still to be computed: nobody waits here.
         """
-        held = self._with_rows(handle, tokens.shape[0])
+        held, prepared = self._with_rows(handle, tokens.shape[0]), self._prepared.pop(handle, None)
         with self.computing():
-            logits = self.layers.whole(tokens, held.caches, every=every, ahead=ahead)
+            if prepared and not every and prepared.takes(held, [tokens.astype(mx.int32)]):
+                (logits,), self._held[handle] = prepared.out, held._replace(caches=prepared.caches)
+            else:
+                logits = self.layers.whole(tokens, held.caches, every=every, ahead=ahead)
+            del held, prepared  # MLX writes into memory that nobody else holds
             # what the last layer leaves takes all ranks, which all compute it now
-            is_lazy = every and not self.layers.rank
-            self._advance(handle, tokens.shape[1], [] if is_lazy else [logits], waits=not ahead)
+            out = [] if every and not self.layers.rank else [logits]
+            self._advance(handle, tokens.shape[1], out, waits=not (ahead or self._builds_meanwhile))
+        if self._builds_meanwhile:
+            self._stepped = (handle, self.layers.build_next_whole) if tokens.shape[1] == 1 and not every else None
+            self._prepare_meanwhile(out)
         return logits
 
     def pack(self, handle: int, index: int) -> bytes:

@@ -265,6 +265,18 @@ class Slice:
         mx.eval(blank)
         return None if self._looks_at_values else (blank, out)
 
+    def build_next_whole(
+        self, caches: list[Any], position: int | mx.array, rows: int
+    ) -> tuple[list[mx.array], list[mx.array]] | None:
+        """The logits that `whole` is to compute of one more position of each of `rows` rows, as `build_next` has it."""
+        if self._looks_at_values:
+            return None
+        blank = [mx.zeros((rows, 1), mx.int32)]
+        logits = self.whole(blank[0], caches, ahead=True)
+        self._looks_at_values = not all(map(_is_lazy, blank))
+        mx.eval(blank)
+        return None if self._looks_at_values else (blank, [logits])
+
     def build_next_output(
         self, caches: list[Any], position: int | mx.array, rows: int
     ) -> tuple[list[mx.array], list[mx.array]] | None:
