@@ -55,6 +55,6 @@ def preview_of(
         kv_bytes=Sizes(layout, profile, request.context, request.kv_bits).kv_bytes(range(layout.layers)),
         cuts=profile.cuts if profile else None,
         whole_kv=profile.whole_bits if profile else "",
-        hop_bytes=hop_bytes(plan, profile) if plan and plan.wire is None else (),
+        hop_bytes=hop_bytes(plan, profile) if plan else (),
         sees=tuple(sees(plan, stage.device_id) for stage in plan.stages) if plan else (),
     )

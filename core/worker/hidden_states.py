@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
 from typing import Final, Protocol
 
 import mlx.core as mx
@@ -12,11 +11,9 @@ from core.errors import ProtocolError
 from core.events import WireType
 from core.link.arrays import Arrived, decode_arrays, encode_arrays, packed_arrays
 from core.link.frames import Buffer
+from core.models.slicing.wire_types import DTYPES, Kind
 
 LARGEST: Final = 127  # of what 8 bits tell apart on either side of zero
-_DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16}
-
-Kind = tuple[tuple[int, ...], mx.Dtype]
 
 
 class Receives(Protocol):
@@ -44,24 +41,11 @@ class HiddenStates:
         return _unpacked(decode_arrays(payload), self._wire, [dtype for _, dtype in self._layers.incoming])
 
 
-def bytes_per_token(wire: WireType | None, kinds: Sequence[Kind]) -> int:
-    """What a position of one row of such arrays weighs on the wire."""
-    return sum(_bytes(wire, tail, dtype) for tail, dtype in kinds)
-
-
-def _bytes(wire: WireType | None, tail: tuple[int, ...], dtype: mx.Dtype) -> int:
-    if wire is None or not mx.issubdtype(dtype, mx.floating):
-        return prod(tail) * dtype.size
-    if wire == "int8":
-        return prod(tail) + mx.float32.size * prod(tail[:-1])
-    return prod(tail) * _DTYPES[wire].size
-
-
 def _packed(array: mx.array, wire: WireType | None) -> list[mx.array]:
     if wire is None or not mx.issubdtype(array.dtype, mx.floating):
         return [array]
     if wire != "int8":
-        return [array.astype(_DTYPES[wire])]
+        return [array.astype(DTYPES[wire])]
     exact = array.astype(mx.float32)
     scale = mx.abs(exact).max(axis=-1, keepdims=True) / LARGEST
     return [mx.round(exact / mx.where(scale > 0, scale, 1)).astype(mx.int8), scale]
@@ -84,7 +68,7 @@ def _restored(arrays: Iterator[mx.array], wire: WireType, dtype: mx.Dtype) -> mx
     if not mx.issubdtype(dtype, mx.floating):
         return array  # the stage itself looks at its type
     if wire != "int8":
-        if array.dtype != _DTYPES[wire]:
+        if array.dtype != DTYPES[wire]:
             raise _refused([array], wire)
         return array.astype(dtype)
     scale = next(arrays)

@@ -41,6 +41,7 @@ from core.models.metal import GpuFault, fault_of, obey_device, wire_weights, wor
 from core.models.slicing.loading import load_slice
 from core.models.slicing.ranks import Rank
 from core.models.slicing.slots import Slice
+from core.models.slicing.wire_types import bytes_per_token
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import role_of
 from core.plan.topology import has_ranks
@@ -52,7 +53,6 @@ from core.worker.follower import Follower
 from core.worker.group import open_group
 from core.worker.group_init import OpenGroup
 from core.worker.head import Head, untouched
-from core.worker.hidden_states import bytes_per_token
 from core.worker.messages import (
     Cancel,
     Command,

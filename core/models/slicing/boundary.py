@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import count
-from math import prod
 from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from core.errors import StageFailed
+from core.models.slicing.wire_types import bytes_per_token
 
 # primes that are no usual count of heads or streams, so that the axes of a probe's arrays can be told by their lengths
 ROWS: Final = 13
@@ -98,7 +98,7 @@ class Boundary:
         own = [(_tail(arrays[i], axis), arrays[i].dtype) for i, axis in zip(self._sent, self._axes, strict=True)]
         grouped = [((len(numbers), *tail), dtype) for (tail, dtype), numbers in self._groups]
         self.kinds = [*own, *grouped]  # shape behind [row, position], and type, of each array on the wire
-        self.bytes_per_token = sum(prod(tail) * dtype.size for tail, dtype in self.kinds)
+        self.bytes_per_token = bytes_per_token(None, self.kinds)
 
     def blank(self, count: int, rows: int = 1) -> list[mx.array]:
         """Zeros for `count` positions of each of `rows` rows, as they would arrive; not evaluated."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import mlx.core as mx
 
 from core.errors import UnsupportedModel
+from core.events import WireType
 from core.models.files.sandbox import answer
 from core.models.lean_imports import import_for_layers_only
 
@@ -24,6 +25,7 @@ from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.loading import build_lazily, dry_run, weightless
 from core.models.slicing.measured_caches import cache_sizes
 from core.models.slicing.split_profile import SplitProfile
+from core.models.slicing.wire_types import bytes_per_token
 from core.settings import KV_BITS
 
 CPU_SECONDS: Final = 240
@@ -48,6 +50,9 @@ def examine(directory: Path) -> SplitProfile:
         one_row=alone,
         whole_bits=unquantised,
         boundary_bytes=tuple(b.bytes_per_token for b in probe.boundaries),
+        wire_bytes={
+            wire: tuple(bytes_per_token(wire, b.kinds) for b in probe.boundaries) for wire in get_args(WireType)
+        },
         caches=caches,
     )
 

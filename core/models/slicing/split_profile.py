@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from core.events import Value
+from collections.abc import Mapping
+
+from core.events import Value, WireType
 from core.models.files.cache_size import CacheSize
 
 
@@ -16,6 +18,7 @@ class SplitProfile(Value, frozen=True, kw_only=True):
     `one_row`: why rows cannot share a batch, as the end of a sentence; empty where they can.
     `whole_bits`: why its caches cannot be quantised; empty where they can.
     `boundary_bytes[i]`: bytes that cross a cut behind layer i for one token of one row; empty where nothing can be cut.
+    `wire_bytes`: the same, where hidden states travel as that type.
     `caches[i]`: the size of layer i's cache.
     """
 
@@ -27,3 +30,4 @@ class SplitProfile(Value, frozen=True, kw_only=True):
     one_row: str = ""
     whole_bits: str = ""
     boundary_bytes: tuple[int, ...] = ()
+    wire_bytes: Mapping[WireType, tuple[int, ...]] = {}

@@ -8,12 +8,12 @@ import threading
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 import msgspec
 
 from core.errors import BadModel, ModelNotFound, Problem, TrustError, UnsupportedModel, error_from
-from core.events import Plan
+from core.events import Plan, WireType
 from core.models.files.catalog import ModelEntry
 from core.models.files.parts import Part
 from core.models.files.safetensors import header_bytes, weight_files
@@ -146,7 +146,8 @@ def _checked(profile: SplitProfile, entry: ModelEntry) -> SplitProfile:
     if profile.layers != entry.layers:
         raise UnsupportedModel(f"{entry.name} has {entry.layers} layers in its files, mlx-lm runs {profile.layers}.")
     edges = (0, *profile.cuts, profile.layers)
-    counts = (len(profile.caches), len(profile.boundary_bytes) or profile.layers)
-    if any(a >= b for a, b in pairwise(edges)) or counts != (profile.layers,) * 2:
+    sent = [profile.boundary_bytes, *(profile.wire_bytes.get(wire, ()) for wire in get_args(WireType))]
+    counts = {len(profile.caches), *([len(each) for each in sent] if any(sent) else [])}
+    if any(a >= b for a, b in pairwise(edges)) or counts != {profile.layers}:
         raise UnsupportedModel(f"What examining {entry.name} found makes no sense.")
     return profile

@@ -36,6 +36,8 @@ def test_a_model_that_can_be_cut_everywhere_says_so(plain: Path) -> None:
     found = msgspec.json.decode(ran.stdout, type=SplitProfile)
     assert (ran.returncode, found.layers, found.cuts) == (0, LAYERS, tuple(range(1, LAYERS)))
     assert found.boundary_bytes == (96 * 4,) * LAYERS, "one float32 vector of the hidden size"
+    packed = {"float32": 96 * 4, "bfloat16": 96 * 2, "int8": 96 + 4}
+    assert found.wire_bytes == {wire: (size,) * LAYERS for wire, size in packed.items()}
     assert (found.unsplittable, found.one_row, found.reveals_tokens) == ("", "", False)
 
 

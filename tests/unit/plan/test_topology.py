@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import DoesNotFit, IllegalCut, MaclusterError, NoPeers, PlanError, UsageError
-from core.events import Plan, Topology
+from core.events import Plan, Topology, WireType
 from core.plan.hops import TOKEN_BYTES, hop_bytes
 from core.plan.notes import EVERY_MAC_SEES, sees
 from core.plan.topology import LayerSpan, in_ring, is_ring, parse_span, route
@@ -155,7 +155,10 @@ def test_macs_that_make_no_ring_of_ours_have_no_topology() -> None:
 
 
 MACS = [peer("a", 24), peer("b", 12), peer("c", 12)]
-ANYWHERE = profile(*range(1, 10), boundary_bytes=tuple(range(100, 110)))
+WIRE_BYTES: dict[WireType, tuple[int, ...]] = {
+    wire: tuple(range(least, least + 10)) for wire, least in (("float32", 200), ("bfloat16", 50), ("int8", 25))
+}
+ANYWHERE = profile(*range(1, 10), boundary_bytes=tuple(range(100, 110)), wire_bytes=WIRE_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +188,9 @@ def test_a_split_by_budget_in_each_topology(
     assert (plan.topology, plan.notes, is_ring(plan)) == (topology, notes, True)
     assert plan.output == ("ccc" if topology == "forward" else "aaa")
     assert hop_bytes(plan, ANYWHERE) == hops
+    for wire, least in (("float32", 200), ("bfloat16", 50), ("int8", 25)):
+        packed = tuple(size if size == TOKEN_BYTES else size - 100 + least for size in hops)
+        assert hop_bytes(msgspec.structs.replace(plan, wire=wire), ANYWHERE) == packed
     given = {s.peer: f"{s.start}:{s.stop - 1}" for s in plan.stages}
     if topology in ("forward", "reverse"):
         owner = "c" if topology == "forward" else "a"

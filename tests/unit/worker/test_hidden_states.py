@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from core.errors import ProtocolError
 from core.events import WireType
 from core.link.arrays import encode_arrays, unpacked
-from core.worker.hidden_states import HiddenStates, bytes_per_token
+from core.models.slicing.wire_types import bytes_per_token
+from core.worker.hidden_states import HiddenStates
 from tests.support.search import SEARCH
 
 TINY = float(np.finfo(np.float32).tiny)

@@ -1,0 +1,28 @@
+"""What hidden states weigh on their way between two stages: as the model computes them, or as the plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+import mlx.core as mx
+
+from core.events import WireType
+
+DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16}
+
+Kind = tuple[tuple[int, ...], mx.Dtype]  # of an array: its shape behind [row, position], and its type
+
+
+def bytes_per_token(wire: WireType | None, kinds: Sequence[Kind]) -> int:
+    """What a position of one row of such arrays weighs; of other than real numbers it is always the same."""
+    return sum(_bytes(wire, tail, dtype) for tail, dtype in kinds)
+
+
+def _bytes(wire: WireType | None, tail: tuple[int, ...], dtype: mx.Dtype) -> int:
+    if wire is None or not mx.issubdtype(dtype, mx.floating):
+        return prod(tail) * dtype.size
+    if wire == "int8":
+        return prod(tail) + mx.float32.size * prod(tail[:-1])
+    return prod(tail) * DTYPES[wire].size
