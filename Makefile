@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # where it is set, each of the hundreds of processes that the tests start would compile every file of ours anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast search fuzz chaos soak lint dist installed screenshots clean
+.PHONY: demo test fast search fuzz chaos soak lint dist installed evaluated screenshots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
@@ -44,6 +44,9 @@ dist: $(STAMP)  ## the wheel that `uv tool install` and `pipx install` take
 
 installed: dist  ## the wheel in an environment of its own runs demo, serve, doctor and verify
 	@$(BIN)/python -m tests.installed dist/*.whl
+
+evaluated: dist  ## the wheel with lm-eval, some hundred MB that are fetched, asks three simulated Macs and one process
+	@$(BIN)/python -m tests.evaluated dist/*.whl
 
 screenshots: $(STAMP)  ## record the real demo and draw every screen of the README from it
 	@$(BIN)/python -m screenshots.draw

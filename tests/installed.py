@@ -5,18 +5,16 @@ this repository, and runs demo, serve, doctor and verify from there. The depende
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import urllib.request
-import venv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
 from tests.support.nodes import free_port
+from tests.support.wheels import installed, of_nobody
 
 # how the demo's model was made, and what only tests need, are no part of it
 LEFT_OUT = ("core/demo/training/", "tests/", "screenshots/")
@@ -28,9 +26,7 @@ def main(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
     assert not [name for name in names if name.startswith(LEFT_OUT)], "the wheel holds what nobody needs who runs it"
     with tempfile.TemporaryDirectory(prefix="mc-") as folder:
-        program = installed(wheel, Path(folder) / "env")
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        environment |= {"MACLUSTER_HOME": f"{folder}/home"}
+        program, environment = installed(wheel, Path(folder) / "env"), of_nobody(folder)
 
         def ran(*words: str) -> subprocess.CompletedProcess[str]:
             command = [str(program), *words]
@@ -55,19 +51,7 @@ def main(wheel: Path) -> None:
     print(f"{wheel.name}: {len(names)} files; version, doctor, verify, demo and serve run without the repository")
 
 
-def installed(wheel: Path, folder: Path) -> Path:
-    """The `macluster` of that wheel."""
-    venv.create(folder, symlinks=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "--quiet"]
-    # told to, for the one of this environment would count as installed
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--ignore-installed", str(wheel)], check=True)
-    return folder / "bin" / "macluster"
-
-
-def served(program: Path, load: Callable[[], object], folder: str, environment: dict[str, str]) -> str:
+def served(program: Path, load: Callable[[], object], folder: str, environment: Mapping[str, str]) -> str:
     """What the API says of the model that is loaded then: the node is the one that `macluster serve` becomes, on
     loopback and at ports that are free.
     """

@@ -338,14 +338,15 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
 
 
 async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
-    """Until the person ends it. One line of JSON says where it is once it answers."""
+    """Until the person ends it. One line of JSON says where it is once it answers, and the head's state folder."""
     print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     key = ApiKeys(demo.home.api_keys).add("demo", time.time(), args.key or "")
     await demo.join()
     await demo.load()
     url = f"http://{LOOPBACK_HOST}:{args.serve}/v1"
-    print(json.dumps({"url": url, "key": key, "model": Path(demo.model).name}), flush=True)
+    told = {"url": url, "key": key, "model": Path(demo.model).name, "home": str(demo.home.root)}
+    print(json.dumps(told), flush=True)
     await asyncio.Event().wait()
     return 0
 

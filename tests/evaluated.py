@@ -1,0 +1,47 @@
+"""Evaluation by the real lm-eval: `python -m tests.evaluated WHEEL` installs the wheel with its extra `eval` into an
+environment of its own, and has it ask three simulated Macs. The rest of the dependencies are those of this environment.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.nodes import free_port
+from tests.support.wheels import add_extra, installed, of_nobody
+
+ASK_S = 240
+QUESTIONS = 2  # of each of two tasks
+
+
+def main(wheel: Path) -> None:
+    """Raises where something does not hold."""
+    with tempfile.TemporaryDirectory(prefix="mc-") as folder:
+        program = installed(wheel, Path(folder) / "env")
+        add_extra(wheel, Path(folder) / "env", "eval")
+        # once it is there, nothing is fetched, and nothing stays behind
+        environment = {**of_nobody(folder), "HF_HUB_OFFLINE": "1", "HF_HOME": f"{folder}/hf"}
+        command = [str(program), "demo", "--no-multicast", "--serve", str(free_port())]
+        with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE) as demo:
+            try:
+                assert demo.stdout
+                home = json.loads(demo.stdout.readline())["home"]
+                words = ["--home", home, "eval", "tiny", "--limit", str(QUESTIONS), "--json"]
+                asked = subprocess.run(
+                    [str(program), *words], cwd=folder, env=environment, timeout=ASK_S, check=True, capture_output=True
+                )
+            finally:
+                demo.terminate()
+        told = json.loads(asked.stdout)
+        assert {name.rpartition(" ")[2] for name in told["ring"]} == {"acc", "brier_score", "bleu"}
+        assert told["ring"] == pytest.approx(told["one_process"])
+    print(f"lm-eval says of three Macs what it says of one process: {told['ring']}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).absolute())
