@@ -155,9 +155,8 @@ def test_macs_that_make_no_ring_of_ours_have_no_topology() -> None:
 
 
 MACS = [peer("a", 24), peer("b", 12), peer("c", 12)]
-WIRE_BYTES: dict[WireType, tuple[int, ...]] = {
-    wire: tuple(range(least, least + 10)) for wire, least in (("float32", 200), ("bfloat16", 50), ("int8", 25))
-}
+LEAST: dict[WireType, int] = {"float32": 200, "bfloat16": 50, "int8": 25}
+WIRE_BYTES = {wire: tuple(range(least, least + 10)) for wire, least in LEAST.items()}
 ANYWHERE = profile(*range(1, 10), boundary_bytes=tuple(range(100, 110)), wire_bytes=WIRE_BYTES)
 
 
@@ -188,7 +187,7 @@ def test_a_split_by_budget_in_each_topology(
     assert (plan.topology, plan.notes, is_ring(plan)) == (topology, notes, True)
     assert plan.output == ("ccc" if topology == "forward" else "aaa")
     assert hop_bytes(plan, ANYWHERE) == hops
-    for wire, least in (("float32", 200), ("bfloat16", 50), ("int8", 25)):
+    for wire, least in LEAST.items():
         packed = tuple(size if size == TOKEN_BYTES else size - 100 + least for size in hops)
         assert hop_bytes(msgspec.structs.replace(plan, wire=wire), ANYWHERE) == packed
     given = {s.peer: f"{s.start}:{s.stop - 1}" for s in plan.stages}
