@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 from core.requests.trace import PHASES, STEP_TOTAL, Phase, PhaseTurn, StageTrace, TurnKind
 
 _MICRO: Final = 1e6
-_TURNS, _PHASES = 1, 2  # tracks of a Mac
+_EIGHTHS: Final = 8 * _MICRO
+_TRACKS: Final = 10  # numbers for those of a Mac, so that no two Macs have the same
 
 
 class StepPhases(NamedTuple):
@@ -63,22 +64,45 @@ def chrome(stages: Sequence[StageTrace], model: str) -> dict[str, Any]:
 
 
 def _events(stage: StageTrace, zero: float) -> Iterator[dict[str, Any]]:
+    pid = stage.index + 1  # to viewers, process 0 is the one that idles
     name = f"stage {stage.index}: {stage.mac}, clock ±{_MICRO * stage.error_s:.0f} µs"
-    yield {"ph": "M", "pid": stage.index, "name": "process_name", "args": {"name": name}}
-    yield {"ph": "M", "pid": stage.index, "name": "process_sort_index", "args": {"sort_index": stage.index}}
-    for track, words in ((_TURNS, "steps"), (_PHASES, "phases")):
-        yield {"ph": "M", "pid": stage.index, "tid": track, "name": "thread_name", "args": {"name": words}}
+    yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
+    yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": stage.index}}
+    for track, (words, parts) in enumerate((("steps", _steps(stage)), ("phases", _phases(stage))), 1):
+        tid = _TRACKS * pid + track
+        yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": words}}
+        yield from _slices({"ph": "X", "pid": pid, "tid": tid}, parts, zero + stage.ahead_s)
+
+
+class _Part(NamedTuple):
+    name: str
+    category: str
+    start_s: float
+    seconds: float
+    args: dict[str, float]
+
+
+def _steps(stage: StageTrace) -> Iterator[_Part]:
     for turn in stage.turns:
-        at = turn.start_s - stage.ahead_s - zero
         args = {"step": turn.step, STEP_TOTAL: turn.total_s}
-        yield _slice(stage.index, _TURNS, f"{turn.kind} {turn.step}", turn.kind, at, turn.total_s, args)
+        yield _Part(f"{turn.kind} {turn.step}", turn.kind, turn.start_s, turn.total_s, args)
+
+
+def _phases(stage: StageTrace) -> Iterator[_Part]:
+    for turn in stage.turns:
+        at = turn.start_s
         for number, seconds in turn.laps:
-            yield _slice(stage.index, _PHASES, PHASES[number], turn.kind, at, seconds, {"step": turn.step})
+            yield _Part(PHASES[number], turn.kind, at, seconds, {"step": turn.step})
             at += seconds
 
 
-def _slice(
-    pid: int, tid: int, name: str, category: str, at_s: float, seconds: float, args: dict[str, Any]
-) -> dict[str, Any]:
-    times = {"ts": round(_MICRO * at_s, 3), "dur": round(_MICRO * seconds, 3)}
-    return {"ph": "X", "pid": pid, "tid": tid, "name": name, "cat": category, **times, "args": args}
+def _slices(track: dict[str, Any], parts: Iterator[_Part], zero_s: float) -> Iterator[dict[str, Any]]:
+    """One behind the other: Perfetto drops what begins a nanosecond before the one before it has ended. Therefore times
+    are in eighths of a microsecond, which are whole nanoseconds also when they are read from a float.
+    """
+    ended = 0
+    for part in parts:
+        begins = max(ended, round(_EIGHTHS * (part.start_s - zero_s)))
+        ended = max(begins, round(_EIGHTHS * (part.start_s - zero_s + part.seconds)))
+        times = {"ts": begins / 8, "dur": (ended - begins) / 8}
+        yield {**track, "name": part.name, "cat": part.category, **times, "args": part.args}

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
-from core.bench.phases import flights, steps_of
+from core.bench.phases import chrome, flights, steps_of
 from core.bench.ring import WorkerRing, worker_ring
 from core.models.made.maker import make_model
 from core.requests.trace import PHASES, StageTrace
+from tests.support.viewers import opened
 from tests.support.wires import Fault, wire
 
 STEPS = 500  # of each of two stages
@@ -65,6 +66,10 @@ def test_of_a_thousand_steps_the_phases_are_all_that_each_took(slowable: Slowabl
         # by the clock of who asked: between the first token and the last one nothing else happened
         whole = sum(step.total_s for step in steps[2:])
         assert whole == pytest.approx(times[-1] - times[0], rel=0.05)
+    tracks = opened(chrome(stages, "made"))
+    assert [len(slices) for slices in tracks.values()] == [
+        count for stage in stages for count in (len(stage.turns), sum(len(turn.laps) for turn in stage.turns))
+    ]
 
 
 def test_the_phases_that_are_seen_are_those_of_a_private_ring(slowable: Slowable) -> None:

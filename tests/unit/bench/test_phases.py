@@ -13,6 +13,7 @@ from core.requests.trace import PHASES, STEP_TOTAL, Phase, PhaseTurn, StageTrace
 from core.worker import phases
 from core.worker.phases import PhaseClock
 from core.worker.telemetry import StageMeter
+from tests.support.viewers import opened
 
 SEALED: Phase = "aead_seal"
 
@@ -60,14 +61,36 @@ def test_a_trace_is_in_chromes_format_on_one_clock() -> None:
     assert told["otherData"]["clocks"]["1: mini"] == {"ahead_s": 100.0, "error_s": 0.001}
     names = {event["args"]["name"] for event in told["traceEvents"] if event["name"] == "process_name"}
     assert names == {"stage 0: studio, clock ±0 µs", "stage 1: mini, clock ±1000 µs"}
-    slices = [event for event in told["traceEvents"] if event["ph"] == "X"]
-    assert {event["tid"] for event in slices} == {1, 2}
-    turns = [(event["pid"], event["ts"], event["dur"]) for event in slices if event["tid"] == 1]
-    assert turns == [(0, 0.0, 2e6), (0, 2e6, 5.5e6), (1, 1e6, 4.5e6)]
-    sealed = next(event for event in slices if event["name"] == SEALED)
+    tracks = opened(told)
+    assert {
+        key: [(each["ts"], each["dur"]) for each in slices] for key, slices in tracks.items() if key[1] % 10 == 1
+    } == {
+        (1, 11): [(0.0, 2e6), (2e6, 5.5e6)],
+        (2, 21): [(1e6, 4.5e6)],
+    }
+    sealed = next(each for each in tracks[1, 12] if each["name"] == SEALED)
     assert (sealed["ts"], sealed["dur"], sealed["args"]) == (1.5e6, 0.25e6, {"step": 7})
-    assert slices[0]["args"] == {"step": 7, STEP_TOTAL: 2.0}
-    assert chrome([], "tiny")["traceEvents"] == []
+    assert tracks[1, 11][0]["args"] == {"step": 7, STEP_TOTAL: 2.0}
+    assert opened(chrome([], "tiny")) == {}
+
+
+LAPS = st.lists(st.tuples(st.sampled_from(PHASES), st.floats(0, 0.1)), max_size=6)
+
+
+@given(turns=st.lists(LAPS, max_size=12), start_s=st.floats(0, 1e6), ahead_s=st.floats(-1e6, 1e6))
+def test_viewers_drop_nothing_of_any_trace(
+    turns: list[list[tuple[Phase, float]]], start_s: float, ahead_s: float
+) -> None:
+    told = []
+    for number, laps in enumerate(turns):
+        told.append(a_turn(number, start_s, *laps))
+        start_s += told[-1].total_s
+    tracks = opened(chrome([StageTrace(mac="a", index=0, turns=tuple(told), ahead_s=ahead_s)], "tiny"))
+    assert [each["args"]["step"] for each in tracks.get((1, 11), [])] == list(range(len(turns)))
+    seen = [each["name"] for each in tracks.get((1, 12), [])]
+    assert seen == [phase for laps in turns for phase, _ in laps]
+    for one, turn in zip(tracks.get((1, 11), []), told, strict=True):
+        assert one["dur"] == pytest.approx(1e6 * turn.total_s, abs=0.3)
 
 
 class Clock:

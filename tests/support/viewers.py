@@ -1,0 +1,42 @@
+"""What viewers of traces ask of a file in Chrome's format, as Perfetto reads it: offline, and more strictly."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+NAMED = {"process_name": str, "process_sort_index": int, "thread_name": str}
+
+
+def opened(trace: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    """The slices of each track in order, by process and thread. Fails for a file that a viewer would refuse, or of
+    which it would drop a part: slices of a track are one behind the other, in whole nanoseconds.
+    """
+    told = json.loads(json.dumps(trace, allow_nan=False))
+    assert set(told) == {"traceEvents", "displayTimeUnit", "otherData"}
+    assert told["displayTimeUnit"] in ("ms", "ns")
+    tracks, named = defaultdict[tuple[int, int], list[dict[str, Any]]](list), set[tuple[str, int, int | None]]()
+    for event in told["traceEvents"]:
+        assert type(event["pid"]) is int
+        assert event["pid"] > 0
+        if event["ph"] == "M":
+            ((_, value),) = event["args"].items()
+            assert isinstance(value, NAMED[event["name"]])
+            named.add((event["name"], event["pid"], event.get("tid")))
+            continue
+        assert event["ph"] == "X"
+        assert {*event} == {"ph", "pid", "tid", "name", "cat", "ts", "dur", "args"}
+        assert event["name"]
+        assert all(type(event[time]) in (int, float) and event[time] >= 0 for time in ("ts", "dur"))
+        tracks[event["pid"], event["tid"]].append(event)
+    assert len({tid for _, tid in tracks}) == len(tracks), "a thread belongs to one process"
+    for (pid, tid), slices in tracks.items():
+        assert {("process_name", pid, None), ("process_sort_index", pid, None), ("thread_name", pid, tid)} <= named
+        ended = 0
+        for one in slices:
+            begins, lasts = 1000 * one["ts"], 1000 * one["dur"]
+            assert begins == int(begins) >= ended
+            assert lasts == int(lasts)
+            ended = int(begins) + int(lasts)
+    return dict(tracks)
