@@ -1,4 +1,4 @@
-"""Evaluation: what is asked of lm-eval and made of its results. It itself is asked in tests/processes, where it is."""
+"""Evaluation: what is asked of lm-eval and made of its results. It itself is asked by tests/evaluated."""
 
 from __future__ import annotations
 
