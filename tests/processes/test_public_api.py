@@ -409,7 +409,7 @@ async def test_a_scenario_has_data_for_every_segment(served: Served, streams: bo
 
 
 async def test_the_key_of_an_evaluation_is_gone_behind_it(served: Served) -> None:
-    assert await directory_of(served.demo.head) == str(DEMO_MODEL)
+    assert await directory_of(served.demo.head) == served.demo.model
     async with api_of(served.demo.head, together=2) as api:
         assert api.url == served.url
         client = served.client.with_options(api_key=api.key)
