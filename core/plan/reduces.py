@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 GATHERED_BYTES: Final = 1 << 16
 
 
-class Steps(NamedTuple):
+class ReduceSteps(NamedTuple):
     """`number` steps, one behind the other, each of so many bytes."""
 
     number: int
@@ -23,11 +23,11 @@ def is_gathered(size: int, ranks: int) -> bool:
     return ranks == 2 or size <= GATHERED_BYTES
 
 
-def ring_steps(size: int, ranks: int) -> Steps:
+def ring_steps(size: int, ranks: int) -> ReduceSteps:
     """Pieces that are summed on their way round, and go round once more."""
-    return Steps(2 * (ranks - 1), size / ranks)
+    return ReduceSteps(2 * (ranks - 1), size / ranks)
 
 
-def sealed_steps(size: int, ranks: int) -> Steps:
+def sealed_steps(size: int, ranks: int) -> ReduceSteps:
     """Of the sealed group."""
-    return Steps(ranks - 1, size) if is_gathered(size, ranks) else ring_steps(size, ranks)
+    return ReduceSteps(ranks - 1, size) if is_gathered(size, ranks) else ring_steps(size, ranks)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from core.plan.predict import HOP_BYTES_PER_S, HOP_WORK_S, MacSpeeds
-from core.plan.reduces import GATHERED_BYTES, Steps, ring_steps, sealed_steps
+from core.plan.reduces import GATHERED_BYTES, ReduceSteps, ring_steps, sealed_steps
 
 
 @pytest.mark.parametrize(
     ("size", "ranks", "steps"),
     [
-        (10_240, 2, Steps(1, 10_240)),
-        (5_000_000, 2, Steps(1, 5_000_000)),  # as many bytes as a ring of sums would take
-        (10_240, 3, Steps(2, 10_240)),
-        (GATHERED_BYTES, 4, Steps(3, GATHERED_BYTES)),
-        (GATHERED_BYTES + 4, 4, Steps(6, (GATHERED_BYTES + 4) / 4)),
+        (10_240, 2, ReduceSteps(1, 10_240)),
+        (5_000_000, 2, ReduceSteps(1, 5_000_000)),  # as many bytes as a ring of sums would take
+        (10_240, 3, ReduceSteps(2, 10_240)),
+        (GATHERED_BYTES, 4, ReduceSteps(3, GATHERED_BYTES)),
+        (GATHERED_BYTES + 4, 4, ReduceSteps(6, (GATHERED_BYTES + 4) / 4)),
     ],
 )
-def test_small_sums_and_those_of_two_take_half_the_steps(size: int, ranks: int, steps: Steps) -> None:
+def test_small_sums_and_those_of_two_take_half_the_steps(size: int, ranks: int, steps: ReduceSteps) -> None:
     assert sealed_steps(size, ranks) == steps
     assert ring_steps(size, ranks).number == 2 * (ranks - 1)
 
