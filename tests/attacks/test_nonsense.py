@@ -49,6 +49,7 @@ from tests.attacks.terminal import Terminal
 from tests.support.macs import cluster, mac
 from tests.support.node_messages import HELD, STATUS
 from tests.support.nodes import HOST, own_port, paired_home, running_node
+from tests.support.tasks import tasks_of
 from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.slow
@@ -91,7 +92,7 @@ class Evil:
                 return [HashesSent(number=number, data=b"".join(hashlib.sha256(piece).digest() for piece in pieces))]
             case BytesAsk(number=number) if self._folder:
                 hashes = {f.name: _sha256(f) for f in self._folder.iterdir()}
-                door = BlockDoor(LINKS, mac(VICTIM).text_id, message, _served(self._folder, hashes))
+                door = BlockDoor(LINKS, mac(VICTIM).text_id, message, _served(self._folder, hashes), tasks_of())
                 return [BytesReady(number=number, port=door.port)]
         return []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from core.errors import LinkLost
 from core.link.ways import Way
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
 from core.node.base.messages import AnyMessage, FileWord, HeldModel, from_frame, to_frame
 from core.node.disks.block_door import SourceAnswers
 from core.node.disks.block_runs import RunAsk
@@ -22,6 +25,7 @@ from core.node.disks.model_copies import ModelCopies, Told
 from core.node.disks.model_inventory import held_model
 from tests.support.macs import cluster, mac
 from tests.support.models import read_entry
+from tests.support.tasks import tasks_of
 
 MOST_MACS = 4
 Blocks = Callable[[RunAsk, bytes], bytes]
@@ -49,7 +53,9 @@ class Mac:
         self.name, self.folder = name, folder
         macs[name] = len(macs)
         models = LocalModels([folder], folder.parent / f"{folder.name}.json")
-        self.copying = ModelCopies(models, self, Links(name, macs), folder)
+        self.bus = Bus()
+        tasks = tasks_of(Journal(Path(os.devnull), name, self.bus))
+        self.copying = ModelCopies(models, self, Links(name, macs), folder, tasks)
         self.others: dict[str, Mac] = {}
         self.sent: list[AnyMessage] = []
         self.given: list[RunAsk] = []

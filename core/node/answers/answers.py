@@ -479,13 +479,15 @@ class Answers:
     async def _settle(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
         """All that was shown is written; it is on disk before its end is told."""
         reason = None if done.problem else done.finish_reason
-        with suppress(OSError):  # the rest is told by the problem
-            await asyncio.to_thread(running.log.close, reason)
-        with suppress(OSError, SealError):
-            if not (done.problem or self._shunned.isdisjoint(running.macs)):
-                await asyncio.to_thread(running.log.forget)
-        self._unsettled.discard(done.request_id)
-        self._tell_end(running, done, text)
+        try:
+            with suppress(OSError):  # the rest is told by the problem
+                await asyncio.to_thread(running.log.close, reason)
+            with suppress(OSError, SealError):
+                if not (done.problem or self._shunned.isdisjoint(running.macs)):
+                    await asyncio.to_thread(running.log.forget)
+        finally:  # whatever it was: somebody waits for the end
+            self._unsettled.discard(done.request_id)
+            self._tell_end(running, done, text)
 
     def _tell_end(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
         is_whole = done.finish_reason == "stop" and not running.stop_text

@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from traceback import walk_tb
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -77,6 +79,23 @@ class Tasks:
     def spawn_essential(self, name: str, work: Work) -> asyncio.Task[None]:
         """Run what ends by itself, but where others would wait for ever after a defect in it: the node stops then."""
         return self.spawn(name, work, partial(self._give_up, name))
+
+    def thread(self, name: str, work: Callable[[], None]) -> Thread:
+        """Run what waits for a socket of its own beside the loop; a failure that nobody expected ends it and is logged.
+        The process does not wait for it.
+        """
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
+                with suppress(RuntimeError):  # the node has ended
+                    loop.call_soon_threadsafe(self.log_defect, name, error)
+
+        thread = Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
 
     async def stop(self) -> None:
         """Cancel what still runs."""

@@ -8,7 +8,6 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import Thread
 from typing import NamedTuple, NoReturn
 
 from core.errors import LinkLost, MaclusterError, ProtocolError
@@ -17,6 +16,7 @@ from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts
 from core.models.files.compared import Compared
 from core.node.base.messages import NOT_HERE, BytesAsk
+from core.node.base.tasks import Tasks
 from core.node.disks.block_runs import HASH_BYTES, RUN_BYTES, RunAsk, read_ask
 from core.node.disks.byte_links import ByteLinks
 
@@ -61,15 +61,14 @@ def note_of(status: os.stat_result) -> tuple[int, int, int]:
 class BlockDoor:
     """Open until that Mac is gone, or this is closed. Raises LinkLost where this Mac cannot listen."""
 
-    def __init__(self, links: ByteLinks, device_id: str, asked: BytesAsk, served: Served) -> None:
+    def __init__(self, links: ByteLinks, device_id: str, asked: BytesAsk, served: Served, tasks: Tasks) -> None:
         self._links, self._device_id, self._asked, self.served = links, device_id, asked, served
         self._listener = links.listen()
         self.port: int = self._listener.getsockname()[1]
         self._bell, self._rung = socket.socketpair()
         self._receiver: Receiver | None = None
         self._is_closed = False
-        self._thread = Thread(target=self._answer, name="blocks that leave", daemon=True)
-        self._thread.start()
+        self._thread = tasks.thread("Giving blocks of a model", self._answer)
 
     @property
     def is_open(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Final, NamedTuple
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from core.errors import LinkLost, MaclusterError, ProtocolError
 from core.link.channel import DataLink
 from core.link.frames import FrameType
+from core.node.base.tasks import Tasks
 from core.node.disks.block_runs import RunAsk
 
 ANSWER_S: Final = 30.0
@@ -26,12 +26,12 @@ class _AskedRun(NamedTuple):
 class BlockLink:
     """Asked by tasks of the event loop in which it was made, several at a time."""
 
-    def __init__(self, link: DataLink) -> None:
+    def __init__(self, link: DataLink, tasks: Tasks) -> None:
         self._loop = asyncio.get_running_loop()
         self._sender, self._receiver = link.sender(), link.receiver()
         self._asks: SimpleQueue[_AskedRun | None] = SimpleQueue()
         self._ended: MaclusterError | None = None
-        Thread(target=self._work, name="blocks that come", daemon=True).start()
+        tasks.thread("Fetching blocks of a model", self._work)
 
     @property
     def is_closed(self) -> bool:

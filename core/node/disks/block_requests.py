@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from core.errors import LinkLost, LinkTimeout, TransferError
 from core.node.base.messages import AnyMessage, BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
+from core.node.base.tasks import Tasks
 from core.node.disks.block_link import BlockLink
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import FileSender
@@ -22,8 +23,8 @@ _T = TypeVar("_T")
 class BlockRequests:
     """Each method asks one Mac and waits for its answer. Raises LinkLost, LinkTimeout."""
 
-    def __init__(self, sender: FileSender, links: ByteLinks) -> None:
-        self._sender, self._links = sender, links
+    def __init__(self, sender: FileSender, links: ByteLinks, tasks: Tasks) -> None:
+        self._sender, self._links, self._tasks = sender, links, tasks
         self._numbers = count(1)
         self._lists: dict[tuple[str, str], asyncio.Future[FilesSent]] = {}
         self._coming: dict[tuple[str, int], asyncio.Future[Any]] = {}
@@ -74,7 +75,8 @@ class BlockRequests:
             problem = ready.problem or TransferError("The other Mac does not send it.").problem
             raise TransferError(problem.what, problem.fix)
         ways = self._links.ways(source)
-        link = BlockLink(await asyncio.to_thread(self._links.dial, source, ways, ready.port, asked))
+        sealed = await asyncio.to_thread(self._links.dial, source, ways, ready.port, asked)
+        link = BlockLink(sealed, self._tasks)
         self._open.append((source, link))
         return link
 

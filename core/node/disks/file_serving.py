@@ -23,6 +23,7 @@ from core.node.base.messages import (
     HashesSent,
     to_frame,
 )
+from core.node.base.tasks import Tasks
 from core.node.disks.block_door import BlockDoor, Served, note_of
 from core.node.disks.block_runs import HASH_BYTES
 from core.node.disks.byte_links import ByteLinks
@@ -44,8 +45,8 @@ class FileSender(Protocol):
 class FileServing:
     """Answers a Mac at a time, and of each few questions at once. Bytes go over links of their own."""
 
-    def __init__(self, models: LocalModels, sender: FileSender, links: ByteLinks) -> None:
-        self._models, self._sender, self._links = models, sender, links
+    def __init__(self, models: LocalModels, sender: FileSender, links: ByteLinks, tasks: Tasks) -> None:
+        self._models, self._sender, self._links, self._tasks = models, sender, links, tasks
         self._doors: dict[str, deque[BlockDoor]] = {}
         self._served: dict[tuple[str, str], Served] = {}
         self._last: Served | None = None
@@ -135,7 +136,7 @@ class FileServing:
         if len(doors) == MAX_DOORS:
             doors.popleft().close()
         try:
-            door = BlockDoor(self._links, device_id, wanted, served)
+            door = BlockDoor(self._links, device_id, wanted, served, self._tasks)
         except LinkLost as error:
             return BytesReady(number=wanted.number, problem=error.problem)
         doors.append(door)

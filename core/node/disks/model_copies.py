@@ -28,7 +28,7 @@ from core.node.base.messages import (
     HashesSent,
     HeldModel,
 )
-from core.node.base.tasks import together
+from core.node.base.tasks import Tasks, together
 from core.node.disks import hub_models
 from core.node.disks.arrivals import (
     SPARE_BYTES,
@@ -68,10 +68,10 @@ class Told(NamedTuple):
 class ModelCopies:
     """Gives files of models to linked Macs, and fetches models from them into `folder`, a directory each."""
 
-    def __init__(self, models: LocalModels, sender: FileSender, links: ByteLinks, folder: Path) -> None:
+    def __init__(self, models: LocalModels, sender: FileSender, links: ByteLinks, folder: Path, tasks: Tasks) -> None:
         self._models, self._folder = models, folder
-        self.serving = FileServing(models, sender, links)
-        self.requests = BlockRequests(sender, links)
+        self.serving = FileServing(models, sender, links, tasks)
+        self.requests = BlockRequests(sender, links, tasks)
         self._rates: dict[Way, float] = {}
 
     async def handle_message(self, device_id: str, message: FileWord) -> None:

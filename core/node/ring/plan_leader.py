@@ -214,7 +214,7 @@ class PlanLeader:
                 raise NotLoaded(f"{plan.model} was unloaded while it was being loaded.")
             if lifecycle.phase == "failed":
                 return
-        self._tasks.spawn("The check of stages", self._check_loading(lifecycle))
+        self._tasks.spawn_essential("The check of stages", self._check_loading(lifecycle))
 
     async def relink(self) -> None:
         """Every Mac of the ring is there again: link it anew."""
@@ -370,7 +370,8 @@ class PlanLeader:
                 case ProveRing(plan=plan):
                     verify = self._verify or (has_ranks(plan) and _computed(plan) not in self._compared)
                     self._member.prove_own(plan.plan_gen, self._directory, verify=verify)
-                    self._tasks.spawn("The check of the proof", self._check_proved(self._lifecycle_now(), plan))
+                    check = self._check_proved(self._lifecycle_now(), plan)
+                    self._tasks.spawn_essential("The check of the proof", check)
                 case Ready(plan=plan, proof=proof):
                     seconds = monotonic() - self._started
                     macs = "1 Mac" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"

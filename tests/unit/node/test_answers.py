@@ -32,7 +32,7 @@ from core.events import (
 from core.models.text.text_messages import Refused
 from core.models.text.tokenizer import Tokens
 from core.node.answers.answers import MAX_LOSSES
-from core.node.answers.token_log import KEPT, AnswerRecord
+from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
@@ -734,6 +734,23 @@ async def test_an_answer_may_end_while_another_ones_log_is_forced(desk: Desk, mo
     free.set()
     await desk.answers._log_sync._work
     assert [event.text for event in desk.bus.events if isinstance(event, LogLine) and event.level == "ERROR"] == []
+
+
+async def test_a_defect_while_a_log_is_closed_hides_no_end_of_an_answer(
+    desk: Desk, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closes = TokenLog.close
+
+    def close(log: TokenLog, *_: object) -> None:
+        closes(log)
+        raise KeyError("what a person typed")
+
+    request = await desk.ask()
+    desk.writes(request, ids_of(tokens, TEXT))
+    monkeypatch.setattr(TokenLog, "close", close)
+    desk.ends(request)
+    assert (await desk.done(request)).finish_reason == "length"
+    assert any("The end of an answer failed by a defect: KeyError at " in line.text for line in desk.bus.now.logs)
 
 
 async def test_a_disk_that_fails_ends_the_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

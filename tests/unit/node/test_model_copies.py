@@ -37,12 +37,14 @@ from core.node.base.messages import (
 )
 from core.node.disks.arrivals import check_names
 from core.node.disks.block_door import SourceAnswers
+from core.node.disks.block_link import BlockLink
 from core.node.disks.block_runs import RunAsk
 from core.node.disks.file_serving import _served
 from core.node.disks.places import PARTIAL
 from core.settings import GB, MAX_CONTROL_BODY
 from tests.support.copies import Blocks, Mac, Pair, held_model_named, pair
 from tests.support.models import read_entry
+from tests.support.waiting import until
 
 __all__ = ["pair"]  # fixtures
 
@@ -413,3 +415,33 @@ def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
 def held(message: AnyMessage) -> tuple[HeldModel, ...]:
     assert isinstance(message, Holds)
     return message.models
+
+
+async def test_a_defect_where_blocks_leave_ends_the_copy_and_is_logged(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of(*_: object) -> memoryview:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(SourceAnswers, "of", of)
+    with pytest.raises(LinkLost):
+        await pair.copy()
+    await until(lambda: bool(pair.sender.bus.now.logs))
+    (line,) = pair.sender.bus.now.logs
+    assert line.text.startswith("Giving blocks of a model failed by a defect: KeyError at ")
+    assert "secret" not in line.text
+
+
+async def test_a_defect_where_blocks_come_ends_the_copy_and_is_logged(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send_asked(*_: object) -> bool:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(BlockLink, "_send_asked", send_asked)
+    with pytest.raises(LinkLost):
+        await pair.copy()
+    await until(lambda: bool(pair.asker.bus.now.logs))
+    assert {line.text.split(": ")[0] for line in pair.asker.bus.now.logs} == {
+        "Fetching blocks of a model failed by a defect"
+    }

@@ -11,6 +11,7 @@ from pathlib import Path
 from weakref import ref
 
 import pytest
+from msgspec.structs import replace
 
 import core.node
 from core.address import Place
@@ -45,6 +46,7 @@ from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.recovery.recovery_states import RecoveryStates
 from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.plan_lifecycle import PlanLifecycle, ProveRing
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planned
 from core.node.ring.stage_files import Lack
@@ -116,6 +118,17 @@ async def load_what_lacks(parts: NodeParts) -> None:
     await parts.recovery._leader.load(plan_of(2), Path(), lacks=[lack])
 
 
+async def look_at_stages(parts: NodeParts) -> None:
+    plan = plan_of(2)
+    await parts.recovery._leader._hand_out_all(PlanLifecycle(replace(plan, stages=())))
+
+
+async def prove(parts: NodeParts) -> None:
+    leader, plan = parts.recovery._leader, plan_of(2)
+    leader._lifecycle = PlanLifecycle(plan)
+    await leader._act([ProveRing(plan)])
+
+
 ESSENTIAL = {
     "The local API": (LocalClients, "serve"),
     "The API": (Listener, "_serve"),
@@ -148,6 +161,8 @@ ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
     "Recovery": (RecoveryDriver, "_carry_out", recover),
     "Loading again": (RecoveryDriver, "_load_again", load_again),
     "What a plan lacks": (PlanLeader, "_bring", load_what_lacks),
+    "The check of stages": (PlanLeader, "_check_loading", look_at_stages),
+    "The check of the proof": (PlanLeader, "_check_proved", prove),
 }
 MAY_CREATE = {  # these wait for what they begin, look again whatever fails, or hold all others
     "base/tasks.py",
@@ -432,15 +447,15 @@ def test_a_node_without_defects_says_nothing_of_them() -> None:
     assert once.what.startswith("Bonjour failed once since ")
 
 
-def test_every_task_of_the_node_is_started_here_and_every_loop_is_made_to_fail() -> None:
+def test_every_task_and_thread_of_the_node_is_started_here_and_every_loop_is_made_to_fail() -> None:
     """Whoever adds a loop adds it to the tables above."""
     folder, loops = Path(core.node.__file__).parent, dict[str, set[str]]()
     for path in folder.rglob("*.py"):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             word = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-            if word in ("create_task", "ensure_future", "call_later"):
+            if word in ("create_task", "ensure_future", "call_later", "Thread"):
                 name = path.relative_to(folder).as_posix()
-                assert name in MAY_CREATE or name == "process.py", f"{name} starts a task that nobody watches"
+                assert name in MAY_CREATE or name == "process.py", f"{name} starts work that nobody watches"
             if (
                 word in ("essential", "spawn_essential", "restartable")
                 and call.args
