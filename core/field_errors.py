@@ -47,24 +47,24 @@ def decoded(raw: bytes, kind: type[_T]) -> _T:
 
 def refusal(error: msgspec.MsgspecError) -> UsageError:
     """What is wrong, as a sentence."""
-    told = plain(error)
-    return UsageError(f"{told[0].upper()}{told[1:]}.")
+    said = plain(error)
+    return UsageError(f"{said[0].upper()}{said[1:]}.")
 
 
 def plain(error: msgspec.MsgspecError) -> str:
     """A sentence without its full stop: "top p must be at most 1". The field goes by its own name, not by its path."""
-    told = str(error)
-    path = _PATH.search(told)
-    told = told[: path.start()] if path else told
+    said = str(error)
+    path = _PATH.search(said)
+    said = said[: path.start()] if path else said
     for pattern, sentence in _NAMED:
-        if found := pattern.match(told):
+        if found := pattern.match(said):
             return sentence.format(_spoken(found[1]))
     fields = _FIELD.findall(path[1]) if path else []
     name = _spoken(fields[-1]) if fields else "it"
-    if found := _EXPECTED.match(told):
+    if found := _EXPECTED.match(said):
         return f"{name} must be {_wanted(found[1], found[2], found[3], found[4])}"
-    if told.startswith("Invalid enum value "):
-        return f"{name} cannot be {told.removeprefix('Invalid enum value ')}"
+    if said.startswith("Invalid enum value "):
+        return f"{name} cannot be {said.removeprefix('Invalid enum value ')}"
     return f"{name} is not written as it should be"
 
 

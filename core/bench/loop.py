@@ -77,7 +77,7 @@ class EngineLoop:
         size = layers.vocab_size
         grammars = Grammars(partial(read_vocabulary, model, size), size)
         pipeline = Pipeline(LoadedStage(layers, StageMeter(0)), plan, TRY_S)
-        self._head = Head(plan, pipeline, self._hear, grammars, draft=0)
+        self._head = Head(plan, pipeline, self._handle_report, grammars, draft=0)
         self._tokens: list[int] = []
         self._times: list[float] = []
 
@@ -90,7 +90,7 @@ class EngineLoop:
             self._head.turn(None)
         return SoloAnswer(asked, tuple(self._tokens), tuple(self._times))
 
-    def _hear(self, report: Report) -> None:
+    def _handle_report(self, report: Report) -> None:
         if isinstance(report, Token):
             self._times.append(perf_counter())
             self._tokens.append(report.token)

@@ -53,8 +53,8 @@ class MlxServer:
     def tokens(self, prompt: str, tokens: int) -> tuple[int, ...]:
         """The same tokens, by their ids. Raises WorkerError."""
         with self._asked(_body(prompt, tokens) | {"logprobs": True}) as reply:
-            told: dict[str, Any] = json.loads(reply.read())
-            return tuple(int(each["id"]) for each in told["choices"][0]["logprobs"]["content"])
+            answer: dict[str, Any] = json.loads(reply.read())
+            return tuple(int(each["id"]) for each in answer["choices"][0]["logprobs"]["content"])
 
     @contextmanager
     def _asked(self, body: dict[str, Any]) -> Iterator[http.client.HTTPResponse]:

@@ -22,14 +22,14 @@ class StepPhases(NamedTuple):
 
 def steps_of(turns: Sequence[PhaseTurn]) -> dict[int, StepPhases]:
     """By step, all turns at it together."""
-    told: dict[int, StepPhases] = {}
+    reported: dict[int, StepPhases] = {}
     for turn in turns:
-        before = told.get(turn.step, StepPhases(turn.kind, 0.0, dict.fromkeys(PHASES, 0.0)))
+        before = reported.get(turn.step, StepPhases(turn.kind, 0.0, dict.fromkeys(PHASES, 0.0)))
         seconds = dict(before.seconds)
         for number, lap in turn.laps:
             seconds[PHASES[number]] += lap
-        told[turn.step] = StepPhases(before.kind, before.total_s + turn.total_s, seconds)
-    return told
+        reported[turn.step] = StepPhases(before.kind, before.total_s + turn.total_s, seconds)
+    return reported
 
 
 def flights(stages: Sequence[StageTrace]) -> list[dict[int, float]]:

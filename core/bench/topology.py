@@ -70,7 +70,7 @@ class TopologyResult(Result, frozen=True, kw_only=True):
 class TopologySeen(NamedTuple):
     """What each Mac of a ring saw, and what its plan says that it can see, the head first."""
 
-    told: list[tuple[Sight, ...]]
+    reported: list[tuple[Sight, ...]]
     planned: list[tuple[Sight, ...]]
 
 
@@ -165,8 +165,8 @@ def summary(
         prompt=prompt,
         sizes=sizes,
         ways={way: _median_turn([run[way] for run in runs]) for way in WAYS},
-        sights={way: each.told for way, each in seen.items()},
-        as_planned=all(each.told == each.planned for each in seen.values()),
+        sights={way: each.reported for way, each in seen.items()},
+        as_planned=all(each.reported == each.planned for each in seen.values()),
         same_tokens=all(len({run[way].tokens for way in RINGS}) == 1 for run in played),
         same_as_private={
             way: sum(map(eq, run[way].tokens, run["private"].tokens)) / len(run[way].tokens)

@@ -110,8 +110,8 @@ class ControlLink:
             body = bytes(self._opener.open())
             self._received.bytes += HEADER.size + length
             if kind is FrameType.ROSTER:
-                told = decode_bundle(body)
-                self.peer_stand, self.peer_points = told.stand, [told.stand, *told.points]
+                reported = decode_bundle(body)
+                self.peer_stand, self.peer_points = reported.stand, [reported.stand, *reported.points]
                 self._open_if(not self.epochs_differ)
             elif not self._is_open and kind is not FrameType.RESUME:
                 raise ProtocolError(f"{self.peer_name} sent frame 0x{kind:02x} before the rosters were equal.")

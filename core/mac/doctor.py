@@ -60,7 +60,7 @@ def usable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
 
 def network_finding(found: Sequence[Interface], host: str) -> Finding:
     """On which networks others can meet this Mac. `found` are the usable interfaces."""
-    told = ", ".join(f"{each.name} {each.address} ({each.subnet})" for each in found)
+    listed = ", ".join(f"{each.name} {each.address} ({each.subnet})" for each in found)
     if not found:
         what = "This Mac is on no network." if host in ANYWHERE else f"No interface that is up has the address {host}."
         return Finding(
@@ -68,18 +68,18 @@ def network_finding(found: Sequence[Interface], host: str) -> Finding:
         )
     if all(each.is_loopback for each in found):
         fix = "Right for Macs simulated on this one. For others, start the node without --host."
-        return Finding(name="network", state="warn", what=f"Loopback only: {told}.", fix=fix)
+        return Finding(name="network", state="warn", what=f"Loopback only: {listed}.", fix=fix)
     if all(each.is_tunnel for each in found):
         fix = "Bonjour does not pass a VPN: join the other Mac's network, or add it by address."
-        return Finding(name="network", state="warn", what=f"VPN only: {told}.", fix=fix)
-    return Finding(name="network", state="ok", what=f"{told}.")
+        return Finding(name="network", state="warn", what=f"VPN only: {listed}.", fix=fix)
+    return Finding(name="network", state="ok", what=f"{listed}.")
 
 
 def multicast_finding(echoes: Mapping[str, Echo], system: str) -> Finding:
     """Whether Bonjour can send and hear, by interface; `system` is `sys.platform`."""
-    heard = [name for name, each in echoes.items() if each == "heard"]
-    if heard:
-        return Finding(name="multicast", state="ok", what=f"Sent and heard on {', '.join(heard)}.")
+    echoing = [name for name, each in echoes.items() if each == "heard"]
+    if echoing:
+        return Finding(name="multicast", state="ok", what=f"Sent and heard on {', '.join(echoing)}.")
     names = ", ".join(echoes)
     if "denied" in echoes.values():
         cure = (
@@ -148,8 +148,8 @@ def programs_finding(python: str, packages: Mapping[str, str | None]) -> Finding
     if missing:
         cure = "Install macluster again, in an environment of its own."
         return Finding(name="programs", state="bad", what=f"Not installed: {', '.join(missing)}.", fix=cure)
-    told = ", ".join(f"{name} {found}" for name, found in packages.items())
-    return Finding(name="programs", state="ok", what=f"Python {python}, {told}.")
+    listed = ", ".join(f"{name} {found}" for name, found in packages.items())
+    return Finding(name="programs", state="ok", what=f"Python {python}, {listed}.")
 
 
 def _free_bytes(folder: Path) -> int:

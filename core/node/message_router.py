@@ -13,7 +13,7 @@ from core.node.base.messages import (
     BytesReady,
     Checked,
     ClockAsk,
-    ClockTold,
+    ClockReply,
     CopyAsk,
     CopyChange,
     CopyProgress,
@@ -29,13 +29,13 @@ from core.node.base.messages import (
     LinkProbe,
     LinkUp,
     LogAsk,
-    LogTold,
+    LogReply,
     Prepared,
     PrepareStage,
     Probed,
     RelayAsk,
+    RelayReply,
     RelayStop,
-    RelayTold,
     Release,
     Reported,
     SpeedAsk,
@@ -44,7 +44,7 @@ from core.node.base.messages import (
     SpeedStop,
     StageLost,
     TraceAsk,
-    TraceTold,
+    TraceReply,
 )
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
@@ -79,7 +79,7 @@ from core.worker.messages import (
     Loading,
     Mirrored,
     Prefilled,
-    PromptTold,
+    PromptScored,
     Proved,
     Replayed,
     Restored,
@@ -177,11 +177,11 @@ class MessageRouter:
                 self._tasks.spawn("A file that is not the hub's", self._comparison.drop(message))
             case RelayAsk() | RelayStop():
                 await self._relay_server.handle_message(device_id, message)
-            case ClockAsk() | ClockTold() | TraceAsk() | TraceTold():
+            case ClockAsk() | ClockReply() | TraceAsk() | TraceReply():
                 await self._tracing.handle_message(device_id, message)
-            case LogAsk() | LogTold() if not self._store.forked:
+            case LogAsk() | LogReply() if not self._store.forked:
                 await self._logs.handle_message(device_id, message)
-            case RelayTold():
+            case RelayReply():
                 self._relay.handle_message(device_id, message)
             case _:
                 return
@@ -197,7 +197,7 @@ class MessageRouter:
     def _contact_changed(self, contact: ContactChanged) -> None:
         self._peers.refresh(contact.device_id)
         self._recovery.changed(contact.device_id)
-        self._tasks.spawn("Telling what this Mac holds", self._inventory.announce(contact.device_id))
+        self._tasks.spawn("Reporting what this Mac holds", self._inventory.announce(contact.device_id))
 
     async def _link_ended(self, ended: LinkEnded) -> None:
         device_id, why = ended.device_id, ended.error.what
@@ -217,7 +217,7 @@ class MessageRouter:
 
     def _worker_reported(self, said: WorkerReported) -> None:
         match report := said.report:
-            case PromptTold() | Departed():
+            case PromptScored() | Departed():
                 self._answers.handle_report(report)
             case Token() | Prefilled() | AnswerDone():
                 self._answers.handle_report(report)

@@ -92,7 +92,7 @@ def recall(name: str, on_wait: OnWait = lambda _: None) -> bytes:
     try:
         passphrase = _patiently(lambda: keychain.get_password(SERVICE, name), on_wait)
     except _REFUSED as error:
-        what, cure = next((told for number, told in _MEANING.items() if f"({number}," in str(error)), _ELSE)
+        what, cure = next((reported for number, reported in _MEANING.items() if f"({number}," in str(error)), _ELSE)
         raise IdentityError(f"{what} ({error}).", cure) from error
     if passphrase is None:
         cure = "Put it back from a backup, or remove the identity folder: this Mac then gets a new key and is to pair."

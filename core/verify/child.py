@@ -16,7 +16,7 @@ from core.verify.check import Outcome
 CPU_SECONDS: Final = 600
 
 
-def tell(check: Callable[..., Outcome]) -> NoReturn:
+def report(check: Callable[..., Outcome]) -> NoReturn:
     """Call `check` with the arguments, and tell its outcome. What it leaves behind lies in FOLDER, which goes."""
     folder, *arguments = sys.argv[1:]
     tempfile.tempdir = folder

@@ -12,7 +12,7 @@ from core.mac.memory import default_budget, footprint_bytes, physical_bytes, usa
 from core.models.metal import wire_weights, working_set_bytes
 from core.settings import GB, MIB
 from core.verify.check import Outcome, failed, passed, skipped
-from core.verify.child import tell
+from core.verify.child import report
 
 TAKEN_BYTES: Final = 256 * MIB
 NO_METAL: Final = "MLX has no Metal here"
@@ -64,4 +64,4 @@ def _taken() -> mx.array:
 
 
 if __name__ == "__main__":
-    tell(check)
+    report(check)

@@ -11,7 +11,7 @@ from typing import Final
 from core.bench.hop import REACH, measure
 from core.link.tunnel import local_pair
 from core.verify.check import Outcome, passed
-from core.verify.child import tell
+from core.verify.child import report
 from core.worker.local_ring import TURN, TURN_US
 
 ROUNDS: Final = 3
@@ -45,4 +45,4 @@ def turn_ms() -> float:
 
 
 if __name__ == "__main__":
-    tell(check)
+    report(check)

@@ -19,10 +19,10 @@ _INSTALLERS: Final = ("pip", "uv")
 
 def install(_: threading.Event) -> Outcome:
     """This program was installed from a wheel, and this machine has what it needs."""
-    return told(distribution("macluster"), Path(sys.prefix), this_machine())
+    return outcome(distribution("macluster"), Path(sys.prefix), this_machine())
 
 
-def told(found: Distribution, prefix: Path, here: Machine) -> Outcome:
+def outcome(found: Distribution, prefix: Path, here: Machine) -> Outcome:
     """By what the installer wrote down; `prefix` is the folder of the environment."""
     if missing := unmet(here):
         return failed(missing)

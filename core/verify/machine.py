@@ -76,32 +76,32 @@ def bonjour(host: str) -> Callable[[threading.Event], Outcome]:
         found = usable(interfaces(), host)
         if not found:
             return skipped("this machine is on no network")
-        name, heard = f"{secrets.token_hex(8)}.{SERVICE_TYPE}", threading.Event()
+        name, noticed = f"{secrets.token_hex(8)}.{SERVICE_TYPE}", threading.Event()
 
-        def hear(name_heard: str) -> None:
-            if name_heard == name:
-                heard.set()
+        def notice(found_name: str) -> None:
+            if found_name == name:
+                noticed.set()
 
         with ExitStack() as stack:
             addresses = [each.address for each in found]
             speaker, listener = (Zeroconf(interfaces=addresses, ip_version=IPVersion.V4Only) for _ in range(2))
             stack.callback(speaker.close)
             stack.callback(listener.close)
-            handler = [lambda zeroconf, service_type, name, state_change: hear(name)]
+            handler = [lambda zeroconf, service_type, name, state_change: notice(name)]
             started = time.perf_counter()
             ServiceBrowser(listener, SERVICE_TYPE, handlers=handler)
             info = ServiceInfo(SERVICE_TYPE, name, port=9, parsed_addresses=addresses, server=f"{name[:16]}.local.")
             speaker.register_service(info, cooperating_responders=True)
-            while not heard.wait(POLL_S):
+            while not noticed.wait(POLL_S):
                 if stop.is_set() or time.perf_counter() - started > HEARD_S:
-                    return failed(unheard(found))
+                    return failed(silence_words(found))
             seconds = time.perf_counter() - started
         return passed(f"heard its own advertisement in {seconds:.2f} s; networks: {len(found)}")
 
     return run
 
 
-def unheard(found: Iterable[Interface]) -> str:
+def silence_words(found: Iterable[Interface]) -> str:
     """What is said where nothing is heard: what plain datagrams did on each network, and what to do."""
     echoes = [echo(each.address) for each in found]
     cure = (
@@ -153,17 +153,17 @@ def sleep(_: threading.Event) -> Outcome:
         goes_on, stands_still = time.CLOCK_MONOTONIC_RAW, time.CLOCK_UPTIME_RAW
     else:
         goes_on, stands_still = time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC
-    return sleep_told(time.clock_gettime(goes_on), time.clock_gettime(stands_still), time.monotonic())
+    return sleep_outcome(time.clock_gettime(goes_on), time.clock_gettime(stands_still), time.monotonic())
 
 
-def sleep_told(goes_on: float, stands_still: float, own: float) -> Outcome:
+def sleep_outcome(goes_on: float, stands_still: float, own: float) -> Outcome:
     """By the system's two clocks, of which one goes on in sleep, and `own`, that of the node, in seconds."""
     if (slept_s := goes_on - stands_still) < NAP_S:
         return skipped("it has not slept since it started: close its lid for a minute, then again")
-    told = f"it slept for {slept_s:.0f} s since it started"
+    listed = f"it slept for {slept_s:.0f} s since it started"
     if abs(own - stands_still) < NAP_S:
-        return passed(f"{told}, and the node's clock stood still")
-    return failed(f"{told}, and the node's clock went on")
+        return passed(f"{listed}, and the node's clock stood still")
+    return failed(f"{listed}, and the node's clock went on")
 
 
 def open_files(_: threading.Event) -> Outcome:
@@ -183,17 +183,19 @@ def open_files(_: threading.Event) -> Outcome:
 
 def ports(host: str) -> Callable[[threading.Event], Outcome]:
     """By what this Mac is on its networks. `host`: as a node's."""
-    return lambda _: NOT_A_MAC if sys.platform != "darwin" else ports_told(interfaces(), host)
+    return lambda _: NOT_A_MAC if sys.platform != "darwin" else ports_outcome(interfaces(), host)
 
 
-def ports_told(found: Iterable[Interface], host: str) -> Outcome:
+def ports_outcome(found: Iterable[Interface], host: str) -> Outcome:
     """The kinds of those at which others are told to meet this Mac, and why they are not told of the rest."""
     up = [each for each in found if each.is_up and not each.is_loopback]
-    told = {each.name: f"{each.kind or 'other'}{_rate(each)}" for each in reachable(up, host)}
-    if not told:
+    listed = {each.name: f"{each.kind or 'other'}{_rate(each)}" for each in reachable(up, host)}
+    if not listed:
         return failed("no port is up")
-    left = Counter(_why_left(each) for each in {each.name: each for each in up if each.name not in told}.values())
-    return passed("; ".join([", ".join(told.values()), *(f"left out, {why}: {count}" for why, count in left.items())]))
+    left = Counter(_why_left(each) for each in {each.name: each for each in up if each.name not in listed}.values())
+    return passed(
+        "; ".join([", ".join(listed.values()), *(f"left out, {why}: {count}" for why, count in left.items())])
+    )
 
 
 def _why_left(each: Interface) -> str:
@@ -204,10 +206,10 @@ def _why_left(each: Interface) -> str:
 
 def rdma(_: threading.Event) -> Outcome:
     """What macOS says of RDMA is understood."""
-    return rdma_told(look())
+    return rdma_outcome(look())
 
 
-def rdma_told(seen: RdmaSeen) -> Outcome:
+def rdma_outcome(seen: RdmaSeen) -> Outcome:
     """By what its commands print: skipped where this Mac has none, with what is missing."""
     if not seen.macos:
         return NOT_A_MAC

@@ -16,7 +16,7 @@ from core.engine.sampling import greedy
 from core.models.slicing.loading import build_lazily
 from core.settings import DEVICE
 from core.verify.check import Outcome, failed, passed, skipped
-from core.verify.child import tell
+from core.verify.child import report
 from core.worker.proof import EXACT, HALF, fixed_prompt
 
 CUTS: Final = (6, 11)
@@ -80,4 +80,4 @@ def _number(array: mx.array) -> float:
 
 
 if __name__ == "__main__":
-    tell(check)
+    report(check)

@@ -12,7 +12,7 @@ from core.bench.asking import ask
 from core.bench.ring import worker_ring
 from core.demo import DEMO_MODEL
 from core.verify.check import Outcome, failed, passed
-from core.verify.child import tell
+from core.verify.child import report
 
 TOKENS: Final = 48
 PROMPT: Final = (101,)  # its answer is longer than that
@@ -45,4 +45,4 @@ def _speed(times: Sequence[float]) -> float:
 
 
 if __name__ == "__main__":
-    tell(check)
+    report(check)

@@ -24,7 +24,7 @@ from core.worker.messages import (
     Batching,
     Departed,
     Prefilled,
-    PromptTold,
+    PromptScored,
     Report,
     Samples,
     StageSample,
@@ -339,7 +339,7 @@ class Head:
         request, start = self._rows[work.requests[0]].request, work.positions[0] + 1
         found = likely(logits, request.tokens[start : start + len(logits)], request.sampling.logprobs or 0)
         tokens = tuple(LikelyToken(token=each.token, logprob=each.logprob or 0.0, top=each.top) for each in found)
-        self._report(PromptTold(request_id=request.request_id, start=start, tokens=tokens))
+        self._report(PromptScored(request_id=request.request_id, start=start, tokens=tokens))
 
     def _choose(self, step: Step, answer: StepAnswer) -> None:
         """The tokens of each row of `step`. Where nothing needs them before, the next step is on its way while they are

@@ -236,7 +236,7 @@ class Departed(PipeMessage, frozen=True, kw_only=True):
     at: float
 
 
-class PromptTold(PipeMessage, frozen=True, kw_only=True):
+class PromptScored(PipeMessage, frozen=True, kw_only=True):
     """How likely tokens of a prompt were, where asked for: from index `start` on."""
 
     request_id: str
@@ -410,7 +410,7 @@ class TracedPhases(PipeMessage, frozen=True, kw_only=True):
     turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()
 
 
-# a Request, to the head only, is answered by Departed, Prefilled, PromptTold, Token and AnswerDone, among others that
+# a Request, to the head only, is answered by Departed, Prefilled, PromptScored, Token and AnswerDone, among others that
 # run at the same time
 Command = (
     Join
@@ -438,7 +438,7 @@ Report = (
     | Unproved
     | Departed
     | Prefilled
-    | PromptTold
+    | PromptScored
     | Token
     | AnswerDone
     | SessionSaved

@@ -7,11 +7,11 @@ import random
 import msgspec
 
 from core.link.frames import HEADER, FrameType
-from core.node.base.messages import FRAMES, AnyMessage, HashesSent, LinkProbe, RelayAsk, RelayTold, to_frame
+from core.node.base.messages import FRAMES, AnyMessage, HashesSent, LinkProbe, RelayAsk, RelayReply, to_frame
 
 _SIZE = HEADER.size
 _NUMBERS = (0, 1, -1, 2**31, 2**32, 2**63, 2**64, 1e308, -0.0, 10**400)
-_NO_JSON = (LinkProbe, HashesSent, RelayAsk, RelayTold)
+_NO_JSON = (LinkProbe, HashesSent, RelayAsk, RelayReply)
 _PIECES = (b"", b"\0", b"\xff\xfe", b"null", b"[]", b"{}", b'"\\u001b]52;c;aGk=\\u0007"', b'"\\ud800"', b"[" * 200)
 
 

@@ -11,7 +11,7 @@ from core.errors import LinkError
 from core.link.control import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.node.base.journal import LINE_LIMIT, Journal
-from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogTold, from_frame, to_frame
+from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogReply, from_frame, to_frame
 from core.node.peers.mesh import PeerMessage
 from core.node.peers.message_budget import LOGS
 from core.node.peers.peer_logs import PeerLogs
@@ -20,7 +20,7 @@ from tests.support.meshes import HOST, LOW, MIDDLE, SIZE, Post, posted
 from tests.support.waiting import until
 
 LINES = (LogEntry(at=1e11, level="ERROR", text="\x1b]0;x\x07" + "x" * LINE_LIMIT),) * MAX_LOG_LINES
-FLOOD = LogTold(run=1, last=1, now=1e11, lines=LINES)
+FLOOD = LogReply(run=1, last=1, now=1e11, lines=LINES)
 
 
 class Heard:
@@ -37,7 +37,7 @@ class Heard:
             if kind is FrameType.LOG:
                 message = from_frame(kind, body)
                 self.asked += isinstance(message, LogAsk)
-                self.told += isinstance(message, LogTold)
+                self.told += isinstance(message, LogReply)
 
     async def flood(self) -> None:
         """Lines without end, and questions in between."""
@@ -86,7 +86,7 @@ def _reading(post: Post, journal: Journal) -> PeerLogs:
     logs = PeerLogs(post.mesh, journal, post.bus, post.tasks)
 
     async def hear(said: PeerMessage) -> None:
-        if isinstance(said.message, LogAsk | LogTold):
+        if isinstance(said.message, LogAsk | LogReply):
             await logs.handle_message(said.device_id, said.message)
 
     post.signals.on_awaited(PeerMessage, hear)

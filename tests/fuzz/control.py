@@ -12,7 +12,7 @@ from core.errors import ProtocolError
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameHeader, FrameType
-from core.node.base.messages import FRAMES, HashesSent, LinkProbe, RelayAsk, RelayTold, from_frame, to_frame
+from core.node.base.messages import FRAMES, HashesSent, LinkProbe, RelayAsk, RelayReply, from_frame, to_frame
 from core.node.base.relayed import NotAnswered, Wanted, encoded, relayed_from, wanted_from
 from core.worker.messages import StageSample
 from core.worker.ring import read_samples
@@ -21,7 +21,7 @@ from tests.fuzz.target import Target
 from tests.support.node_messages import EVERY, RELAYED
 
 _KINDS = sorted(set(FRAMES.values()))
-_IN_JSON = [m for m in EVERY if not isinstance(m, LinkProbe | HashesSent | RelayAsk | RelayTold)]
+_IN_JSON = [m for m in EVERY if not isinstance(m, LinkProbe | HashesSent | RelayAsk | RelayReply)]
 
 
 def attack(data: bytes) -> None:

@@ -22,7 +22,7 @@ from core.events import (
     encode_event,
 )
 from tests.fuzz.target import Target
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tui.client import stream_of
 from tui.state.state import UiState, fold
 from tui.widgets.hop_table import hops_content

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from core.errors import MaclusterError
-from tui.cli.main import told
+from tui.cli.main import print_error
 from tui.cli.parser import parser
 
 
@@ -32,5 +32,5 @@ async def macluster(home: Path, *words: str) -> Said:
         except SystemExit as ended:
             status = int(ended.code or 0)
         except MaclusterError as error:
-            status = told(error)
+            status = print_error(error)
     return Said(status, out.getvalue(), err.getvalue())

@@ -21,7 +21,7 @@ from core.node.disks.block_door import SourceAnswers
 from core.node.disks.block_runs import RunAsk
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.local_models import LocalModels
-from core.node.disks.model_copies import ModelCopies, Told
+from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import held_model
 from tests.support.macs import cluster, mac
 from tests.support.models import read_entry
@@ -129,8 +129,10 @@ class Pair:
         await copying.fetch(sources, model or self.model, self._tell, parts)
 
     @property
-    def _tell(self) -> Told:
-        return Told(lambda *told: self.told.append(told), lambda *what: self.warned.append(what), self.sources.append)
+    def _tell(self) -> CopyReports:
+        return CopyReports(
+            lambda *told: self.told.append(told), lambda *what: self.warned.append(what), self.sources.append
+        )
 
     @property
     def blocks_given(self) -> int:

@@ -11,7 +11,7 @@ from core.answer_parts import CallRules, Tool
 from core.constraint import Constraint
 from core.models.text.text_messages import Decoded, Refused
 from core.models.text.tokenizer import TextStream, Tokens
-from core.node.answers.told import PlainReader
+from core.node.answers.answer_stream import PlainReader
 from core.requests import Message, TemplateOptions
 
 

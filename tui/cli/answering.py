@@ -32,14 +32,14 @@ async def answer(
     hops: bool = True,
     more: Facts | None = None,
     of_workers: Mapping[str, Facts] = MappingProxyType({}),
-    hear: Callable[[str], None] = lambda _: None,
+    on_text: Callable[[str], None] = lambda _: None,
 ) -> RequestDone:
     """Ask, or go on, and print the answer as it comes and where its time went, or all as JSON with `more` facts, and
-    with those `of_workers`, by name. Each piece of its text goes to `hear`, too. Who interrupts it cancels it, and gets
-    what there is. Raises what the node refuses, and what ended the answer.
+    with those `of_workers`, by name. Each piece of its text goes to `on_text`, too. Who interrupts it cancels it, and
+    gets what there is. Raises what the node refuses, and what ended the answer.
     """
     begun = asked.text if isinstance(asked, UnfinishedAnswer) else ""
-    printed = _Answer(len(watch.seen), begun, hear, as_it_comes=not as_json)
+    printed = _Answer(len(watch.seen), begun, on_text, as_it_comes=not as_json)
     asking = asyncio.create_task(
         watch.client.chat(asked)
         if isinstance(asked, ChatRequest)
@@ -93,10 +93,10 @@ async def _until_done(watch: Watch, printed: _Answer) -> None:
 class _Answer:
     """What came of `request_id` since event `mark`; the text `begun` was there before."""
 
-    def __init__(self, mark: int, begun: str, hear: Callable[[str], None], *, as_it_comes: bool) -> None:
+    def __init__(self, mark: int, begun: str, on_text: Callable[[str], None], *, as_it_comes: bool) -> None:
         self.request_id = ""
         self.done: RequestDone | None = None
-        self._mark, self._begun, self._hear, self._as_it_comes = mark, begun, hear, as_it_comes
+        self._mark, self._begun, self._on_text, self._as_it_comes = mark, begun, on_text, as_it_comes
         self._tokens: list[TokenEvent] = []
         self._recoveries: list[Recovery] = []
         self._at_margin = True
@@ -125,7 +125,7 @@ class _Answer:
         return self.done is not None
 
     def _show(self, text: str) -> None:
-        self._hear(text)
+        self._on_text(text)
         if self._as_it_comes and text:
             print_piece(text)
             self._at_margin = text.endswith("\n")

@@ -37,8 +37,8 @@ TOO_SHORT: Final = "It stopped at the token limit; /set max_tokens N allows more
 class Answerer(Protocol):
     """Who answers."""
 
-    async def answer(self, asked: ChatRequest, hear: Callable[[str], None]) -> str:
-        """Print the answer while it comes, tell `hear` its text, and return why it ended. Raises MaclusterError."""
+    async def answer(self, asked: ChatRequest, on_text: Callable[[str], None]) -> str:
+        """Print the answer while it comes, give `on_text` its text, and return why it ended. Raises MaclusterError."""
 
 
 class Conversation:
@@ -113,12 +113,12 @@ class Conversation:
         try:
             is_whole = await lines.attend(ask())
         except MaclusterError as error:
-            self._state = refused(self._hear(pieces), error.problem)
+            self._state = refused(self._with_text(pieces), error.problem)
             raise
-        heard = self._hear(pieces)
-        self._state = with_answer(heard, done=True) if is_whole else stopped(heard)
+        shown = self._with_text(pieces)
+        self._state = with_answer(shown, done=True) if is_whole else stopped(shown)
         if lines.is_person and reasons == ["length"]:
             print(TOO_SHORT, file=sys.stderr)
 
-    def _hear(self, pieces: list[str]) -> UiState:
+    def _with_text(self, pieces: list[str]) -> UiState:
         return with_answer(self._state, text=Clean(clean_text("".join(pieces))))

@@ -41,17 +41,17 @@ def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.Argum
 async def evaluate(args: argparse.Namespace) -> int:
     """Both, one after the other, of the model that is loaded."""
     check_harness()
-    told: dict[str, Figures] = {}
+    reported: dict[str, Figures] = {}
     async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         wanted = EvalRequest(task=args.task, limit=args.limit, directory=await directory_of(watch))
         async with api_of(watch, args.together) as api:
             print_progress(f"Asking {api.model} at {api.url} …")
-            told[RING] = await ask(msgspec.structs.replace(wanted, api=api))
+            reported[RING] = await ask(msgspec.structs.replace(wanted, api=api))
     if not args.ring_only:
         print_progress("Asking mlx_lm in one process …")
-        told[ALONE] = await ask(wanted)
-    print_facts(args, {"task": args.task, "limit": args.limit, **told}, lines(told))
+        reported[ALONE] = await ask(wanted)
+    print_facts(args, {"task": args.task, "limit": args.limit, **reported}, lines(reported))
     return 0
 
 
@@ -100,18 +100,18 @@ async def ask(wanted: EvalRequest) -> Figures:
         env={**os.environ, "PYTHONSAFEPATH": "1"},
     )
     try:
-        told, _ = await process.communicate(msgspec.json.encode(wanted))
+        reported, _ = await process.communicate(msgspec.json.encode(wanted))
     except asyncio.CancelledError:
         process.kill()
         await process.wait()
         raise
     if process.returncode:
         raise NodeError(f"lm-eval could not do {wanted.task}.", "What it said stands above.")
-    return msgspec.json.decode(told, type=Figures)
+    return msgspec.json.decode(reported, type=Figures)
 
 
-def lines(told: Mapping[str, Figures]) -> list[str]:
+def lines(reported: Mapping[str, Figures]) -> list[str]:
     """A row a figure, a column a side."""
-    names = list(dict.fromkeys(name for found in told.values() for name in found))
-    rows = [(name, *(f"{found[name]:.4f}" if name in found else "–" for found in told.values())) for name in names]
-    return table(("", *(WORDS[side] for side in told)), rows)
+    names = list(dict.fromkeys(name for found in reported.values() for name in found))
+    rows = [(name, *(f"{found[name]:.4f}" if name in found else "–" for found in reported.values())) for name in names]
+    return table(("", *(WORDS[side] for side in reported)), rows)

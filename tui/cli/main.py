@@ -35,7 +35,7 @@ def main() -> None:
     try:
         status = asyncio.run(_run(args))
     except MaclusterError as error:
-        status = told(error)
+        status = print_error(error)
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:
@@ -45,7 +45,7 @@ def main() -> None:
     sys.exit(status)
 
 
-def told(error: MaclusterError) -> int:
+def print_error(error: MaclusterError) -> int:
     """Print why a command came to nothing; its exit status."""
     print(clean_text(f"macluster: {error}"), file=sys.stderr)
     return 2 if isinstance(error, UsageError) else 1
@@ -58,7 +58,7 @@ def _become_node(args: argparse.Namespace, *given: str) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "core.node", "--home", str(args.home), *options])
 
 
-def tell_defects(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def show_defect(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """As asyncio does, but for what anyio does when a word of the node comes just as nobody waits for it any more: it
     has the loop set a future (`add_reader`) that was cancelled at the same moment.
     """
@@ -79,7 +79,7 @@ async def _run(args: argparse.Namespace) -> int:
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, terminate)
-    loop.set_exception_handler(tell_defects)
+    loop.set_exception_handler(show_defect)
     try:
         status: int = await args.run(args)
         return status

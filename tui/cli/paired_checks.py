@@ -39,7 +39,7 @@ def _run(measure: Callable[[], Awaitable[SpeedResult]], _: threading.Event) -> O
             return await measure()
 
     try:
-        return told(asyncio.run(within()))
+        return outcome(asyncio.run(within()))
     except MaclusterError as error:
         # it may name a Mac, so it is for this person and not for the report
         print_progress(clean_text(f"macluster verify: {error}"))
@@ -70,7 +70,7 @@ async def _measured(watch: Watch, wanted: SpeedRequest) -> SpeedResult:
             await asyncio.sleep(BUSY_S)
 
 
-def told(found: SpeedResult) -> Outcome:
+def outcome(found: SpeedResult) -> Outcome:
     """Figures of speed never fail."""
     by = f", by {kind_of(found.via)}" if found.via else ""
     every = f"; {path_words(found.paths)}" if found.paths else ""

@@ -50,8 +50,8 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        told = ", ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm", "textual"))
-        print(f"macluster {version('macluster')} ({told}, Python {platform.python_version()})")
+        reported = ", ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm", "textual"))
+        print(f"macluster {version('macluster')} ({reported}, Python {platform.python_version()})")
         parser.exit()
 
 

@@ -53,9 +53,9 @@ class RemoteApi:
         self._url = url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
         self._key, self._model, self._certificate = key, model, certificate
 
-    async def answer(self, asked: ChatRequest, hear: Callable[[str], None]) -> str:
-        """Print the answer while it comes, tell `hear` its text, and return why it ended. Raises what the API refuses,
-        NodeUnreachable where nobody answers.
+    async def answer(self, asked: ChatRequest, on_text: Callable[[str], None]) -> str:
+        """Print the answer while it comes, give `on_text` its text, and return why it ended. Raises what the API
+        refuses, NodeUnreachable where nobody answers.
         """
         import httpx2
 
@@ -79,7 +79,7 @@ class RemoteApi:
                             if thinks:
                                 print("\n")
                             thinks = False
-                            hear(text)
+                            on_text(text)
                             print_piece(text)
                         reason = choice.finish_reason or reason
                 finally:

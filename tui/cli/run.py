@@ -75,11 +75,11 @@ class _OwnNode:
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
 
-    async def answer(self, asked: ChatRequest, hear: Callable[[str], None]) -> str:
+    async def answer(self, asked: ChatRequest, on_text: Callable[[str], None]) -> str:
         async with Watch(home_of(self._args)) as watch:
             await watch.attached(ATTACH_S)
             await _load(watch, self._args)
-            return (await answer(watch, asked, as_json=False, hops=False, hear=hear)).finish_reason
+            return (await answer(watch, asked, as_json=False, hops=False, on_text=on_text)).finish_reason
 
 
 def _answerer(args: argparse.Namespace) -> Answerer:

@@ -82,8 +82,8 @@ async def measure_all(scenarios: Sequence[Scenario], way: Way) -> ScenariosResul
         for scenario in scenarios:
             async with _served(scenario, way, Path(folder)) as level:
                 for load in way.loads():
-                    told = await measured(scenario, load, level.targets)
-                    results.append(result(scenario, load, level.models, told))
+                    reported = await measured(scenario, load, level.targets)
+                    results.append(result(scenario, load, level.models, reported))
                     _say(results[-1])
     return ScenariosResult(runner=runner, date=began.strftime("%Y-%m-%d %H:%M"), scenarios=results)
 
@@ -173,17 +173,17 @@ def run(args: argparse.Namespace) -> ScenariosResult:
     way = Way(args.rate or (), args.seed, args.warm_up, args.url.rstrip("/"), args.key, args.model)
     if args.model and not args.url:
         raise UsageError("--model is for another server.", "Say its --url, too.")
-    told = asyncio.run(measure_all(scenarios_of(args), way))
+    reported = asyncio.run(measure_all(scenarios_of(args), way))
     if args.report:
         try:
             args.report.mkdir(parents=True, exist_ok=True)
-            (args.report / "scenarios.md").write_text(markdown(told), "utf-8")
-            (args.report / "scenarios.json").write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1))
-            (args.report / "scenarios.svg").write_text(svg(points(told.scenarios), told.runner), "utf-8")
+            (args.report / "scenarios.md").write_text(markdown(reported), "utf-8")
+            (args.report / "scenarios.json").write_bytes(msgspec.json.format(msgspec.json.encode(reported), indent=1))
+            (args.report / "scenarios.svg").write_text(svg(points(reported.scenarios), reported.runner), "utf-8")
         except OSError as error:
             what = f"The report cannot be written to {args.report}: {error.strerror}."
             raise UsageError(what, "Say another --report.") from error
-    return told
+    return reported
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -208,9 +208,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def measure(args: argparse.Namespace) -> ScenariosResult:
         nonlocal held
-        told = run(args)
-        held = told.holds
-        return told
+        reported = run(args)
+        held = reported.holds
+        return reported
 
     return print_result(parser, measure, markdown, arguments) or int(not held)
 

@@ -29,7 +29,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     paste = "what to paste so that this program asks the cluster: %(choices)s"
     keys.add_argument("--snippets", choices=SNIPPETS, metavar="CLIENT", help=paste)
     command.add_argument("--json", action="store_true", help="print one JSON value")
-    command.set_defaults(run=tell)
+    command.set_defaults(run=keys_or_paste)
 
 
 def is_to_serve(args: argparse.Namespace) -> bool:
@@ -37,7 +37,7 @@ def is_to_serve(args: argparse.Namespace) -> bool:
     return not args.keys and args.new_key is None and args.revoke_key is None and args.snippets is None
 
 
-async def tell(args: argparse.Namespace) -> int:
+async def keys_or_paste(args: argparse.Namespace) -> int:
     """Make, list and revoke keys, which a node that runs follows at once; or what to paste."""
     return await _paste(args) if args.snippets else _keys(args)
 

@@ -39,7 +39,7 @@ def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.Argum
     remove = actions.add_parser("remove", help="end it, and run it no longer")
     remove.add_argument("--dry-run", action="store_true", help="only print what it would remove and run")
     fact(remove, remove_service)
-    fact(actions.add_parser("status", help="what the system says of it"), tell)
+    fact(actions.add_parser("status", help="what the system says of it"), print_status)
 
 
 async def install_service(args: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ async def remove_service(args: argparse.Namespace) -> int:
     return 0
 
 
-async def tell(args: argparse.Namespace) -> int:
+async def print_status(args: argparse.Namespace) -> int:
     """0 where it runs."""
     state = current()
     words = last_words(home_of(args))

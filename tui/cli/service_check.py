@@ -6,10 +6,10 @@ from core.mac.service import ServiceState
 from core.verify.check import Check, Outcome, failed, passed, skipped
 from tui.cli.service import current
 
-SERVICE_CHECK = Check("service", "what the system says of the service is understood", lambda _: told(current()))
+SERVICE_CHECK = Check("service", "what the system says of the service is understood", lambda _: outcome(current()))
 
 
-def told(state: ServiceState) -> Outcome:
+def outcome(state: ServiceState) -> Outcome:
     """By what it must say of a service that is there: whether it runs, as which process, and how often it began."""
     if state.is_installed is None:
         return skipped("the system does not say whether there is a service")

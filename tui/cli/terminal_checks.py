@@ -89,10 +89,10 @@ def clipboard(_: threading.Event) -> Outcome:
 def _comes_back() -> bool:
     try:
         subprocess.run(["pbcopy", *BOARD], input=WORD, timeout=PBCOPY_TIMEOUT_S, check=True)
-        told = subprocess.run(["pbpaste", *BOARD], capture_output=True, timeout=PBCOPY_TIMEOUT_S, check=True)
+        reported = subprocess.run(["pbpaste", *BOARD], capture_output=True, timeout=PBCOPY_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return False
-    return told.stdout == WORD
+    return reported.stdout == WORD
 
 
 def keys(_: threading.Event) -> Outcome:

@@ -33,21 +33,21 @@ async def trace(args: argparse.Namespace) -> int:
     check(request)
     async with NodeClient(home_of(args)) as client:
         print_progress(f"Tracing for {args.seconds:g} s …")
-        told = await client.trace(request)
+        traced = await client.trace(request)
     if args.output:
         try:
-            args.output.write_text(json.dumps(chrome(told.stages, told.model)), "utf-8")
+            args.output.write_text(json.dumps(chrome(traced.stages, traced.model)), "utf-8")
         except OSError as error:
             raise UsageError(f"{args.output} cannot be written: {error.strerror}.", "Name another file.") from error
-    print_facts(args, trace_facts(told), trace_lines(told, args.output))
+    print_facts(args, trace_facts(traced), trace_lines(traced, args.output))
     return 0
 
 
-def trace_facts(told: TraceResult) -> Facts:
+def trace_facts(traced: TraceResult) -> Facts:
     """What `macluster trace --json` prints: medians in seconds."""
     return {
-        "model": told.model,
-        "seconds": told.seconds,
+        "model": traced.model,
+        "seconds": traced.seconds,
         "stages": [
             {
                 "mac": stage.mac,
@@ -55,19 +55,19 @@ def trace_facts(told: TraceResult) -> Facts:
                 "clock_error_s": stage.error_s,
                 **{words: _medians(_of(stage, kind)) for kind, words in KINDS.items()},
             }
-            for stage in told.stages
+            for stage in traced.stages
         ],
-        "hops": [{"flight_s": median(hop.values()) if hop else None} for hop in _flights(told)],
+        "hops": [{"flight_s": median(hop.values()) if hop else None} for hop in _flights(traced)],
     }
 
 
-def trace_lines(told: TraceResult, output: Path | None) -> list[str]:
+def trace_lines(traced: TraceResult, output: Path | None) -> list[str]:
     """What it prints for people: medians in microseconds, a column a stage."""
-    if not any(stage.turns for stage in told.stages):
+    if not any(stage.turns for stage in traced.stages):
         return ["No stage computed anything meanwhile: ask the model something while it is traced."]
     return [
-        *(line for kind, words in KINDS.items() for line in _table(told.stages, kind, words)),
-        *(_hop(told.stages, number, hop) for number, hop in enumerate(_flights(told))),
+        *(line for kind, words in KINDS.items() for line in _table(traced.stages, kind, words)),
+        *(_hop(traced.stages, number, hop) for number, hop in enumerate(_flights(traced))),
         *([f"{output}: open it at https://ui.perfetto.dev"] if output else []),
     ]
 
@@ -100,9 +100,9 @@ def _of(stage: StageTrace, kind: TurnKind) -> list[StepPhases]:
 def _medians(steps: Sequence[StepPhases]) -> dict[str, float]:
     if not steps:
         return {}
-    told: dict[str, float] = {phase: median(step.seconds[phase] for step in steps) for phase in PHASES}
-    return {**told, STEP_TOTAL: median(step.total_s for step in steps)}
+    traced: dict[str, float] = {phase: median(step.seconds[phase] for step in steps) for phase in PHASES}
+    return {**traced, STEP_TOTAL: median(step.total_s for step in steps)}
 
 
-def _flights(told: TraceResult) -> list[dict[int, float]]:
-    return flights(told.stages) if len(told.stages) > 1 else []
+def _flights(traced: TraceResult) -> list[dict[int, float]]:
+    return flights(traced.stages) if len(traced.stages) > 1 else []

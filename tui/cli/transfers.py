@@ -156,8 +156,10 @@ async def change_transfers(args: argparse.Namespace) -> int:
         names = names_of(watch.now, [t.mac for t in watch.now.transfers if not to or t.mac in to])
         limit = getattr(args, "limit", 0)
         await watch.client.change_transfers(TransferOrder(what=args.what, macs=to, bytes_per_s=limit))
-    told = {"pause": "is paused", "resume": "goes on", "stop": "is stopped", "limit": "comes so quick at most"}
-    _print(args, {"what": args.what, "macs": to}, [f"What is on its way to {names or 'any Mac'} {told[args.what]}."])
+    reported = {"pause": "is paused", "resume": "goes on", "stop": "is stopped", "limit": "comes so quick at most"}
+    _print(
+        args, {"what": args.what, "macs": to}, [f"What is on its way to {names or 'any Mac'} {reported[args.what]}."]
+    )
     return 0
 
 

@@ -87,8 +87,8 @@ async def keep_key(args: argparse.Namespace) -> int:
     moved = move_key(folder, args.place, on_wait) if args.place else False
     place = key_place(folder)
     names = {"keychain": "the keychain of this Mac", "file": f"a file of this account alone ({folder}/passphrase)"}
-    told = f"What opens the key of this Mac is kept in {names[place]}."
-    print(to_json({"key": place, "moved": moved}) if args.json else told)
+    reported = f"What opens the key of this Mac is kept in {names[place]}."
+    print(to_json({"key": place, "moved": moved}) if args.json else reported)
     return 0
 
 
@@ -148,8 +148,8 @@ async def resolve(args: argparse.Namespace) -> int:
     if view.fork is None:
         raise UsageError("The roster did not fork: there is nothing to decide.")
     if not args.keep:
-        told = {"fork": view.fork, "epoch": view.fork_epoch, "notes": view.fork_notes}
-        print(to_json(told) if args.json else "\n".join(fork_lines(view)))
+        reported = {"fork": view.fork, "epoch": view.fork_epoch, "notes": view.fork_notes}
+        print(to_json(reported) if args.json else "\n".join(fork_lines(view)))
         return 1
     keep = _side(args.keep, view.fork)
     if not await agreed(args, f"This Mac refuses every other history from now on, and keeps {keep[:8]}."):

@@ -185,8 +185,8 @@ class ConversationsScreen(SizedScreen):
         self._under_way.display = bool(work.words)
         way_out = "stopping · Esc leaves" if work.is_stopping else "Esc stops it"
         if work.words:
-            told = f" · {age(work.waited_s)} · {way_out}"
-            self._under_way.draw(Content.assemble((f" ◌ {work.words}", WARN), (told, DIM)))
+            reported = f" · {age(work.waited_s)} · {way_out}"
+            self._under_way.draw(Content.assemble((f" ◌ {work.words}", WARN), (reported, DIM)))
 
     @property
     def _pointed(self) -> Kept | None:

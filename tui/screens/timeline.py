@@ -60,7 +60,7 @@ The picture stands still; r makes another one."""
         super().__init__()
         self._client = client
         self._state = state
-        self._told: TraceResult | None = None
+        self._traced: TraceResult | None = None
         self._steps = steps_in(TraceResult(model="", seconds=0, stages=()))
         self._at = 0
         self._alone: TrackName | None = None
@@ -85,7 +85,7 @@ The picture stands still; r makes another one."""
     def show(self, state: UiState) -> None:
         """An answer that runs is traced, unless there is a picture already."""
         self._state = state
-        if self._told is None and not self._has_failed and self._is_answering:
+        if self._traced is None and not self._has_failed and self._is_answering:
             self._trace()
         self._draw()
 
@@ -98,23 +98,23 @@ The picture stands still; r makes another one."""
         width = self._title.size.width
         if width <= 0:
             return
-        told, steps, at, alone = self._told, self._steps, self._at, self._shown_alone
-        self._below.border_title = Content(phases_title(told, alone))
-        self._title.draw(title_content(told, steps, at, width))
+        traced, steps, at, alone = self._traced, self._steps, self._at, self._shown_alone
+        self._below.border_title = Content(phases_title(traced, alone))
+        self._title.draw(title_content(traced, steps, at, width))
         self._above.border_title = Content("The last steps" + (" · tracing …" if self._is_tracing else ""))
-        if told is None:
+        if traced is None:
             now, attached = self._state.snapshot, self._state.attached
             self._bars.draw(why_empty(now, attached=attached, tracing=self._is_tracing))
             self._phases.draw(Content.styled("There is no step to look at.", DIM))
             return
         inside = self._above.scrollable_content_region.width
-        self._bars.draw(bars_content(told, steps, at, inside, alone))
-        below = track_content(told, steps, at, alone, inside) if alone else None
-        self._phases.draw(below or phases_content(told, steps.numbers[at], inside))
+        self._bars.draw(bars_content(traced, steps, at, inside, alone))
+        below = track_content(traced, steps, at, alone, inside) if alone else None
+        self._phases.draw(below or phases_content(traced, steps.numbers[at], inside))
 
     @property
     def _tracks(self) -> list[Track]:
-        return tracks_of(self._told, self._steps, self._steps.last(self._at)) if self._told else []
+        return tracks_of(self._traced, self._steps, self._steps.last(self._at)) if self._traced else []
 
     @property
     def _shown_alone(self) -> TrackName | None:
@@ -127,14 +127,14 @@ The picture stands still; r makes another one."""
             self.run_worker(self._take(), exit_on_error=False)
 
     async def _take(self) -> None:
-        told = await self.answer_of(self._client.trace(TraceRequest(seconds=self._seconds)))
-        self._is_tracing, self._has_failed = False, told is None
-        steps = steps_in(told) if told else self._steps
-        if told and not steps.numbers:  # so long takes a step
+        traced = await self.answer_of(self._client.trace(TraceRequest(seconds=self._seconds)))
+        self._is_tracing, self._has_failed = False, traced is None
+        steps = steps_in(traced) if traced else self._steps
+        if traced and not steps.numbers:  # so long takes a step
             self._seconds = min(2 * self._seconds, MOST_TRACED_S)
-        elif told:
-            stages = tuple(msgspec.structs.replace(stage, mac=washed(stage.mac)) for stage in told.stages)
-            self._told = msgspec.structs.replace(told, model=washed(told.model), stages=stages)
+        elif traced:
+            stages = tuple(msgspec.structs.replace(stage, mac=washed(stage.mac)) for stage in traced.stages)
+            self._traced = msgspec.structs.replace(traced, model=washed(traced.model), stages=stages)
             self._steps, self._at = steps, len(steps.numbers) - 1
         self._draw()
 
@@ -148,7 +148,7 @@ The picture stands still; r makes another one."""
 
     def action_step(self, steps: int) -> None:
         """So many steps on, or back."""
-        if self._told is None:
+        if self._traced is None:
             self.post_message(Noted("There is no step to go to: no answer was traced yet."))
             return
         self._at = max(0, min(len(self._steps.numbers) - 1, self._at + steps))

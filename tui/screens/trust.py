@@ -178,9 +178,9 @@ class TrustScreen(SizedScreen):
         view = self._view
         if view and view.fork and self._allowed("decide"):
             keep = view.fork
-            told = "Admins changed the roster apart, or somebody has an admin's key. Ask who made each change."
+            reported = "Admins changed the roster apart, or somebody has an admin's key. Ask who made each change."
             notes = (f"{side[:8]}: {note}" for side, note in zip(keep, view.fork_notes, strict=True))
-            body = "\n".join((told, *notes))
+            body = "\n".join((reported, *notes))
             others = (f"{side[:8]}: the other one" for side in keep[1:])
             answers = ("Decide later", f"{keep[0][:8]}: the one that this Mac has", *others)
             screen = ChoiceScreen("Which roster is right?", Content(body), answers)

@@ -115,9 +115,9 @@ def ring_of(state: UiState) -> Ring:
         pairs = list(zip(owners, owners[1:] + owners[:1], strict=True)) if len(owners) > 1 else []
     else:
         pairs = list(dict.fromkeys((p.source, p.target) for p in state.points))
-    told = {(s.source, s.target): s for s in state.snapshot.hops}
+    reported = {(s.source, s.target): s for s in state.snapshot.hops}
     points = {pair: _steady(state, pair) for pair in pairs}
-    hops = tuple(_hop(points[pair], pair, names, told.get(pair)) for pair in pairs)
+    hops = tuple(_hop(points[pair], pair, names, reported.get(pair)) for pair in pairs)
     turn_s = _turn_s(points[pairs[0]], points[pairs[-1]]) if pairs else None
     return Ring(hops, turn_s, len(state.snapshot.batch.running), plan is not None and is_of_ranks(plan))
 
@@ -134,7 +134,7 @@ def _turn_s(leaving: list[HopPoint], coming: list[HopPoint]) -> float | None:
     return None if sent is None or came is None else sent + came
 
 
-def _hop(points: list[HopPoint], pair: tuple[str, str], names: dict[str, str], told: HopSample | None) -> Hop:
+def _hop(points: list[HopPoint], pair: tuple[str, str], names: dict[str, str], reported: HopSample | None) -> Hop:
     source, target = (names.get(device, device[:8]) for device in pair)
     recent = points[-RECENT_POINTS:]
     transfer_s = sum(p.transfer_s for p in recent)
@@ -145,10 +145,10 @@ def _hop(points: list[HopPoint], pair: tuple[str, str], names: dict[str, str], t
         seal_s=_mean(points, "seal_s"),
         wire_s=_mean(points, "wire_s"),
         bytes_per_s=sum(p.bytes for p in recent) / transfer_s if transfer_s > 0 else None,
-        rtt_s=told.rtt_s if told else None,
+        rtt_s=reported.rtt_s if reported else None,
         samples=tuple((p.at, p.transfer_s / p.frames) for p in points),
         pair=pair,
-        path=told.path if told else "",
+        path=reported.path if reported else "",
     )
 
 

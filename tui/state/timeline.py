@@ -63,11 +63,11 @@ class Steps(NamedTuple):
         return self.numbers[max(0, at + 1 - SHOWN) : at + 1]
 
 
-def steps_in(told: TraceResult) -> Steps:
+def steps_in(traced: TraceResult) -> Steps:
     """Lanes are numbered in the order in which their handles were made."""
-    of_each = [{turn.step for turn in _computing(stage)} for stage in told.stages]
+    of_each = [{turn.step for turn in _computing(stage)} for stage in traced.stages]
     shared = reduce(set.__and__, of_each) if of_each else set()
-    turns = {turn.step: turn for stage in told.stages[:1] for turn in _computing(stage) if turn.step in shared}
+    turns = {turn.step: turn for stage in traced.stages[:1] for turn in _computing(stage) if turn.step in shared}
     lane_of = {handle: lane for lane, handle in enumerate(sorted({turn.handle for turn in turns.values()}), 1)}
     return Steps(
         numbers=tuple(sorted(shared)),
@@ -76,12 +76,12 @@ def steps_in(told: TraceResult) -> Steps:
     )
 
 
-def tracks_of(told: TraceResult, steps: Steps, chosen: Sequence[int]) -> list[Track]:
+def tracks_of(traced: TraceResult, steps: Steps, chosen: Sequence[int]) -> list[Track]:
     """A track for each stage and each lane of the `chosen` steps, stage by stage."""
     lanes = sorted({steps.lanes[step] for step in chosen})
     return [
         Track(stage.index, lane, tuple(bar for turn in turns for bar in _bars(stage, turn)))
-        for stage in told.stages
+        for stage in traced.stages
         for lane in lanes
         for turns in [[t for t in _computing(stage) if t.step in chosen and steps.lanes[t.step] == lane]]
     ]

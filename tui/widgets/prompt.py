@@ -60,8 +60,8 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
                 self._history.clear()
             self._remember(turn.text for turn in state.turns if turn.role == "user")
         words = context_words(state, len(self.text) // _CHARACTERS)
-        is_told = self.screen.has_class("zoom-chat") and not words.startswith("▲")  # by the title
-        hint = hint_words(state, "" if is_told else words, self.size.width - 2)
+        is_in_title = self.screen.has_class("zoom-chat") and not words.startswith("▲")  # by the title
+        hint = hint_words(state, "" if is_in_title else words, self.size.width - 2)
         if self.app.has_class("plain"):
             hint = hint.replace("↑", "Up")
         if hint != self._hint:

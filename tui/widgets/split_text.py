@@ -90,14 +90,14 @@ def disks_content(now: Effect, width: int) -> Content:
     """What of its layers each Mac has on its disk, and what has to come there first; one line where nothing has,
     none where no Mac has said what is there.
     """
-    told = [(share, share.disk) for share in now.shares if share.disk]
-    if not told:
+    reported = [(share, share.disk) for share in now.shares if share.disk]
+    if not reported:
         return Content("")
-    if not any(disk.missing_bytes for _, disk in told):
+    if not any(disk.missing_bytes for _, disk in reported):
         return Content.styled("✓ Nothing has to come to a disk first.", GOOD)
     name, _ = _columns(width)
     head = Content.styled(fit(fit("Mac", name) + fit("on its disk", _ON_DISK) + "comes first", width), DIM)
-    return Content("\n").join([head, *(_disk_line(share, disk, name).truncate(width) for share, disk in told)])
+    return Content("\n").join([head, *(_disk_line(share, disk, name).truncate(width) for share, disk in reported)])
 
 
 def _disk_line(share: Share, disk: OnDisk, name: int) -> Content:

@@ -25,13 +25,13 @@ _GLYPHS: Final[dict[Doing | None, tuple[str, str]]] = {
 _LEGEND: Final[dict[Doing, str]] = {"computes": "computes", "moves": "packs, seals, sends, reads", "waits": "waits"}
 
 
-def title_content(told: TraceResult | None, steps: Steps, at: int, width: int) -> Content:
+def title_content(traced: TraceResult | None, steps: Steps, at: int, width: int) -> Content:
     """Which step it is, of how many, in `width` cells."""
-    if told is None or not steps.numbers:
+    if traced is None or not steps.numbers:
         return Content.styled(fit(_TITLE, width), "bold")
     step = steps.numbers[at]
     what = f"{KINDS[steps.kinds[step]]} step {step}, lane {steps.lanes[step]} · {at + 1} of {len(steps.numbers)} "
-    return Content(between(f"{_TITLE} · {told.model}", what, width)).stylize("bold", 0, len(_TITLE))
+    return Content(between(f"{_TITLE} · {traced.model}", what, width)).stylize("bold", 0, len(_TITLE))
 
 
 def why_empty(now: Snapshot, *, attached: bool, tracing: bool) -> Content:
@@ -45,50 +45,50 @@ def why_empty(now: Snapshot, *, attached: bool, tracing: bool) -> Content:
     return Content("No answer is running, so there is no step to see. Ask something: it is traced as soon as it runs.")
 
 
-def bars_content(told: TraceResult, steps: Steps, at: int, width: int, alone: TrackName | None = None) -> Content:
+def bars_content(traced: TraceResult, steps: Steps, at: int, width: int, alone: TrackName | None = None) -> Content:
     """A line for each stage and lane, of the step in the place `at` and those before it; below, the clock. Where one of
     them is looked at `alone`, the others are dim.
     """
     chosen = steps.last(at)
-    tracks = tracks_of(told, steps, chosen)
+    tracks = tracks_of(traced, steps, chosen)
     ends, room = ends_of(tracks), max(1, width - _NAME - _LANE)
     lines = [_pointer(ends, ends_of(tracks, chosen[-1]), room)]
     lines += [
-        _line(told, track, tracks[number - 1] if number else None, ends, room, alone)
+        _line(traced, track, tracks[number - 1] if number else None, ends, room, alone)
         for number, track in enumerate(tracks)
     ]
     seconds = ends[1] - ends[0]
     lines.append(Content.styled(" " * (_NAME + _LANE) + between("0", duration(seconds), room), DIM))
     lines.append(Content.assemble(*_legend()))
-    lines.append(Content.styled(clock_words(told), DIM))
+    lines.append(Content.styled(clock_words(traced), DIM))
     return Content("\n").join(lines)
 
 
-def clock_words(told: TraceResult) -> str:
+def clock_words(traced: TraceResult) -> str:
     """By whose clock all of it is, and how far each of the others may be wrong."""
-    head, *others = told.stages
+    head, *others = traced.stages
     if not others:
         return f"All by the clock of {head.mac}."
     errors = ", ".join(f"{stage.mac} ±{duration(stage.error_s)}" for stage in others)
     return f"All by the clock of {head.mac}; how far the others are off is known to: {errors}."
 
 
-def phases_content(told: TraceResult, step: int, width: int) -> Content:
+def phases_content(traced: TraceResult, step: int, width: int) -> Content:
     """Where the time of `step` went: a line for each phase that took any, a column for each stage, in microseconds."""
-    return _table([(stage.mac, _phases(stage, step)) for stage in told.stages], width)
+    return _table([(stage.mac, _phases(stage, step)) for stage in traced.stages], width)
 
 
-def track_content(told: TraceResult, steps: Steps, at: int, track: TrackName, width: int) -> Content:
+def track_content(traced: TraceResult, steps: Steps, at: int, track: TrackName, width: int) -> Content:
     """As `phases_content` of one stage, with a column for each step of one lane that has a bar."""
     chosen = [step for step in steps.last(at) if steps.lanes[step] == track.lane]
-    return _table([(f"step {step}", _phases(told.stages[track.stage], step)) for step in chosen], width)
+    return _table([(f"step {step}", _phases(traced.stages[track.stage], step)) for step in chosen], width)
 
 
-def phases_title(told: TraceResult | None, alone: TrackName | None) -> str:
+def phases_title(traced: TraceResult | None, alone: TrackName | None) -> str:
     """What the figures below are of."""
-    if told is None or alone is None:
+    if traced is None or alone is None:
         return "Where the time of this step went"
-    return f"Where the time of lane {alone.lane} went on {told.stages[alone.stage].mac}"
+    return f"Where the time of lane {alone.lane} went on {traced.stages[alone.stage].mac}"
 
 
 def _phases(stage: StageTrace, step: int) -> StepPhases:
@@ -113,7 +113,7 @@ def _figures(seconds: list[float], column: int) -> str:
 
 
 def _line(
-    told: TraceResult,
+    traced: TraceResult,
     track: Track,
     before: Track | None,
     ends: tuple[float, float],
@@ -121,7 +121,7 @@ def _line(
     alone: TrackName | None,
 ) -> Content:
     is_first = before is None or before.stage != track.stage
-    mac = fit(told.stages[track.stage].mac if is_first else "", _NAME)
+    mac = fit(traced.stages[track.stage].mac if is_first else "", _NAME)
     lane = fit(f"{'▸' if track.name == alone else ''}lane {track.lane}", _LANE)
     line = Content.assemble(mac, lane, *(_GLYPHS[doing] for doing in cells(track.bars, ends, room)))
     return Content.styled(line.plain, DIM) if alone not in (None, track.name) else line

@@ -19,10 +19,10 @@ def evaluated(wanted: EvalRequest) -> Figures:
     import lm_eval
 
     tasks: list[Any] = tiny_tasks() if wanted.task == TINY else [wanted.task]
-    told = lm_eval.simple_evaluate(
+    reported = lm_eval.simple_evaluate(
         model=_asked(wanted), tasks=tasks, limit=wanted.limit, bootstrap_iters=0, log_samples=False
     )
-    return figures(told["results"])
+    return figures(reported["results"])
 
 
 def _asked(wanted: EvalRequest) -> Any:
@@ -54,11 +54,11 @@ def main() -> None:
     os.dup2(2, 1)
     wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=EvalRequest)
     try:
-        told = evaluated(wanted)
+        reported = evaluated(wanted)
     except Exception as error:  # others' tasks raise whatever they like, and a person is to read it in one line
         sys.exit(f"{type(error).__name__}: {error}")
     with os.fdopen(answer, "wb") as file:
-        file.write(msgspec.json.encode(told))
+        file.write(msgspec.json.encode(reported))
 
 
 if __name__ == "__main__":

@@ -92,8 +92,8 @@ async def _ask(
                 problems.append(f"status {reply.status}: {(await reply.text())[:200]}")
                 return ReplyFigures(reply.status, perf_counter() - began)
             if not scenario.streams:
-                told = json.loads(await reply.read())
-                tokens = int((told.get("usage") or {}).get("completion_tokens", 0))
+                reported = json.loads(await reply.read())
+                tokens = int((reported.get("usage") or {}).get("completion_tokens", 0))
                 return ReplyFigures(HTTP_OK, perf_counter() - began, tokens=tokens, laps=laps)
             return await _streamed(reply, began, laps)
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
@@ -113,12 +113,12 @@ async def _streamed(reply: aiohttp.ClientResponse, began: float, laps: dict[str,
         if line.startswith(b"data: [DONE]"):
             total = perf_counter() - began
             return ReplyFigures(HTTP_OK, total, first - began if first else None, tokens or pieces, last - first, laps)
-        told = json.loads(line.removeprefix(b"data: "))
-        if error := told.get("error"):
+        reported = json.loads(line.removeprefix(b"data: "))
+        if error := reported.get("error"):
             raise ValueError(f"the stream ended: {error}")
-        if usage := told.get("usage"):
+        if usage := reported.get("usage"):
             tokens = int(usage.get("completion_tokens", 0))
-        if any(_says(choice.get("delta") or {}) for choice in told.get("choices") or ()):
+        if any(_says(choice.get("delta") or {}) for choice in reported.get("choices") or ()):
             last = perf_counter()
             first, pieces = first or last, pieces + 1
     raise ValueError("the stream was cut off")

@@ -156,8 +156,8 @@ class _Bringing:
     def run(self) -> None:
         """Raises the first error, when the others have ended."""
         self._report(self._now())
-        telling = threading.Thread(target=self._tell, daemon=True)
-        telling.start()
+        reporting = threading.Thread(target=self._keep_reporting, daemon=True)
+        reporting.start()
         try:
             with ThreadPoolExecutor(CONNECTIONS) as pool:
                 coming = [pool.submit(self._bring, run) for run in self._runs]
@@ -170,7 +170,7 @@ class _Bringing:
                     raise
         finally:
             self._stop.set()
-            telling.join()
+            reporting.join()
         self._report(self._now())
 
     def _bring(self, run: Run) -> None:
@@ -190,7 +190,7 @@ class _Bringing:
         finally:
             self._writer.commit()
 
-    def _tell(self) -> None:
+    def _keep_reporting(self) -> None:
         waited = 0.0
         while not self._stop.wait(FETCHED_EVERY_S):
             waited += FETCHED_EVERY_S

@@ -61,7 +61,7 @@ class AnswerReader:
         self._at, rest, state = self._machine.flush(self._at)
         parts = list(self._take(state, rest))
         if self._state == "tool" or self._call:
-            parts += self._told("", self._parsed(self._call) if is_whole else None)
+            parts += self._calls_or_text("", self._parsed(self._call) if is_whole else None)
         elif self._state == "normal" and self._blank and not self._is_fresh:
             parts.append(TextPart(self._blank))
         return parts
@@ -76,8 +76,8 @@ class AnswerReader:
         elif self._call:
             self._call += said
             yield from self._ended()
-        elif state in ("normal", "reasoning") and (told := self._trimmed(said)):
-            yield TextPart(told) if state == "normal" else ReasoningPart(told)
+        elif state in ("normal", "reasoning") and (shown := self._trimmed(said)):
+            yield TextPart(shown) if state == "normal" else ReasoningPart(shown)
 
     def _leave(self, state: str) -> Iterator[AnswerPart]:
         if self._state == "tool":
@@ -99,11 +99,11 @@ class AnswerReader:
             if calls is None and self._is_shaped:
                 continue
             self._call, rest = self._call[:at], self._call[self._tried :]
-            yield from self._told(end, calls)
-            if told := self._trimmed(rest):
-                yield TextPart(told)
+            yield from self._calls_or_text(end, calls)
+            if shown := self._trimmed(rest):
+                yield TextPart(shown)
 
-    def _told(self, end: str, calls: list[ToolCall] | None) -> list[AnswerPart]:
+    def _calls_or_text(self, end: str, calls: list[ToolCall] | None) -> list[AnswerPart]:
         """The calls, or where there are none what was written up to `end`."""
         written, self._call, self._tried = self._call, "", 0
         self._is_fresh, blank, self._blank = calls is not None, self._blank, ""
@@ -125,10 +125,10 @@ class AnswerReader:
         text = self._blank + said
         if self._is_fresh:
             text = text.lstrip()
-        told = text.rstrip()
-        self._blank = text[len(told) :]
-        self._is_fresh = self._is_fresh and not told
-        return told
+        shown = text.rstrip()
+        self._blank = text[len(shown) :]
+        self._is_fresh = self._is_fresh and not shown
+        return shown
 
 
 def _edges(wrapper: Any, calls: bool) -> dict[str, list[tuple[str, str]]]:

@@ -85,8 +85,8 @@ class _Tokens:
         return tokens
 
 
-def _refused(grammar: Grammar, told: str) -> UsageError:
-    lines = [clean_text(line).strip() for line in told.splitlines() if line.strip()] or [""]
+def _refused(grammar: Grammar, said: str) -> UsageError:
+    lines = [clean_text(line).strip() for line in said.splitlines() if line.strip()] or [""]
     why = next((line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)), lines[0])
     _, is_schema, schema = why.partition(_IN_GRAMMAR)
     if is_schema:

@@ -48,11 +48,11 @@ def check(
         module=MODULE, subject="The shape of this answer", fix=_FIX, seconds=seconds, rss_bytes=rss, answer_bytes=MIB
     )
     try:
-        status, told = run(job, msgspec.json.encode(grammars))
+        status, reported = run(job, msgspec.json.encode(grammars))
     except BadModel as error:  # it is no model's fault
         raise UsageError(error.what, error.fix) from error
     if status == 1:
-        raise error_from(msgspec.json.decode(told, type=Problem))
+        raise error_from(msgspec.json.decode(reported, type=Problem))
     if status:
         raise UsageError("The shape of this answer cannot be compiled.", _FIX)
 

@@ -109,7 +109,7 @@ def main() -> None:
     end_with_parent()
     tokenizing, inbox = Tokenizing(), sys.stdin.buffer
     while len(head := inbox.read(LENGTH.size)) == LENGTH.size:
-        told = memoryview(pack(tokenizing.answer(unpack_request(inbox.read(*LENGTH.unpack(head))))))
-        while told:
-            told = told[outbox.write(told) :]
+        reported = memoryview(pack(tokenizing.answer(unpack_request(inbox.read(*LENGTH.unpack(head))))))
+        while reported:
+            reported = reported[outbox.write(reported) :]
     os._exit(0)

@@ -27,6 +27,7 @@ from core.errors import (
 from core.events import Batch, Plan, Progress, PromptLikely, RequestDone, RequestStarted, TokenEvent
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_record import chosen, going_on, new_request_id, record_of, unfinished_of
+from core.node.answers.answer_stream import Followed, Said, answer_stream
 from core.node.answers.batch_view import batch_now
 from core.node.answers.log_sync import LogSync
 from core.node.answers.mirror import Mirror
@@ -37,7 +38,6 @@ from core.node.answers.replay import checked, replay_text
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
 from core.node.answers.tokenizer import Tokenizer
-from core.node.answers.told import Followed, Said, told
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.stopwatch import Stopwatch
@@ -55,7 +55,7 @@ from core.worker.messages import (
     Mirrored,
     MirrorSpans,
     Prefilled,
-    PromptTold,
+    PromptScored,
     Replayed,
     Restored,
     StopMirror,
@@ -72,7 +72,7 @@ LOSSES: Final = frozenset(error.__name__ for error in (CachesLost, NoAnswer, Lin
 class Answers:
     """The answers that run at the same time. The worker queues and batches them; here they are counted, written down
     and turned into text. A worker that is lost loses none: they are handed over again, to go on behind what is written.
-    `conversation`: the one whose answer ended last, or that was loaded. `heard_at`: when the ring last did something
+    `conversation`: the one whose answer ended last, or that was loaded. `active_at`: when the ring last did something
     for one of them, by the machine's clock.
     """
 
@@ -102,7 +102,7 @@ class Answers:
         self._shunned: set[str] = set()  # Macs that were revoked while this node ran
         self._log_sync = LogSync(self._running, tasks, self._unwritten)
         self.conversation: EndedConversation | None = None
-        self.heard_at = 0.0
+        self.active_at = 0.0
         self._mirror = Mirror()
 
     @property
@@ -191,7 +191,7 @@ class Answers:
             stop = partial(self.cancel, request_id)
             try:
                 yield running.accepted
-                saying = told(_said_of(events), running.reader(), stop, one_call=request.one_call)
+                saying = answer_stream(_said_of(events), running.reader(), stop, one_call=request.one_call)
                 async with aclosing(saying) as parts:
                     async for said in parts:
                         is_over = isinstance(said, RequestDone)
@@ -323,11 +323,11 @@ class Answers:
         if running := self._running.get(request_id):
             self._break_off(running, running.so_far("cancelled"))
 
-    def handle_report(self, report: Token | PromptTold | Departed | Prefilled | AnswerDone) -> None:
+    def handle_report(self, report: Token | PromptScored | Departed | Prefilled | AnswerDone) -> None:
         """The head's worker says something about an answer; of one that was broken off here, or is to be handed over
         anew, nothing counts any more.
         """
-        self.heard_at = monotonic()
+        self.active_at = monotonic()
         running = self._running.get(report.request_id)
         if running is None or not running.is_handed_over:
             return
@@ -337,9 +337,9 @@ class Answers:
                 self._bus.publish(task)
             case Departed():
                 running.left(report)
-            case PromptTold():
-                told = PromptLikely(request_id=report.request_id, start=report.start, tokens=report.tokens)
-                self._bus.publish(told)
+            case PromptScored():
+                likely = PromptLikely(request_id=report.request_id, start=report.start, tokens=report.tokens)
+                self._bus.publish(likely)
             case Token():
                 if running.is_next(report):
                     self._leader.served()
@@ -469,7 +469,7 @@ class Answers:
         if not done.problem:
             self.conversation = running.conversation(text)
         if not running.record.keep:
-            self._tell_end(running, done, text)
+            self._publish_end(running, done, text)
             return
         self._unsettled.add(done.request_id)
         ending = self._tasks.spawn("The end of an answer", self._settle(running, done, text))
@@ -487,9 +487,9 @@ class Answers:
                     await asyncio.to_thread(running.log.forget)
         finally:  # whatever it was: somebody waits for the end
             self._unsettled.discard(done.request_id)
-            self._tell_end(running, done, text)
+            self._publish_end(running, done, text)
 
-    def _tell_end(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
+    def _publish_end(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
         is_whole = done.finish_reason == "stop" and not running.stop_text
         self._bus.publish(
             RequestDone(

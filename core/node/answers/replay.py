@@ -13,10 +13,12 @@ def checked(report: Replayed) -> ReplayChecked:
     return ReplayChecked(**msgspec.structs.asdict(report))
 
 
-def replay_text(told: ReplayChecked) -> str:
+def replay_text(event: ReplayChecked) -> str:
     """The sentence for the log."""
-    token = "the same" if told.same_token else "ANOTHER one"
-    differ = f"{told.mismatches} of {told.logits} logits differ from the first time, by {told.difference:.2g} at most"
-    if not told.mismatches:
-        differ = f"all {told.logits} logits are those of the first time"
-    return f"Replay check: {told.tokens} tokens were read again, and {differ}; the most likely token is {token}."
+    token = "the same" if event.same_token else "ANOTHER one"
+    differ = (
+        f"{event.mismatches} of {event.logits} logits differ from the first time, by {event.difference:.2g} at most"
+    )
+    if not event.mismatches:
+        differ = f"all {event.logits} logits are those of the first time"
+    return f"Replay check: {event.tokens} tokens were read again, and {differ}; the most likely token is {token}."

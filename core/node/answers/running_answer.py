@@ -16,10 +16,10 @@ from core.engine.stops import StopTexts
 from core.errors import Problem
 from core.events import FinishReason
 from core.models.text.text_messages import Decoded, Refused
+from core.node.answers.answer_stream import PlainReader, Reader
 from core.node.answers.no_log import NoLog
 from core.node.answers.token_log import AnswerRecord, TokenLog
 from core.node.answers.tokenizer import AnswerText
-from core.node.answers.told import PlainReader, Reader
 from core.node.base.client_name import CLIENT
 from core.node.base.stopwatch import Stopwatch
 from core.requests import Message, RequestAccepted
@@ -122,11 +122,11 @@ class RunningAnswer:
             self.log.join(sorted(more))
             self.macs |= more
 
-    def left(self, told: Departed) -> None:
+    def left(self, reported: Departed) -> None:
         """Its prompt is on its way round the ring, for the first time: whoever measures hears of it."""
         if self.watch and self._first_at is None:
-            self.watch.lap_until("coordinator_to_provider", told.at)
-            self.watch.note("encrypt", told.seal_s)
+            self.watch.lap_until("coordinator_to_provider", reported.at)
+            self.watch.note("encrypt", reported.seal_s)
             self.watch = None
 
     def is_next(self, token: Token) -> bool:

@@ -320,7 +320,7 @@ class RelayAsk(NodeMessage, frozen=True, kw_only=True):
     is_last: bool
 
 
-class RelayTold(NodeMessage, frozen=True, kw_only=True):
+class RelayReply(NodeMessage, frozen=True, kw_only=True):
     """A piece of what comes of a RelayAsk, no JSON either."""
 
     number: Size
@@ -340,7 +340,7 @@ class ClockAsk(NodeMessage, frozen=True, kw_only=True):
     number: Size
 
 
-class ClockTold(NodeMessage, frozen=True, kw_only=True):
+class ClockReply(NodeMessage, frozen=True, kw_only=True):
     """The answer to a ClockAsk."""
 
     number: Size
@@ -356,7 +356,7 @@ class TraceAsk(NodeMessage, frozen=True, kw_only=True):
     is_on: bool
 
 
-class TraceTold(NodeMessage, frozen=True, kw_only=True):
+class TraceReply(NodeMessage, frozen=True, kw_only=True):
     """The answer to a TraceAsk: the next turns, none where all are told."""
 
     number: Size
@@ -378,7 +378,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class LogTold(NodeMessage, frozen=True, kw_only=True):
+class LogReply(NodeMessage, frozen=True, kw_only=True):
     """The answer to a LogAsk: the next lines, the number of the last of them, and what the sender's clock shows."""
 
     run: Size
@@ -398,8 +398,8 @@ SpeedWord = LinkProbe | Probed | SpeedAsk | SpeedMoved | SpeedResultSent | Speed
 FileWord = FilesAsk | FilesSent | HashesAsk | HashesSent | BytesAsk | BytesReady
 CopyWord = CopyAsk | CopyChange | CopyProgress
 RelayWord = RelayAsk | RelayStop
-TraceWord = ClockAsk | ClockTold | TraceAsk | TraceTold
-LogWord = LogAsk | LogTold
+TraceWord = ClockAsk | ClockReply | TraceAsk | TraceReply
+LogWord = LogAsk | LogReply
 AnyMessage = (
     Ping
     | Pong
@@ -417,7 +417,7 @@ AnyMessage = (
     | CopyWord
     | FalseFile
     | RelayWord
-    | RelayTold
+    | RelayReply
     | TraceWord
     | LogWord
 )
@@ -453,19 +453,19 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     CopyProgress: FrameType.COPY,
     FalseFile: FrameType.COPY,
     RelayAsk: FrameType.RELAY_ASK,
-    RelayTold: FrameType.RELAY_TOLD,
+    RelayReply: FrameType.RELAY_REPLY,
     RelayStop: FrameType.CANCEL,
     ClockAsk: FrameType.TELEMETRY,
-    ClockTold: FrameType.TELEMETRY,
+    ClockReply: FrameType.TELEMETRY,
     TraceAsk: FrameType.TELEMETRY,
-    TraceTold: FrameType.TELEMETRY,
+    TraceReply: FrameType.TELEMETRY,
     LogAsk: FrameType.LOG,
-    LogTold: FrameType.LOG,
+    LogReply: FrameType.LOG,
     Bye: FrameType.BYE,
 }
 
-_Piece = TypeVar("_Piece", RelayAsk, RelayTold)
-_MARKS: Final = {RelayAsk: 0xA0, RelayTold: 0xB0}  # one more in the last piece
+_Piece = TypeVar("_Piece", RelayAsk, RelayReply)
+_MARKS: Final = {RelayAsk: 0xA0, RelayReply: 0xB0}  # one more in the last piece
 
 _encoder = msgspec.json.Encoder()
 _PROBE: Final = struct.Struct("<II")
@@ -492,7 +492,7 @@ def to_frame(message: AnyMessage) -> tuple[FrameType, bytes]:
         return FrameType.PROBE, _PROBE.pack(message.number, message.size) + bytes(message.size)
     if isinstance(message, HashesSent):
         return FrameType.FILE_PART, _HASHES.pack(message.number, len(message.data)) + message.data
-    if isinstance(message, RelayAsk | RelayTold):
+    if isinstance(message, RelayAsk | RelayReply):
         mark = _MARKS[type(message)] + message.is_last
         return FRAMES[type(message)], _PIECE.pack(mark, message.number) + message.data
     return FRAMES[type(message)], _encoder.encode(message)
@@ -506,8 +506,8 @@ def from_frame(kind: FrameType, body: bytes) -> AnyMessage:
         return _hashes(body)
     if kind is FrameType.RELAY_ASK:
         return _piece(RelayAsk, body)
-    if kind is FrameType.RELAY_TOLD:
-        return _piece(RelayTold, body)
+    if kind is FrameType.RELAY_REPLY:
+        return _piece(RelayReply, body)
     try:
         message: AnyMessage = msgspec.convert(_clean(msgspec.json.decode(body)), AnyMessage)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

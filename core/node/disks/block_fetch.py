@@ -69,8 +69,10 @@ class BlockFetch:
         self._there = self._total - sum(map(self._length, missing))
         self._report(self._there, self._total)
         schedule = await asyncio.to_thread(BlockSchedule, missing)
-        told = dict(zip(self._sources, await together(self._has(each, missing) for each in self._sources), strict=True))
-        schedule.offer({source: blocks for source, blocks in told.items() if blocks})
+        offers = dict(
+            zip(self._sources, await together(self._has(each, missing) for each in self._sources), strict=True)
+        )
+        schedule.offer({source: blocks for source, blocks in offers.items() if blocks})
         try:
             await together(self._fetch_from(schedule, source) for source in schedule.sources)
         finally:

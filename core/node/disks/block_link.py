@@ -60,7 +60,7 @@ class BlockLink:
                 frame = self._receiver.recv(ANSWER_S)
                 if frame.header.type is not FrameType.FILE_PART:
                     raise ProtocolError(f"Frame 0x{frame.header.type:02x} came where blocks were due.")
-                self._tell(waiting.popleft(), bytes(frame.body))
+                self._settle_soon(waiting.popleft(), bytes(frame.body))
         except MaclusterError as failed:
             error = failed
         finally:
@@ -69,7 +69,7 @@ class BlockLink:
             while asked := self._next(wait=False):
                 waiting.append(asked)
             for asked in waiting:
-                self._tell(asked, self._ended)
+                self._settle_soon(asked, self._ended)
 
     def _send_asked(self, waiting: deque[_AskedRun]) -> bool:
         """Send what was asked meanwhile, and wait for it only where no answer is due. False where this is closed."""
@@ -87,7 +87,7 @@ class BlockLink:
         except Empty:
             return None
 
-    def _tell(self, asked: _AskedRun, said: bytes | MaclusterError) -> None:
+    def _settle_soon(self, asked: _AskedRun, said: bytes | MaclusterError) -> None:
         try:
             self._loop.call_soon_threadsafe(_settle, asked.answer, said)
         except RuntimeError:

@@ -12,12 +12,12 @@ from core.node.base.messages import HeldModel
 
 
 class Holdings(NamedTuple):
-    """`held`: by device id what each Mac has of one model, this Mac first. `told`: the Macs that have said all they
+    """`held`: by device id what each Mac has of one model, this Mac first. `reported`: the Macs that have said all they
     hold; of another one it is taken that it has what it needs.
     """
 
     held: Mapping[str, HeldModel]
-    told: Set[str]
+    reported: Set[str]
 
     @property
     def whole(self) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ class Holdings(NamedTuple):
     def layers_of(self, device_id: str) -> Ranges | None:
         """The layers of which that Mac has all; None where it has not said what it holds."""
         model = self.held.get(device_id)
-        if model is None and device_id not in self.told:
+        if model is None and device_id not in self.reported:
             return None
         return ranges(sorted(_layers(model))) if model else ()
 
@@ -50,14 +50,14 @@ class Holdings(NamedTuple):
         """By device id which layers of its stage each Mac of `plan` lacks, in ring order; those that lack none left
         out.
         """
-        found = {s.device_id: frozenset(self._missing(s)) for s in plan.stages if s.device_id in self.told}
+        found = {s.device_id: frozenset(self._missing(s)) for s in plan.stages if s.device_id in self.reported}
         return {mac: layers for mac, layers in found.items() if layers}
 
     def incomplete(self, plan: Plan) -> tuple[str, ...]:
         """Device ids of the Macs of `plan` that have not all of the model: those that have their layers may still lack
         what stands before or behind all layers.
         """
-        return tuple(s.device_id for s in plan.stages if s.device_id in self.told and s.device_id not in self.whole)
+        return tuple(s.device_id for s in plan.stages if s.device_id in self.reported and s.device_id not in self.whole)
 
     @property
     def hub(self) -> HubOrigin | None:
@@ -74,11 +74,11 @@ class Holdings(NamedTuple):
     def only_on(self, device_id: str, layers: Iterable[int]) -> Ranges:
         """Those of `layers` that would be nowhere without that Mac's disk, neither on another Mac's nor on the hub."""
         others = {mac: model for mac, model in self.held.items() if mac != device_id}
-        return Holdings(others, self.told).nowhere(layers)
+        return Holdings(others, self.reported).nowhere(layers)
 
     def can_lose(self, plan: Plan, device_id: str) -> bool:
         """Whether each layer is on a disk without that Mac, once each Mac of `plan` has its stage and what is spare."""
-        if any(mac != device_id for mac in self.whole) or not self.told >= {s.device_id for s in plan.stages}:
+        if any(mac != device_id for mac in self.whole) or not self.reported >= {s.device_id for s in plan.stages}:
             return True
         if device_id in (plan.output, next(s.device_id for s in plan.stages if s.start == 0)):
             return False  # what stands before or behind all layers would be gone with it

@@ -33,7 +33,7 @@ from core.node.base.journal import Journal
 from core.node.base.messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
 from core.node.disks.file_serving import FileSender
 from core.node.disks.local_models import LocalModels
-from core.node.disks.model_copies import ModelCopies, Told
+from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.own_transfer import OwnTransfer
 from core.node.disks.whole_file import HERE, WholeFileReader
@@ -161,7 +161,7 @@ class HubComparison:
         whole = [Part(file=name, begin=0, end=files.there.files[name].size) for name in holders]
         if not (rest := BlockMap(files.there.files, somewhere).lacking(whole)):
             return False
-        nobody = Told(lambda *_: None, lambda *_: None, lambda _: None)
+        nobody = CopyReports(lambda *_: None, lambda *_: None, lambda _: None)
         model = msgspec.structs.replace(files.model, hub=files.origin)
         try:
             with self._coming.held():

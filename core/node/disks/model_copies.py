@@ -54,7 +54,7 @@ Bring = Callable[[Report], Awaitable[None]]
 Warn = Callable[[str, str], None]
 
 
-class Told(NamedTuple):
+class CopyReports(NamedTuple):
     """Who is told while a model comes. `report` gets "running" or "checking", bytes that are there, and of how many;
     `warn` the device id of a Mac that sent something damaged, and what; `comes_from` that of the Mac that is asked
     first, or "" for the hub, whenever that changes.
@@ -95,7 +95,7 @@ class ModelCopies:
         self,
         sources: Sequence[str],
         model: HeldModel,
-        told: Told,
+        reports: CopyReports,
         parts: Sequence[Part] = (),
         pace: BytePace | None = None,
     ) -> None:
@@ -112,7 +112,7 @@ class ModelCopies:
         wanted = wanted_parts(files, parts)
         begun = await asyncio.to_thread(where_begun, self._folder, entries, model, files)
         await asyncio.to_thread(check_room, begun, files, wanted)
-        await self._bring(alike, model, files, begun, wanted, told, pace or BytePace())
+        await self._bring(alike, model, files, begun, wanted, reports, pace or BytePace())
         await asyncio.to_thread(check_arrived, begun, model)
         if model.hub:
             await asyncio.to_thread(write_origin, begun, model.hub)
@@ -130,14 +130,14 @@ class ModelCopies:
         """The files of the model, by the first source that can tell them, and all sources that say the same: whether
         each has all of it. By what is here where none tells, and the hub has it.
         """
-        told = dict(zip(sources, await together(self._files(source, model) for source in sources), strict=True))
-        said = {source: reply for source, reply in told.items() if isinstance(reply, FilesSent)}
+        replies = dict(zip(sources, await together(self._files(source, model) for source in sources), strict=True))
+        said = {source: reply for source, reply in replies.items() if isinstance(reply, FilesSent)}
         if said:
             files = next(iter(said.values())).files
             return files, {source: reply.is_whole for source, reply in said.items() if reply.files == files}
         if model.hub and (here := await asyncio.to_thread(files_here, entries, model)):
             return here, {}
-        for error in told.values():
+        for error in replies.values():
             if isinstance(error, MaclusterError):
                 raise error
         raise TransferError(f"No linked Mac has {model.name}.", "Bring back the Mac that has it, then try again.")
@@ -160,21 +160,21 @@ class ModelCopies:
         files: Mapping[str, FileFacts],
         begun: Path,
         wanted: Sequence[Part],
-        told: Told,
+        reports: CopyReports,
         pace: BytePace,
     ) -> None:
         """One way after the other, until all is there."""
         ways: dict[Way, Bring] = {}
         if sources:
-            ways["macs"] = partial(self._from_macs, sources, model, files, begun, wanted, told.warn, pace)
+            ways["macs"] = partial(self._from_macs, sources, model, files, begun, wanted, reports.warn, pace)
         if hub := model.hub:
             ways["hub"] = lambda report: hub_models.bring(
                 model.name, begun, dict(files), hub, wanted, _stages(report), pace
             )
         order = in_order(ways, self._rates)
         for way in order:
-            meter = RateMeter(told.report)
-            told.comes_from("" if way == "hub" else next(iter(sources)))
+            meter = RateMeter(reports.report)
+            reports.comes_from("" if way == "hub" else next(iter(sources)))
             try:
                 await ways[way](meter.count)
                 return
@@ -204,7 +204,7 @@ class ModelCopies:
                 files,
                 sources,
                 writer,
-                lambda *told: report("running", *told),
+                lambda *now: report("running", *now),
                 warn,
                 lambda missing: check_free(begun, missing, SPARE_BYTES // 2),
                 pace,

@@ -95,9 +95,9 @@ class ModelInventory:
         if isinstance(message, HoldsAsk):
             await self._answer(device_id, message.number)
         elif device_id in self._links.contacts:
-            told = msgspec.structs.replace(message, answers=0)
-            if self._others.get(device_id) != told:
-                self._others[device_id] = told
+            reported = msgspec.structs.replace(message, answers=0)
+            if self._others.get(device_id) != reported:
+                self._others[device_id] = reported
                 self._bus.publish(ModelsChanged())
             if (news := self._news.get(device_id)) and message.answers >= news.number:
                 news.come.set()
@@ -126,8 +126,8 @@ class ModelInventory:
         for mac, models in macs.items():
             if found := [one for one in models if one.fingerprint == fingerprint]:
                 held[mac] = min(found, key=lambda one: one.missing_bytes)
-        told = {mac for mac, known in self._others.items() if len(known.models) < MAX_HELD}
-        return Holdings(held, told | ({self._device_id} & held.keys()))
+        reported = {mac for mac, known in self._others.items() if len(known.models) < MAX_HELD}
+        return Holdings(held, reported | ({self._device_id} & held.keys()))
 
     def elsewhere(self, here: Collection[str]) -> list[HeldModel]:
         """The models of the other Macs whose fingerprints are not among those `here`, also those in parts."""

@@ -147,11 +147,11 @@ class OwnTransfer:
 
     def _metered(self, first: Transfer) -> Meter:
         assert self._wish
-        meter = Meter(first, partial(self._tell, self._wish.asked_by))
+        meter = Meter(first, partial(self._publish_for, self._wish.asked_by))
         meter.publish(first)
         return meter
 
-    def _tell(self, asked_by: str, transfer: Transfer) -> None:
+    def _publish_for(self, asked_by: str, transfer: Transfer) -> None:
         self._publish(transfer, asked_by)
 
     def _keep(self) -> None:

@@ -42,7 +42,7 @@ from core.node.base.messages import (
 )
 from core.node.base.tasks import Tasks
 from core.node.disks.downloads import download
-from core.node.disks.model_copies import ModelCopies, Told
+from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import ModelInventory, ModelLinks
 from core.node.disks.own_transfer import OwnTransfer
 from core.node.disks.transfer_meter import Meter
@@ -109,32 +109,32 @@ class Transfers:
                 raise NotPaired("That Mac is not linked.", "Wait until it is there, or pair it.")
         return Done()
 
-    async def bring(self, wanted: CopyRequest, tell: Callable[[Transfer], None]) -> None:
-        """As `copy` to one Mac, until it is there; `tell` gets how far it is. Who cancels this stops the copy. Raises
+    async def bring(self, wanted: CopyRequest, show: Callable[[Transfer], None]) -> None:
+        """As `copy` to one Mac, until it is there; `show` gets how far it is. Who cancels this stops the copy. Raises
         as `copy`, the problem of the copy, and TransferError where it was stopped.
         """
         (mac,) = wanted.to
         if mac in self._inventory.holdings(wanted.fingerprint).whole:
             return
         try:
-            await self._to_its_end(mac, partial(self.copy, wanted), tell)
+            await self._to_its_end(mac, partial(self.copy, wanted), show)
         except asyncio.CancelledError:
             with suppress(TimeoutError, MaclusterError):
                 async with asyncio.timeout(STOP_S):
                     await self._to_its_end(
-                        mac, partial(self._change, mac, wanted.fingerprint, TransferOrder(what="stop")), tell
+                        mac, partial(self._change, mac, wanted.fingerprint, TransferOrder(what="stop")), show
                     )
             raise
 
     async def _to_its_end(
-        self, mac: str, begin: Callable[[], Awaitable[object]], tell: Callable[[Transfer], None]
+        self, mac: str, begin: Callable[[], Awaitable[object]], show: Callable[[Transfer], None]
     ) -> None:
         async with aclosing(self._bus.follow()) as events:
             await anext(events)  # what is known so far
             await begin()
             async for event in events:
                 if isinstance(event, Transfer) and event.mac == mac:
-                    tell(event)
+                    show(event)
                     if event.problem:
                         raise error_from(event.problem)
                     if event.state == "stopped":
@@ -252,8 +252,8 @@ class Transfers:
             raise ModelNotFound(
                 f"No linked Mac has {wish.first.model} now.", "Bring back one that has it, then copy again."
             )
-        told = Told(meter.count, partial(self._warn, model.name), meter.comes_from)
-        await self._copying.fetch(self._sources(model, wish.asked_by), model, told, parts_in(wish.parts), pace)
+        reports = CopyReports(meter.count, partial(self._warn, model.name), meter.comes_from)
+        await self._copying.fetch(self._sources(model, wish.asked_by), model, reports, parts_in(wish.parts), pace)
 
     async def _download(self, wanted: DownloadRequest, meter: Meter, pace: BytePace) -> None:
         if wanted.split:

@@ -12,8 +12,8 @@ class ClockDifference(NamedTuple):
     error_s: float
 
 
-def clock_difference(sent_s: float, told_s: float, came_s: float) -> ClockDifference:
-    """Of a question that was sent and answered at these times of this Mac, and `told_s` of the other one: that was
+def clock_difference(sent_s: float, answered_s: float, came_s: float) -> ClockDifference:
+    """Of a question that was sent and answered at these times of this Mac, and `answered_s` of the other one: that was
     somewhere in between.
     """
-    return ClockDifference(told_s - (sent_s + came_s) / 2, (came_s - sent_s) / 2)
+    return ClockDifference(answered_s - (sent_s + came_s) / 2, (came_s - sent_s) / 2)

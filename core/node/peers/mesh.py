@@ -167,8 +167,8 @@ class Mesh:
 
     def leaders(self) -> dict[str, Leads]:
         """Which linked Macs lead a model, by device id, as they told last."""
-        told = {device_id: contact.status for device_id, contact in self.contacts.items()}
-        return {device_id: status.leads for device_id, status in told.items() if status and status.leads}
+        reported = {device_id: contact.status for device_id, contact in self.contacts.items()}
+        return {device_id: status.leads for device_id, status in reported.items() if status and status.leads}
 
     def host_of(self, device_id: str) -> str:
         """The address at which that Mac is linked. Raises LinkLost."""

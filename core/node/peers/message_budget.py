@@ -20,7 +20,7 @@ LOGS: Final = Rate(4.0, 8.0)  # it asks once a second, and answers as often
 RATES: Final = {FrameType.PING: BEATS, FrameType.PONG: BEATS, FrameType.ROSTER: BEATS, FrameType.LOG: LOGS}
 # files, answers and tests are as fast as the network; each is asked for, and whoever asks is bounded there
 FREE: Final = frozenset(
-    {FrameType.COPY, FrameType.FILE_PART, FrameType.PROBE, FrameType.RELAY_TOLD, FrameType.SPEED_TEST}
+    {FrameType.COPY, FrameType.FILE_PART, FrameType.PROBE, FrameType.RELAY_REPLY, FrameType.SPEED_TEST}
 )
 
 

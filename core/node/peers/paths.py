@@ -94,13 +94,13 @@ class Paths:
         return Way(host, own.name if own.is_link_local else "", own.kind, own.rate_mbits)
 
 
-def direct_ways(own: Iterable[Interface], told: Sequence[Reach]) -> tuple[Way, ...]:
-    """To the addresses in `told` that are on a network of this Mac, the best kind first. A way is bound to its
+def direct_ways(own: Iterable[Interface], reported: Sequence[Reach]) -> tuple[Way, ...]:
+    """To the addresses in `reported` that are on a network of this Mac, the best kind first. A way is bound to its
     interface where the address alone does not say which one leads there.
     """
     ways = []
     here = reachable(own, "0.0.0.0")
-    for reach in told:
+    for reach in reported:
         over = [each for each in here if each.is_on(reach.host)]
         for each in over:
             name = each.name if each.is_link_local or len(over) > 1 else ""

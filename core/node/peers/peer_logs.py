@@ -15,7 +15,7 @@ from typing import Final
 from core.events import LogLine
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogTold, LogWord
+from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogReply, LogWord
 from core.node.base.tasks import Tasks
 from core.node.peers.clock_difference import ClockDifference, clock_difference
 from core.node.peers.mesh import Mesh
@@ -40,16 +40,16 @@ class PeerLog:
         self._asked_s = now_s
         return LogAsk(run=self.run, after=self.last)
 
-    def take(self, told: LogTold, now_s: float, now: float) -> list[tuple[float, LogEntry]]:
+    def take(self, reply: LogReply, now_s: float, now: float) -> list[tuple[float, LogEntry]]:
         """The lines of what came at `now_s` (monotonic), which was `now` (seconds since the epoch), with the times at
         which they were written, none of which is still to come. What was not asked for has none.
         """
         if self._asked_s is None:
             return []
-        self._clocks.append(clock_difference(self._asked_s, told.now, now_s))
-        self._asked_s, self.run, self.last = None, told.run, told.last
+        self._clocks.append(clock_difference(self._asked_s, reply.now, now_s))
+        self._asked_s, self.run, self.last = None, reply.run, reply.last
         ahead_s = min(self._clocks, key=lambda clock: clock.error_s).ahead_s
-        return [(max(0.0, min(now, now - now_s + line.at - ahead_s)), line) for line in told.lines]
+        return [(max(0.0, min(now, now - now_s + line.at - ahead_s)), line) for line in reply.lines]
 
     def gone(self) -> None:
         """It is not linked any more, and may come back with another clock."""
@@ -90,8 +90,8 @@ class PeerLogs:
         """A linked Mac asks, or answers."""
         match message:
             case LogAsk(run=run, after=after):
-                await self._send(device_id, self._told(after if run == self._journal.run else 0))
-            case LogTold() if log := self._logs.get(device_id):
+                await self._send(device_id, self._lines_after(after if run == self._journal.run else 0))
+            case LogReply() if log := self._logs.get(device_id):
                 for at, line in log.take(message, monotonic(), time.time()):
                     self._bus.publish(LogLine(at=at, level=line.level, source=self._name(device_id), text=line.text))
 
@@ -100,10 +100,10 @@ class PeerLogs:
         if log := self._logs.get(device_id):
             log.gone()
 
-    def _told(self, after: int) -> LogTold:
+    def _lines_after(self, after: int) -> LogReply:
         last, lines = self._journal.after(after, MAX_LOG_LINES)
         entries = tuple(LogEntry(at=line.at, level=line.level, text=line.text) for line in lines)
-        return LogTold(run=self._journal.run, last=last, now=time.time(), lines=entries)
+        return LogReply(run=self._journal.run, last=last, now=time.time(), lines=entries)
 
     async def _send(self, device_id: str, message: LogWord) -> None:
         await self._mesh.send(device_id, message)

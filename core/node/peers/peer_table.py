@@ -54,10 +54,12 @@ class PeerTable:
         """The last step that each stage of `plan` has finished, as its Mac told last, in ring order; None where a Mac
         is not linked or has not told yet.
         """
-        told = {device_id: contact.status.step for device_id, contact in self._mesh.contacts.items() if contact.status}
-        told[self._own.device_id] = self._worker.step
+        reported = {
+            device_id: contact.status.step for device_id, contact in self._mesh.contacts.items() if contact.status
+        }
+        reported[self._own.device_id] = self._worker.step
         macs = [stage.device_id for stage in plan.stages]
-        return [told[mac] for mac in macs] if told.keys() >= set(macs) else None
+        return [reported[mac] for mac in macs] if reported.keys() >= set(macs) else None
 
     def is_own(self, device_id: str) -> bool:
         """Whether this is this Mac's own id."""

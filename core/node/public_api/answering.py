@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError, error_from
 from core.events import RequestDone, Snapshot
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks, Work
 from core.node.public_api.model_loading import ModelLoading
@@ -31,7 +31,7 @@ class Answerer(Protocol):
     """What gives answers: those of this Mac, or another one's."""
 
     @property
-    def heard_at(self) -> float:
+    def active_at(self) -> float:
         """When something was last done for one of them, by the machine's clock."""
 
     def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
@@ -123,7 +123,7 @@ class Answering:
             watch.lap("route")
         answers = of.answers
         arrived: Arrived = asyncio.Queue()
-        heard: float | None = None  # None while it waits for its turn
+        active: float | None = None  # None while it waits for its turn
 
         together = min(len(wanted), max(1, of.rows))
         free = asyncio.Semaphore(together)
@@ -137,7 +137,7 @@ class Answering:
                 arrived.put_nowait(error)
 
         async def run() -> None:
-            nonlocal heard
+            nonlocal active
             if watch:
                 watch.lap("reserve")
             try:
@@ -145,7 +145,7 @@ class Answering:
                     if watch:
                         watch.lap("queue_wait")
                     await self._make_ready(of)
-                    heard = monotonic()
+                    active = monotonic()
                     works = [follow(index, None if index else watch) for index in range(len(wanted))]
                     await self._all(works, fail)
             except MaclusterError as error:
@@ -163,11 +163,11 @@ class Answering:
                     async with asyncio.timeout(KEEP_ALIVE_S):
                         came = await arrived.get()
                 except TimeoutError:
-                    if heard is not None and monotonic() - max(heard, answers.heard_at) > SILENT_S:
+                    if active is not None and monotonic() - max(active, answers.active_at) > SILENT_S:
                         raise self._silent() from None
                     yield None
                     continue
-                heard = monotonic()
+                active = monotonic()
                 if isinstance(came, MaclusterError):
                     raise came
                 if isinstance(done := came[1], RequestDone):

@@ -8,7 +8,7 @@ import msgspec
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import Busy, ContextExceeded, MaclusterError, NodeError, NotPaired, UsageError
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.public_api.bodies import event
 from core.node.public_api.choice import AnswerChoice
 
@@ -125,8 +125,8 @@ class BlockEvents:
         return {"type": "content_block_delta", "index": self._index, "delta": delta}
 
 
-def _line(told: Event) -> bytes:
-    return event(told, told["type"])
+def _line(reported: Event) -> bytes:
+    return event(reported, reported["type"])
 
 
 def _block(part: AnswerPart) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import msgspec
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.events import LikelyToken, PromptLikely, RequestDone, TokenEvent
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.requests import RequestAccepted
 
 

@@ -32,23 +32,23 @@ class Clients:
         """What is done inside is done for that key."""
         before = CLIENT.set(name or NOBODY)
         self._asking[name] += 1
-        self._tell()
+        self._publish()
         try:
             yield
         finally:
             self._asking[name] -= 1
             CLIENT.reset(before)
-            self._tell()
+            self._publish()
 
     def look(self) -> None:
         """Which keys there are; a file that cannot be read is told to whoever needs it."""
         with suppress(TrustError):
             self._known = self._keys.all()
-            self._tell()
+            self._publish()
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         known = [ApiClient(name=k.name, hint=k.hint, made=k.made, asking=self._asking[k.name]) for k in self._known]
         others = [ApiClient(name=NOBODY, asking=self._asking[""])] if self._asking[""] else []
-        told = (*known, *others)
-        if told != self._bus.now.clients:
-            self._bus.publish(ApiClients(clients=told))
+        reported = (*known, *others)
+        if reported != self._bus.now.clients:
+            self._bus.publish(ApiClients(clients=reported))

@@ -38,7 +38,7 @@ class CompletionsHandlers:
         reply = CompletionReply(
             id=f"cmpl-{secrets.token_hex(12)}", model=asked.model or model.name, created=int(time.time()), n=asked.n
         )
-        form = OpenAiForm(reply, choices, tells_usage=asked.stream_options.include_usage)
+        form = OpenAiForm(reply, choices, reports_usage=asked.stream_options.include_usage)
         return await replied(request, form, self._answering.events(wanted, model, request[WATCH]), streams=asked.stream)
 
     async def _text(self, prompt: Prompt, of: LedModel) -> str:

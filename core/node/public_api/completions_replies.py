@@ -9,7 +9,7 @@ import msgspec
 
 from core.answer_parts import TextPart
 from core.events import LikelyToken, RequestDone, TokenEvent
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.openai_replies import finish, usage
 
@@ -32,19 +32,19 @@ class CompletionReply(msgspec.Struct, frozen=True, kw_only=True):
 
     def whole(self, choices: Sequence[TextChoice]) -> dict[str, Any]:
         """The body of a reply that does not stream."""
-        told = [self._told(choice, choice.echoed + choice.text, choice.tokens) for choice in choices]
-        return {**self._head(told), "usage": usage(choices, self.n)}
+        reported = [self._choice(choice, choice.echoed + choice.text, choice.tokens) for choice in choices]
+        return {**self._head(reported), "usage": usage(choices, self.n)}
 
     def beginning(self, choice: TextChoice) -> dict[str, Any] | None:
         """The first chunk of a choice, where something is echoed."""
-        return self._head([self._told(choice, choice.echoed, [])]) if choice.echoed else None
+        return self._head([self._choice(choice, choice.echoed, [])]) if choice.echoed else None
 
     def piece(self, choice: TextChoice, said: Said) -> dict[str, Any] | None:
         """A chunk, after `choice` took what was said."""
         if not isinstance(said, TextPart | RequestDone):
             return None
         untold, choice.untold = choice.untold, []
-        return self._head([self._told(choice, said.text if isinstance(said, TextPart) else "", untold)])
+        return self._head([self._choice(choice, said.text if isinstance(said, TextPart) else "", untold)])
 
     def ending(self, choices: Sequence[TextChoice]) -> dict[str, Any]:
         """The chunk with the usage."""
@@ -54,7 +54,7 @@ class CompletionReply(msgspec.Struct, frozen=True, kw_only=True):
         head = {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model}
         return {**head, "choices": choices}
 
-    def _told(self, choice: TextChoice, text: str, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
+    def _choice(self, choice: TextChoice, text: str, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
         return {
             "index": choice.index,
             "text": text,
@@ -75,11 +75,11 @@ def _logprobs(choice: TextChoice, tokens: Sequence[TokenEvent]) -> dict[str, Any
     offsets = [start + sum(len(each.text) for each in tokens[:at]) for at in range(len(tokens))]
     prompt = choice.prompt
     first = 1 if prompt else 0
-    told: list[LikelyToken | TokenEvent] = [*prompt, *tokens]
+    reported: list[LikelyToken | TokenEvent] = [*prompt, *tokens]
     return {
         "tokens": [""] * first + [_name(each.token) for each in prompt] + [token.text for token in tokens],
-        "token_logprobs": [0.0] * first + [each.logprob for each in told],
-        "top_logprobs": [{}] * first + [{_name(one): value for one, value in each.top} for each in told],
+        "token_logprobs": [0.0] * first + [each.logprob for each in reported],
+        "top_logprobs": [{}] * first + [{_name(one): value for one, value in each.top} for each in reported],
         "text_offset": [0] * (first + len(prompt)) + offsets,
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from core.errors import MaclusterError
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.public_api.bodies import event
 from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.openai_replies import error_body
@@ -39,8 +39,8 @@ class OpenAiForm(Generic[_C]):
 
     has_comments: ClassVar = True
 
-    def __init__(self, chunks: Chunks[_C], choices: Sequence[_C], *, tells_usage: bool) -> None:
-        self._chunks, self._choices, self._tells_usage = chunks, choices, tells_usage
+    def __init__(self, chunks: Chunks[_C], choices: Sequence[_C], *, reports_usage: bool) -> None:
+        self._chunks, self._choices, self._reports_usage = chunks, choices, reports_usage
 
     def take(self, index: int, said: Said) -> list[bytes]:
         """What came of the choice of that index."""
@@ -63,7 +63,7 @@ class OpenAiForm(Generic[_C]):
 
     def ending(self) -> list[bytes]:
         """The usage, where it was asked for, and the mark."""
-        return [*([event(self._chunks.ending(self._choices))] if self._tells_usage else []), _DONE]
+        return [*([event(self._chunks.ending(self._choices))] if self._reports_usage else []), _DONE]
 
     def whole(self) -> dict[str, Any]:
         """All choices."""

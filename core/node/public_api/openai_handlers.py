@@ -34,6 +34,6 @@ class OpenAiHandlers:
             return refused(404, self._models.unknown(asked.model), "model_not_found")
         reply = Reply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model.name, created=int(time.time()))
         choices = [AnswerChoice(index) for index in range(asked.n)]
-        form = OpenAiForm(reply, choices, tells_usage=asked.stream_options.include_usage)
+        form = OpenAiForm(reply, choices, reports_usage=asked.stream_options.include_usage)
         events = self._answering.events([asked.request()] * asked.n, model, request[WATCH])
         return await replied(request, form, events, streams=asked.stream)

@@ -23,7 +23,7 @@ from core.errors import (
     error_from,
 )
 from core.events import RequestDone, TokenEvent
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.public_api.choice import AnswerChoice
 
 RETRY_S: Final = 1

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 from aiohttp import web
 
 from core.errors import MaclusterError
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.public_api.answering import Came
 from core.node.public_api.bodies import WATCH, EventStream, json_reply, timing_of
 from core.requests import RequestAccepted
@@ -65,7 +65,7 @@ async def _streamed(
         came = await anext(events)
     stream, laps = EventStream(request), request[WATCH].laps
     async with stream:
-        told = len(laps)
+        reported = len(laps)
         await stream.write(*form.beginning())
         try:
             while True:
@@ -79,7 +79,7 @@ async def _streamed(
         except MaclusterError as error:
             await stream.write(form.failed(error))
             return stream.response
-        if len(laps) > told and form.has_comments:
+        if len(laps) > reported and form.has_comments:
             await stream.write(f": server-timing {timing_of(laps)}\n\n".encode())
         await stream.write(*form.ending())
     return stream.response

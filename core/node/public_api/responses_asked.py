@@ -85,7 +85,7 @@ class TextFormat(msgspec.Struct, frozen=True):
     schema: msgspec.Raw = msgspec.Raw(b"{}")
 
     @property
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As a reply repeats it."""
         shape = {"name": self.name, "schema": self.schema, "strict": True} if self.type == "json_schema" else {}
         return {"type": self.type, **shape}

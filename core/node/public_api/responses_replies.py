@@ -12,7 +12,7 @@ import msgspec
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import MaclusterError
 from core.events import RequestDone
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.public_api.bodies import event
 from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.responses_asked import ResponseBody
@@ -59,7 +59,7 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
             "store": asked.store is not False,
             "temperature": asked.temperature,
-            "text": {"format": asked.text.format.told},
+            "text": {"format": asked.text.format.as_json},
             "tool_choice": asked.tool_choice or "auto",
             "tools": self.tools,
             "top_p": asked.top_p,
@@ -124,8 +124,8 @@ class ResponseForm:
         return _line(self._items.event(name, response=body))
 
 
-def _line(told: _Event) -> bytes:
-    return event(told, told["type"])
+def _line(reported: _Event) -> bytes:
+    return event(reported, reported["type"])
 
 
 class ItemEvents:

@@ -12,7 +12,7 @@ import msgspec
 
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded
 from core.node.base.client_name import CLIENT
-from core.node.base.messages import RelayStop, RelayTold, RelayWord
+from core.node.base.messages import RelayReply, RelayStop, RelayWord
 from core.node.base.relayed import (
     MOST_ASKED,
     Accepted,
@@ -106,13 +106,13 @@ class RelayServer:
     async def _serve(self, device_id: str, number: int, body: bytes) -> None:
         CLIENT.set(self._name_of(device_id))
         try:
-            async with aclosing(self._told(wanted_from(body))) as told:
-                async for each in told:
+            async with aclosing(self._replies(wanted_from(body))) as replies:
+                async for each in replies:
                     await self._send(device_id, number, each)
         except MaclusterError as error:
             await self._fail(device_id, number, error)
 
-    async def _told(self, wanted: Wanted) -> AsyncGenerator[Relayed, None]:
+    async def _replies(self, wanted: Wanted) -> AsyncGenerator[Relayed, None]:
         self._check_trust()
         model = self._led()
         match wanted:
@@ -149,4 +149,4 @@ class RelayServer:
 
     async def _send(self, device_id: str, number: int, value: Relayed) -> None:
         for piece, is_last in pieces(encoded(value)):
-            await self._links.send(device_id, RelayTold(number=number, data=piece, is_last=is_last))
+            await self._links.send(device_id, RelayReply(number=number, data=piece, is_last=is_last))

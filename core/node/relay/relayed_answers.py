@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 from core.errors import LinkLost, MaclusterError, NotLoaded, ProtocolError, UsageError, error_from
 from core.events import LedElsewhere, RequestDone
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.base.bus import Bus
-from core.node.base.messages import AnyMessage, Leads, RelayAsk, RelayStop, RelayTold
+from core.node.base.messages import AnyMessage, Leads, RelayAsk, RelayReply, RelayStop
 from core.node.base.own_worker import OwnWorker
 from core.node.base.relayed import (
     LAST,
@@ -114,7 +114,7 @@ class Relay:
             if not asked.is_over:
                 self._tasks.spawn("The end of a relayed request", self._stop(device_id, number))
 
-    def handle_message(self, device_id: str, message: RelayTold) -> None:
+    def handle_message(self, device_id: str, message: RelayReply) -> None:
         """That Mac tells what came; of what nobody waits for any more nothing is kept. Raises ProtocolError."""
         if asked := self._asked.get((device_id, message.number)):
             asked.take(message)
@@ -149,10 +149,10 @@ class _Asked:
 
     def __init__(self) -> None:
         self._assembly, self._cost = Assembly(MOST_TOLD), 0
-        self._told: asyncio.Queue[Relayed | MaclusterError] = asyncio.Queue()
+        self._replies: asyncio.Queue[Relayed | MaclusterError] = asyncio.Queue()
         self.is_over = False
 
-    def take(self, message: RelayTold) -> None:
+    def take(self, message: RelayReply) -> None:
         """The next piece. Raises ProtocolError where it makes nothing that could be told."""
         if self._cost > MOST_TOLD:
             return
@@ -160,15 +160,15 @@ class _Asked:
         if self._cost > MOST_TOLD:
             self.fail(ProtocolError("More was told of a relayed request than an answer has."))
         elif whole := self._assembly.add(message.number, message.data, is_last=message.is_last):
-            self._told.put_nowait(relayed_from(whole))
+            self._replies.put_nowait(relayed_from(whole))
 
     def fail(self, error: MaclusterError) -> None:
         """It ends here."""
-        self._told.put_nowait(error)
+        self._replies.put_nowait(error)
 
     async def next(self) -> Relayed:
         """What came. Raises MaclusterError."""
-        came = await self._told.get()
+        came = await self._replies.get()
         self.is_over = isinstance(came, (LinkLost, *LAST))
         if isinstance(came, NotAnswered):
             raise error_from(came.problem)
@@ -178,17 +178,17 @@ class _Asked:
 
 
 class LeaderAnswers:
-    """The answers of one Mac that leads. `heard_at`: when it last said something, by this machine's clock."""
+    """The answers of one Mac that leads. `active_at`: when it last said something, by this machine's clock."""
 
     def __init__(self, relay: Relay, device_id: str) -> None:
         self._relay, self._device_id = relay, device_id
-        self.heard_at = 0.0
+        self.active_at = 0.0
 
     async def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
         """As `Answers.follow`, over there."""
-        async with aclosing(self._relay.ask(self._device_id, AnswerWanted(request=request))) as told:
-            async for came in told:
-                self.heard_at = monotonic()
+        async with aclosing(self._relay.ask(self._device_id, AnswerWanted(request=request))) as reported:
+            async for came in reported:
+                self.active_at = monotonic()
                 match came:
                     case StillThere():
                         continue
@@ -218,8 +218,8 @@ class LeaderAnswers:
         raise _strange()
 
     async def _one(self, wanted: Wanted) -> Relayed:
-        async with aclosing(self._relay.ask(self._device_id, wanted)) as told:
-            return await anext(told)
+        async with aclosing(self._relay.ask(self._device_id, wanted)) as reported:
+            return await anext(reported)
 
 
 def _strange() -> ProtocolError:

@@ -47,9 +47,9 @@ class PlanAdvisor:
         if plan is None:
             return
         try:
-            told = await self._planning.forecast(plan)
+            reported = await self._planning.forecast(plan)
         except MaclusterError:  # the model is no longer on this disk
-            told = None
-        text = kept_advice(told, self._bus.now.advice) if told else ""
+            reported = None
+        text = kept_advice(reported, self._bus.now.advice) if reported else ""
         if self._leader.plan is plan and text != self._bus.now.advice:
             self._bus.publish(PlanAdvice(plan_gen=plan.plan_gen, text=text))

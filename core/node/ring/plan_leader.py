@@ -101,7 +101,7 @@ class PlanLeader:
         self._drafter: Path | None = None
         self._verify = False
         self._spares: Sequence[Lack] = ()
-        self._heard: dict[str, float] = {}  # when a Mac last told how far it is
+        self._reported_at: dict[str, float] = {}  # when a Mac last told how far it is
         self._compared: set[Computed] = set()  # with the whole model
         self._paths: dict[str, PathKind] = {}
         self.last_gen = 0
@@ -159,7 +159,7 @@ class PlanLeader:
         self._faults.other_model.clear()
         self._first_gen, self._started = plan.plan_gen, monotonic()
         self._directory, self._verify, self._spares, self._drafter = directory, verify, spares, drafter
-        self._heard.clear()
+        self._reported_at.clear()
         await self._stop_bringing()
         if before:
             staying = {stage.device_id for stage in plan.stages}
@@ -171,7 +171,7 @@ class PlanLeader:
             await self._hand_out_all(lifecycle)
 
     async def _bring(self, lifecycle: PlanLifecycle, lacks: Sequence[Lack]) -> None:
-        def tell(transfer: Transfer) -> None:
+        def show(transfer: Transfer) -> None:
             if lifecycle is self._lifecycle:
                 self._show(lifecycle.fetching(transfer.mac, transfer.done, transfer.total))
 
@@ -179,7 +179,7 @@ class PlanLeader:
             if lifecycle is self._lifecycle:
                 self._show(lifecycle.comparing(self._device_id, done, total))
 
-        failed = await self._files.bring(lifecycle.plan, lacks, tell)
+        failed = await self._files.bring(lifecycle.plan, lacks, show)
         failed = failed or await self._files.compare(lifecycle.plan, self._directory, compared)
         self._bringing = None
         if lifecycle is not self._lifecycle or lifecycle.phase != "loading":
@@ -259,7 +259,7 @@ class PlanLeader:
         """A Mac says something about its stage of this plan; whoever has no stage in it is not heard."""
         if self._lifecycle is None or all(s.device_id != device_id for s in self._lifecycle.plan.stages):
             return
-        self._heard[device_id] = monotonic()
+        self._reported_at[device_id] = monotonic()
         match message:
             case Prepared(plan_gen=gen, port=port) if self._knows(gen):
                 await self._act(self._lifecycle_now().prepared(device_id, port))
@@ -344,7 +344,7 @@ class PlanLeader:
             for device_id in lifecycle.unloaded():
                 has_begun = lifecycle.is_prepared(device_id)
                 limit_s = STILL_S if has_begun else PREPARE_S
-                if monotonic() - self._heard.get(device_id, begun) > limit_s:
+                if monotonic() - self._reported_at.get(device_id, begun) > limit_s:
                     how = "has read nothing more for" if has_begun else "has not begun to load after"
                     problem = LinkTimeout(f"{self._name(device_id)} {how} {limit_s:.0f} s.").problem
                     await self.lost(device_id, problem)

@@ -108,10 +108,10 @@ class StageFiles:
             for stage in plan.stages
         )
 
-    async def bring(self, plan: Plan, lacks: Sequence[Lack], tell: Callable[[Transfer], None]) -> Undelivered | None:
-        """Have all of it copied; the first that fails ends the others. `tell` gets how far each copy is."""
+    async def bring(self, plan: Plan, lacks: Sequence[Lack], show: Callable[[Transfer], None]) -> Undelivered | None:
+        """Have all of it copied; the first that fails ends the others. `show` gets how far each copy is."""
         try:
-            await together(self._bring_one(plan, lack, tell) for lack in lacks)
+            await together(self._bring_one(plan, lack, show) for lack in lacks)
         except _Failed as failed:
             return failed.what
         return None
@@ -122,18 +122,18 @@ class StageFiles:
         """
         return not await self._comparison.is_due(directory)
 
-    async def compare(self, plan: Plan, directory: Path, tell: Callable[[int, int], None]) -> Undelivered | None:
-        """Have it compared; why it cannot be loaded, if that is so. `tell`: how many bytes are, and of how many."""
+    async def compare(self, plan: Plan, directory: Path, show: Callable[[int, int], None]) -> Undelivered | None:
+        """Have it compared; why it cannot be loaded, if that is so. `show`: how many bytes are, and of how many."""
         try:
-            await self._comparison.ensure(directory, plan.fingerprint, tell=tell)
+            await self._comparison.ensure(directory, plan.fingerprint, tell=show)
         except MaclusterError as error:
             return Undelivered(self._inventory.own_id, error.problem)
         return None
 
-    async def _bring_one(self, plan: Plan, lack: Lack, tell: Callable[[Transfer], None]) -> None:
+    async def _bring_one(self, plan: Plan, lack: Lack, show: Callable[[Transfer], None]) -> None:
         wanted = CopyRequest(fingerprint=plan.fingerprint, to=(lack.device_id,), parts=lack.parts)
         try:
-            await self._transfers.bring(wanted, tell)
+            await self._transfers.bring(wanted, show)
         except MaclusterError as error:
             raise _Failed(Undelivered(lack.device_id, error.problem)) from error
 
@@ -141,12 +141,12 @@ class StageFiles:
         """ "1.2 GB (layers 4–7) to mbp and 0.3 GB (layer 9) to mini, about 40 s", the time by how quick the last copies
         were; "" where it is not worth a word.
         """
-        told = [lack for lack in lacks if lack.layers]
-        what = " and ".join(f"{size_text(lack.nbytes)} ({layers_text(lack.layers)}) to {lack.peer}" for lack in told)
-        rates = [self._transfers.rates.get(lack.device_id, 0.0) for lack in told]
-        if not (told and all(rates)):
+        named = [lack for lack in lacks if lack.layers]
+        what = " and ".join(f"{size_text(lack.nbytes)} ({layers_text(lack.layers)}) to {lack.peer}" for lack in named)
+        rates = [self._transfers.rates.get(lack.device_id, 0.0) for lack in named]
+        if not (named and all(rates)):
             return what
-        seconds = max(lack.nbytes / rate for lack, rate in zip(told, rates, strict=True))
+        seconds = max(lack.nbytes / rate for lack, rate in zip(named, rates, strict=True))
         return f"{what}, about " + (f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min")
 
 

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from core.errors import Busy, LinkLost, LinkTimeout, NotLoaded, WorkerDied
 from core.events import Plan, Stage
-from core.node.base.messages import ClockAsk, ClockTold, TraceAsk, TraceTold, TraceWord
+from core.node.base.messages import ClockAsk, ClockReply, TraceAsk, TraceReply, TraceWord
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
@@ -25,7 +25,7 @@ from core.worker.messages import TracedPhases, TracePhases
 PINGS: Final = 8
 ANSWER_S: Final = 10.0
 
-_T = TypeVar("_T", ClockTold, TraceTold)
+_T = TypeVar("_T", ClockReply, TraceReply)
 
 
 class Tracing:
@@ -44,7 +44,7 @@ class Tracing:
         self._own_id, self._mesh, self._supervisor = own_id, mesh, supervisor
         self._worker, self._leader, self._tasks = worker, leader, tasks
         self._numbers = count(1)
-        self._asked: dict[tuple[str, int], asyncio.Future[ClockTold | TraceTold]] = {}
+        self._asked: dict[tuple[str, int], asyncio.Future[ClockReply | TraceReply]] = {}
         self._turns: asyncio.Future[tuple[PhaseTurn, ...]] | None = None
         self._is_tracing = False
         signals.on(WorkerReported, self._worker_reported)
@@ -70,10 +70,10 @@ class Tracing:
                 if isinstance(begun, BaseException):
                     raise begun
                 turns = await self._rest(plan, stage, begun)
-                told = StageTrace(
+                reply = StageTrace(
                     mac=stage.peer, index=index, turns=turns, ahead_s=clock.ahead_s, error_s=clock.error_s
                 )
-                stages.append(told)
+                stages.append(reply)
             return TraceResult(model=plan.name, seconds=request.seconds, stages=tuple(stages))
         finally:
             self._is_tracing = False
@@ -82,10 +82,10 @@ class Tracing:
         """A linked Mac asks, or answers."""
         match message:
             case ClockAsk(number=number):
-                await self._mesh.send(device_id, ClockTold(number=number, at_s=monotonic()))
+                await self._mesh.send(device_id, ClockReply(number=number, at_s=monotonic()))
             case TraceAsk() if self._turns is None and self._leads(device_id):
-                self._tasks.spawn("Telling what a stage does", self._tell(device_id, message))
-            case ClockTold(number=number) | TraceTold(number=number):
+                self._tasks.spawn("Reporting what a stage does", self._reply(device_id, message))
+            case ClockReply(number=number) | TraceReply(number=number):
                 waiting = self._asked.get((device_id, number))
                 if waiting and not waiting.done():
                     waiting.set_result(message)
@@ -94,12 +94,12 @@ class Tracing:
         plan = self._worker.plan
         return plan is not None and plan.head.device_id == device_id
 
-    async def _tell(self, device_id: str, asked: TraceAsk) -> None:
+    async def _reply(self, device_id: str, asked: TraceAsk) -> None:
         try:
             turns = await self._own_turns(is_on=asked.is_on)
         except WorkerDied:
             return  # its end is told
-        await self._mesh.send(device_id, TraceTold(number=asked.number, turns=turns))
+        await self._mesh.send(device_id, TraceReply(number=asked.number, turns=turns))
 
     async def _rest(self, plan: Plan, stage: Stage, begun: tuple[PhaseTurn, ...]) -> tuple[PhaseTurn, ...]:
         turns = more = begun
@@ -112,7 +112,7 @@ class Tracing:
         if stage.device_id == self._own_id:
             return await self._own_turns(is_on=is_on)
         asked = TraceAsk(number=next(self._numbers), is_on=is_on)
-        return (await self._answer(stage, asked, TraceTold)).turns
+        return (await self._answer(stage, asked, TraceReply)).turns
 
     async def _clock(self, stage: Stage) -> ClockDifference:
         """By the quickest of some questions: the shorter the way, the less is not known."""
@@ -121,8 +121,8 @@ class Tracing:
         found = []
         for _ in range(PINGS):
             sent_s = monotonic()
-            told = await self._answer(stage, ClockAsk(number=next(self._numbers)), ClockTold)
-            found.append(clock_difference(sent_s, told.at_s, monotonic()))
+            reply = await self._answer(stage, ClockAsk(number=next(self._numbers)), ClockReply)
+            found.append(clock_difference(sent_s, reply.at_s, monotonic()))
         return min(found, key=lambda difference: difference.error_s)
 
     async def _answer(self, stage: Stage, asked: ClockAsk | TraceAsk, kind: type[_T]) -> _T:
@@ -132,18 +132,18 @@ class Tracing:
             if not await self._mesh.send(stage.device_id, asked):
                 raise LinkLost(f"{stage.peer} is not linked.", "Trace again when the plan stands.")
             async with asyncio.timeout(ANSWER_S):
-                told = await waiting
+                reply = await waiting
         except TimeoutError:
             raise LinkTimeout(f"{stage.peer} did not say within {ANSWER_S:.0f} s what its stage does.") from None
         finally:
             del self._asked[key]
-        if not isinstance(told, kind):
-            raise LinkLost(f"{stage.peer} told something else than was asked for.", "Trace again.")
-        return told
+        if not isinstance(reply, kind):
+            raise LinkLost(f"{stage.peer} answered something else than was asked for.", "Trace again.")
+        return reply
 
     async def _own_turns(self, *, is_on: bool) -> tuple[PhaseTurn, ...]:
         if self._turns:
-            raise Busy("Another Mac is being told what this stage does.")
+            raise Busy("Another Mac is reading what this stage does.")
         self._turns = asyncio.get_running_loop().create_future()
         try:
             self._supervisor.send(TracePhases(is_on=is_on))

@@ -34,7 +34,7 @@ class _Trim(NamedTuple):
     not.
     """
 
-    told: Trimmable
+    trimmable: Trimmable
     fingerprint: str = ""
     there: BlockMap | None = None
     kept: BlockMap | None = None
@@ -72,7 +72,7 @@ class Trimming:
                 for trim in trims:
                     await self._go(trim)
                 await self._inventory.look()
-        return [trim.told for trim in trims]
+        return [trim.trimmable for trim in trims]
 
     async def _all(self) -> list[_Trim | None]:
         found: list[_Trim | None] = []
@@ -91,7 +91,7 @@ class Trimming:
         if self._stages.of(entry.fingerprint):
             return await self._extra(entry)
         nbytes = await asyncio.to_thread(taken_bytes, Path(entry.path), there.files)
-        return _Trim(self._told(entry, entry.layers_here or ((0, entry.layers),), nbytes), entry.fingerprint)
+        return _Trim(self._trimmable(entry, entry.layers_here or ((0, entry.layers),), nbytes), entry.fingerprint)
 
     async def _extra(self, entry: ModelEntry) -> _Trim | None:
         """The layers that the last plan did not give to this Mac; None where there are none."""
@@ -109,10 +109,10 @@ class Trimming:
         headers = await asyncio.to_thread(read_headers, Path(entry.path))
         before = _numbers(entry.layers_here or ((0, entry.layers),))
         after = _numbers(layers_here(entry.layers, headers, kept))
-        told = self._told(entry, ranges(sorted(before - after)), nbytes, ranges(sorted(after)))
-        return _Trim(told, entry.fingerprint, there, kept, stage)
+        trimmable = self._trimmable(entry, ranges(sorted(before - after)), nbytes, ranges(sorted(after)))
+        return _Trim(trimmable, entry.fingerprint, there, kept, stage)
 
-    def _told(
+    def _trimmable(
         self,
         entry: ModelEntry,
         layers: tuple[tuple[int, int], ...],
@@ -137,7 +137,7 @@ class Trimming:
         return origin.repo if origin else known.name if known else folder.name[:12]
 
     async def _go(self, trim: _Trim) -> None:
-        folder = Path(trim.told.path)
+        folder = Path(trim.trimmable.path)
         if trim.fingerprint:
             self._serving.forget(trim.fingerprint)
         if trim.there and trim.kept:

@@ -67,7 +67,7 @@ def sort_in(
     `epochs` gives the epoch of every roster of `history` by its hash. Raises RosterError if any roster breaks a rule,
     or begins or follows nothing that is known.
     """
-    fresh, told = list[Roster](), list[Side]()
+    fresh, reported = list[Roster](), list[Side]()
     known = epochs.keys() | set()
     paths = {roster.hash: side[: n + 1] for side in rivals for n, roster in enumerate(side)}
     for roster in offered:
@@ -76,18 +76,18 @@ def sort_in(
             continue
         newest = fresh[-1] if fresh else history[-1] if history else None
         if own in paths:
-            told.append(paths[own])
+            reported.append(paths[own])
         elif path := paths.get(roster.prev_hash):
             follows = len(path) < MAX_DEPTH
             paths[own] = (*path, accept(path[-1], roster)) if follows else path
-            told.append(paths[own])
+            reported.append(paths[own])
         elif newest is None or roster.prev_hash == newest.hash or roster.prev_hash not in epochs:
             fresh.append(accept(_met(history, newest, roster), roster))
             known.add(own)
         else:
             paths[own] = (accept(history[epochs[roster.prev_hash] - 1], roster),)
-            told.append(paths[own])
-    return fresh, longest(told)
+            reported.append(paths[own])
+    return fresh, longest(reported)
 
 
 def _met(history: Sequence[Roster], newest: Roster | None, roster: Roster) -> Roster | None:

@@ -117,8 +117,10 @@ class RosterStore:
         """
         cluster = self.cluster()
         certificates = list(cluster.certificates.values())
-        told = points(self._history, self._rivals)
-        room = MAX_CONTROL_BODY - (1 + len(told)) * STAND.size - 3 * COUNT.size - sum(2 + len(c) for c in certificates)
+        stands = points(self._history, self._rivals)
+        room = (
+            MAX_CONTROL_BODY - (1 + len(stands)) * STAND.size - 3 * COUNT.size - sum(2 + len(c) for c in certificates)
+        )
         chosen: list[bytes] = []
         for roster in self._history[max(since_epoch - 1, 0) :]:
             piece = encode(roster)
@@ -126,7 +128,7 @@ class RosterStore:
             if room < 0:
                 break
             chosen.append(piece)
-        return encode_bundle(cluster.roster.stand, chosen, certificates, told)
+        return encode_bundle(cluster.roster.stand, chosen, certificates, stands)
 
     def shared_epoch(self, theirs: Iterable[Stand]) -> int:
         """The newest of our epochs that a Mac with these rosters has too: `bundle` from there on is what it lacks. The
@@ -145,14 +147,14 @@ class RosterStore:
         fork, however deep, it keeps the proof (see `forked`), and says so by RosterFork.
         """
         offered = decode_bundle(bundle)
-        fresh, told = sort_in(self._history, self._epochs, self._rivals, offered.rosters)
-        if fork := [side for side in told if is_open(self._history, side, self._declined)]:
+        fresh, stands = sort_in(self._history, self._epochs, self._rivals, offered.rosters)
+        if fork := [side for side in stands if is_open(self._history, side, self._declined)]:
             self._keep(longest([*self._rivals, *fork]))
             others = ", ".join(f"{side[-1].hash.hex()[:8]} (epoch {side[-1].epoch})" for side in self._rivals)
             what = f"Fork: two histories lead on from epoch {fork[0][0].epoch - 1}; known beside this Mac's: {others}."
             raise RosterFork(what, DECIDE)
-        if told:
-            raise self._refusal(told[0])
+        if stands:
+            raise self._refusal(stands[0])
         newest = fresh[-1] if fresh else self.current
         if newest is None:
             return False

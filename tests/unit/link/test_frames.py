@@ -72,7 +72,7 @@ def test_the_numbers_of_the_design() -> None:
         "COPY": 0x1E,
         "FILE_PART": 0x1F,
         "RELAY_ASK": 0x20,
-        "RELAY_TOLD": 0x21,
+        "RELAY_REPLY": 0x21,
         "TUNNEL": 0x22,
         "LOG": 0x23,
         "BYE": 0xFF,

@@ -11,7 +11,7 @@ import pytest
 from core.answer_parts import ReasoningPart, TextPart, Tool, ToolCall
 from core.errors import BadModel, Busy, ContextExceeded, NotLoaded, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.public_api.anthropic_messages import Messages
 from core.node.public_api.anthropic_replies import BlockEvents, MessageReply, message_error_of
 from core.node.public_api.choice import AnswerChoice

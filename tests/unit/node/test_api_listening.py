@@ -165,13 +165,13 @@ async def test_a_ring_that_says_nothing_and_one_that_is_lost(
             while await anext(lines) != ": still there":
                 pass
             desk.answers.handle_report(Prefilled(request_id=desk.asked[0].request_id, done=1, total=9))
-            assert desk.answers.heard_at > began
-            desk.answers.heard_at += 1000.0  # it reads on and on
+            assert desk.answers.active_at > began
+            desk.answers.active_at += 1000.0  # it reads on and on
             monkeypatch.setattr(answering, "SILENT_S", 0.0)
             for _ in range(2):
                 while await anext(lines) != ": still there":
                     pass
-            desk.answers.heard_at = began
+            desk.answers.active_at = began
             assert "Nothing came for" in "".join([line async for line in lines])
         silent = await desk.chat()
         assert (silent.status_code, silent.json()["error"]["type"]) == (503, "server_error")

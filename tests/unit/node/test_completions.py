@@ -10,7 +10,7 @@ import pytest
 from core.answer_parts import TextPart
 from core.errors import UsageError
 from core.events import RequestDone, TokenEvent
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.public_api.completions_asked import TextCompletion
 from core.node.public_api.completions_replies import CompletionReply, TextChoice
 from core.requests import ChatRequest

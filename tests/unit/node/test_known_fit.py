@@ -10,7 +10,7 @@ from core.node.ring.known_fit import best_first, offered
 from core.plan.predict import MacSpeeds
 from core.requests import HubOffer, ModelChoice, PlanPreview
 from tests.support.planning import peer
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 
 
 def choice(name: str, nbytes: int, *, fits: bool) -> ModelChoice:

@@ -19,7 +19,7 @@ from core.node.base.messages import (
     AnyMessage,
     Checked,
     LogEntry,
-    LogTold,
+    LogReply,
     PrepareStage,
     from_frame,
     to_frame,
@@ -60,7 +60,7 @@ def test_the_checksums_of_five_hundred_files_fit_a_control_frame() -> None:
 def test_as_many_lines_of_a_log_as_are_asked_for_fit_a_control_frame() -> None:
     for text in ("\U0001f5a5" * LINE_LIMIT, '"' * LINE_LIMIT):
         lines = (LogEntry(at=1.7e9 + 1 / 3, level="ERROR", text=text),) * MAX_LOG_LINES
-        _, body = to_frame(LogTold(run=MOST, last=MOST, now=1.7e9 + 1 / 3, lines=lines))
+        _, body = to_frame(LogReply(run=MOST, last=MOST, now=1.7e9 + 1 / 3, lines=lines))
         assert len(body) <= MAX_CONTROL_BODY
 
 
@@ -98,7 +98,7 @@ def leaves(value: Any) -> Iterator[Any]:
 def bent(message: AnyMessage, spot: str, put: str) -> Iterator[AnyMessage]:
     """What is decoded where `put` stands at each one of the places in the message's JSON that `spot` finds."""
     kind, body = to_frame(message)
-    if kind in (FrameType.PROBE, FrameType.FILE_PART, FrameType.RELAY_ASK, FrameType.RELAY_TOLD):  # they are no JSON
+    if kind in (FrameType.PROBE, FrameType.FILE_PART, FrameType.RELAY_ASK, FrameType.RELAY_REPLY):  # they are no JSON
         return
     text = body.decode()
     for at, end in (found.span(1) for found in re.finditer(spot, text)):

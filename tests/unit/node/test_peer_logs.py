@@ -21,7 +21,7 @@ from core.events import Peer, PeerSeen
 from core.node.base import journal
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogTold, LogWord, from_frame, to_frame
+from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogReply, LogWord, from_frame, to_frame
 from core.node.peers import peer_logs
 from core.node.peers.peer_logs import ANSWER_S, PeerLog, PeerLogs
 from tests.support.plans import mac_id
@@ -32,9 +32,9 @@ A, B = mac_id(0), mac_id(1)
 NAMES = {A: "anna", B: "bert"}
 
 
-def told(now: float, *at: float) -> LogTold:
+def told(now: float, *at: float) -> LogReply:
     lines = tuple(LogEntry(at=each, level="INFO", text=f"{each}") for each in at)
-    return LogTold(run=7, last=len(at), now=now, lines=lines)
+    return LogReply(run=7, last=len(at), now=now, lines=lines)
 
 
 # ---- one log
@@ -142,7 +142,7 @@ async def test_who_reads_sees_the_lines_of_all_macs_in_order_under_their_names_a
     assert {line.source for line in lines if line.text.startswith("b")} == {"bert"}
     assert (lines[-1].source, lines[-1].level) == ("bert", "WARN")
     assert [line.source for line in two[B][0].now.logs] == ["bert"] * (2 * MAX_LOG_LINES + 2)
-    assert max(len(each.lines) for each in two[B][3].said if isinstance(each, LogTold)) == MAX_LOG_LINES
+    assert max(len(each.lines) for each in two[B][3].said if isinstance(each, LogReply)) == MAX_LOG_LINES
 
 
 async def test_a_mac_that_was_started_anew_is_read_from_its_first_line(two: Any) -> None:

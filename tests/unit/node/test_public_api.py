@@ -12,7 +12,7 @@ from core.answer_parts import ReasoningPart, TextPart, Tool, ToolCall
 from core.constraint import Constraint
 from core.errors import BadModel, Busy, ContextExceeded, DoesNotFit, NotLoaded, NotPaired, TrustError, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.openai_chat import ChatCompletion
 from core.node.public_api.openai_replies import Reply, error_body, status, usage

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from core.answer_parts import TextPart
 from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, NotPaired, ProtocolError, UsageError
 from core.events import PlanLoaded, PlanProposed, PlanUnloaded, TokenEvent, TrustChanged
-from core.node.answers.told import Said
+from core.node.answers.answer_stream import Said
 from core.node.base.bus import Bus
-from core.node.base.messages import AnyMessage, Leads, RelayAsk, RelayStop, RelayTold, from_frame, to_frame
+from core.node.base.messages import AnyMessage, Leads, RelayAsk, RelayReply, RelayStop, from_frame, to_frame
 from core.node.base.own_worker import OwnWorker
 from core.node.base.relayed import AnswerWanted, NotAnswered, encoded, relayed_from
 from core.node.public_api.answering import Answering
@@ -49,7 +49,7 @@ class Wire:
             return False
         self.sent.append(message)
         arrived: Any = from_frame(*to_frame(message))
-        if isinstance(arrived, RelayTold):
+        if isinstance(arrived, RelayReply):
             self.other.handle_message(HEAD, arrived)
         else:
             await self.other.handle_message(MEMBER, arrived)
@@ -192,10 +192,10 @@ async def test_more_than_an_answer_has_is_not_kept(two: Two, monkeypatch: pytest
     monkeypatch.setattr(relayed_answers, "MOST_TOLD", 4 * relayed_answers.PIECE_COST)
     (asked,) = two.relay._asked.values()
     (number,) = (number for _, number in two.relay._asked)
-    piece = RelayTold(number=number, data=b"\x80", is_last=False)
+    piece = RelayReply(number=number, data=b"\x80", is_last=False)
     for _ in range(9):
         two.relay.handle_message(HEAD, piece)
-    assert asked._told.qsize() == 1
+    assert asked._replies.qsize() == 1
     assert isinstance(await following, ProtocolError)
     await until(lambda: len(two.desk.cancelled) == 1)
     two.relay.handle_message(HEAD, piece)

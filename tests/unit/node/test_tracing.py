@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import NotLoaded
-from core.node.base.messages import AnyMessage, ClockAsk, ClockTold, TraceAsk, TraceTold
+from core.node.base.messages import AnyMessage, ClockAsk, ClockReply, TraceAsk, TraceReply
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.peers.clock_difference import clock_difference
@@ -65,16 +65,16 @@ async def test_only_the_head_is_told_what_a_stage_does() -> None:
     assert member.commands == [TracePhases(is_on=True)]
     member.signals.emit(WorkerReported(TracedPhases(turns=(TURN,))))
     await until(lambda: bool(member.sent))
-    assert member.sent == [(mac_id(0), TraceTold(number=7, turns=(TURN,)))]
+    assert member.sent == [(mac_id(0), TraceReply(number=7, turns=(TURN,)))]
 
 
 async def test_a_clock_is_told_and_what_nobody_asked_for_is_nothing() -> None:
     member = Member()
     await member.tracing.handle_message(mac_id(0), ClockAsk(number=3))
     ((to, told),) = member.sent
-    assert isinstance(told, ClockTold)
+    assert isinstance(told, ClockReply)
     assert (to, told.number) == (mac_id(0), 3)
-    await member.tracing.handle_message(mac_id(0), TraceTold(number=3, turns=(TURN,)))
+    await member.tracing.handle_message(mac_id(0), TraceReply(number=3, turns=(TURN,)))
     member.signals.emit(WorkerReported(TracedPhases(turns=(TURN,))))
     assert len(member.sent) == 1
 

@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from core.events import Peer, Snapshot
 from tests.support.app import app_with
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tui.app import MaclusterApp
 from tui.control import keymap
 from tui.demo_app import DemoApp

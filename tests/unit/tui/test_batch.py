@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 from core.events import Batch, BatchLane, BatchRow, Plan, RequestDone, RequestStarted, Snapshot
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tui.cli.status import status_facts, status_lines
 from tui.state import state
 from tui.state.batch import summary, why_they_wait

@@ -20,7 +20,7 @@ from core.requests.trust import PairingOffer
 from core.settings import Home
 from tests.support import waiting
 from tests.support.app import StillNode, text_of
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tui.app import MaclusterApp
 from tui.control import crash, quitting
 from tui.own_node import OwnNode

@@ -14,7 +14,7 @@ from core.errors import SessionError
 from core.events import Snapshot
 from core.requests import Message, SavedSession, SessionName
 from tests.support.app import StillNode, text_of
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tui.app import MaclusterApp
 from tui.screens.asking import AskScreen
 from tui.screens.conversations import ConversationsScreen

@@ -20,7 +20,7 @@ from core.requests.conversations import ChatOptions, Conversation, ConversationI
 from core.sampling_options import Sampling
 from core.text import Clean
 from tests.support.app import StillNode, text_of
-from tests.support.told import PLAN, done, token
+from tests.support.screen_events import PLAN, done, token
 from tui.app import MaclusterApp
 from tui.state import branches, chats, conversation, export, sampling, state
 from tui.state.kept import Kept, kept_list, said_in

@@ -10,7 +10,7 @@ from core.errors import UsageError
 from core.events import Peer, Snapshot, Stage, StageState, Transfer
 from core.requests import Forecast, ModelChoice, PlanPreview
 from core.settings import GB
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tui.state.disks import comes_here, copies_of, disk_words, limit_of, names_of, transfer_words, with_coming
 from tui.state.load_options import (
     contexts,

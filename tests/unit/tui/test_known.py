@@ -13,7 +13,7 @@ from core.plan.predict import MacSpeeds
 from core.requests import DownloadRequest, ModelChoice, PlanPreview
 from tests.support.app import StillNode, text_of
 from tests.support.planning import peer
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
 from tui.cli.models import fit_words, known_lines

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from core.events import PairingChanged, Peer, Snapshot
 from core.requests import Finding, LoadRequest
 from core.requests.trust import TrustedMac
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tui.control.messages import MacAction
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, of_used, skip_turned

@@ -12,7 +12,7 @@ from core.errors import Problem
 from core.events import AnyEvent, Snapshot, Topology
 from core.requests import LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from tests.support.app import text_of
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
 from tui.screens.help import topic_of

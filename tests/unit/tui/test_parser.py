@@ -8,7 +8,7 @@ import pytest
 
 from core.events import Parallelism
 from core.settings import default_home
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tui.cli.load import is_shared_so
 from tui.cli.parser import parser
 

@@ -27,7 +27,7 @@ from core.requests import AnswerId, ChatRequest, Message, RecoveryOrder, Request
 from core.settings import GB
 from tests.support.app import StillNode
 from tests.support.person import Person
-from tests.support.told import PLAN, done, stage, token
+from tests.support.screen_events import PLAN, done, stage, token
 from tui.app import MaclusterApp
 from tui.screens.help import topic_of
 from tui.state import conversation, recovery, state

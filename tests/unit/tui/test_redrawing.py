@@ -10,7 +10,7 @@ from textual.content import Content
 
 from core.events import Peer, PeerChanged, Snapshot, TokenEvent
 from tests.support.app import app_with, text_of
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
 from tui.state import conversation, state

@@ -28,7 +28,7 @@ from tests.support.run_command import DEADLINE_S, RUN, desk, running, served
 from tui.cli import answering
 from tui.cli.answer_options import request_of
 from tui.cli.answering import answer
-from tui.cli.main import main, tell_defects
+from tui.cli.main import main, show_defect
 from tui.cli.parser import parser
 from tui.cli.remote_api import body_of
 from tui.cli.watch import Watch
@@ -349,7 +349,7 @@ async def test_a_word_that_comes_as_nobody_waits_any_more_is_no_defect(caplog: p
     loop = asyncio.get_running_loop()
     nobody = loop.create_future()
     nobody.cancel()
-    loop.set_exception_handler(tell_defects)
+    loop.set_exception_handler(show_defect)
     loop.call_soon(nobody.set_result, None)
     loop.call_soon(dict[str, str]().__getitem__, "a defect")
     await asyncio.sleep(0.01)

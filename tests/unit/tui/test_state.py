@@ -19,7 +19,7 @@ from core.events import (
     Snapshot,
 )
 from core.requests import Message
-from tests.support.told import PLAN, asked, done, token
+from tests.support.screen_events import PLAN, asked, done, token
 from tui.state import conversation, state
 from tui.state.hops import ring_of
 from tui.state.state import UiState

@@ -16,7 +16,7 @@ from core.errors import Problem
 from core.events import GroupKind, LogLine, Parallelism, Peer, PlanStatus, Snapshot, StageState, TrustChanged
 from core.requests import ModelChoice, PlanPreview
 from core.text import Clean
-from tests.support.told import PLAN, asked
+from tests.support.screen_events import PLAN, asked
 from tui.cli.status import trust_line
 from tui.control import clipboard
 from tui.state import conversation, format, state

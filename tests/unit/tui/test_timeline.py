@@ -13,7 +13,7 @@ from core.errors import NotLoaded
 from core.events import Batch, BatchRow, Snapshot
 from core.requests.trace import PHASES, Phase, PhaseTurn, StageTrace, TraceRequest, TraceResult, TurnKind
 from tests.support.app import StillNode, text_of
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tui.app import MaclusterApp
 from tui.screens.timeline import TimelineScreen
 from tui.state.format import DIM

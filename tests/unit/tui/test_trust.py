@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from core.errors import Problem
 from core.events import Level, PairingChanged, Parallelism, Peer, Snapshot
 from core.requests.trust import TrustedMac, TrustView
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tui.state.format import age, fingerprint_short, trust_mark
 from tui.state.state import UiState
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from core.events import Snapshot
 from core.requests import ChatRequest, RequestAccepted
 from tests.support.app import StillNode
-from tests.support.told import PLAN
+from tests.support.screen_events import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
 from tui.control.slash_commands import SLASH_COMMANDS

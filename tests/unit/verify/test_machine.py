@@ -42,26 +42,26 @@ OWN = Interface("lo0", "127.0.0.1", "127.0.0.0/8", True)
 def test_ports_are_told_by_their_kinds_and_why_others_are_left_out(
     found: list[Interface], host: str, outcome: Outcome
 ) -> None:
-    assert machine.ports_told(found, host) == outcome
+    assert machine.ports_outcome(found, host) == outcome
 
 
 def test_what_a_mac_prints_of_rdma_must_be_understood() -> None:
     listed = " rdma_en2 \t1\n rdma_en5 \t2\n"
-    assert machine.rdma_told(RdmaSeen("26.2", "Enabled\n", listed)) == passed("enabled; devices: 2")
-    assert "something else" in machine.rdma_told(RdmaSeen("26.2", "on\n", listed)).figure
-    assert machine.rdma_told(RdmaSeen()) == NOT_A_MAC
+    assert machine.rdma_outcome(RdmaSeen("26.2", "Enabled\n", listed)) == passed("enabled; devices: 2")
+    assert "something else" in machine.rdma_outcome(RdmaSeen("26.2", "on\n", listed)).figure
+    assert machine.rdma_outcome(RdmaSeen()) == NOT_A_MAC
 
 
 @pytest.mark.parametrize("seen", [RdmaSeen("15.7"), RdmaSeen("26.2", "disabled\n"), RdmaSeen("26.2", "enabled\n")])
 def test_a_mac_without_rdma_says_why(seen: RdmaSeen) -> None:
-    assert machine.rdma_told(seen).skipped_because
+    assert machine.rdma_outcome(seen).skipped_because
 
 
 def test_what_the_clock_of_the_node_did_in_sleep() -> None:
     said = "it slept for 60 s since it started, and the node's clock"
-    assert machine.sleep_told(160.0, 100.0, 100.0) == passed(f"{said} stood still")
-    assert machine.sleep_told(160.0, 100.0, 160.0) == failed(f"{said} went on")
-    assert machine.sleep_told(100.0, 100.0, 100.0).skipped_because
+    assert machine.sleep_outcome(160.0, 100.0, 100.0) == passed(f"{said} stood still")
+    assert machine.sleep_outcome(160.0, 100.0, 160.0) == failed(f"{said} went on")
+    assert machine.sleep_outcome(100.0, 100.0, 100.0).skipped_because
 
 
 def test_the_name_of_a_mac_is_read_and_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_without_the_local_network_permission_the_advice_is_in_the_report(monkey
     monkeypatch.setattr(sys, "platform", "darwin")
     for name, value in {"TERM_PROGRAM": "iTerm.app", "TMUX": "", "SSH_CONNECTION": ""}.items():
         monkeypatch.setenv(name, value)
-    told = machine.unheard([WIFI])
+    told = machine.silence_words([WIFI])
     assert "denied 1" in told
     assert "Allow iTerm2 in" in told
 
@@ -92,17 +92,17 @@ def test_without_the_local_network_permission_the_advice_is_in_the_report(monkey
 )
 def test_by_what_it_was_installed(wrote: str, left: str, by: str, tmp_path: Path) -> None:
     said = f"a wheel, installed by {by}; this Python runs as arm64"
-    assert installation.told(found_in(tmp_path, wrote, left), tmp_path, ARM) == passed(said)
+    assert installation.outcome(found_in(tmp_path, wrote, left), tmp_path, ARM) == passed(said)
 
 
 def test_what_was_not_installed_or_cannot_run_is_said(tmp_path: Path) -> None:
     found = found_in(tmp_path, "pip", "")
-    assert "needs macOS 14" in installation.told(found, tmp_path, ARM._replace(macos="13.7")).figure
+    assert "needs macOS 14" in installation.outcome(found, tmp_path, ARM._replace(macos="13.7")).figure
     (tmp_path / "macluster-1.dist-info" / "direct_url.json").write_text('{"dir_info": {"editable": true}, "url": "x"}')
-    assert installation.told(found, tmp_path, ARM).skipped_because
+    assert installation.outcome(found, tmp_path, ARM).skipped_because
     (tmp_path / "macluster-1.dist-info" / "WHEEL").unlink()
     (tmp_path / "macluster-1.dist-info" / "direct_url.json").unlink()
-    assert installation.told(found, tmp_path, ARM).skipped_because, "an egg-info beside the sources"
+    assert installation.outcome(found, tmp_path, ARM).skipped_because, "an egg-info beside the sources"
 
 
 def found_in(folder: Path, wrote: str, left: str) -> Distribution:

@@ -196,10 +196,10 @@ def test_the_link_to_another_mac_is_told_without_names() -> None:
         bytes=900_000_000, seconds=1.0, via="Thunderbolt Bridge (bridge0)",
     )  # fmt: skip
     said = "0.40 ms there and back, 900 MB/s sealed, by Thunderbolt"
-    assert paired_checks.told(found) == passed(said)
+    assert paired_checks.outcome(found) == passed(said)
     paths = (PathFigures(kind="Thunderbolt", rtt_s=0.0004, bytes_per_s=5 * 10**8), PathFigures(kind="", rtt_s=0.004))
     every = "Thunderbolt 0.40 ms, 4000 Mbit/s; another network 4.00 ms"
-    assert paired_checks.told(msgspec.structs.replace(found, paths=paths)) == passed(f"{said}; {every}")
+    assert paired_checks.outcome(msgspec.structs.replace(found, paths=paths)) == passed(f"{said}; {every}")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_the_link_to_another_mac_is_told_without_names() -> None:
     ],
 )
 def test_what_the_system_says_of_a_service_must_be_understood(state: ServiceState, outcome: Outcome) -> None:
-    assert service_check.told(state) == outcome
+    assert service_check.outcome(state) == outcome
 
 
 async def test_without_a_name_no_link_is_measured() -> None:

@@ -34,7 +34,7 @@ from core.worker.messages import (
     MirrorSpan,
     MirrorSpans,
     Prefilled,
-    PromptTold,
+    PromptScored,
     Prove,
     Proved,
     Replayed,
@@ -114,7 +114,7 @@ REPORTS: list[Report] = [
     Proved(plan_gen=100, seconds=0.25, tokens=24, difference=1e-6),
     Unproved(plan_gen=100, problem=PROBLEM),
     Prefilled(request_id=ID, done=1, total=2),
-    PromptTold(request_id=ID, start=1, tokens=(LikelyToken(token=7, logprob=-0.5, top=((7, -0.5),)),)),
+    PromptScored(request_id=ID, start=1, tokens=(LikelyToken(token=7, logprob=-0.5, top=((7, -0.5),)),)),
     Token(request_id=ID, index=0, token=2**31),
     Token(request_id=ID, index=1, token=7, logprob=-0.5, top=((7, -0.5), (9, -1.25))),
     AnswerDone(

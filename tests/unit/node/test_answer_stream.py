@@ -9,7 +9,7 @@ import pytest
 from core.answer_parts import AnswerPart, TextPart, ToolCall
 from core.errors import BadModel, NodeError, Problem
 from core.events import FinishReason, RequestDone, TokenEvent
-from core.node.answers.told import Said, told
+from core.node.answers.answer_stream import Said, answer_stream
 
 LOST = NodeError("A Mac is gone.").problem
 
@@ -52,26 +52,26 @@ class Answer:
     def stop(self) -> None:
         self.stops += 1
 
-    async def told(self, one_call: bool = False) -> list[Said]:
-        said = [each async for each in told(self._events(), self.reader, self.stop, one_call=one_call)]
+    async def answer_stream(self, one_call: bool = False) -> list[Said]:
+        said = [each async for each in answer_stream(self._events(), self.reader, self.stop, one_call=one_call)]
         assert self.reader.dropped == 1
         assert isinstance(said.pop(), RequestDone)
         return [each for each in said if not isinstance(each, TokenEvent)]
 
 
 async def test_it_ends_with_what_was_held_back_and_behind_the_first_call_if_that_is_all_that_is_wanted() -> None:
-    assert await Answer("a").told() == [TextPart("a"), TextPart("end, True")]
-    assert await Answer("a", reason="length").told() == [TextPart("a"), TextPart("end, False")]
-    (call,) = await (answer := Answer("call", "call")).told(one_call=True)
+    assert await Answer("a").answer_stream() == [TextPart("a"), TextPart("end, True")]
+    assert await Answer("a", reason="length").answer_stream() == [TextPart("a"), TextPart("end, False")]
+    (call,) = await (answer := Answer("call", "call")).answer_stream(one_call=True)
     assert isinstance(call, ToolCall)
     assert answer.stops == 1
-    assert len(await Answer("call", "call").told()) == 3
+    assert len(await Answer("call", "call").answer_stream()) == 3
 
 
 async def test_the_reason_of_the_end_is_told_before_that_of_a_reader_that_ended_with_it() -> None:
-    assert await Answer("a", problem=LOST).told() == [TextPart("a")]
-    assert await (answer := Answer("fail", problem=LOST)).told() == []
+    assert await Answer("a", problem=LOST).answer_stream() == [TextPart("a")]
+    assert await (answer := Answer("fail", problem=LOST)).answer_stream() == []
     assert answer.stops == 1
     with pytest.raises(BadModel, match="It was ended"):
-        await (answer := Answer("fail")).told()
+        await (answer := Answer("fail")).answer_stream()
     assert (answer.stops, answer.reader.dropped) == (1, 1)

@@ -42,7 +42,7 @@ class PlainReader:
         """There is nothing to end."""
 
 
-async def told(
+async def answer_stream(
     events: AsyncIterator[Followed], reader: Reader, stop: Callable[[], None], *, one_call: bool
 ) -> AsyncGenerator[Said, None]:
     """Each token, behind it the parts that it completes, and last how the answer ended; `stop` ends it early, behind
