@@ -114,7 +114,7 @@ class Tunnel:
                 sender.send(FrameType.RESUME)
                 sender = self._opened(self._open_sender)
             sender.send(FrameType.TUNNEL, parts=[room[:count]])
-        return LinkLost("What speaks through the tunnel has ended on this Mac.")
+        return LinkLost("The program that uses the tunnel has ended on this Mac.")
 
     def _receive(self, receiver: Receiver) -> LinkError:
         """What the neighbour sends goes to the library."""
@@ -138,7 +138,7 @@ class Tunnel:
             is_over = self._is_over
         if is_over:
             link.close()
-            raise LinkLost("The tunnel ended while it was linked anew.")
+            raise LinkLost("The tunnel ended while it was being linked again.")
         return link
 
 

@@ -75,7 +75,7 @@ def add_api_options(parser: argparse.ArgumentParser, host: str, port: str) -> No
     parser.add_argument("--allow-load", action="store_true", help=by_name)
     alone = "answer no program by another Mac that leads, nor other Macs' programs by this one"
     parser.add_argument("--no-relay", action="store_true", help=alone)
-    clear = "no TLS at other addresses than this Mac's own: words and keys travel in clear"
+    clear = "no TLS at other addresses than this Mac's own: text and keys travel unencrypted"
     parser.add_argument("--plain-http", action="store_true", help=clear)
 
 

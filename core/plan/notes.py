@@ -11,7 +11,7 @@ from core.plan.stage_roles import role_of, sights
 from core.plan.topology import has_ranks
 
 EVERY_MAC_SEES = (
-    "Every Mac of this split could tell the prompt's tokens: layers of this model read values made from one token each."
+    "Every Mac of this split could infer the prompt's tokens: its layers read values made from one token each."
 )
 
 LOSSY: Final[tuple[WireType, ...]] = ("bfloat16", "int8")
@@ -70,7 +70,7 @@ def sees(plan: Plan | None, device_id: str) -> str:
         return ", ".join(readable)
     start, last = plan.stages[index].start, plan.stages[index].stop - 1
     layers = f"layer {last}" if start == last else f"layers {start}–{last}"
-    could_tell = ", and could tell the prompt's tokens" if EVERY_MAC_SEES in plan.notes else ""
+    could_tell = ", and could infer the prompt's tokens" if EVERY_MAC_SEES in plan.notes else ""
     return f"hidden states of {layers}{could_tell}"
 
 

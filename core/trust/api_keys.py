@@ -49,7 +49,7 @@ class ApiKeys:
         try:
             kept: tuple[ApiKey, ...] = _decoder.decode(read_private(self._path, TrustError))
         except msgspec.MsgspecError as error:
-            raise TrustError(f"{self._path} is damaged.", "Delete it, and make the keys anew.") from error
+            raise TrustError(f"{self._path} is damaged.", "Delete it, and make new keys.") from error
         return kept
 
     def add(self, name: str, now: float, key: str = "") -> str:

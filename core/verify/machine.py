@@ -48,7 +48,7 @@ def name(_: threading.Event) -> Outcome:
     """macOS says how its owner calls this Mac; that name is not told."""
     if sys.platform != "darwin":
         return NOT_A_MAC
-    return passed("scutil tells it (left out here)") if given_name() else failed("scutil tells none")
+    return passed("scutil reports it (left out here)") if given_name() else failed("scutil reports none")
 
 
 def keychain(_: threading.Event) -> Outcome:

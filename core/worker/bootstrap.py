@@ -90,7 +90,7 @@ def agree(ring: Ring, entry: Callable[[Bootstrap], RankEntry]) -> Bootstrap:
     _tell(ring, so_far)
     whole = _told(ring, world)
     if whole.session != so_far.session or whole.ranks[: len(so_far.ranks)] != so_far.ranks:
-        raise ProtocolError("What the ranks told each other came back changed.")
+        raise ProtocolError("What the ranks sent each other came back changed.")
     _tell(ring, whole)
     if head:
         _told(ring, world)

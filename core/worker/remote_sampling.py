@@ -49,7 +49,7 @@ class RemoteSamplers:
         """Of a row that was admitted, these are written. Raises ProtocolError."""
         row = self._rows.get(request)
         if row is None or not all(token < self._vocabulary for token in tokens):
-            raise ProtocolError("Tokens were told as written that no row here can have.")
+            raise ProtocolError("Tokens were reported as written that no row here can have.")
         row.follow(tokens)
 
     def dismiss(self, request: bytes) -> None:

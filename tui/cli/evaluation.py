@@ -106,7 +106,7 @@ async def ask(wanted: EvalRequest) -> Figures:
         await process.wait()
         raise
     if process.returncode:
-        raise NodeError(f"lm-eval could not do {wanted.task}.", "What it said stands above.")
+        raise NodeError(f"lm-eval could not do {wanted.task}.", "Its output is above.")
     return msgspec.json.decode(reported, type=Figures)
 
 

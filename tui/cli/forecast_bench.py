@@ -243,7 +243,7 @@ def describe(result: ForecastResult) -> str:
             f"  {'':24} {'tokens/s':>9} {'foretold':>9} {'first, s':>9} {'foretold':>9}  advice",
             *(_line(name, case) for name, case in result.cases.items()),
             "",
-            "Foretold is told as seconds over what was then measured.",
+            "Times are the forecast's seconds divided by those measured.",
             *(result.verdict(name, words) for name, words in _WORDS_OF.items()),
         ]
     )
@@ -258,7 +258,7 @@ _WORDS_OF: Final = {
 
 def _line(name: str, case: ForecastCase) -> str:
     decode, first = (f"{each:9.2f}" if each else f"{'-':>9}" for each in (case.decode, case.first))
-    advice = {None: "too near to tell", True: "right", False: "WRONG"}[case.advice_is_right]
+    advice = {None: "too close to call", True: "right", False: "WRONG"}[case.advice_is_right]
     return f"  {name:24} {case.tokens_per_s:9.2f} {decode} {case.first_s:9.2f} {first}  {advice}"
 
 

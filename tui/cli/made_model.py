@@ -20,5 +20,5 @@ def made_apart(directory: Path, layers: int, hidden: int, dtype: str = "bfloat16
     command = [sys.executable, "-m", "core.models.made.maker", str(directory), *sizes, *_SIZES, "--dtype", dtype]
     command += ["--heads", heads, "--kv-heads", heads, "--intermediate", str(3 * hidden)]
     if subprocess.run(command, env={**os.environ, "PYTHONSAFEPATH": "1"}).returncode:
-        raise NodeError("The model could not be made.", "What stands above says why.")
+        raise NodeError("The model could not be made.", "The messages above say why.")
     return directory

@@ -195,7 +195,7 @@ def _how(command: argparse.ArgumentParser) -> None:
     paced = "divide the layers by memory, by measured speed within it, or by speed where it is worth it (auto)"
     wire = "as what hidden states travel (default: as the model computes them); bfloat16 and int8 may change answers"
     command.add_argument("--wire", choices=get_args(WireType), help=wire)
-    again = "behind a loss, compare the logits of what is read again with those of the first time; `status` tells"
+    again = "behind a loss, compare the logits of what is read again with those of the first time; `status` shows it"
     command.add_argument("--replay-check", action="store_true", help=again)
     guesses = "a smaller model of the same tokenizer, on this Mac, that guesses what follows where one person asks"
     command.add_argument("--draft", metavar="MODEL", help=guesses)

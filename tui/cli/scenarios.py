@@ -152,7 +152,7 @@ async def _model(folder: Path, name: str) -> Path:
         command = [sys.executable, "-m", "core.models.made.maker", str(directory), *options]
         process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONSAFEPATH": "1"})
         if await process.wait():
-            raise NodeError(f"The model {name} could not be made.", "What stands above says why.")
+            raise NodeError(f"The model {name} could not be made.", "The messages above say why.")
     return directory
 
 

@@ -24,7 +24,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add_api_options(command, "--host", "--port")
     keys = command.add_mutually_exclusive_group()
     keys.add_argument("--new-key", metavar="NAME", help="make a key, and show it once")
-    keys.add_argument("--revoke-key", metavar="NAME", help="whoever has that key is refused from now on")
+    keys.add_argument("--revoke-key", metavar="NAME", help="programs with that key are refused from now on")
     keys.add_argument("--keys", action="store_true", help="the names of the keys")
     paste = "what to paste so that this program asks the cluster: %(choices)s"
     keys.add_argument("--snippets", choices=SNIPPETS, metavar="CLIENT", help=paste)

@@ -137,7 +137,7 @@ def state_lines(state: ServiceState, problem: Problem | None) -> list[str]:
     if state.last_exit:
         lines.append(f"It ended last with: {state.last_exit}.")
     if state.has_no_program:
-        lines.append("The Python that it is to run may be gone: `macluster service install` says anew where that is.")
+        lines.append("The Python that it runs may be gone: `macluster service install` sets it again.")
     if problem is not None:
         lines.append(f"Its last words: {problem.what} {problem.fix}".rstrip())
     return [clean_text(line) for line in lines]

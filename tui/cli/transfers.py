@@ -37,7 +37,7 @@ _CHANGES: Final[dict[TransferChange, str]] = {
     "pause": "nothing more comes until it is resumed; what has come stays",
     "resume": "what is paused goes on",
     "stop": "end it; what has come stays, and the next download or copy goes on there",
-    "limit": "no quicker than that from now on",
+    "limit": "no faster than that from now on",
 }
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
@@ -156,7 +156,7 @@ async def change_transfers(args: argparse.Namespace) -> int:
         names = names_of(watch.now, [t.mac for t in watch.now.transfers if not to or t.mac in to])
         limit = getattr(args, "limit", 0)
         await watch.client.change_transfers(TransferOrder(what=args.what, macs=to, bytes_per_s=limit))
-    reported = {"pause": "is paused", "resume": "goes on", "stop": "is stopped", "limit": "comes so quick at most"}
+    reported = {"pause": "is paused", "resume": "goes on", "stop": "is stopped", "limit": "is limited"}
     _print(
         args, {"what": args.what, "macs": to}, [f"What is on its way to {names or 'any Mac'} {reported[args.what]}."]
     )

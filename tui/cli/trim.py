@@ -20,7 +20,7 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 def add_trim(listed: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
     """The command below `macluster models`; `fact` adds `--json` to it and says what runs it."""
     sub = listed.add_subparsers(dest="action", metavar="trim")
-    command = sub.add_parser("trim", help="let go of what no plan needs of what macluster fetched; asked first")
+    command = sub.add_parser("trim", help="delete what macluster fetched and no plan needs; asks first")
     command.add_argument("model", metavar="MODEL", nargs="?", default="", help="only of this one (default: of all)")
     can_ask(command)
     fact(command, trim)
@@ -35,7 +35,7 @@ async def trim(args: argparse.Namespace) -> int:
         is_done = False
         if found and (args.yes or not args.json):
             print("\n".join(lines), file=sys.stderr)
-            if is_done := await agreed(args, f"{size_text(nbytes)} of this Mac's disk are let go of."):
+            if is_done := await agreed(args, f"{size_text(nbytes)} of this Mac's disk are freed."):
                 nbytes = sum(each.nbytes for each in await client.trim(TrimRequest(model=args.model, go=True)))
     done = [f"{size_text(nbytes)} are free again."] if is_done else []
     facts = {"freed_bytes": nbytes if is_done else 0, "found": found}

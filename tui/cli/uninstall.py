@@ -68,7 +68,7 @@ def made_in(home: Home) -> list[Path]:
 def warning(home: Home, made: list[Path]) -> str:
     """What goes with it, for who decides."""
     models = sum(file.stat().st_size for file in home.models.rglob("*") if file.is_file() and not file.is_symlink())
-    lost = "the key of this Mac (it must be paired anew), its roster, its conversations"
+    lost = "the key of this Mac (it must be paired again), its roster, its conversations"
     kept = f", and {gigabytes(models)} of models" if models and home.models in made else ""
     return f"{home.root} is removed: {lost}{kept}. This cannot be undone."
 

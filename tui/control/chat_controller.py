@@ -85,7 +85,7 @@ class ChatController:
         if app.state.answer is not None:
             app.notify(WRITING)
         elif not at:
-            app.notify("Nothing was asked or answered anew here: Ctrl+R asks again, e changes a question.")
+            app.notify("There are no other versions here: Ctrl+R asks again, e changes a question.")
         elif not 0 <= (place := beside.index(at) + step) < len(beside):
             app.notify(f"This is the {'first' if step < 0 else 'last'} of {len(beside)} branches.")
         else:

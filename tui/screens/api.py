@@ -181,7 +181,7 @@ class ApiScreen(SizedScreen):
         self._choose(title, effect, ("Let it go on", "Stop it"), lambda: self._client.cancel(row.request_id))
 
     def _revoke(self, key: ApiClient) -> None:
-        effect = "Whoever has this key is refused from now on. What it asked for already is still answered."
+        effect = "Programs with this key are refused from now on. What it asked for already is still answered."
         wanted = ApiKeyName(name=key.name)
         answers = ("Keep it", "Revoke it")
         self._choose(f"Revoke the key {key.name}?", effect, answers, lambda: self._client.revoke_api_key(wanted))

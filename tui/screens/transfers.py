@@ -70,12 +70,12 @@ class TransferDialogs:
         self._screen.app.push_screen(screen, answered)
 
     def _download_offered(self, choice: ModelChoice, offer: HubOffer) -> None:
-        where = f"{gigabytes_short(choice.total_bytes)} GB on the hub, licence {offer.licence or 'not told'}."
+        where = f"{gigabytes_short(choice.total_bytes)} GB on the hub, licence {offer.licence or 'unknown'}."
         fits = "" if choice.preview.plan else " It does not fit these Macs now; the preview says why."
         begin, whole = (download_of(offer.repo, offer.revision, split=split) for split in (True, False))
         answers = (
             "Not now",
-            "What tells of it, a few MB; loading it fetches to each Mac its part",
+            "Only its description, a few MB; loading it fetches to each Mac its part",
             "All of it to this Mac's disk",
             "Another model of the hub",
         )

@@ -260,7 +260,7 @@ def empty_content(state: UiState, note: str, width: int = 72) -> Content:
     head = [Content.styled(note, DIM), Content("")] if note else []
     if recovery := held(snapshot):
         return Content("\n").join(
-            [*head, Content.styled(recovery.text, WARN), Content("What you can do stands below.")]
+            [*head, Content.styled(recovery.text, WARN), Content("What you can do is listed below.")]
         )
     if snapshot.plan_status == "ready" and snapshot.plan is not None:
         macs = plural(len(snapshot.plan.stages), "Mac")

@@ -185,7 +185,7 @@ def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:
     if offer := choice.offer:
         return [
             Content.styled("↓ On no disk yet: d downloads it, or of it what each Mac needs.", WARN),
-            Content.styled(f"Licence {offer.licence or 'not told'} · as the list of {offer.listed_on} has it", DIM),
+            Content.styled(f"Licence {offer.licence or 'unknown'} · as the list of {offer.listed_on} has it", DIM),
         ]
     if choice.preview.plan is not None and choice.preview.missing_on:
         names, size = names_of(now, choice.preview.missing_on), gigabytes_short(choice.preview.missing_bytes)

@@ -188,7 +188,7 @@ def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
     if spent is None or spent.token_s <= 0:
         return Content("")
     if hop.path == "Thunderbolt":
-        return Content("This hop goes over a Thunderbolt cable: no better path is to be had.")
+        return Content("This hop goes over a Thunderbolt cable: there is no better path.")
     if ring.at_once:
         return Content("The Macs wait for each other twice a layer over this hop: a faster link shortens every token.")
     # a test shows what the link itself takes; pings go their way between everything else

@@ -165,4 +165,4 @@ def context_words(state: UiState, about: int = 0) -> str:
     if about and used + about > plan.context:
         return f"▲ about {count(used + about)} tokens, and the context holds {context_length(plan.context)}"
     words = f"context {count(used)}/{context_length(plan.context)}"
-    return f"▲ {words}, nearly full: Ctrl+N begins anew" if used > _NEARLY * plan.context else words
+    return f"▲ {words}, nearly full: Ctrl+N starts a new one" if used > _NEARLY * plan.context else words

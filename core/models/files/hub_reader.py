@@ -119,7 +119,7 @@ class HubReader:
                 _check(reply, file, begin, end)
                 yield from self._pieces(reply, file, end - begin)
                 return
-        raise BadReply(f"The hub sends whoever asks for {file.name} round in circles.")
+        raise BadReply(f"The hub redirects requests for {file.name} in a circle.")
 
     def _pieces(self, reply: httpx2.Response, file: RemoteFile, expected: int) -> Iterator[bytes]:
         for piece in reply.iter_raw(PIECE_BYTES):
@@ -155,7 +155,7 @@ class HubReader:
         )
         if is_other:
             what = f"{file.name} of {self._origin.repo} is another file on the hub now."
-            raise TransferError(what, "Download the model anew: what has come does not belong to it.")
+            raise TransferError(what, "Download the model again: what was fetched does not belong to it.")
         self._places[file.name] = place = redirected(url, said.location)
         return place
 

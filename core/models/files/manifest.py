@@ -135,7 +135,7 @@ def _checked(
         if _hashed(opened, stop) != facts.sha256:
             raise BadModel(
                 f"{file.name} in {name_of(file.parent)} is not what should have been fetched.",
-                "Delete that folder, then fetch the model anew.",
+                "Delete that folder, then fetch the model again.",
             )
         return facts.sha256
     for block, sha256 in sorted(blocks.items()):

@@ -147,7 +147,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Two readers may take another one of two equal names."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name appears twice")
     return found
 
 
@@ -169,7 +169,7 @@ def _tensor(file: Path, name: str, entry: Any, data_bytes: int) -> Tensor:
     if not fits or prod(shape) * _BITS[dtype] != (end - begin) * 8:
         raise BadModel(f"{file.name} describes the tensor {name!r} wrongly: {dtype:.20} {list(shape)!s:.200}.")
     if end > data_bytes:
-        raise BadModel(f"{file.name} is cut short: the tensor {name!r} ends behind the file.")
+        raise BadModel(f"{file.name} is cut short: the tensor {name!r} ends after the end of the file.")
     return Tensor(dtype=dtype, shape=shape, nbytes=end - begin, begin=begin)
 
 

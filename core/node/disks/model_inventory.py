@@ -154,7 +154,7 @@ class ModelInventory:
         if nowhere := holdings.nowhere(layer for layers in holdings.missing(plan).values() for layer in layers):
             raise ModelNotFound(
                 f"No linked Mac has {layers_text(nowhere)} of {plan.model}.",
-                "Bring back the Mac that has them, or fetch the model anew: `macluster download`.",
+                "Bring back the Mac that has them, or fetch the model again: `macluster download`.",
             )
         return self._incomplete(plan)
 

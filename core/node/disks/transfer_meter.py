@@ -49,7 +49,7 @@ class Meter:
         self.now = msgspec.structs.replace(self.now, source=source)
 
     def limited(self, bytes_per_s: int) -> None:
-        """It comes no quicker than that from now on."""
+        """It comes no faster than that from now on."""
         self._points.clear()
         self.now = msgspec.structs.replace(self.now, limit_bytes_per_s=bytes_per_s)
         self.publish(self.now)

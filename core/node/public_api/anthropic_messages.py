@@ -117,7 +117,7 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     def _said(self) -> list[Message]:
         said = _joined(message for turn in self.messages for message in _messages(turn))
         if not said or said[-1].role == "assistant":
-            raise UsageError("messages: an answer that is begun cannot be gone on with.", "End with the user's words.")
+            raise UsageError("messages: an answer that has begun cannot be continued.", "End with the user's words.")
         system = _system(self.system)
         return [Message(role="system", content=system), *said] if system else said
 

@@ -53,7 +53,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
         host = f"[{self.host}]" if ":" in self.host else self.host
         warning = ""
         if not (self.is_loopback or self.has_tls):
-            warning = "Words and keys travel in clear to whoever asks from another machine (--plain-http)."
+            warning = "Text and keys travel unencrypted to other machines (--plain-http)."
         elif self.no_key:
             warning = "Every program of this Mac may ask, without a key (--no-key)."
         return ApiServed(url=f"{scheme}://{host}:{port}/v1", fingerprint=fingerprint, warning=warning)

@@ -86,7 +86,7 @@ class RecoveryDriver:
         try:
             before = self._leader.plan
             if before and before.fingerprint == planned.plan.fingerprint:
-                self._give_up("It is loaded anew.")  # what stays with a Mac stays in memory
+                self._give_up("It is being loaded again.")  # what stays with a Mac stays in memory
             else:
                 await self._drop("Another model is loaded.")
         finally:

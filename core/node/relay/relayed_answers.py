@@ -158,7 +158,7 @@ class _Asked:
             return
         self._cost += PIECE_COST + len(message.data)
         if self._cost > MOST_TOLD:
-            self.fail(ProtocolError("More was told of a relayed request than an answer has."))
+            self.fail(ProtocolError("More came for a relayed request than an answer has."))
         elif whole := self._assembly.add(message.number, message.data, is_last=message.is_last):
             self._replies.put_nowait(relayed_from(whole))
 
@@ -223,4 +223,4 @@ class LeaderAnswers:
 
 
 def _strange() -> ProtocolError:
-    return ProtocolError("The Mac that leads told something else than was asked for.")
+    return ProtocolError("The Mac that leads answered something else than was asked for.")

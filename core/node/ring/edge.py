@@ -51,7 +51,7 @@ class Edge:
         was_direct = _has(self._offered, now)
         self._offered = tuple(way for way in self._offered if _has(direct, way) or way.is_same(now))
         if was_direct and not _has(direct, now):
-            return f"The {now.kind or 'direct'} path to {name} is gone: the ring goes on over another one."
+            return f"The {now.kind or 'direct'} path to {name} is gone: the ring continues over another one."
         new = [way for way in direct if way.rank < now.rank and not _has(self._offered, way)]
         return f"A {new[0].kind} path to {name} has appeared: the ring moves to it." if new else ""
 

@@ -355,7 +355,7 @@ class PlanLeader:
         limit_s = PROVE_S + sum(stage.weight_bytes for stage in plan.stages) / READ_BYTES_PER_S
         await asyncio.sleep(limit_s)
         if lifecycle is self._lifecycle and lifecycle.plan is plan and lifecycle.phase == "proving":
-            problem = LinkTimeout(f"The proof did not end within {limit_s:.0f} s: a Mac stands still.").problem
+            problem = LinkTimeout(f"The proof did not end within {limit_s:.0f} s: a Mac makes no progress.").problem
             await self.lost(plan.head.device_id, problem)
 
     async def _act(self, actions: list[Action]) -> None:

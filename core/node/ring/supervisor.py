@@ -177,9 +177,11 @@ class Supervisor:
             case GpuFailed(why=why, is_memory=is_memory):
                 self._worker.memory_faults += is_memory
                 less = " It is planned with a tenth less memory from now on." if is_memory else ""
-                self._journal.error(f"The GPU of this Mac gave up a step: {why}. The worker is started anew.{less}")
+                self._journal.error(f"The GPU of this Mac gave up a step: {why}. The worker is restarted.{less}")
             case GroupBroken(problem=problem):
-                self._journal.warn(f"The ranks of the plan were parted, and the worker is started anew: {problem.what}")
+                self._journal.warn(
+                    f"The ranks of the plan lost each other, and the worker is restarted: {problem.what}"
+                )
             case _:
                 pass
         self._signals.emit(WorkerReported(report))

@@ -130,7 +130,7 @@ class Tracing:
         waiting = self._asked[key] = asyncio.get_running_loop().create_future()
         try:
             if not await self._mesh.send(stage.device_id, asked):
-                raise LinkLost(f"{stage.peer} is not linked.", "Trace again when the plan stands.")
+                raise LinkLost(f"{stage.peer} is not linked.", "Trace again when the model is ready.")
             async with asyncio.timeout(ANSWER_S):
                 reply = await waiting
         except TimeoutError:

@@ -163,7 +163,7 @@ def _let_go(folder: Path, there: BlockMap, kept: BlockMap, is_still_so: Callable
         let_go(folder, there, kept, is_still_so)
     except OSError as error:
         what = f"{folder.name} could not be trimmed: {error.strerror}."
-        raise TransferError(what, "What its map says is there is there; try again.") from error
+        raise TransferError(what, "What its map lists is still there; try again.") from error
 
 
 def _remove(folder: Path, below: Path) -> None:

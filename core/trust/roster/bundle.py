@@ -49,7 +49,7 @@ def decode_bundle(data: bytes) -> Bundle:
     cursor = Cursor(data)
     stand, (count,) = Stand(*cursor.unpack(STAND)), cursor.unpack(COUNT)
     if count > MAX_POINTS:
-        raise RosterError(f"A roster bundle tells of {count} rosters that its sender has; {MAX_POINTS} are allowed.")
+        raise RosterError(f"A roster bundle lists {count} rosters that its sender has; {MAX_POINTS} are allowed.")
     points = [Stand(*cursor.unpack(STAND)) for _ in range(count)]
     rosters = [decode(r) for r in cursor.pieces(MAX_ROSTER)]
     bundle = Bundle(stand, rosters, cursor.pieces(MAX_CERTIFICATE), points)

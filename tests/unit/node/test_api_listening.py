@@ -78,7 +78,7 @@ async def test_other_addresses_get_tls_with_the_fingerprint_that_was_shown(tmp_p
             await desk.asker.get(f"http://127.0.0.1:{port_of(desk)}/v1/models")
     async with served_desk(tmp_path / "plain", model, ApiOptions(host="0.0.0.0", port=0, plain_http=True)) as desk:
         assert (await desk.asker.get("/models")).status_code == 200
-        assert (desk.served.url[:7], "travel in clear" in desk.served.warning) == ("http://", True)
+        assert (desk.served.url[:7], "travel unencrypted" in desk.served.warning) == ("http://", True)
 
 
 def test_the_certificate_stays_until_it_has_to_name_another_address(tmp_path: Path) -> None:

@@ -467,7 +467,7 @@ def test_what_a_mac_sees_is_said_in_words() -> None:
     one_layer = msgspec.structs.replace(private, stages=(private.stages[0], short))
     assert sees(one_layer, PEER) == "hidden states of layer 2"
     telling = plan(ME, PEER, notes=(EVERY_MAC_SEES,))
-    assert sees(telling, PEER) == "hidden states of layers 2–3, and could tell the prompt's tokens"
+    assert sees(telling, PEER) == "hidden states of layers 2–3, and could infer the prompt's tokens"
     assert sees(plan(ME), ME) == "token ids, logits"
 
 

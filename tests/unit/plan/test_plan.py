@@ -153,7 +153,7 @@ def test_a_plan_says_who_could_read_the_tokens_and_that_rows_run_alone() -> None
     found = profile(*range(1, 10), reveals_tokens=True, one_row="mlx-lm cannot batch its cache (X)")
     plan = planned([peer("a", 24), peer("b", 12)], found)
     assert not plan.batched
-    assert "Every Mac of this split could tell the prompt's tokens" in plan.notes[0]
+    assert "Every Mac of this split could infer the prompt's tokens" in plan.notes[0]
     assert plan.notes[1] == "One row at a time in a batch: mlx-lm cannot batch its cache (X)."
     assert len(planned([peer("a", 24)], found).notes) == 1, "on one Mac nobody else sees anything"
 

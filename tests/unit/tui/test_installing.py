@@ -57,7 +57,7 @@ def args_of(home: Home, *, yes: bool) -> argparse.Namespace:
 async def test_nothing_goes_before_it_is_agreed_and_then_all_that_macluster_made(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UsageError, match=r"it must be paired anew.*of models.*cannot be undone"):
+    with pytest.raises(UsageError, match=r"it must be paired again.*of models.*cannot be undone"):
         await uninstall(args_of(home, yes=False))
     assert home.identity.exists()
     assert await uninstall(args_of(home, yes=True)) == 0

@@ -277,7 +277,7 @@ def test_a_narrow_line_says_whether_one_can_ask_and_counts_strangers_apart() -> 
 def test_a_context_that_is_nearly_full_is_told_before_the_next_question() -> None:
     now = conversation.accepted(asked(), "r1", 3900, 1.0)
     room = UiState(snapshot=Snapshot(plan=PLAN), turns=now.turns)
-    assert context_words(room) == "▲ context 3.9k/4k, nearly full: Ctrl+N begins anew"
+    assert context_words(room) == "▲ context 3.9k/4k, nearly full: Ctrl+N starts a new one"
     empty = UiState(snapshot=Snapshot(plan=PLAN))
     assert context_words(empty) == "context 0/4k"
     assert context_words(empty, 4000) == "context 0/4k"

@@ -66,7 +66,10 @@ def test_what_the_clock_of_the_node_did_in_sleep() -> None:
 
 def test_the_name_of_a_mac_is_read_and_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    for given, outcome in (("Ada's Mac", passed("scutil tells it (left out here)")), ("", failed("scutil tells none"))):
+    for given, outcome in (
+        ("Ada's Mac", passed("scutil reports it (left out here)")),
+        ("", failed("scutil reports none")),
+    ):
         monkeypatch.setattr(machine, "given_name", lambda said=given: said)
         assert machine.name(threading.Event()) == outcome
 
