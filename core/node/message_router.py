@@ -6,14 +6,9 @@ from core.errors import Problem
 from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.messages import (
-    Bye,
+from core.node.base.file_messages import (
     BytesAsk,
     BytesReady,
-    Checked,
-    ClockAsk,
-    ClockReply,
     CopyAsk,
     CopyChange,
     CopyProgress,
@@ -24,6 +19,13 @@ from core.node.base.messages import (
     HashesSent,
     Holds,
     HoldsAsk,
+)
+from core.node.base.journal import Journal
+from core.node.base.messages import (
+    Bye,
+    Checked,
+    ClockAsk,
+    ClockReply,
     KeyChange,
     KeyRefused,
     LinkProbe,

@@ -7,7 +7,9 @@ import random
 import msgspec
 
 from core.link.frames import HEADER, FrameType
-from core.node.base.messages import FRAMES, AnyMessage, HashesSent, LinkProbe, RelayAsk, RelayReply, to_frame
+from core.node.base.file_messages import HashesSent
+from core.node.base.message_frames import FRAMES, AnyMessage, to_frame
+from core.node.base.messages import LinkProbe, RelayAsk, RelayReply
 
 _SIZE = HEADER.size
 _NUMBERS = (0, 1, -1, 2**31, 2**32, 2**63, 2**64, 1e308, -0.0, 10**400)

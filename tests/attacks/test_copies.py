@@ -20,9 +20,7 @@ from core.models.files.block_map import FileFacts
 from core.models.files.catalog import Catalog
 from core.models.made.maker import make_model
 from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.messages import (
-    AnyMessage,
+from core.node.base.file_messages import (
     BytesAsk,
     BytesReady,
     CopyAsk,
@@ -35,14 +33,10 @@ from core.node.base.messages import (
     HashesSent,
     Holds,
     HoldsAsk,
-    LinkProbe,
-    LogAsk,
-    LogReply,
-    SpeedAsk,
-    SpeedResultSent,
-    from_frame,
-    to_frame,
 )
+from core.node.base.journal import Journal
+from core.node.base.message_frames import AnyMessage, from_frame, to_frame
+from core.node.base.messages import LinkProbe, LogAsk, LogReply, SpeedAsk, SpeedResultSent
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
 from core.node.disks.block_runs import RunAsk, read_ask

@@ -11,7 +11,8 @@ from core.errors import LinkError
 from core.link.control import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.node.base.journal import LINE_LIMIT, Journal
-from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogReply, from_frame, to_frame
+from core.node.base.message_frames import from_frame, to_frame
+from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogReply
 from core.node.peers.mesh import PeerMessage
 from core.node.peers.message_budget import LOGS
 from core.node.peers.peer_logs import PeerLogs

@@ -22,8 +22,7 @@ from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, FileFacts
 from core.models.files.catalog import fingerprint
 from core.models.made.maker import make_model
-from core.node.base.messages import (
-    AnyMessage,
+from core.node.base.file_messages import (
     BytesAsk,
     BytesReady,
     CopyAsk,
@@ -34,12 +33,9 @@ from core.node.base.messages import (
     HeldModel,
     Holds,
     HoldsAsk,
-    Ping,
-    Pong,
-    Status,
-    from_frame,
-    to_frame,
 )
+from core.node.base.message_frames import AnyMessage, from_frame, to_frame
+from core.node.base.messages import Ping, Pong, Status
 from core.node.disks.block_door import BlockDoor
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import _served

@@ -11,7 +11,8 @@ import pytest
 
 from core.events import Peer
 from core.link.frames import FrameType
-from core.node.base.messages import Ping, Pong, from_frame, to_frame
+from core.node.base.message_frames import from_frame, to_frame
+from core.node.base.messages import Ping, Pong
 from core.trust.identity import text_id
 from tests.attacks.victim import (
     SIZE,

@@ -15,7 +15,8 @@ from core.errors import Problem
 from core.events import RequestDone
 from core.link.control import ControlLink, dial_control
 from core.link.frames import FrameType
-from core.node.base.messages import Ping, Pong, StageLost, from_frame, to_frame
+from core.node.base.message_frames import from_frame, to_frame
+from core.node.base.messages import Ping, Pong, StageLost
 from core.requests import LoadRequest
 from core.trust.identity import text_id
 from core.trust.roster import RosterStore, add

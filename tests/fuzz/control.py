@@ -12,7 +12,9 @@ from core.errors import ProtocolError
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameHeader, FrameType
-from core.node.base.messages import FRAMES, HashesSent, LinkProbe, RelayAsk, RelayReply, from_frame, to_frame
+from core.node.base.file_messages import HashesSent
+from core.node.base.message_frames import FRAMES, from_frame, to_frame
+from core.node.base.messages import LinkProbe, RelayAsk, RelayReply
 from core.node.base.relayed import NotAnswered, Wanted, encoded, relayed_from, wanted_from
 from core.worker.messages import StageSample
 from core.worker.ring import read_samples

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.models.files.catalog import Catalog, ModelEntry
-from core.node.base.messages import Holds, from_frame, to_frame
+from core.node.base.file_messages import Holds
+from core.node.base.message_frames import from_frame, to_frame
 from core.node.disks.model_inventory import holds_of
 from core.plan.sizes import Sizes
 from tests.fuzz.target import Target

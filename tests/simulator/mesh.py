@@ -8,7 +8,8 @@ from typing import Any
 
 from core.errors import LinkLost, MaclusterError, RosterFork
 from core.link.liveness import Dead, Liveness, Slept
-from core.node.base.messages import AnyMessage, Status
+from core.node.base.message_frames import AnyMessage
+from core.node.base.messages import Status
 from core.node.base.signals import Signals
 from core.node.peers.contact import ContactChanged
 from core.node.peers.mesh import LinkEnded, PeerMessage, RosterArrived

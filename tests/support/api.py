@@ -11,7 +11,8 @@ import httpx2
 from msgspec.structs import replace
 
 from core.events import ApiServed, PlanLoaded, PlanProposed, PlanUnloaded
-from core.node.base.messages import AnyMessage, Leads
+from core.node.base.message_frames import AnyMessage
+from core.node.base.messages import Leads
 from core.node.base.own_worker import OwnWorker
 from core.node.public_api.answering import Answering
 from core.node.public_api.api_options import ApiOptions

@@ -15,8 +15,9 @@ from core.link.ways import Way
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.node.base.bus import Bus
+from core.node.base.file_messages import FileWord, HeldModel
 from core.node.base.journal import Journal
-from core.node.base.messages import AnyMessage, FileWord, HeldModel, from_frame, to_frame
+from core.node.base.message_frames import AnyMessage, from_frame, to_frame
 from core.node.disks.block_door import SourceAnswers
 from core.node.disks.block_runs import RunAsk
 from core.node.disks.byte_links import ByteLinks

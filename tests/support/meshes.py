@@ -10,7 +10,7 @@ from core.events import Peer
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import AnyMessage
+from core.node.base.message_frames import AnyMessage
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.peers.addresses import AddressBook

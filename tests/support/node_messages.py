@@ -7,14 +7,9 @@ from core.errors import LinkLost
 from core.events import LikelyToken, PromptLikely, RequestDone, TokenEvent, Transfer
 from core.link.ways import Way
 from core.models.files.block_map import FileFacts
-from core.node.base.messages import (
-    AnyMessage,
-    Bye,
+from core.node.base.file_messages import (
     BytesAsk,
     BytesReady,
-    Checked,
-    ClockAsk,
-    ClockReply,
     CopyAsk,
     CopyChange,
     CopyProgress,
@@ -26,6 +21,13 @@ from core.node.base.messages import (
     HeldModel,
     Holds,
     HoldsAsk,
+)
+from core.node.base.message_frames import AnyMessage
+from core.node.base.messages import (
+    Bye,
+    Checked,
+    ClockAsk,
+    ClockReply,
     KeyChange,
     KeyRefused,
     Leads,

@@ -10,7 +10,7 @@ import pytest
 from msgspec import inspect
 
 from core.engine.sampling import Picked
-from core.node.base.messages import AnyMessage
+from core.node.base.message_frames import AnyMessage
 from core.node.base.relayed import Relayed, Wanted
 from core.requests import (
     AnswerId,

@@ -15,7 +15,7 @@ from core.models.files.block_map import BLOCK_BYTES, FileFacts, blocks_of
 from core.models.files.block_writer import BlockWriter
 from core.models.files.pace import BytePace
 from core.models.files.parts import Part
-from core.node.base.messages import MAX_HASHES, NOT_HERE
+from core.node.base.file_messages import MAX_HASHES, NOT_HERE
 from core.node.base.tasks import together
 from core.node.disks.block_link import BlockLink
 from core.node.disks.block_requests import BlockRequests

@@ -7,7 +7,8 @@ from itertools import count
 from typing import Any, Final, TypeVar
 
 from core.errors import LinkLost, LinkTimeout, TransferError
-from core.node.base.messages import AnyMessage, BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
+from core.node.base.file_messages import BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
+from core.node.base.message_frames import AnyMessage
 from core.node.base.tasks import Tasks
 from core.node.disks.block_link import BlockLink
 from core.node.disks.byte_links import ByteLinks

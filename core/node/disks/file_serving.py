@@ -12,17 +12,8 @@ from typing import Final, Protocol
 from core.errors import BadModel, LinkLost, MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, read_written
 from core.models.files.compared import is_whole, read_compared
-from core.node.base.messages import (
-    MAX_HASHES,
-    NOT_HERE,
-    AnyMessage,
-    BytesAsk,
-    BytesReady,
-    FilesSent,
-    HashesAsk,
-    HashesSent,
-    to_frame,
-)
+from core.node.base.file_messages import MAX_HASHES, NOT_HERE, BytesAsk, BytesReady, FilesSent, HashesAsk, HashesSent
+from core.node.base.message_frames import AnyMessage, to_frame
 from core.node.base.tasks import Tasks
 from core.node.disks.block_door import BlockDoor, Served, note_of
 from core.node.disks.block_runs import HASH_BYTES

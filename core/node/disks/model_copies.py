@@ -18,7 +18,7 @@ from core.models.files.catalog import ModelEntry, short_name
 from core.models.files.hub_origin import write_origin
 from core.models.files.pace import BytePace
 from core.models.files.parts import Part
-from core.node.base.messages import (
+from core.node.base.file_messages import (
     BytesAsk,
     BytesReady,
     FilesAsk,

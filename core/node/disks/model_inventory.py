@@ -14,16 +14,9 @@ from core.events import ModelsChanged, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry, short_name
 from core.models.files.layers_here import layers_text
 from core.node.base.bus import Bus
-from core.node.base.messages import (
-    MAX_BROKEN,
-    MAX_HELD,
-    MAX_MODEL_NAME,
-    MAX_RANGES,
-    AnyMessage,
-    HeldModel,
-    Holds,
-    HoldsAsk,
-)
+from core.node.base.file_messages import MAX_BROKEN, MAX_HELD, MAX_RANGES, HeldModel, Holds, HoldsAsk
+from core.node.base.message_frames import AnyMessage
+from core.node.base.messages import MAX_MODEL_NAME
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
 

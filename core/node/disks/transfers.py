@@ -28,8 +28,7 @@ from core.models.files.layers_here import layers_text
 from core.models.files.pace import BytePace
 from core.models.files.parts import Part, by_file, in_fewer, parts_in
 from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.messages import (
+from core.node.base.file_messages import (
     MAX_PARTS,
     CopyAsk,
     CopyChange,
@@ -40,6 +39,7 @@ from core.node.base.messages import (
     Holds,
     HoldsAsk,
 )
+from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
 from core.node.disks.downloads import download
 from core.node.disks.model_copies import CopyReports, ModelCopies

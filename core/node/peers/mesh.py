@@ -20,7 +20,8 @@ from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.rekeyed_link import RekeyedLink
 from core.link.session import Kind
 from core.node.base.journal import Journal
-from core.node.base.messages import AnyMessage, Bye, Leads, Ping, Pong, from_frame, to_frame
+from core.node.base.message_frames import AnyMessage, from_frame, to_frame
+from core.node.base.messages import Bye, Leads, Ping, Pong
 from core.node.base.signals import AwaitedSignal, Signals
 from core.node.base.tasks import Tasks
 from core.node.peers.addresses import AddressBook

@@ -10,7 +10,8 @@ from typing import Final
 
 from core.errors import LinkError, MaclusterError, ProtocolError
 from core.link.control import ControlLink
-from core.node.base.messages import LinkProbe, Probed, from_frame, to_frame
+from core.node.base.message_frames import from_frame, to_frame
+from core.node.base.messages import LinkProbe, Probed
 from core.node.peers.link_probe import Extent, LinkProbing
 
 BURST: Final = Extent(round_trips=3, frames=40, sending_s=0.2, limit_s=1.0)

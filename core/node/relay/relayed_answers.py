@@ -13,7 +13,8 @@ from core.errors import LinkLost, MaclusterError, NotLoaded, ProtocolError, Usag
 from core.events import LedElsewhere, RequestDone
 from core.node.answers.answer_stream import Said
 from core.node.base.bus import Bus
-from core.node.base.messages import AnyMessage, Leads, RelayAsk, RelayReply, RelayStop
+from core.node.base.message_frames import AnyMessage
+from core.node.base.messages import Leads, RelayAsk, RelayReply, RelayStop
 from core.node.base.own_worker import OwnWorker
 from core.node.base.relayed import (
     LAST,

@@ -25,6 +25,7 @@ from core.events import Plan, Stage
 from core.link.rekey_limits import KeyUse
 from core.link.ways import Way
 from core.node.base.journal import Journal
+from core.node.base.message_frames import to_frame
 from core.node.base.messages import (
     Checked,
     LinkUp,
@@ -35,7 +36,6 @@ from core.node.base.messages import (
     StageLost,
     StageReport,
     StageWord,
-    to_frame,
 )
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import AwaitedSignal, Signal, Signals

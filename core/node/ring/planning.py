@@ -17,7 +17,7 @@ from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
 from core.models.text.vocabulary import ids_fingerprint
-from core.node.base.messages import HeldModel
+from core.node.base.file_messages import HeldModel
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory

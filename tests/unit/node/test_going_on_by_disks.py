@@ -14,7 +14,8 @@ from core.models.files.layers_here import Ranges
 from core.models.made.maker import make_model
 from core.models.slicing.split_profile import SplitProfile
 from core.node.base.bus import Bus
-from core.node.base.messages import AnyMessage, Holds
+from core.node.base.file_messages import Holds
+from core.node.base.message_frames import AnyMessage
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory, held_model
 from core.node.ring.planning import Planned, Planning

@@ -11,7 +11,8 @@ import pytest
 from core.errors import ModelNotFound
 from core.events import Plan
 from core.node.base.bus import Bus
-from core.node.base.messages import AnyMessage, HeldModel, Holds, HoldsAsk
+from core.node.base.file_messages import HeldModel, Holds, HoldsAsk
+from core.node.base.message_frames import AnyMessage
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory

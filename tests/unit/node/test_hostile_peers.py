@@ -15,7 +15,8 @@ from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 from core.errors import ProtocolError, UsageError
 from core.events import Plan, Stage
 from core.link.frames import FrameType
-from core.node.base.messages import Checked, Pong, Prepared, Status, from_frame, to_frame
+from core.node.base.message_frames import from_frame, to_frame
+from core.node.base.messages import Checked, Pong, Prepared, Status
 from core.node.base.signals import Signals
 from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
 from core.node.peers.search import Search

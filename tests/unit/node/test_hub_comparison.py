@@ -19,7 +19,8 @@ from core.models.files.catalog import fingerprint
 from core.models.files.compared import COMPARED_NAME, check_compared, read_compared, uncompared, write_compared
 from core.models.files.hub_origin import HubOrigin, write_origin
 from core.models.made.maker import make_model
-from core.node.base.messages import AnyMessage, FalseFile
+from core.node.base.file_messages import FalseFile
+from core.node.base.message_frames import AnyMessage
 from core.node.disks.block_door import SourceAnswers
 from core.node.disks.block_runs import RunAsk
 from core.node.disks.hub_comparison import HubComparison

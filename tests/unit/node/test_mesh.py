@@ -16,7 +16,8 @@ from core.link import control
 from core.link.control import HANDSHAKES, ControlLink, dial_control
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
-from core.node.base.messages import AnyMessage, Bye, Ping, Pong, Release, to_frame
+from core.node.base.message_frames import AnyMessage, to_frame
+from core.node.base.messages import Bye, Ping, Pong, Release
 from core.node.peers import dialling, mesh
 from core.node.peers.message_budget import BEATS
 from core.node.peers.networks import NetworksChanged

@@ -13,17 +13,8 @@ from hypothesis import strategies as st
 from core.errors import ProtocolError
 from core.link.frames import FrameType
 from core.node.base.journal import LINE_LIMIT
-from core.node.base.messages import (
-    FRAMES,
-    MAX_LOG_LINES,
-    AnyMessage,
-    Checked,
-    LogEntry,
-    LogReply,
-    PrepareStage,
-    from_frame,
-    to_frame,
-)
+from core.node.base.message_frames import FRAMES, AnyMessage, from_frame, to_frame
+from core.node.base.messages import MAX_LOG_LINES, Checked, LogEntry, LogReply, PrepareStage
 from core.numbers import MOST
 from core.settings import MAX_CONTROL_BODY
 from tests.support.node_messages import EVERY

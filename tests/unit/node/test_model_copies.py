@@ -20,21 +20,19 @@ from core.models.files.catalog import fingerprint
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
-from core.node.base.messages import (
+from core.node.base.file_messages import (
     MAX_BROKEN,
     MAX_HASHES,
     MAX_HELD,
-    MAX_MODEL_NAME,
-    AnyMessage,
     BytesAsk,
     BytesReady,
     FilesSent,
     HashesAsk,
     HeldModel,
     Holds,
-    from_frame,
-    to_frame,
 )
+from core.node.base.message_frames import AnyMessage, from_frame, to_frame
+from core.node.base.messages import MAX_MODEL_NAME
 from core.node.disks.arrivals import check_names
 from core.node.disks.block_door import SourceAnswers
 from core.node.disks.block_link import BlockLink

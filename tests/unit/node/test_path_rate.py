@@ -12,7 +12,8 @@ from core.link.control import ControlLink, dial_control
 from core.link.session import Kind
 from core.link.ways import Way
 from core.mac.network import interface_of
-from core.node.base.messages import AnyMessage, LinkProbe, Ping, to_frame
+from core.node.base.message_frames import AnyMessage, to_frame
+from core.node.base.messages import LinkProbe, Ping
 from core.node.peers.link_probe import FRAME_BYTES
 from core.node.peers.networks import Networks
 from core.node.peers.path_rate import BURST

@@ -21,7 +21,8 @@ from core.events import Peer, PeerSeen
 from core.node.base import journal
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogReply, LogWord, from_frame, to_frame
+from core.node.base.message_frames import from_frame, to_frame
+from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogReply, LogWord
 from core.node.peers import peer_logs
 from core.node.peers.peer_logs import ANSWER_S, PeerLog, PeerLogs
 from tests.support.plans import mac_id

@@ -17,7 +17,8 @@ from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, NotPaired, Pr
 from core.events import PlanLoaded, PlanProposed, PlanUnloaded, TokenEvent, TrustChanged
 from core.node.answers.answer_stream import Said
 from core.node.base.bus import Bus
-from core.node.base.messages import AnyMessage, Leads, RelayAsk, RelayReply, RelayStop, from_frame, to_frame
+from core.node.base.message_frames import AnyMessage, from_frame, to_frame
+from core.node.base.messages import Leads, RelayAsk, RelayReply, RelayStop
 from core.node.base.own_worker import OwnWorker
 from core.node.base.relayed import AnswerWanted, NotAnswered, encoded, relayed_from
 from core.node.public_api.answering import Answering

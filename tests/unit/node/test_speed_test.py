@@ -16,18 +16,8 @@ from core.events import Level, Peer, PeerSeen, Progress
 from core.link.frames import FrameType
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import (
-    AnyMessage,
-    LinkProbe,
-    Probed,
-    SpeedAsk,
-    SpeedMoved,
-    SpeedResultSent,
-    SpeedStop,
-    SpeedWord,
-    from_frame,
-    to_frame,
-)
+from core.node.base.message_frames import AnyMessage, from_frame, to_frame
+from core.node.base.messages import LinkProbe, Probed, SpeedAsk, SpeedMoved, SpeedResultSent, SpeedStop, SpeedWord
 from core.node.base.signals import Signals
 from core.node.peers import link_probe, speed_test
 from core.node.peers.addresses import AddressBook

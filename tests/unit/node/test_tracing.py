@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import NotLoaded
-from core.node.base.messages import AnyMessage, ClockAsk, ClockReply, TraceAsk, TraceReply
+from core.node.base.message_frames import AnyMessage
+from core.node.base.messages import ClockAsk, ClockReply, TraceAsk, TraceReply
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.peers.clock_difference import clock_difference

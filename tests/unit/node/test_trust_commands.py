@@ -24,7 +24,8 @@ from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog, forget_sha
 from core.node.answers.tokenizer import Tokenizer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import KeyChange, from_frame, to_frame
+from core.node.base.message_frames import from_frame, to_frame
+from core.node.base.messages import KeyChange
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.peers.addresses import AddressBook
