@@ -126,7 +126,7 @@ async def test_one_mac_reads_all_of_a_file_once_and_the_others_take_the_list_fro
             check_compared(each.directory, each.map)
     await one.ensure()
     asked = [block for _, run in macs.given for block in range(run.first, run.first + run.count)]
-    assert asked == list(macs.blocks[third + 1 :]), "each block that is not here once, in order"
+    assert sorted(asked) == list(macs.blocks[third + 1 :]), "each block that is not here once"
     assert one.map.missing_bytes > 0, "and none of them is kept"
     await two.ensure()
     await three.ensure()
