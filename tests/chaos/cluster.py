@@ -93,6 +93,17 @@ class Cluster:
                 while any(len(workers_of(mac.node)) < 2 for mac in macs):  # noqa: ASYNC110 - this tells nobody
                     await asyncio.sleep(0.1)
 
+    def order(self, without: Sequence[Mac] = ()) -> LoadRequest:
+        """What is asked for, over all Macs but those."""
+        return LoadRequest(
+            model=str(self.setup.model),
+            chunk=self.setup.chunk,
+            context=self.setup.context,
+            mirror=self.setup.mirror,
+            parallelism=self.setup.parallelism,
+            without=tuple(mac.device_id for mac in without),
+        )
+
     async def load(self, head: Mac | None = None, without: Sequence[Mac] = ()) -> None:
         """Load the model over all Macs that are up but for those, as often as it takes; the first Mac leads, or that
         `head`. Raises MaclusterError.
@@ -101,17 +112,9 @@ class Cluster:
         await self.linked(head)
         assert head.watch
         deadline = monotonic() + READY_S
-        request = LoadRequest(
-            model=str(self.setup.model),
-            chunk=self.setup.chunk,
-            context=self.setup.context,
-            mirror=self.setup.mirror,
-            parallelism=self.setup.parallelism,
-            without=tuple(mac.device_id for mac in without),
-        )
         while True:
             try:
-                await head.watch.client.load(request)
+                await head.watch.client.load(self.order(without))
                 await ready(head.watch)
                 return
             except MaclusterError:

@@ -12,6 +12,7 @@ from tests.chaos.disks import full_disk_at_log, full_disk_at_save
 from tests.chaos.heads import kill_at_load_of_session, two_heads
 from tests.chaos.lines import bad_line, half_open, pulled, pulled_alone, spoilt
 from tests.chaos.processes import (
+    kill_at_load,
     kill_head,
     kill_node,
     kill_own_worker,
@@ -56,6 +57,7 @@ BY_RANKS: Final[tuple[tuple[str, str, Run, int], ...]] = (
     ("head-worker", "the head's worker", kill_own_worker, 8),
     ("node", "a rank's node", kill_node, 6),
     ("head", "the head's node, started again", kill_head, 3),
+    ("load", "a worker or a rank's node at a load", kill_at_load, 5),
 )
 OF_RANKS: Final[tuple[tuple[Where, str], ...]] = (("two-ranks", "two ranks"), ("three-ranks", "three ranks"))
 

@@ -7,10 +7,12 @@ import os
 import random
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Final
 
+from core.errors import MaclusterError
 from core.requests import AnswerId
 from tests.chaos.bed import Bed
 from tests.chaos.mac import Mac
@@ -25,9 +27,11 @@ from tests.chaos.trial import (
     ended,
     nothing,
 )
+from tui.cli.load import loaded
 
 LONG_S: Final = 10.0
 CALM_S: Final = 3.0
+LOADING_S: Final = 2.0
 
 
 async def kill_worker(bed: Bed, dice: random.Random) -> Tried:
@@ -79,6 +83,27 @@ async def kill_head(bed: Bed, dice: random.Random) -> Tried:
     first = next((h.at for h in cluster.heard if getattr(h.event, "index", None) == kept.tokens), None)
     times = Times(recovered_s=first - at if first else None)
     return Tried(f"token {shown} of {ask.tokens}, {kept.tokens} kept", ask.tokens, times, tuple(wrong))
+
+
+async def kill_at_load(bed: Bed, dice: random.Random) -> Tried:
+    """kill -9 of a worker, or of a member's node, while the model is loaded: that ends in time, with a model or with a
+    reason, and what is answered once it is loaded is what it was.
+    """
+    cluster, mac, late_s = bed.cluster, dice.choice(bed.cluster.macs), dice.uniform(0.0, LOADING_S)
+    await cluster.head.client.unload()
+    loading = asyncio.create_task(loaded(cluster.head, cluster.order()))
+    await asyncio.sleep(late_s)
+    at = monotonic()
+    if mac is not cluster.macs[0] and dice.random() < 0.5:
+        mac.kill()
+    else:
+        os.kill(mac.worker, signal.SIGKILL)
+    with suppress(MaclusterError):
+        await asyncio.wait_for(loading, ANSWER_S)
+    times = Times(recovered_s=monotonic() - at)
+    await bed.heal(whole=True)
+    tried = await bed.disturb(draw("decode", dice), nothing)
+    return tried._replace(point=f"{late_s:.2f} s behind the beginning of the load", times=times)
 
 
 async def pause(bed: Bed, dice: random.Random, *, seconds: float) -> Tried:
