@@ -64,16 +64,15 @@ class Commands(Provider):
                 yield DiscoveryHit(_line(Content(each.title), each), self._run(each), text=each.title, help=_why(each))
 
     async def search(self, query: str) -> Hits:
-        """Those whose title holds it, then those that are called so elsewhere."""
-        matcher = self.matcher(query)
+        """Those whose title holds it, then those that are called so elsewhere, then those with its letters."""
+        matcher, text = self.matcher(query), query.casefold()
         for each in self._all():
-            score = matcher.match(each.title)
-            if score > 0:
-                name = matcher.highlight(each.title)
-            elif query.casefold() in _BY_TITLE.get(each.title, ""):
-                score, name = 0.5, Content(each.title)
-            else:
+            likeness = matcher.match(each.title)
+            holds, is_called = text in each.title.casefold(), f" {text}" in f" {_BY_TITLE.get(each.title, '')}"
+            if not likeness and not is_called:
                 continue
+            name = matcher.highlight(each.title) if holds or not is_called else Content(each.title)
+            score = (2 if holds else 1 if is_called else 0) + likeness / (1 + likeness)
             yield Hit(score, _line(name, each), self._run(each), text=each.title, help=_why(each))
 
     @property

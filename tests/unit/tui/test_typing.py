@@ -141,6 +141,8 @@ async def test_a_colon_opens_the_palette_where_no_text_is_written_and_what_was_c
             await until(lambda: app.screen is app.dashboard)
         burst(app, ":")
         await until(lambda: isinstance(app.screen, CommandPalette) and first_of(app).startswith("Sampling"))
+        burst(app, "history")  # what it is called elsewhere, before titles that have its letters somewhere
+        await until(lambda: first_of(app).startswith("Conversations: open"))
 
 
 async def test_a_slash_command_with_words_sets_what_it_names() -> None:
