@@ -42,15 +42,18 @@ class ConversationArchive:
         self._idle = asyncio.Event()
         self._idle.set()
         self._failed_at = 0.0
+        self._told: Problem | None = None
 
     def look(self, now: UiState) -> None:
-        """Save `now` if something is new in it; and what could not be saved before, every few seconds."""
+        """Save `now` if something is new in it; and what could not be saved before, every few seconds. Where no node is
+        there it waits for one: why there is none is told already.
+        """
         if now.chat.id and not now.chat.is_unkept and _mark(now) != self._saved:
             has_words = bool(now.turns or now.others or now.chat.draft)
             kept = chats.kept(now.chat, now.turns, time.time(), now.others) if has_words else None
             self._waiting[now.chat.id] = kept
         self._saved = _mark(now)
-        if self._waiting and self._idle.is_set() and time.monotonic() - self._failed_at > RETRY_S:
+        if now.attached and self._waiting and self._idle.is_set() and time.monotonic() - self._failed_at > RETRY_S:
             self._idle.clear()
             self._app.in_background(self._save, group="archive")
 
@@ -129,7 +132,7 @@ class ConversationArchive:
                         await self._app.client.delete_conversation(ConversationId(id=name))
                 else:
                     await self._app.client.keep_conversation(wanted)
-                self._failed_at = 0.0
+                self._can_save()
                 if self._waiting.get(name) is wanted:
                     del self._waiting[name]
                 elif name not in self._waiting and wanted is not None:  # meanwhile it was to be forgotten
@@ -137,9 +140,17 @@ class ConversationArchive:
         except FAILURES as error:
             is_first, self._failed_at = not self._failed_at, time.monotonic()
             if is_first:
-                self._app.set_state(state.failed(self._app.state, _unsaved(problem_of(error))))
+                self._told = washed(_unsaved(problem_of(error)))
+                self._app.set_state(state.failed(self._app.state, self._told))
         finally:
             self._idle.set()
+
+    def _can_save(self) -> None:
+        """What was told of it holds no longer."""
+        self._failed_at = 0.0
+        if self._told is not None and self._app.state.problem == self._told:
+            self._app.set_state(state.failed(self._app.state, None))
+        self._told = None
 
 
 def _unsaved(why: Problem) -> Problem:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from core.requests import SessionName
+from core.requests import SavedSession, SessionName
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.messages import Failed, Noted, TakenUp
 from tui.state.format import plural
-from tui.state.state import UiState
+from tui.state.state import UiState, washed
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -38,6 +38,19 @@ class SessionWork:
         if state.snapshot.plan_status != "ready":
             return "no model is ready (Ctrl+O loads one)"
         return "nothing was said yet" if run == "save" and not state.turns else ""
+
+    async def all(self, text: str = "") -> list[SavedSession]:
+        """Every session of this Mac; where they are searched for a `text`, each with its words."""
+        found = await self._client.sessions()
+        if text:
+            found = [await self._with_words(one) for one in found if not one.problem]
+        return [washed(one) for one in found]
+
+    async def _with_words(self, one: SavedSession) -> SavedSession:
+        try:
+            return await self._client.session(SessionName(name=one.name))
+        except FAILURES:  # it is gone meanwhile, or damaged behind its head
+            return one
 
     async def stop(self) -> bool:
         """Stop what is under way; False where there is nothing, or it is being stopped."""

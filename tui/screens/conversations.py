@@ -25,7 +25,7 @@ from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM, WARN, age, between, plural
 from tui.state.kept import Kept, Said, kept_list, said_in, said_in_session
-from tui.state.state import UiState, washed
+from tui.state.state import UiState
 from tui.widgets.conversation_list import ConversationList, facts_words, head_content, preview_content
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
@@ -123,7 +123,7 @@ class ConversationsScreen(SizedScreen):
             if wanted:
                 await asyncio.sleep(TYPING_S)
             infos = await self._conversations.all(wanted)
-            sessions = [washed(each) for each in await self._client.sessions()]
+            sessions = await self._sessions.all(wanted)
             self._rows, self._wanted = kept_list(infos, sessions, wanted), wanted
         except FAILURES as error:
             problem = problem_of(error)

@@ -56,14 +56,18 @@ class Said(Value, frozen=True, kw_only=True):
 
 def kept_list(infos: Iterable[ConversationInfo], sessions: Iterable[SavedSession], wanted: str) -> tuple[Kept, ...]:
     """All of them, the newest first: the conversations `infos`, which hold the text `wanted`, and those `sessions`
-    whose name or model does.
+    whose name, model or words do.
     """
     found = list(infos)
     often = Counter(info.title for info in found)
     rows = [_of_info(info, is_double=often[info.title] > 1) for info in found]
-    text = wanted.casefold()
-    rows += [_of_session(one) for one in sessions if text in one.name.casefold() or text in one.model.casefold()]
+    rows += [_of_session(one) for one in sessions if _holds(one, wanted.casefold())]
     return tuple(sorted(rows, key=lambda row: row.at, reverse=True))
+
+
+def _holds(session: SavedSession, text: str) -> bool:
+    said = (message.content for message in session.messages)
+    return any(text in part.casefold() for part in (session.name, session.model, *said))
 
 
 def said_in(conversation: Conversation, wanted: str) -> tuple[Said, ...]:

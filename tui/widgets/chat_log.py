@@ -266,7 +266,7 @@ def empty_content(state: UiState, note: str, width: int = 72) -> Content:
         macs = plural(len(snapshot.plan.stages), "Mac")
         text = f"{snapshot.plan.model} is loaded on {macs}.\n\nWrite below; Enter sends. F3 has earlier conversations."
         if state.last is not None:
-            text += f"\n\nLast conversation: {fit(state.last.title, 40).rstrip()}. Ctrl+L goes on with it."
+            text += f"\n\nCtrl+L goes on with the last conversation: {fit(state.last.title, 40).rstrip()}"
         text += f"\n\n{_SURVIVAL}" if note else ""
         other = "\n\nAn answer that was asked for elsewhere is being written; its words are shown there."
         return Content("\n").join([*head, Content(text + (other if snapshot.running else ""))])

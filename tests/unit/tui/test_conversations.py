@@ -281,6 +281,8 @@ def test_a_damaged_one_says_why_and_sessions_stand_among_conversations() -> None
     mixed = rows(info("1"), sessions=(trip, other))
     assert [row.title for row in mixed] == ["trip", "title 1", "other"]
     assert [row.title for row in rows(info("1"), sessions=(trip, other), wanted="TRI")] == ["trip", "title 1"]
+    said = msgspec.structs.replace(other, messages=(Message(role="user", content="Where is the Treasure?"),))
+    assert [row.title for row in rows(sessions=(trip, said), wanted="treasure")] == ["other"]
     assert row_content(mixed[0], "", 70.0, 60).plain.startswith("◆ trip")
 
 
@@ -376,6 +378,11 @@ async def test_what_cannot_be_saved_is_told_once_and_saved_later(monkeypatch: py
         assert len(shelf.kept) == 1, "nothing new, nothing saved"
         app.set_state(conversation.called(app.state, "mine"))
         await until(pilot, lambda: shelf.kept[-1].title == "mine")
+        shelf.problem = NodeError("The disk is full.", "Make room.")
+        app.set_state(conversation.called(app.state, "yours"))
+        await until(pilot, lambda: app.state.problem is not None)
+        shelf.problem = None
+        await until(pilot, lambda: shelf.kept[-1].title == "yours" and app.state.problem is None)
 
 
 async def test_an_answer_that_a_crash_cut_off_comes_back_with_its_conversation() -> None:
@@ -486,7 +493,7 @@ async def test_the_last_conversation_is_offered_and_one_key_away() -> None:
     library.kept = [chats.kept(now.chat, now.turns, 9.0)]
     app = MaclusterApp(library)  # type: ignore[arg-type]
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "Last conversation: why?. Ctrl+L goes on with it." in text_of(app))
+        await until(pilot, lambda: "Ctrl+L goes on with the last conversation: why?" in text_of(app))
         await pilot.press("ctrl+l")
         await until(pilot, lambda: len(app.state.turns) == 2)
         assert app.state.chat.id == ID
