@@ -45,8 +45,16 @@ def test_plain_colourless_and_ctrl_q_in_the_palette(terminal: Open, monkeypatch:
     workers = [p for p in window.processes() if {"core.node", "core.worker"} & {*p.cmdline()}]
     assert workers
     assert all(p.environ().get("NO_COLOR") == "1" for p in workers)
-    window.type("C-p")
+    window.type("C-o")
+    window.shows("Choose a model", "loaded on 1 Mac")
+    window.type("u")
+    window.shows("Enter load")
+    window.type("m", "w")
+    window.shows("Chosen: hidden states as float32", "layers by speed")
+    window.type("F2", "C-p")
     window.shows("Search for commands")
+    window.type("dark")
+    window.until(lambda s: "Change the theme" in s and "Zoom" not in s.split("Change the theme")[0], "not the first")
     processes = window.processes()
     window.type("C-q", "C-q")
     assert_gone(processes)

@@ -25,6 +25,7 @@ from tui.state.format import DIM, between, context_length, gigabytes_short, plur
 from tui.state.load_options import (
     as_preview,
     contexts,
+    with_balance,
     with_bits,
     with_context,
     with_parallelism,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from tui.client import NodeClient
     from tui.control.catalog import ModelCatalog
 
-_OF_A_MODEL = ("edit_split", "context", "longer", "topology", "parallelism", "bits", "wire")
+_OF_A_MODEL = ("edit_split", "context", "longer", "topology", "parallelism", "bits", "wire", "balance")
 _OF_TRANSFERS = ("stop_transfer", "pause_transfer", "limit_transfer")
 _LETTERS = ("filter", "sort", "download", "known", "fitting", *_OF_TRANSFERS, *_OF_A_MODEL)
 
@@ -127,7 +128,8 @@ class ModelsScreen(SizedScreen):
         self._box.border_title = Content("Models of the hub" if is_of_hub else "Models")
         counted = f"{len(shown)} of {len(choices)}" if len(shown) < len(choices) else plural(len(choices), "model")
         fitting = " · that fit" if self._fitting else ""
-        words = "asking the node" if known is None else f"{counted}{fitting} · by {ORDERS[self._order]}"
+        asking = "asking the node" if self._state.attached else "no node answers"
+        words = asking if known is None else f"{counted}{fitting} · by {ORDERS[self._order]}"
         self._box.border_subtitle = Content(words)
         self._point()
 
@@ -244,6 +246,11 @@ class ModelsScreen(SizedScreen):
         """Hidden states as another type between the Macs."""
         if choice := self._plannable:
             self._set_options(with_wire(self._catalog.options(choice)))
+
+    def action_balance(self) -> None:
+        """Layers by memory, or by speed."""
+        if choice := self._plannable:
+            self._set_options(with_balance(self._catalog.options(choice)))
 
     def action_longer(self, step: int) -> None:
         """The next longer context, or the next shorter one."""

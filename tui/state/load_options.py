@@ -7,7 +7,7 @@ from typing import Final, get_args
 import msgspec
 
 from core.errors import UsageError
-from core.events import ParallelismChoice, Topology, WireType
+from core.events import BalanceChoice, ParallelismChoice, Topology, WireType
 from core.requests import DownloadRequest, LoadRequest, ModelChoice, PlanRequest, PreviewRequest
 from core.settings import DEFAULT_CONTEXT, KV_BITS
 from core.text import clean_text
@@ -15,6 +15,10 @@ from tui.state.format import context_length
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 _SHORTEST: Final = 2048
+_DIVIDED: Final[dict[BalanceChoice, str]] = {
+    "speed": "layers by speed",
+    "auto": "layers by speed where that is clearly faster",
+}
 
 
 def default_options(choice: ModelChoice) -> LoadRequest:
@@ -44,7 +48,7 @@ def with_context(request: LoadRequest, choice: ModelChoice, step: int) -> LoadRe
     return msgspec.structs.replace(request, context=found[0] if found else request.context)
 
 
-def option_words(request: LoadRequest, choice: ModelChoice) -> list[str]:
+def option_words(request: PlanRequest, choice: ModelChoice) -> list[str]:
     """What was chosen of how a model is to be loaded, as words; nothing where all is as the node has it."""
     usual = default_options(choice)
     how = request.topology or request.parallelism
@@ -53,6 +57,7 @@ def option_words(request: LoadRequest, choice: ModelChoice) -> list[str]:
         *([f"keys and values in {request.kv_bits} bits"] if request.kv_bits else []),
         *([how] if how else []),
         *([f"hidden states as {request.wire}"] if request.wire else []),
+        *([_DIVIDED[request.balance]] if request.balance != usual.balance else []),
     ]
 
 
@@ -68,6 +73,12 @@ def with_wire(request: LoadRequest) -> LoadRequest:
     """Hidden states as the model computes them, then as each of the types that they can travel as."""
     steps = (None, *get_args(WireType))
     return msgspec.structs.replace(request, wire=steps[(steps.index(request.wire) + 1) % len(steps)])
+
+
+def with_balance(request: LoadRequest) -> LoadRequest:
+    """Layers by memory, then by measured speed within it, then by speed where that is clearly faster."""
+    steps = get_args(BalanceChoice)
+    return msgspec.structs.replace(request, balance=steps[(steps.index(request.balance) + 1) % len(steps)])
 
 
 def with_topology(request: LoadRequest, choice: ModelChoice) -> LoadRequest:

@@ -22,6 +22,7 @@ from tui.state.format import (
     part_of,
     rate,
 )
+from tui.state.load_options import option_words
 from tui.state.pace import left_words
 from tui.state.state import UiState
 from tui.state.survival import survival
@@ -89,6 +90,8 @@ def fit_content(
     """The preview of one model in `width` cells, as it is planned, or requested where there is no plan. Where `rows`
     are few there are no empty lines; where they are very few, what decides whether to load it comes first.
     """
+    if choice is None and not state.attached:
+        return Content.styled("No node answers on this Mac, so nobody knows its models; the dashboard says why.", WARN)
     if choice is None:
         return Content.styled("No model here, or / and f hide them all. d downloads one of the Hugging Face hub.", DIM)
     loaded = state.snapshot.plan if choice.loaded else None
@@ -98,6 +101,8 @@ def fit_content(
     facts = [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or request) if choice.layers else [])]
     coming = _transfer_lines(choice, state, width)  # first, for it moves
     way = [] if choice.offer else _way_lines(loaded or choice.preview.plan, is_loaded=choice.loaded)
+    if request and not choice.loaded and (chosen := option_words(request, choice)):
+        way.append(Content(f"Chosen: {' · '.join(chosen)}"))
     stages = [_stage_line(split, s, width) for s in split.owners] if split is not None else []
     problem, step = _problem_lines(choice, state), _next_step(choice)
     expected = [
@@ -217,10 +222,10 @@ def _way_lines(plan: Plan | None, *, is_loaded: bool) -> list[Content]:
         return []
     macs = len(plan.stages)
     if is_of_ranks(plan):
-        how, keys = f"{plan.topology}, {macs} ranks", "T: a ring, P: what is best"
+        how, also = f"{plan.topology}, {macs} ranks", ", P: what is best"
     else:
-        how, keys = ("one Mac, no hops" if macs == 1 else f"{plan.topology}, {macs} hops a token"), "T: another ring"
-    keys = "T: another topology, F4: another split" if is_loaded else keys
+        how, also = "one Mac, no hops" if macs == 1 else f"{plan.topology}, {macs} hops a token", ""
+    keys = f"T: another topology{', F4: another split' if is_loaded else also}"
     return [Content.assemble(how, (f" ({keys})", DIM)), *(note_content(n) for n in plan.notes if is_of_sight(n))]
 
 

@@ -30,7 +30,7 @@ Where no disk has a model, or h asks for them, the list is of models that are kn
 largest that fits these Macs first, with the speed that is expected.
 
 The preview shows where its layers would go, computed from the budgets of the Macs. What is chosen there (context, \
-ring, bits of keys and values) is what Enter loads."""
+topology, bits of keys and values) is what Enter loads."""
 
     ACTIONS = MODEL_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(MODEL_LIST)]
@@ -56,6 +56,8 @@ ring, bits of keys and values) is what Enter loads."""
 def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
     """Whether a model fits; the word is the sentence of the list."""
     plan, problem = choice.preview.plan, choice.preview.problem
+    if choice.loaded and now.plan_status == "loading":
+        return Mark("◌", "loading", WARN)
     if choice.loaded:
         return Mark("●", "loaded" + (f" on {plural(len(now.plan.stages), 'Mac')}" if now.plan else ""), GOOD)
     if on_way := transfers_of(choice, now):

@@ -61,4 +61,4 @@ def test_colours_that_differ_still_do_where_there_are_256(theme: Theme) -> None:
 
 def test_t_is_trust_and_capital_t_is_topology_on_every_screen() -> None:
     meant = {key: {a.word for a in EVERYTHING if key in a.keys.split(",")} for key in ("t", "T")}
-    assert meant == {"t": {"Trust"}, "T": {"Ring"}}
+    assert meant == {"t": {"Trust"}, "T": {"Topology"}}

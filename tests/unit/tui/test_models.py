@@ -19,9 +19,10 @@ from tui.screens.help import topic_of
 from tui.screens.models import ModelsScreen
 from tui.screens.topology import TopologyScreen
 from tui.state.format import WARN
-from tui.state.load_options import default_options, option_words, with_bits, with_wire
+from tui.state.load_options import default_options, option_words, with_balance, with_bits, with_wire
 from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content
+from tui.widgets.model_list import fit_mark
 
 NOTE = "mini begins with layer 15 instead of 13: layers 13 to 14 share state with those before."
 NOTED = msgspec.structs.replace(PLAN, notes=(NOTE,))
@@ -116,6 +117,17 @@ def test_hidden_states_travel_as_they_are_and_then_as_each_type() -> None:
         request = with_wire(request)
         seen.append(option_words(request, toy))
     assert seen == [["hidden states as float32"], ["hidden states as bfloat16"], ["hidden states as int8"], []]
+    assert "Chosen" not in fit_content(toy, UiState(), 60, request).plain
+    by_speed = with_balance(request)
+    assert "Chosen: layers by speed\n" in fit_content(toy, UiState(), 60, by_speed).plain
+    assert with_balance(with_balance(by_speed)) == request
+
+
+def test_without_a_node_and_while_it_loads_nothing_else_is_promised() -> None:
+    assert "No node answers" in fit_content(None, UiState(), 60).plain
+    loaded = msgspec.structs.replace(choice("toy", PlanPreview(plan=PLAN)), loaded=True)
+    loading = Snapshot(plan=PLAN, plan_status="loading")
+    assert [fit_mark(loaded, now).word for now in (loading, Snapshot())] == ["loading", "loaded"]
 
 
 async def test_every_cursor_is_seen_without_colour_and_the_help_has_the_name_of_the_screen() -> None:
