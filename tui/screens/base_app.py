@@ -84,7 +84,11 @@ class BaseApp(App[None], inherit_bindings=False):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Say something in passing; unlike Textual's own, what comes from elsewhere is no markup."""
+        """Say something in passing, once where it is said again; unlike Textual's own, what comes from elsewhere is no
+        markup.
+        """
+        for same in [said for said in self._notifications if said.message == message]:
+            self._unnotify(same, refresh=False)
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
 
     def _fatal_error(self) -> None:

@@ -39,6 +39,7 @@ LEAST_PEERS, MOST_PEERS, LOGS = 5, 13, 5  # rows with their frames
 class Dashboard(SizedScreen):
     """Everything at a glance."""
 
+    TITLE = "Dashboard"
     AUTO_FOCUS = ""
     ACTIONS = DASHBOARD
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(DASHBOARD)]

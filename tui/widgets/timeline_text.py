@@ -42,6 +42,8 @@ def why_empty(now: Snapshot, *, attached: bool, tracing: bool) -> Content:
         return Content("No model is loaded, so there are no steps. Ctrl+O chooses one.")
     if tracing:
         return Content(f"{plural(len(now.plan.stages), 'stage')} of {now.plan.model}: noting what they do …")
+    if now.batch.queue:
+        return Content("An answer waits for its first step: it is traced as soon as that is done.")
     return Content("No answer is running, so there is no step to see. Ask something: it is traced as soon as it runs.")
 
 

@@ -185,7 +185,7 @@ async def test_help_is_made_from_the_bindings() -> None:
         await pilot.pause()
         await pilot.press("escape", "1")
         topic = topic_of(app.screen)
-        assert topic.title == "1 Peers"
+        assert topic.title == "Dashboard · 1 Peers"
         assert topic.purpose == PeerPane.HELP
         told = {line.does for keys in (*topic.here, topic.everywhere) for line in keys.lines}
         assert {a.title for a in (*keymap.PEERS, *keymap.DASHBOARD)} <= told
@@ -199,6 +199,7 @@ async def test_the_prompt_has_the_focus_when_a_model_is_loaded() -> None:
         await pilot.pause()
         assert app.focused is app.dashboard.prompt
         topic = topic_of(app.screen)
+        assert topic.title == "Dashboard"
         titles = {line.does for keys in (*topic.here, topic.everywhere) for line in keys.lines}
         assert "Go to Peers" not in titles  # a digit is text here
 

@@ -155,6 +155,7 @@ def test_it_says_why_there_is_nothing_and_what_to_do() -> None:
         (Snapshot(), False, False, "is tried again"),
         (Snapshot(), True, False, "Ctrl+O chooses one"),
         (READY, True, False, "Ask something"),
+        (msgspec.structs.replace(READY, batch=Batch(rows=(BatchRow(request_id="a" * 32),))), True, False, "first step"),
         (RUNNING, True, True, "2 stages of m: noting"),
     ]
     for now, attached, tracing, says in table:
