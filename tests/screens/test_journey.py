@@ -45,7 +45,10 @@ async def test_from_the_first_start_to_the_last_key(tmp_path: Path, terminal: Op
             await asyncio.to_thread(lose, mine, porch)
             await asyncio.to_thread(recover, mine)
             await asyncio.to_thread(quit_from, theirs, "✗ node stopped", "ended without a word")
-        await asyncio.to_thread(quit_from, mine)
+        mine.type("words not sent yet")
+        await asyncio.to_thread(quit_from, mine, "words not sent yet")
+        again = terminal(*size, "--home", str(loft.root))
+        await asyncio.to_thread(quit_from, again, "words not sent yet", "tok/s", "endless")  # in their conversation
         assert node.now.plan_status == "ready"
 
 
@@ -88,6 +91,10 @@ def load(mine: Terminal) -> None:
     """The first model."""
     mine.type("C-o")
     mine.shows("Choose a model", "endless")
+    mine.type("h")
+    mine.shows("Models of the hub", "Qwen3-", "Licence")
+    mine.type("h")
+    mine.shows("on disk", "endless")
     mine.type("Enter")
     mine.shows("is loaded on 2 Macs", "Ask anything")
 

@@ -21,7 +21,7 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
     panes = ("1 Peers", "2 Layer split", "3 Hops", "4 Logs", "5 Chat")
     window.shows("3 of 3 Macs", *panes, "is loaded on 3 Macs", "^q Quit", "paired", "studio", "mbp", "mini")
     window.type("hello there", "Enter", "xyz")  # all in one read: what follows Enter is the next question
-    window.until(lambda s: "hello there " in s and "xyz" in s and "tok/s" in s and "slowest" in s, "no answer")
+    window.until(lambda s: "hello there " in s and "xyz" in s and "tok/s" in s and "compute" in s, "no answer")
     window.type("Escape")
     window.until(lambda s: "Esc stop" not in s, "the answer did not stop")
     window.type("C-o")
@@ -31,9 +31,13 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
     screen = window.shows("3/3 Macs", "hops")
     assert max(cell_len(line) for line in screen.splitlines()) <= 80
     window.type("F1")
-    window.shows("Help", "In this pane", "Esc close")
+    window.shows("Help · Dashboard", "In this pane", "Esc close")
     window.type("Escape")
     window.until(lambda s: "In this pane" not in s, "the help stays")
+    window.type("Escape")
+    window.shows("c Continue")
+    window.type("4")
+    window.finds(r"Paired with studio; the roster is at epoch \d\. +mbp \d\d:\d\d")  # in order, each with its Mac
     processes = window.processes()
     window.type("C-q")
     window.shows("Quit?", "The demo ends", "Stay")
@@ -44,7 +48,7 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
 def test_a_narrow_terminal_and_kill_9_of_the_ui(terminal: Open) -> None:
     window = terminal(80, 24, *DEMO)
     window.shows("3/3 Macs", "5 Chat", "studio", "is loaded on 3 Macs", "^q Quit")
-    window.type("C-o")
+    window.type("/model", "Enter")
     window.shows("Choose a model", "Fit preview")
     window.type("Escape")
     processes = window.processes()
