@@ -97,6 +97,8 @@ def split_content(state: UiState, width: int) -> Content:
     lines.append(
         Content.styled(f"{plan.topology} · context {context_length(plan.context)} (KV {gigabytes(kv)} GB) in all", DIM)
     )
+    if plan.draft:
+        lines.append(Content.styled(f"{plan.draft} guesses on {plan.head.peer}, and this model checks it", DIM))
     if snapshot.advice and snapshot.plan_status == "ready":
         lines.append(Content.styled(f"▲ {snapshot.advice}", WARN))
     if words := survival(plan):

@@ -227,6 +227,8 @@ def test_a_reverse_plan_is_drawn_in_the_order_of_its_layers() -> None:
     drawn = split_content(now, 60).plain.splitlines()
     assert [line.split()[1:4] for line in drawn[1:3]] == [["1", "b", "0–2"], ["2", "a", "(you)"]]
     assert drawn[3].startswith("reverse · ")
+    drafted = UiState(snapshot=Snapshot(plan=msgspec.structs.replace(reverse, draft="small"), plan_status="ready"))
+    assert "small guesses on a, and this model checks it" in split_content(drafted, 60).plain
     assert [hop.label for hop in ring_of(now).hops] == ["a→b", "b→a"]
 
 
