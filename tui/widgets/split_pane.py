@@ -125,7 +125,7 @@ def _stage_line(index: int, stage: Stage, mark: Mark, now: StageState | None, wi
         tail = Content.styled(fit(f"{bar} {mark.word}", _MEMORY, right=True), mark.style)
     return Content.assemble(
         (TEXTURES[index % len(TEXTURES)] + " ", TINTS[index % len(TINTS)]),
-        fit(label, _name_width(width)),
+        fit(label, _name_width(width) - 1) + " ",
         fit(part_of(plan, stage), _RANGE),
         tail,
     )
