@@ -36,6 +36,16 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
     window.until(lambda s: "In this pane" not in s, "the help stays")
     window.type("Escape")
     window.shows("c Continue")
+    window.type("hello")  # no key of the transcript begins so: it is text
+    window.shows("xyzhello")
+    window.type("F3", "/xylophone")  # what opens a screen is done before the next key is looked at
+    window.shows("No conversation holds that text", "/ xylophone")
+    window.type("Escape")
+    window.until(lambda s: "xylophone" not in s, "the search stays")
+    window.type("Escape")
+    window.shows("xyzhello")
+    window.type("Escape")
+    window.shows("c Continue")
     window.type("4")
     window.finds(r"Paired with studio; the roster is at epoch \d\. +mbp \d\d:\d\d")  # in order, each with its Mac
     processes = window.processes()
