@@ -101,6 +101,7 @@ async def _sealed(demo: Demo, model: Path) -> float:
     head, other = demo.watches
     own, mac = (next(peer.device_id for peer in watch.now.peers if peer.is_self) for watch in demo.watches)
     choice = await _listed(head, model.name, (own,))
+    await _listed(other, model.name, (own,))  # which copies nothing that it has not heard of
     mark, began = len(head.seen), monotonic()
     await head.client.copy(CopyRequest(fingerprint=choice.fingerprint, to=(mac,)))
 

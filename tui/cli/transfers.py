@@ -112,7 +112,9 @@ async def _download_split(watch: Watch, args: argparse.Namespace, request: Downl
     (begun,) = await _to_its_end(watch, lambda: watch.client.download(begin), {own_id(watch.now)})
     choice = next(c for c in await watch.client.models() if c.path and c.fingerprint == begun.fingerprint)
     done = await give_parts(watch, PlanRequest(model=choice.path), everyone=True, bytes_per_s=args.limit)
-    _print(args, done, [f"{names_of(watch.now, [each.mac for each in done])} has its part of {request.repo}."])
+    names = names_of(watch.now, [each.mac for each in done])
+    lines = [f"{names} has its part of {request.repo}.", "The first load compares all of it with the hub's hashes."]
+    _print(args, done, lines)
     return 0
 
 

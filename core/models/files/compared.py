@@ -53,46 +53,55 @@ def write_compared(directory: Path, files: Mapping[str, FileFacts], compared: Co
 
 
 def uncompared(directory: Path) -> tuple[str, ...]:
-    """The files of a model of the hub of which a part is here, and that nobody has compared as a whole. Raises
-    BadModel.
+    """The files of a model of the hub that is here in part, of which something is here, and that nobody has compared
+    as a whole. Raises BadModel.
     """
     if (there := read_map(directory)) is None or read_origin(directory) is None:
         return ()
     known = read_compared(directory, there.files)
-    return tuple(
-        name for name, here in there.hashes.items() if here and not is_whole(there, name) and name not in known
-    )
+    return tuple(name for name, here in there.hashes.items() if here and name not in known)
 
 
-def is_whole(there: BlockMap, name: str) -> bool:
-    """Whether all of a file is there."""
-    return len(there.hashes[name]) == len(there.files[name].blocks)
+def is_due(directory: Path) -> bool:
+    """Whether something there cannot be loaded as it is: nobody compared it, or it is other than what was compared.
+    Raises BadModel.
+    """
+    return bool(uncompared(directory) or false_files(directory))
+
+
+def false_files(directory: Path) -> tuple[str, ...]:
+    """The files of a model of the hub of which a block here is other than in the file that was compared. Raises
+    BadModel.
+    """
+    if (there := read_map(directory)) is None or read_origin(directory) is None:
+        return ()
+    sound = without_false(there, read_compared(directory, there.files))
+    return tuple(name for name, known in there.hashes.items() if len(sound.hashes[name]) < len(known))
+
+
+def block_hash(compared: Compared, name: str, block: int) -> bytes:
+    """What a block has to hold, b"" where nobody has compared its file."""
+    return compared.get(name, b"")[block * HASH_BYTES :][:HASH_BYTES]
 
 
 def without_false(there: BlockMap, compared: Compared) -> BlockMap:
     """The map without the blocks that are other than those of the files that were compared."""
     hashes = {
-        name: {block: sha256 for block, sha256 in known.items() if sha256 == _block(compared[name], block)}
-        if name in compared and not is_whole(there, name)
+        name: {block: sha256 for block, sha256 in known.items() if sha256 == block_hash(compared, name, block)}
+        if name in compared
         else known
         for name, known in there.hashes.items()
     }
     return BlockMap(there.files, hashes)
 
 
-def check_compared(directory: Path, there: BlockMap) -> None:
-    """Raises BadModel unless every block here of a file of the hub that is here in part is that of the file that was
-    compared with the hub's hash.
+def check_compared(directory: Path) -> None:
+    """Raises BadModel unless every block of a model of the hub that is here in part is that of a file that was compared
+    with the hub's hash.
     """
     if names := uncompared(directory):
         what = f"{names[0]} of {name_of(directory)} was not compared with the hub's hash of all of it."
         raise BadModel(what, "Load it while the Macs are linked that hold the rest: then it is compared.")
-    if read_origin(directory):
-        sound = without_false(there, read_compared(directory, there.files))
-        if false := [name for name in there.hashes if len(sound.hashes[name]) < len(there.hashes[name])]:
-            what = f"A part of {false[0]} in {name_of(directory)} is not what the hub's hash of all of it says."
-            raise BadModel(what, "Load it again: what is false is fetched anew.")
-
-
-def _block(hashes: bytes, block: int) -> bytes:
-    return hashes[block * HASH_BYTES :][:HASH_BYTES]
+    if false := false_files(directory):
+        what = f"A part of {false[0]} in {name_of(directory)} is not what the hub's hash of all of it says."
+        raise BadModel(what, "Load it again: what is false is fetched anew.")

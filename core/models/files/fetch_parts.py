@@ -19,6 +19,7 @@ from huggingface_hub.errors import RevisionNotFoundError
 from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_of, read_map
 from core.models.files.block_writer import BlockWriter
+from core.models.files.compared import Compared, block_hash, read_compared
 from core.models.files.fetch_messages import BeginOrder, Fetched, PartsOrder
 from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.hub_origin import HubOrigin, write_origin
@@ -123,7 +124,7 @@ def bring(order: PartsOrder, report: Report, pace: BytePace) -> None:
     if there is None:
         return
     writer = BlockWriter(folder, there.files)
-    work = _Bringing(writer, order.origin, order.parts, report, pace)
+    work = _Bringing(writer, read_compared(folder, there.files), order.origin, order.parts, report, pace)
     try:
         work.run()
     except RevisionNotFoundError as error:
@@ -142,9 +143,15 @@ class _Bringing:
     """Some ranges under way at a time; what came is forced to disk at the end of each, and once a second."""
 
     def __init__(
-        self, writer: BlockWriter, origin: HubOrigin, parts: Iterable[Part], report: Report, pace: BytePace
+        self,
+        writer: BlockWriter,
+        compared: Compared,
+        origin: HubOrigin,
+        parts: Iterable[Part],
+        report: Report,
+        pace: BytePace,
     ) -> None:
-        self._writer, self._report = writer, report
+        self._writer, self._compared, self._origin, self._report = writer, compared, origin, report
         self._stop = threading.Event()
         self._reader = HubReader(origin, Patience(self._stop), pace)
         self._runs = list(runs_of(writer.map, parts))
@@ -182,13 +189,18 @@ class _Bringing:
             for piece in self._reader.read(file, begin, end):
                 held += piece
                 while len(held) >= facts.length(block):
-                    self._writer.put(run.name, block, bytes(held[: facts.length(block)]))
+                    self._put(run.name, block, bytes(held[: facts.length(block)]))
                     del held[: facts.length(block)]
                     block += 1
                     if block == run.stop:
                         break
         finally:
             self._writer.commit()
+
+    def _put(self, name: str, block: int, data: bytes) -> None:
+        if not self._writer.put(name, block, data, block_hash(self._compared, name, block)):
+            what = f"What {self._origin.repo} on the hub gives of {name} is not what its hash of the whole file says."
+            raise TransferError(what, "Try again; where HF_ENDPOINT is set, without that mirror.")
 
     def _keep_reporting(self) -> None:
         waited = 0.0

@@ -10,7 +10,8 @@ from typing import Final
 
 from core.errors import Busy, TransferError
 from core.mac.holes import PAGE_BYTES, punch
-from core.models.files.block_map import BLOCK_BYTES, WHOLE_NAME, BlockMap, blocks_of, write_map
+from core.models.files.block_map import BLOCK_BYTES, WHOLE_NAME, BlockMap, blocks_of, read_map, write_map
+from core.models.files.compared import write_compared
 from core.models.files.parts import Part
 from core.trust.files import folder_to_disk, to_disk
 
@@ -41,6 +42,8 @@ def let_go(directory: Path, there: BlockMap, kept: BlockMap, is_still_so: Callab
     came to need it. Raises TransferError, Busy, OSError.
     """
     _check_holes(directory)
+    if read_map(directory) is None:  # whole, and compared as such: what stays is known to be of that
+        write_compared(directory, there.files, {name: _in_order(known) for name, known in there.hashes.items()})
     write_map(directory, kept)
     if not is_still_so():
         write_map(directory, there)
@@ -49,6 +52,10 @@ def let_go(directory: Path, there: BlockMap, kept: BlockMap, is_still_so: Callab
     folder_to_disk(directory)
     for name, known in kept.hashes.items():
         _punch(directory / name, known, len(kept.files[name].blocks))
+
+
+def _in_order(known: Mapping[int, bytes]) -> bytes:
+    return b"".join(known[block] for block in sorted(known))
 
 
 def _punch(file: Path, known: Mapping[int, bytes], blocks: int) -> None:

@@ -65,7 +65,7 @@ def load_slice(
     check_cuts(probe, start, stop, embed=embed, output=output)
     own = _own(model, probe, start, stop, embed=embed, output=output)
     if there := read_map(directory):
-        check_compared(directory, there)
+        check_compared(directory)
         check_here(name_of(directory), headers, there, origins(tensors, [*own.values(), *_private_arrays(model)]))
     tensors.clear()
     if not rank:  # a part looks like the same part of another rank

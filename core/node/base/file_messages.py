@@ -98,7 +98,7 @@ class HashesSent(NodeMessage, frozen=True, kw_only=True):
 
 
 class FalseFile(NodeMessage, frozen=True, kw_only=True):
-    """This file of a model, of which each of us has a part, is not what the hub's hash says: do not keep yours."""
+    """This file of a model that you have in part is not what the hub's hash says: do not keep what you have of it."""
 
     fingerprint: Sha256
     name: FileName

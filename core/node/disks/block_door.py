@@ -25,7 +25,7 @@ class Served(NamedTuple):
     """A model that another Mac is copying: its directory, its files, and which blocks are there, None for all. `known`:
     the hashes of the blocks as they were written, where macluster has written them; else they go to `hashed` as they
     are read, for each file those of all its blocks one after the other, zeros for one that nobody has read yet.
-    `compared`: of files that are here in part, the hashes of all their blocks as they were compared with the hub's.
+    `compared`: where not all are there, the hashes of all blocks of those files that were compared with the hub's.
     `notes`: size, time of the last change and inode of each file, as it was hashed.
     """
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from core.errors import BadModel, LinkLost, MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, read_written
-from core.models.files.compared import is_whole, read_compared
+from core.models.files.compared import read_compared
 from core.node.base.file_messages import MAX_HASHES, NOT_HERE, BytesAsk, BytesReady, FilesSent, HashesAsk, HashesSent
 from core.node.base.message_frames import AnyMessage, to_frame
 from core.node.base.tasks import Tasks
@@ -158,7 +158,7 @@ def _known(directory: Path, files: Mapping[str, FileFacts]) -> BlockMap | None:
 def _hashes(served: Served, wanted: HashesAsk) -> bytes:
     """Of the blocks from `first` on, 32 bytes each, as many as one answer takes; zeros for one that is not there."""
     name, numbers = wanted.name, served.files[wanted.name].blocks[wanted.first : wanted.first + MAX_HASHES]
-    if wanted.compared and served.there and not is_whole(served.there, name):
+    if wanted.compared and served.there:
         return served.compared.get(name, b"")[HASH_BYTES * numbers.start : HASH_BYTES * numbers.stop]
     if served.known:
         known = served.known.hashes[name]

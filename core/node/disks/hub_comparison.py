@@ -21,6 +21,7 @@ from core.models.files.block_map import BlockMap, read_map, write_map
 from core.models.files.compared import (
     HASH_BYTES,
     Compared,
+    is_due,
     read_compared,
     uncompared,
     without_false,
@@ -44,13 +45,13 @@ Tell = Callable[[int, int], None]
 
 
 class _Files(NamedTuple):
-    """What lies in the folder of a model of the hub, and the linked Macs that have the same files, or parts of them."""
+    """What lies in the folder of a model of the hub, and the Macs that were asked and have the same files, or parts."""
 
     model: HeldModel
     directory: Path
     origin: HubOrigin
     there: BlockMap
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] = ()
 
 
 class HubComparison:
@@ -69,8 +70,8 @@ class HubComparison:
         self._coming, self._journal = coming, journal
 
     async def is_due(self, directory: Path) -> bool:
-        """Whether a file there was not compared. Raises BadModel."""
-        return bool(await asyncio.to_thread(uncompared, directory))
+        """Whether something there cannot be loaded as it is. Raises BadModel."""
+        return await asyncio.to_thread(is_due, directory)
 
     async def ensure(self, directory: Path, fingerprint: str, first: str = "", tell: Tell = lambda *_: None) -> None:
         """What lies there of the hub was compared when this returns; `first` is asked first whether it has done that.
@@ -79,10 +80,10 @@ class HubComparison:
         Raises TransferError that names file and hub where one is not what the hub's hash says: it is gone from every
         Mac then; BadModel, Busy, LinkError, and as `ModelCopies.fetch`.
         """
-        if not (names := await asyncio.to_thread(uncompared, directory)):
+        if not await self.is_due(directory):
             return
-        files = await self._files(directory, fingerprint, first)
-        compared = await self._told(files, names)
+        names = await asyncio.to_thread(uncompared, directory)
+        files, compared = await self._told(await self._files(directory, fingerprint), names, first)
         if left := [name for name in names if name not in compared]:
             holders = {name: await self._holders(files, name) for name in left}
             if await self._bring_rest(files, holders):
@@ -93,8 +94,8 @@ class HubComparison:
         await self._keep(files, compared)
 
     async def drop(self, message: FalseFile) -> None:
-        """Another Mac has seen that a file, of which a part is here, is not what the hub's hash says. What was compared
-        before, or is here as a whole, stays.
+        """Another Mac has seen that a file of a model that is here in part is not what the hub's hash says. What was
+        compared before stays, and so does a model that is whole.
         """
         try:
             directory = await self._models.find_same("", message.fingerprint)
@@ -104,31 +105,35 @@ class HubComparison:
         except MaclusterError as error:  # it stays, and is not loaded
             self._journal.warn(f"{message.name} is not what the hub says, and was not thrown away: {error.what}")
 
-    async def _files(self, directory: Path, fingerprint: str, first: str) -> _Files:
+    async def _files(self, directory: Path, fingerprint: str) -> _Files:
         model = self._inventory.find(fingerprint)
         there = await asyncio.to_thread(read_map, directory)
         origin = await asyncio.to_thread(read_origin, directory)
         if model is None or there is None or origin is None:
             raise TransferError(f"{directory.name} changed while it was looked at.", "Load it again.")
-        macs = [mac for mac in self._inventory.holdings(fingerprint).sources if mac != self._inventory.own_id]
-        sources = []
+        return _Files(model, directory, origin, there)
+
+    async def _told(self, files: _Files, names: Sequence[str], first: str) -> tuple[_Files, dict[str, bytes]]:
+        """What other Macs have compared, one asked after the other until all is found; with those that were asked."""
+        found: dict[str, bytes] = {}
+        macs = [
+            mac for mac in self._inventory.holdings(files.model.fingerprint).sources if mac != self._inventory.own_id
+        ]
         for mac in sorted(macs, key=lambda mac: mac != first):
             try:
-                told = await self._copies.requests.files(mac, fingerprint)
+                told = await self._copies.requests.files(mac, files.model.fingerprint)
+                if told.files != files.there.files:
+                    continue
+                for name in [name for name in names if name not in found]:
+                    if hashes := await self._hashes(files, mac, name, compared=True):
+                        found[name] = hashes
             except MaclusterError as error:
-                self._journal.info(f"A Mac does not help to compare {model.name}: {error.what}")
-            else:
-                sources += [mac] if told.files == there.files else []
-        return _Files(model, directory, origin, there, tuple(sources))
-
-    async def _told(self, files: _Files, names: Sequence[str]) -> dict[str, bytes]:
-        """What other Macs have compared."""
-        found: dict[str, bytes] = {}
-        for source in files.sources:
-            for name in names:
-                if name not in found and (hashes := await self._hashes(files, source, name, compared=True)):
-                    found[name] = hashes
-        return found
+                self._journal.info(f"{mac[:8]} does not help to compare {files.model.name}: {error.what}")
+                continue
+            files = files._replace(sources=(*files.sources, mac))
+            if len(found) == len(names):
+                break
+        return files, found
 
     async def _hashes(self, files: _Files, source: str, name: str, *, compared: bool = False) -> bytes:
         """Of all blocks of a file, as `source` says; "" where all are wanted as they were `compared`, and were not."""
@@ -210,13 +215,14 @@ class HubComparison:
     async def _keep(self, files: _Files, compared: Compared) -> None:
         """Note what was compared; a block here that is other than that goes. Raises TransferError where one does."""
 
-        def note() -> bool:
+        def note() -> dict[str, bytes]:
             known = {**read_compared(files.directory, files.there.files), **compared}
             write_compared(files.directory, files.there.files, known)
-            return without_false(files.there, known).there_bytes < files.there.there_bytes
+            return known
 
-        if await asyncio.to_thread(note):
-            await self._change(files.directory, files.model.fingerprint, lambda there: without_false(there, compared))
+        known = await asyncio.to_thread(note)
+        if without_false(files.there, known).there_bytes < files.there.there_bytes:
+            await self._change(files.directory, files.model.fingerprint, lambda there: without_false(there, known))
             what = (
                 f"What came of {files.model.name} from {files.origin.repo} on the hub is not all what its hashes say."
             )

@@ -36,7 +36,7 @@ class WholeFileReader:
     def __init__(self, requests: BlockRequests, fingerprint: str, directory: Path, there: BlockMap) -> None:
         self._requests, self._fingerprint = requests, fingerprint
         self._directory, self._there = directory, there
-        self._links: dict[str, BlockLink] = {}
+        self._links: dict[str, asyncio.Future[BlockLink]] = {}
 
     async def hash(self, name: str, holders: Sequence[str], count: Callable[[int], None]) -> FileHashes:
         """`holders`: by block the Mac that has it, HERE for this one; `count` gets how many bytes were hashed. Raises
@@ -62,8 +62,10 @@ class WholeFileReader:
 
     def close(self) -> None:
         """Let go of the links."""
-        for link in self._links.values():
-            link.close()
+        for coming in self._links.values():
+            if coming.done() and not coming.cancelled() and not coming.exception():
+                coming.result().close()
+            coming.cancel()
 
     async def _read(self, holder: str, run: RunAsk) -> list[BlockSent]:
         if holder == HERE:
@@ -75,8 +77,8 @@ class WholeFileReader:
 
     async def _link(self, holder: str) -> BlockLink:
         if holder not in self._links:
-            self._links[holder] = await self._requests.link(holder, self._fingerprint)
-        return self._links[holder]
+            self._links[holder] = asyncio.ensure_future(self._requests.link(holder, self._fingerprint))
+        return await self._links[holder]
 
 
 def runs_of(name: str, holders: Sequence[str]) -> Iterator[Run]:

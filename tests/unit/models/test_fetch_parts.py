@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from core.models.files import fetch_parts, fetch_whole, hub_reader
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, whole_parts
 from core.models.files.block_writer import BlockWriter
 from core.models.files.catalog import Catalog, fingerprint, read_model
+from core.models.files.compared import write_compared
 from core.models.files.fetch_messages import BeginOrder, Fetched, FetchOrder, PartsOrder
 from core.models.files.fetch_parts import Run, runs_of
 from core.models.files.hub_origin import HubOrigin, read_origin
@@ -167,6 +169,26 @@ async def test_a_whole_file_whose_hash_nobody_compared_is_refused_where_it_is_lo
     writer.close()  # and the power was cut
     with pytest.raises(BadModel, match="not what should have been fetched"):
         await asyncio.to_thread(Manifests(tmp_path / "hashes.json").of, place)
+
+
+async def test_what_comes_later_has_to_be_of_the_file_that_was_compared(asker: Asker, made: Path) -> None:
+    place = await asker.begin()
+    there, name = read_map(place), "model-00002-of-00002.safetensors"
+    assert there
+    hashes = b"".join(
+        hashlib.sha256(weights(made)[name][at : at + BLOCK_BYTES]).digest()
+        for at in range(0, there.files[name].size, BLOCK_BYTES)
+    )
+    write_compared(place, there.files, {name: hashes})
+    asker.hub.flipped = {name: 3 * BLOCK_BYTES}
+    with pytest.raises(TransferError, match=f"What {REPO} on the hub gives of {name}"):
+        await asker.bring(place)
+    left = read_map(place)
+    assert left
+    assert 3 not in left.hashes[name]
+    asker.hub.flipped = {}
+    await asker.bring(place)
+    assert weights(place) == weights(made)
 
 
 async def test_another_revision_meanwhile_is_no_part_of_it(asker: Asker, made: Path, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from core.models.files.block_map import (
     read_written,
 )
 from core.models.files.block_writer import BlockWriter
+from core.models.files.compared import check_compared
+from core.models.files.hub_origin import HubOrigin, write_origin
 from core.models.files.parts import Part
 from core.models.files.trim import kept_of, let_go, taken_bytes
 
@@ -82,6 +84,14 @@ def test_blocks_go_and_come_again(whole: Path) -> None:
     writer.close()
     writer.finish()
     assert (read_map(whole), (whole / NAME).read_bytes()) == (None, DATA)
+
+
+def test_what_is_left_of_a_whole_model_of_the_hub_was_compared(whole: Path) -> None:
+    write_origin(whole, HubOrigin(repo="acme/toy", commit="f" * 40))
+    there = read_written(whole)
+    assert there
+    let_go(whole, there, kept_of(there, needed(0, 2)), lambda: True)
+    check_compared(whole)
 
 
 def test_what_one_that_was_killed_has_left_goes_with_the_next(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
