@@ -66,6 +66,16 @@ class Connect(PipeMessage, frozen=True, kw_only=True):
     key_limits: KeyUse = KEY_LIMITS
 
 
+class ConnectPrefill(Connect, frozen=True, kw_only=True):
+    """Head only: link to the Mac that reads prompts for its ring, by the `plan` that it shares with that one alone.
+    Answered by `PrefillLinked` or `PrefillBroken`.
+    """
+
+
+class UnlinkPrefill(PipeMessage, frozen=True, kw_only=True):
+    """Head only: that Mac is gone. The ring reads what it was reading."""
+
+
 class Prove(PipeMessage, frozen=True, kw_only=True):
     """Head only: run a short fixed prompt; `verify` compares its logits with those of the whole model, run by a child
     from `directory`. Answered by `Proved` or `Unproved`, or by `LinkBroken`.
@@ -355,6 +365,28 @@ class Replayed(PipeMessage, frozen=True, kw_only=True):
     same_token: bool
 
 
+class PrefillLinked(PipeMessage, frozen=True, kw_only=True):
+    """The Mac beside the ring reads prompts from now on."""
+
+    plan_gen: Size
+
+
+class PrefillBroken(PipeMessage, frozen=True, kw_only=True):
+    """The Mac beside the ring reads no prompts, and what it was reading the ring reads."""
+
+    plan_gen: Size
+    problem: Problem
+
+
+class ReadBeside(PipeMessage, frozen=True, kw_only=True):
+    """The first `tokens` tokens of a request's beginning were read by the Mac beside the ring; 0: that came to nothing,
+    and the ring reads them.
+    """
+
+    request_id: str
+    tokens: Size
+
+
 class StageSample(msgspec.Struct, frozen=True, kw_only=True):
     """What one stage spent since the ring was last idle, in seconds, frames and bytes; sent and received by this stage.
     `since`: when that was, in seconds of this Mac's monotonic clock.
@@ -416,6 +448,8 @@ Command = (
     Join
     | Load
     | Connect
+    | ConnectPrefill
+    | UnlinkPrefill
     | Prove
     | Request
     | Cancel
@@ -449,6 +483,9 @@ Report = (
     | Restored
     | Unmirrored
     | Replayed
+    | PrefillLinked
+    | PrefillBroken
+    | ReadBeside
     | Samples
     | Traced
     | TracedPhases

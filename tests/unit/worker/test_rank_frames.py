@@ -59,7 +59,7 @@ class Ranks:
     def come(self, number: int) -> WorkFrame:
         """The next frame that has come to a rank, which serves it."""
         ring = self.linked.rings[number]
-        assert ring.wait(None, WAIT_S)
+        assert ring.wait((), WAIT_S)
         frame = ring.receive()
         work, _ = read_work(frame)
         kept = work._replace(payload=(bytes(work.payload[0]),))
