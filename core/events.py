@@ -408,7 +408,8 @@ class PromptLikely(Event, frozen=True, kw_only=True):
 
 class RequestDone(Event, frozen=True, kw_only=True):
     """A request ended. `text` is what was held back until the end of the answer; `ttft_s` counts from admission.
-    `reused_tokens` of the prompt were in memory already; of `drafted_tokens` guessed ones `accepted_tokens` were right.
+    `reused_tokens` of the prompt were in memory already, and `beside_tokens` were read by a Mac beside the ring; of
+    `drafted_tokens` guessed ones `accepted_tokens` were right.
     `stop_text`: which of the request's ended it. `is_valid`: whether it has the shape that was asked for, or was cut
     off before; None where none was.
     """
@@ -418,6 +419,7 @@ class RequestDone(Event, frozen=True, kw_only=True):
     prompt_tokens: Size
     tokens: Size
     reused_tokens: Size = 0
+    beside_tokens: Size = 0
     drafted_tokens: Size = 0
     accepted_tokens: Size = 0
     text: str = ""

@@ -46,8 +46,8 @@ TELEMETRY_EVERY_S: Final = 0.5
 class _HeadRow:
     """What the person is told of one request, and how its tokens are chosen."""
 
-    def __init__(self, request: Request, sampler: RowSampler) -> None:
-        self.request, self.sampler = request, sampler
+    def __init__(self, request: Request, sampler: RowSampler, beside: int) -> None:
+        self.request, self.sampler, self.beside = request, sampler, beside
         self.started = monotonic()
         self.first: float | None = None
         self.last = 0.0
@@ -64,7 +64,8 @@ class _HeadRow:
             finish_reason="error" if problem else reason,
             prompt_tokens=len(self.request.tokens),
             tokens=self.count,
-            reused=min(ended.reused, len(self.request.tokens)) if ended else 0,
+            reused=max(0, min(ended.reused, len(self.request.tokens)) - self.beside) if ended else 0,
+            beside=self.beside,
             drafted=ended.drafted if ended else 0,
             accepted=ended.accepted if ended else 0,
             ttft_s=self.first - self.started if self.first else None,
@@ -169,7 +170,8 @@ class Head:
         if not self._rows:
             words.insert(0, Begin())
             self._is_prompt_only = True
-        self._rows[request.request_id] = _HeadRow(request, sampler)
+        beside = self.reading.take_read(request.request_id)
+        self._rows[request.request_id] = _HeadRow(request, sampler, beside)
         if words:
             self._pipeline.send_word(*words)
         for word in () if self._pipeline.chooses else written_of(request):

@@ -266,8 +266,8 @@ class Token(PipeMessage, frozen=True, kw_only=True):
 
 class AnswerDone(PipeMessage, frozen=True, kw_only=True):
     """The answer ended, with `tokens` in all. Times in seconds, of those that were not written already: `decode_s` from
-    the first of them to the last. `reused`: so many tokens of the prompt were in memory already. `drafted`: guessed
-    tokens that went round, of which `accepted` were right.
+    the first of them to the last. `reused`: so many tokens of the prompt were in memory already; `beside`: so many
+    were read by the Mac beside the ring. `drafted`: guessed tokens that went round, of which `accepted` were right.
     """
 
     request_id: str
@@ -275,6 +275,7 @@ class AnswerDone(PipeMessage, frozen=True, kw_only=True):
     prompt_tokens: int
     tokens: int
     reused: int = 0
+    beside: int = 0
     drafted: int = 0
     accepted: int = 0
     ttft_s: float | None

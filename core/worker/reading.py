@@ -50,6 +50,7 @@ class Reading:
         self._token_bytes = max(1, sum(stage.kv_bytes for stage in plan.stages) // max(1, plan.context))
         self._handles = count(1)
         self._prompt: _Prompt | None = None
+        self._read: dict[str, int] = {}  # of requests that are about to go on
         self._plan_gen = 0
         self.other: Pipeline | None = None
 
@@ -85,8 +86,14 @@ class Reading:
     def ended(self, request_id: str, tokens: int) -> None:
         """The stages have what was read; with no tokens they do not want it."""
         self._report(ReadBeside(request_id=request_id, tokens=tokens))
-        if not tokens:
+        if tokens:
+            self._read[request_id] = tokens
+        else:
             self.stop(request_id)
+
+    def take_read(self, request_id: str) -> int:
+        """How many tokens of a request that goes on now were read by the other Mac."""
+        return self._read.pop(request_id, 0)
 
     def stop(self, request_id: str) -> None:
         """Nobody wants it any more."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
 from typing import Final
 
 import pytest
 
-from core.bench.ring import LINK_S, WorkerRing, a_request, worker_ring
+from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.worker.messages import AnswerDone, PrefillBroken, Prefilled, ReadBeside, Report, Token
 from tests.support.alone import Alone
@@ -45,13 +44,13 @@ def test_the_tokens_are_those_of_one_process(made: Make, family: str, cuts: tupl
     assert done.problem is None
     assert tuple(each.token for each in told if isinstance(each, Token)) == Alone(model, CHUNK).answer(request).tokens
     assert [each.tokens for each in told if isinstance(each, ReadBeside)] == [len(PROMPT) - 1]
-    assert done.reused == len(PROMPT) - 1
+    assert (done.beside, done.reused) == (len(PROMPT) - 1, 0)
     assert not any(isinstance(each, ReadBeside) for each in short)
 
 
 def test_the_ring_reads_what_a_mac_does_not_that_is_lost_meanwhile(made: Make) -> None:
     model = model_of(Kind("llama"), made)
-    lost, other = (a_request(PROMPT + [tail], max_tokens=TOKENS, min_tokens=TOKENS) for tail in (9, 10))
+    lost, other = (a_request([*PROMPT, tail], max_tokens=TOKENS, min_tokens=TOKENS) for tail in (9, 10))
     alone = Alone(model, CHUNK)
     with worker_ring(model, (2,), chunk=CHUNK, rows=2, prefill=100) as ring:
         assert ring.beside
@@ -68,7 +67,7 @@ def test_the_ring_reads_what_a_mac_does_not_that_is_lost_meanwhile(made: Make) -
 
 def test_an_answer_is_stopped_while_its_prompt_is_read_and_others_go_on(made: Make) -> None:
     model = model_of(Kind("llama"), made)
-    first, second, third = (a_request(PROMPT + [tail], max_tokens=TOKENS, min_tokens=TOKENS) for tail in (9, 10, 11))
+    first, second, third = (a_request([*PROMPT, tail], max_tokens=TOKENS, min_tokens=TOKENS) for tail in (9, 10, 11))
     alone = Alone(model, CHUNK)
     with worker_ring(model, (), chunk=8, rows=3, prefill=100) as ring:
         ring.send(first)

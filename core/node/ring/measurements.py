@@ -112,7 +112,7 @@ class AnswerMeasurement:
     def _alone(self, done: RequestDone, rate: float, lead_s: float) -> list[Measured]:
         """With one Mac there is no ring that tells: the clock of the answer does."""
         (mac,), (read,) = self._loaded.plan.stages, self._loaded.reads
-        tokens, token_s = done.prompt_tokens - done.reused_tokens, 1 / rate
+        tokens, token_s = done.prompt_tokens - done.reused_tokens - done.beside_tokens, 1 / rate
         found: list[Measured] = []
         if done.tokens >= LEAST_TOKENS:
             found = _step_of(mac.device_id, read, max(token_s - lead_s, token_s / 2))
@@ -148,7 +148,7 @@ class AnswerMeasurement:
     def _prompt(self, done: RequestDone, steps: Sequence[_MeasuredStep]) -> list[Measured]:
         """A chunk, by the first round; a step may have come before that was told."""
         first, plan = self._rounds[0], self._loaded.plan
-        read, chunks, tokens = first.read - done.reused_tokens, first.chunks, first.tokens
+        read, chunks, tokens = first.read - done.reused_tokens - done.beside_tokens, first.chunks, first.tokens
         if tokens > LEAST_TOKENS or read < LEAST_TOKENS:
             return []
         found = []

@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from core.errors import MaclusterError, ModelError, ModelMismatch, ModelNotFound, PlanError, UsageError
-from core.events import Peer, Plan
+from core.events import Peer, Plan, Stage
 from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
@@ -33,7 +33,8 @@ from core.plan.hops import hop_bytes
 from core.plan.mirror import with_mirror
 from core.plan.on_disks import spans_here
 from core.plan.plan_inputs import How, Surroundings, how_of
-from core.plan.predict import MacSpeeds, forecast, work_of
+from core.plan.predict import Estimate, MacSpeeds, forecast, work_of
+from core.plan.prefill import Readers, beside_s, quickest, reader_of, with_prefill
 from core.plan.preview import preview_of
 from core.plan.sizes import Sizes
 from core.plan.survival import how_to_go_on
@@ -42,6 +43,8 @@ from core.settings import DEFAULT_CONTEXT
 from core.trust.trust_assessment import TrustAssessment
 
 GENERATIONS = 100
+
+_Request = TypeVar("_Request", bound=PlanRequest)
 
 
 class Planned(NamedTuple):
@@ -100,9 +103,10 @@ class Planning:
         """What loading would do; with `parts` also which bytes of which files every Mac would read. Raises
         ModelNotFound, BadModel, UsageError; what does not fit is told in the preview.
         """
-        macs = self._macs(request)
         entry = await self._models.find(request.model)
         try:
+            request = await self._with_reader(request, entry)
+            macs = self._macs(request)
             draft = (await self._drafter(request, entry, macs[0])).draft
             preview = await self._preview(
                 entry, request, await self._profiles.of(entry), beside(draft, macs), draft=draft
@@ -117,6 +121,7 @@ class Planning:
 
     async def plan(self, request: LoadRequest) -> Planned:
         """The plan that a person asks for. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
+        request = await self._with_reader(request, await self._models.find(request.model))
         planned = await self._plan(request, how_of(request))
         await self._inventory.renew(planned.plan)
         return await self._with_lacks(planned, request)
@@ -127,6 +132,8 @@ class Planning:
         be copied first, layers are given out as they lie on the disks, else those that have all of the model are
         enough, if it fits so; the draft goes where there is no room for it. Raises as `plan`.
         """
+        if request.prefill not in {peer.device_id for peer in self._peers.linked()} - set(without):
+            request = msgspec.structs.replace(request, prefill="off")
         if request.draft:
             with suppress(PlanError, ModelError):
                 return await self._plan_on(request, without, no_group)
@@ -198,10 +205,13 @@ class Planning:
     def _macs(self, request: PlanRequest) -> list[Peer]:
         """The Macs that are linked and may hold layers, this one first; it has to. Raises UsageError."""
         own, *others = self._peers.linked()
+        if own.device_id == request.prefill:
+            what = f"{own.name} leads here, so it always holds layers: it reads prompts with the others."
+            raise UsageError(what, "Name another Mac with --prefill.")
         if own.device_id in request.without:
             what = f"{own.name} leads here, so it always holds layers."
             raise UsageError(what, "Leave out other Macs, or load the model on one of them.")
-        return [own, *(peer for peer in others if peer.device_id not in request.without)]
+        return [own, *(peer for peer in others if peer.device_id not in (*request.without, request.prefill))]
 
     async def _plan(self, request: LoadRequest, how: How, without: Collection[str] = (), no_group: str = "") -> Planned:
         self._assessment.check()
@@ -226,6 +236,7 @@ class Planning:
             **how,
         )
         plan = with_draft(self._mirrored(plan, request, profile, layout, macs), drafter.draft)
+        plan = self._read_beside(plan, request, profile, layout)
         verify = False
         if request.verify:
             plan, verify = with_verification(plan, layout.total_bytes)
@@ -316,6 +327,7 @@ class Planning:
             return preview
         if preview.plan:
             mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
+            mirrored = self._read_beside(mirrored, request, profile, layout)
             preview = msgspec.structs.replace(preview, plan=with_draft(mirrored, draft))
         work = work_of(split, layout, hop_bytes(split, profile), preview.total_bytes + preview.kv_bytes)
         missing = self._inventory.holdings(entry.fingerprint).missing(split)
@@ -362,9 +374,63 @@ class Planning:
         token_s = told.token_s if told else None
         return with_mirror(plan, request.mirror, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
 
+    def _read_beside(self, plan: Plan, request: PlanRequest, profile: SplitProfile | None, layout: Layout) -> Plan:
+        """With the Mac that was asked for. Raises PlanError, ModelError, UsageError."""
+        if request.prefill == "off":
+            return plan
+        reader = self._reader(request, plan)
+        stage = reader_of(plan, _sizes(plan, layout, profile), reader, profile)
+        return with_prefill(plan, stage, self._readers(plan, layout, profile, stage))
+
+    def _reader(self, request: PlanRequest, plan: Plan) -> Peer:
+        reader = next((peer for peer in self._peers.linked() if peer.device_id == request.prefill), None)
+        if reader is None:
+            raise UsageError(
+                "The Mac that is to read prompts is not linked.", "`macluster peers` lists those that are."
+            )
+        holdings = self._inventory.holdings(plan.fingerprint)
+        if reader.device_id in holdings.told and reader.device_id not in holdings.whole:
+            what = f"{reader.name} has not all of {plan.model} on its disk, which it needs to read prompts."
+            raise ModelNotFound(what, f"`macluster copy {plan.model} --to {reader.name}` brings it there.")
+        return reader
+
+    def _readers(self, plan: Plan, layout: Layout, profile: SplitProfile | None, stage: Stage) -> Readers:
+        speeds = self._speeds(self._peers.linked())
+        told = forecast(work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes), speeds)
+        ring = Estimate(told.prompt_s, told.measured) if told and told.prompt_s is not None else None
+        reads = layout.read_bytes(0, layout.layers, output=False)
+        return Readers(ring, beside_s(plan, stage, reads, speeds))
+
+    async def _with_reader(self, request: _Request, entry: ModelEntry) -> _Request:
+        """`request` with the Mac that "auto" comes to, if any."""
+        if request.prefill != "auto":
+            return request
+        off = msgspec.structs.replace(request, prefill="off")
+        layout, profile = await self._models.layout(entry), await self._profiles.of(entry)
+        tried: list[tuple[str, Readers, float | None]] = []
+        everybody = await self._preview(entry, off, profile, self._macs(off))
+        whole = self._inventory.holdings(entry.fingerprint).whole
+        for peer in self._macs(off)[1:] if everybody.plan and not request.layers else ():
+            if peer.device_id not in whole:
+                continue
+            others = msgspec.structs.replace(request, prefill=peer.device_id)
+            without = await self._preview(entry, off, profile, self._macs(others))
+            with suppress(PlanError, ModelError):
+                if plan := without.plan:
+                    stage = reader_of(plan, _sizes(plan, layout, profile), peer, profile)
+                    readers = self._readers(plan, layout, profile, stage)
+                    tried.append((peer.device_id, readers, without.forecast.token_s if without.forecast else None))
+        told = everybody.forecast
+        ring = Estimate(told.prompt_s, told.measured) if told and told.prompt_s is not None else None
+        return msgspec.structs.replace(request, prefill=quickest(tried, ring, told.token_s if told else None) or "off")
+
     def _speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
         chips = {mac.device_id: mac.chip for mac in macs}
         return MacSpeeds(chips, self._peers.rtt, self._throughput.curves, self._simulated)
+
+
+def _sizes(plan: Plan, layout: Layout, profile: SplitProfile | None) -> Sizes:
+    return Sizes(layout, profile, plan.context, plan.kv_bits, plan.chunk, plan.rows)
 
 
 def _unusable(broken: BrokenModel) -> ModelChoice:
