@@ -1,4 +1,4 @@
-"""A Mac beside the ring reads prompts for real nodes: once it is lost the ring does, and once it is back it does again."""
+"""A Mac beside the ring of real nodes reads prompts; the ring does while it is lost, and it does once it is back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from core.demo import DEMO_MODEL
 from core.errors import UsageError
-from core.events import LogLine, Progress
+from core.events import LogLine
 from core.requests import LoadRequest, PreviewRequest
 from tests.support.cluster import ask, begin, finish, reference, running_demo
 from tui.cli.demo import Demo

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from core.errors import MaclusterError, ModelError, ModelMismatch, ModelNotFound, PlanError, UsageError
-from core.events import Peer, Plan, Stage
+from core.events import Peer, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
@@ -23,6 +23,7 @@ from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
 from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.prefill_choice import PrefillChoice
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import Lack, StageFiles
 from core.node.ring.throughput_history import ThroughputHistory
@@ -33,8 +34,7 @@ from core.plan.hops import hop_bytes
 from core.plan.mirror import with_mirror
 from core.plan.on_disks import spans_here
 from core.plan.plan_inputs import How, Surroundings, how_of
-from core.plan.predict import Estimate, MacSpeeds, forecast, work_of
-from core.plan.prefill import Readers, beside_s, quickest, reader_of, with_prefill
+from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
 from core.plan.sizes import Sizes
 from core.plan.survival import how_to_go_on
@@ -90,6 +90,7 @@ class Planning:
         self._models, self._profiles, self._inventory, self._files = models, profiles, inventory, files
         self._peers, self._leader = peers, leader
         self._throughput, self._assessment, self._simulated = throughput, assessment, simulated
+        self._beside = PrefillChoice(inventory, peers, self._speeds)
         self._plan_gen = 0
 
     async def choices(self) -> list[ModelChoice]:
@@ -236,7 +237,7 @@ class Planning:
             **how,
         )
         plan = with_draft(self._mirrored(plan, request, profile, layout, macs), drafter.draft)
-        plan = self._read_beside(plan, request, profile, layout)
+        plan = self._beside.added(plan, request, profile, layout)
         verify = False
         if request.verify:
             plan, verify = with_verification(plan, layout.total_bytes)
@@ -327,7 +328,7 @@ class Planning:
             return preview
         if preview.plan:
             mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
-            mirrored = self._read_beside(mirrored, request, profile, layout)
+            mirrored = self._beside.added(mirrored, request, profile, layout)
             preview = msgspec.structs.replace(preview, plan=with_draft(mirrored, draft))
         work = work_of(split, layout, hop_bytes(split, profile), preview.total_bytes + preview.kv_bytes)
         missing = self._inventory.holdings(entry.fingerprint).missing(split)
@@ -374,63 +375,17 @@ class Planning:
         token_s = told.token_s if told else None
         return with_mirror(plan, request.mirror, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
 
-    def _read_beside(self, plan: Plan, request: PlanRequest, profile: SplitProfile | None, layout: Layout) -> Plan:
-        """With the Mac that was asked for. Raises PlanError, ModelError, UsageError."""
-        if request.prefill == "off":
-            return plan
-        reader = self._reader(request, plan)
-        stage = reader_of(plan, _sizes(plan, layout, profile), reader, profile)
-        return with_prefill(plan, stage, self._readers(plan, layout, profile, stage))
-
-    def _reader(self, request: PlanRequest, plan: Plan) -> Peer:
-        reader = next((peer for peer in self._peers.linked() if peer.device_id == request.prefill), None)
-        if reader is None:
-            raise UsageError(
-                "The Mac that is to read prompts is not linked.", "`macluster peers` lists those that are."
-            )
-        holdings = self._inventory.holdings(plan.fingerprint)
-        if reader.device_id in holdings.told and reader.device_id not in holdings.whole:
-            what = f"{reader.name} has not all of {plan.model} on its disk, which it needs to read prompts."
-            raise ModelNotFound(what, f"`macluster copy {plan.model} --to {reader.name}` brings it there.")
-        return reader
-
-    def _readers(self, plan: Plan, layout: Layout, profile: SplitProfile | None, stage: Stage) -> Readers:
-        speeds = self._speeds(self._peers.linked())
-        told = forecast(work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes), speeds)
-        ring = Estimate(told.prompt_s, told.measured) if told and told.prompt_s is not None else None
-        reads = layout.read_bytes(0, layout.layers, output=False)
-        return Readers(ring, beside_s(plan, stage, reads, speeds))
-
     async def _with_reader(self, request: _Request, entry: ModelEntry) -> _Request:
-        """`request` with the Mac that "auto" comes to, if any."""
-        if request.prefill != "auto":
-            return request
-        off = msgspec.structs.replace(request, prefill="off")
         layout, profile = await self._models.layout(entry), await self._profiles.of(entry)
-        tried: list[tuple[str, Readers, float | None]] = []
-        everybody = await self._preview(entry, off, profile, self._macs(off))
-        whole = self._inventory.holdings(entry.fingerprint).whole
-        for peer in self._macs(off)[1:] if everybody.plan and not request.layers else ():
-            if peer.device_id not in whole:
-                continue
-            others = msgspec.structs.replace(request, prefill=peer.device_id)
-            without = await self._preview(entry, off, profile, self._macs(others))
-            with suppress(PlanError, ModelError):
-                if plan := without.plan:
-                    stage = reader_of(plan, _sizes(plan, layout, profile), peer, profile)
-                    readers = self._readers(plan, layout, profile, stage)
-                    tried.append((peer.device_id, readers, without.forecast.token_s if without.forecast else None))
-        told = everybody.forecast
-        ring = Estimate(told.prompt_s, told.measured) if told and told.prompt_s is not None else None
-        return msgspec.structs.replace(request, prefill=quickest(tried, ring, told.token_s if told else None) or "off")
+
+        async def preview(other: PlanRequest) -> PlanPreview:
+            return await self._preview(entry, other, profile, self._macs(other))
+
+        return await self._beside.decided(request, entry.fingerprint, profile, layout, preview)
 
     def _speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
         chips = {mac.device_id: mac.chip for mac in macs}
         return MacSpeeds(chips, self._peers.rtt, self._throughput.curves, self._simulated)
-
-
-def _sizes(plan: Plan, layout: Layout, profile: SplitProfile | None) -> Sizes:
-    return Sizes(layout, profile, plan.context, plan.kv_bits, plan.chunk, plan.rows)
 
 
 def _unusable(broken: BrokenModel) -> ModelChoice:
