@@ -96,7 +96,7 @@ from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 
 IDLE_S = 3600.0
-READ_S = 15.0  # more than a chunk of a prompt takes
+READ_S = 8.0  # three times this is less than after what a ring is called hung, and more than a chunk takes
 GIVES_WAY = 5
 LEAVE_S = 0.3  # a node that lets go of a plan ends its worker itself
 

@@ -10,6 +10,7 @@ import pytest
 
 from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
+from core.events import Topology
 from core.worker.messages import AnswerDone, PrefillBroken, Prefilled, ReadBeside, Report, Token
 from tests.support.alone import Alone
 from tests.support.cluster import Make
@@ -31,12 +32,23 @@ def heard(ring: WorkerRing, request: Request) -> Iterator[Report]:
             return
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3_text", "qwen3_next"])
-@pytest.mark.parametrize("cuts", [(), (2,)])
-def test_the_tokens_are_those_of_one_process(made: Make, family: str, cuts: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("family", "cuts", "topology"),
+    [
+        pytest.param("llama", (), "private", id="alone"),
+        pytest.param("gemma3_text", (2, 3), "private", id="windows"),
+        pytest.param("qwen3_next", (4,), "private", id="states"),
+        pytest.param("deepseek_v41", (4,), "private", id="own caches", marks=pytest.mark.slow),
+        pytest.param("llama", (2,), "forward", id="forward"),
+        pytest.param("llama", (2,), "reverse", id="reverse"),
+    ],
+)
+def test_the_tokens_are_those_of_one_process(
+    made: Make, family: str, cuts: tuple[int, ...], topology: Topology
+) -> None:
     model = model_of(Kind(family), made)
     request = a_request(PROMPT, max_tokens=TOKENS, min_tokens=TOKENS)
-    with worker_ring(model, cuts, chunk=CHUNK, rows=2, prefill=100) as ring:
+    with worker_ring(model, cuts, topology=topology, chunk=CHUNK, rows=2, prefill=100) as ring:
         told = list(heard(ring, request))
         short = list(heard(ring, a_request(PROMPT[:40], max_tokens=1)))
     done = told[-1]

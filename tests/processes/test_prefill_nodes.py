@@ -13,7 +13,8 @@ from core.demo import DEMO_MODEL
 from core.errors import UsageError
 from core.events import LogLine
 from core.requests import LoadRequest, PreviewRequest
-from tests.support.cluster import ask, begin, finish, reference, running_demo
+from core.requests.trust import Target
+from tests.support.cluster import ask, begin, finish, reference, running_demo, tokens_seen
 from tui.cli.demo import Demo
 from tui.cli.load import loaded
 from tui.cli.watch import Watch
@@ -22,8 +23,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WAIT_S = 120.0
 PROMPT = "Tell me about the three Macs. " * 40
-OTHER = "What does a hop cost? " * 60
+OTHER = "What does a hop cost? " * 44
 TOKENS = 12
+LONG = 24
 
 
 def id_of(watch: Watch, name: str) -> str:
@@ -66,12 +68,11 @@ async def test_the_ring_reads_once_it_is_lost_and_it_reads_again_once_it_is_back
     request = await begin(head, OTHER, TOKENS)
     os.kill(mini.worker_pid, signal.SIGKILL)
     answer = await finish(head, request)
-    assert answer.tokens == reference(DEMO_MODEL, [OTHER], TOKENS)[0]
     await says(head, "mini reads no prompts now, the ring does", mark)
     await says(head, "mini reads prompts of 256 tokens or more", mark)
     again = await ask(head, f"And two? {OTHER}", TOKENS)
     assert again.done.beside_tokens > 0
-    assert again.tokens == reference(DEMO_MODEL, [f"And two? {OTHER}"], TOKENS)[0]
+    assert [answer.tokens, again.tokens] == reference(DEMO_MODEL, [OTHER, f"And two? {OTHER}"], TOKENS)
 
 
 async def test_who_leads_or_is_not_there_reads_for_nobody(demo: Demo) -> None:
@@ -82,3 +83,24 @@ async def test_who_leads_or_is_not_there_reads_for_nobody(demo: Demo) -> None:
     auto = await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill="auto"))
     assert auto.plan
     assert auto.plan.prefill is None  # nothing says that it would be quicker
+
+
+async def test_the_ring_is_rebuilt_with_it_where_another_mac_is_lost(demo: Demo) -> None:
+    head, mark = demo.head, len(demo.head.seen)
+    mbp = next(peer for peer in head.now.peers if peer.name == "mbp")
+    assert mbp.worker_pid
+    prompt = f"Who is lost? {OTHER}"
+    request = await begin(head, prompt, LONG)
+    await tokens_seen(head, request, 4)
+    os.kill(mbp.worker_pid, signal.SIGKILL)
+    assert (await finish(head, request)).tokens == reference(DEMO_MODEL, [prompt], LONG)[0]
+    await says(head, "mini reads prompts of 256 tokens or more", mark)
+
+
+async def test_the_plan_ends_where_it_must_see_no_prompt_any_more(demo: Demo) -> None:
+    assert demo.head.now.trust.level == "paired"
+    await demo.head.client.revoke(Target(mac="mini"))
+    await demo.head.until(lambda w: w.now.plan_status == "broken", WAIT_S, "The end of the plan")
+    problem = demo.head.now.plan_problem
+    assert problem
+    assert "mini was revoked by studio" in problem.what

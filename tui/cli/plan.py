@@ -181,10 +181,26 @@ def plan_facts(plan: Plan) -> Facts:
             }
             for s in plan.stages
         ],
+        "prefill": _prefill_facts(plan),
         "output": peers[plan.output],
         "batched": plan.batched,
         "notes": plan.notes,
         "indispensable": [peers[device_id] for device_id in plan.indispensable if device_id in peers],
+    }
+
+
+def _prefill_facts(plan: Plan) -> Facts | None:
+    if plan.prefill is None:
+        return None
+    stage = plan.prefill.stage
+    return {
+        "peer": stage.peer,
+        "device_id": stage.device_id,
+        "bytes": stage.needed_bytes,
+        "free_bytes": -missing_bytes(stage),
+        "least_tokens": plan.prefill.least,
+        "share": plan.prefill.share,
+        "sees": sees(plan, stage.device_id),
     }
 
 
