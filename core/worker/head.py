@@ -145,6 +145,7 @@ class Head:
         return self.reading.begin(request)
 
     def _admit(self, request: Request) -> None:
+        beside = self.reading.take_read(request.request_id)
         try:
             _check_tokens(request, self._vocabulary)
             if request.tells_prompt and not self._pipeline.chooses:
@@ -170,7 +171,6 @@ class Head:
         if not self._rows:
             words.insert(0, Begin())
             self._is_prompt_only = True
-        beside = self.reading.take_read(request.request_id)
         self._rows[request.request_id] = _HeadRow(request, sampler, beside)
         if words:
             self._pipeline.send_word(*words)

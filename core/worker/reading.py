@@ -120,8 +120,8 @@ class Reading:
         try:
             return bool(self.other and work(self.other))
         except LinkError as error:
-            self.unlink()
             self._report(PrefillBroken(plan_gen=self._plan_gen, problem=error.problem))
+            self.unlink()
             return True
 
     def _turn(self, other: Pipeline) -> bool:
@@ -159,7 +159,8 @@ class Reading:
         if prompt is None or not isinstance(asked, CutRequest) or asked.request_id != prompt.request.request_id:
             return
         caches = answer.span.caches if answer.span else {}
-        if len(caches) < (len(asked.states) or self._caches) or (asked.states and not is_filled(caches)):
+        wanted = set(asked.states) or set(range(self._caches))
+        if caches.keys() != wanted or (asked.states and not is_filled(caches)):
             self._restoring.fail(asked.request_id)  # it could not do it, or its caches cannot be handed on
             return
         states = {} if asked.states else {n: part.first for n, part in caches.items() if part.needs == STATE}

@@ -96,10 +96,11 @@ class AnswerMeasurement:
             return []
         if has_ranks(self._loaded.plan):
             return self._adding_up(done, 1 / rate, apart_s)
+        beside = self._read_beside(done, 1 / rate)
         if not self._loaded.pairs:
-            return self._alone(done, rate, lead_s)
+            return [*beside, *self._alone(done, rate, lead_s)]
         steps = self._steps()
-        return [*self._prompt(done, steps), *self._decoding(steps, 1 / rate)] if steps else []
+        return [*beside, *self._prompt(done, steps), *self._decoding(steps, 1 / rate)] if steps else beside
 
     def _note(self, found: _Round) -> None:
         has_token = [bool(each.tokens) for each in self._rounds]
@@ -121,6 +122,15 @@ class AnswerMeasurement:
             seconds = (done.ttft_s - token_s) / chunks
             found.append(Measured(curve_name("prompt", mac.device_id), read * tokens / chunks, seconds))
         return found
+
+    def _read_beside(self, done: RequestDone, token_s: float) -> list[Measured]:
+        """A chunk that the Mac beside the ring read, with what it took to hand that on."""
+        prefill, tokens = self._loaded.plan.prefill, done.beside_tokens
+        if prefill is None or tokens < LEAST_TOKENS or not done.ttft_s or done.ttft_s <= token_s:
+            return []
+        chunks = ceil(tokens / self._loaded.plan.chunk)
+        amount, seconds = sum(self._loaded.reads) * tokens / chunks, (done.ttft_s - token_s) / chunks
+        return [Measured(curve_name("prompt", prefill.stage.device_id), amount, seconds)]
 
     def _adding_up(self, done: RequestDone, token_s: float, apart_s: float | None) -> list[Measured]:
         """Ranks compute and wait for each other in one: what they compute was to be known before."""

@@ -15,7 +15,7 @@ from core.models.slicing.split_profile import SplitProfile
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
 from core.plan.hops import hop_bytes
-from core.plan.predict import Estimate, MacSpeeds, forecast, work_of
+from core.plan.predict import Estimate, MacSpeeds, forecast, reads_of, work_of
 from core.plan.prefill import Readers, beside_s, quickest, reader_of, with_prefill
 from core.plan.sizes import Sizes
 from core.requests import Forecast, PlanPreview, PlanRequest
@@ -85,8 +85,7 @@ class PrefillChoice:
     def _readers(self, plan: Plan, stage: Stage, profile: SplitProfile | None, layout: Layout) -> Readers:
         speeds = self._speeds(self._peers.linked())
         told = forecast(work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes), speeds)
-        reads = layout.read_bytes(0, layout.layers, output=False)
-        return Readers(_prompt(told), beside_s(plan, stage, reads, speeds))
+        return Readers(_prompt(told), beside_s(plan, stage, sum(reads_of(plan, layout)), speeds))
 
 
 def _prompt(told: Forecast | None) -> Estimate | None:

@@ -22,7 +22,7 @@ from core.worker.messages import Failed, LinkBroken, Loaded, PrefillBroken, Pref
 BACK_OFF_S: Final = (2.0, 5.0, 15.0, 60.0)
 
 
-class _Attempt:
+class _ReaderState:
     """What the other Mac has told about its part since it was asked for it by `plan`."""
 
     def __init__(self, plan: Plan) -> None:
@@ -41,7 +41,7 @@ class PrefillLink:
         self._journal, self._tasks = journal, tasks
         self._ring: Plan | None = None
         self._directory = Path()
-        self._now: _Attempt | None = None
+        self._now: _ReaderState | None = None
         self._failures = 0
         self.last_gen = 0
 
@@ -105,11 +105,11 @@ class PrefillLink:
 
     async def _ask(self, ring: Plan) -> None:
         self.last_gen += 1
-        self._now = now = _Attempt(reading_plan(ring, self.last_gen))
+        self._now = now = _ReaderState(reading_plan(ring, self.last_gen))
         if not await self._mesh.send(_mac(now.plan), PrepareStage(plan=now.plan, index=1)):
             self._now = None  # it is asked when it comes
 
-    async def _link(self, now: _Attempt, loaded: Loaded) -> None:
+    async def _link(self, now: _ReaderState, loaded: Loaded) -> None:
         mac = _mac(now.plan)
         try:
             files = {self._device_id: await self._member.files_in(self._directory), mac: now.files}
@@ -125,7 +125,7 @@ class PrefillLink:
         await self._mesh.send(mac, LinkUp(plan=now.plan, port=port))
         self._member.link_prefill(LinkUp(plan=now.plan, port=now.port))
 
-    def _give_up(self, now: _Attempt, problem: Problem) -> None:
+    def _give_up(self, now: _ReaderState, problem: Problem) -> None:
         """The ring reads; after a while the other Mac is asked anew."""
         self._now = None
         self._member.unlink_prefill()
