@@ -14,7 +14,8 @@ from core.errors import UsageError
 from core.events import LogLine
 from core.requests import LoadRequest, PreviewRequest
 from core.requests.trust import Target
-from tests.support.cluster import ask, begin, finish, reference, running_demo, tokens_seen
+from tests.support.cluster import ask, begin, finish, reference, running_demo
+from tests.support.command import macluster
 from tui.cli.demo import Demo
 from tui.cli.load import loaded
 from tui.cli.watch import Watch
@@ -25,7 +26,6 @@ WAIT_S = 120.0
 PROMPT = "Tell me about the three Macs. " * 40
 OTHER = "What does a hop cost? " * 44
 TOKENS = 12
-LONG = 24
 
 
 def id_of(watch: Watch, name: str) -> str:
@@ -76,25 +76,16 @@ async def test_the_ring_reads_once_it_is_lost_and_it_reads_again_once_it_is_back
 
 
 async def test_who_leads_or_is_not_there_reads_for_nobody(demo: Demo) -> None:
-    for other in (id_of(demo.head, "studio"), "nobody"):
-        preview = await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill=other))
-        assert preview.problem
-        assert preview.problem.kind == UsageError.__name__
+    with pytest.raises(UsageError, match="studio leads here"):
+        await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill=id_of(demo.head, "studio")))
+    nobody = await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill="nobody"))
+    assert nobody.problem
+    assert "is not linked" in nobody.problem.what
+    told = await macluster(demo.home.root, "plan", str(DEMO_MODEL), "--prefill", "mini")
+    assert "mini would see token ids of the prompts that it reads." in told.stdout
     auto = await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill="auto"))
     assert auto.plan
     assert auto.plan.prefill is None  # nothing says that it would be quicker
-
-
-async def test_the_ring_is_rebuilt_with_it_where_another_mac_is_lost(demo: Demo) -> None:
-    head, mark = demo.head, len(demo.head.seen)
-    mbp = next(peer for peer in head.now.peers if peer.name == "mbp")
-    assert mbp.worker_pid
-    prompt = f"Who is lost? {OTHER}"
-    request = await begin(head, prompt, LONG)
-    await tokens_seen(head, request, 4)
-    os.kill(mbp.worker_pid, signal.SIGKILL)
-    assert (await finish(head, request)).tokens == reference(DEMO_MODEL, [prompt], LONG)[0]
-    await says(head, "mini reads prompts of 256 tokens or more", mark)
 
 
 async def test_the_plan_ends_where_it_must_see_no_prompt_any_more(demo: Demo) -> None:

@@ -49,16 +49,16 @@ async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
     without = macs_without(watch, args)
     if any(stage.device_id in without for stage in loaded.stages):
         return False
-    reader = loaded.prefill.stage.device_id if loaded.prefill else ""
-    if reader_of(watch, args) not in ("auto", "off", reader):
-        return False
-    if loaded.model == args.model and not args.layers:
+    asked = reader_of(watch, args)
+    if loaded.model == args.model and not args.layers and asked in ("off", _reader(loaded)):
         return True
-    meant = await watch.client.plan(PreviewRequest(model=model_of(args), layers=args.layers, without=without))
+    request = PreviewRequest(model=model_of(args), layers=args.layers, without=without, prefill=asked)
+    meant = await watch.client.plan(request)
     split = meant.plan or meant.draft
     if split is None or split.fingerprint != loaded.fingerprint:
         return False
-    return not args.layers or _owners(split) == _owners(loaded)
+    is_read_so = asked == "off" or _reader(split) == _reader(loaded)
+    return is_read_so and (not args.layers or _owners(split) == _owners(loaded))
 
 
 def is_shared_so(plan: Plan, args: argparse.Namespace) -> bool:
@@ -75,6 +75,10 @@ def is_shared_so(plan: Plan, args: argparse.Namespace) -> bool:
         return False
     adds_up = how is not None and how.strategy == "tp" and bool(args.topology or args.parallelism)
     return not adds_up or (how is not None and how.group == "rdma") == args.rdma
+
+
+def _reader(plan: Plan) -> str:
+    return plan.prefill.stage.device_id if plan.prefill else ""
 
 
 def _owners(plan: Plan) -> list[tuple[str, int]]:

@@ -104,9 +104,10 @@ class Planning:
         """What loading would do; with `parts` also which bytes of which files every Mac would read. Raises
         ModelNotFound, BadModel, UsageError; what does not fit is told in the preview.
         """
+        macs = self._macs(request)
         entry = await self._models.find(request.model)
         try:
-            request = await self._with_reader(request, entry)
+            request = await self._with_reader(request)
             macs = self._macs(request)
             draft = (await self._drafter(request, entry, macs[0])).draft
             preview = await self._preview(
@@ -122,7 +123,7 @@ class Planning:
 
     async def plan(self, request: LoadRequest) -> Planned:
         """The plan that a person asks for. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
-        request = await self._with_reader(request, await self._models.find(request.model))
+        request = await self._with_reader(request)
         planned = await self._plan(request, how_of(request))
         await self._inventory.renew(planned.plan)
         return await self._with_lacks(planned, request)
@@ -131,15 +132,16 @@ class Planning:
         """A plan that goes on with what was asked for on the Macs that are left, but for the device ids `without`.
         `no_group`: why these could not add up their parts of a layer, if they could not. Where something would have to
         be copied first, layers are given out as they lie on the disks, else those that have all of the model are
-        enough, if it fits so; the draft goes where there is no room for it. Raises as `plan`.
+        enough, if it fits so. Who reads prompts holds layers, and the draft goes, where it does not fit otherwise.
+        Raises as `plan`.
         """
-        if request.prefill not in {peer.device_id for peer in self._peers.linked()} - set(without):
-            request = msgspec.structs.replace(request, prefill="off")
-        if request.draft:
-            with suppress(PlanError, ModelError):
-                return await self._plan_on(request, without, no_group)
-            request = msgspec.structs.replace(request, draft=None)
-        return await self._plan_on(request, without, no_group)
+        gone = msgspec.structs.replace(request, without=(*request.without, *without))
+        reader = (await self._with_reader(gone)).prefill
+        request = msgspec.structs.replace(request, prefill=reader if reader not in without else "off")
+        for more in _with_less(request):
+            with suppress(PlanError, ModelError, UsageError):
+                return await self._plan_on(more, without, no_group)
+        return await self._plan_on(msgspec.structs.replace(request, prefill="off", draft=None), without, no_group)
 
     async def _plan_on(self, request: LoadRequest, without: Collection[str], no_group: str) -> Planned:
         macs = [peer.device_id for peer in self._macs(request) if peer.device_id not in without]
@@ -375,7 +377,11 @@ class Planning:
         token_s = told.token_s if told else None
         return with_mirror(plan, request.mirror, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
 
-    async def _with_reader(self, request: _Request, entry: ModelEntry) -> _Request:
+    async def _with_reader(self, request: _Request) -> _Request:
+        """`request` with the Mac that reads prompts, where that is to be found out. Raises ModelError, UsageError."""
+        if request.prefill != "auto":
+            return request
+        entry = await self._models.find(request.model)
         layout, profile = await self._models.layout(entry), await self._profiles.of(entry)
 
         async def preview(other: PlanRequest) -> PlanPreview:
@@ -386,6 +392,12 @@ class Planning:
     def _speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
         chips = {mac.device_id: mac.chip for mac in macs}
         return MacSpeeds(chips, self._peers.rtt, self._throughput.curves, self._simulated)
+
+
+def _with_less(request: LoadRequest) -> list[LoadRequest]:
+    """What was asked for, and what it could do without, the least first."""
+    alone = msgspec.structs.replace(request, prefill="off")
+    return [*([request] if request.prefill != "off" else []), *([alone] if request.draft else [])]
 
 
 def _unusable(broken: BrokenModel) -> ModelChoice:

@@ -49,8 +49,6 @@ class PrefillChoice:
         """`request` with the Mac that "auto" comes to, or none; `preview`: what would be planned without anybody beside
         the ring.
         """
-        if request.prefill != "auto":
-            return request
         off = msgspec.structs.replace(request, prefill="off")
         everybody = await preview(off)
         whole = self._inventory.holdings(fingerprint).whole

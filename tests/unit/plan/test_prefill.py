@@ -14,7 +14,7 @@ from core.models.slicing.split_profile import SplitProfile
 from core.plan.cost_curve import Curve, Point, curve_name
 from core.plan.notes import sees
 from core.plan.predict import Estimate, MacSpeeds
-from core.plan.prefill import LEAST, Readers, beside_s, is_worth, quickest, reader_of, reading_plan, with_prefill
+from core.plan.prefill import LEAST, TAKEN, Readers, beside_s, is_worth, quickest, reader_of, reading_plan, with_prefill
 from core.plan.sizes import Sizes
 from core.plan.stage_roles import StageRole, arriving, departing, role_of, sights
 from core.plan.topology import is_ring
@@ -81,8 +81,8 @@ def test_nobody_else_may_have_no_layers() -> None:
         pytest.param(255, 255, 0.5, False, id="too short"),
         pytest.param(2000, 900, 0.5, False, id="the ring is through with the rest sooner"),
         pytest.param(2000, 1000, 0.5, True, id="as soon"),
-        pytest.param(1000, 1000, 1.0, True, id="nobody has measured, and all is new"),
-        pytest.param(1000, 999, 1.0, False, id="nobody has measured, and a part is there"),
+        pytest.param(1000, 1000, 1.0, True, id="no quicker, and all is new"),
+        pytest.param(1000, 999, 1.0, False, id="no quicker, and a part is there"),
     ],
 )
 def test_a_prompt_is_read_beside_where_that_is_sooner(tokens: int, unread: int, share: float, worth: bool) -> None:
@@ -95,8 +95,8 @@ def test_a_prompt_is_read_beside_where_that_is_sooner(tokens: int, unread: int, 
     [
         pytest.param((6.0, True), (2.0, True), 1 / 3, "2.0 s for 1,000 tokens instead of 6.0 s (measured)", id="quick"),
         pytest.param((6.0, False), (3.0, False), 0.5, "instead of 6.0 s (a guess by the chip)", id="a quicker chip"),
-        pytest.param(None, (2.0, True), 1.0, "nobody has measured yet", id="the ring is not known"),
-        pytest.param((6.0, False), (2.0, True), 1.0, "nobody has measured yet", id="a guess beside a measurement"),
+        pytest.param(None, (2.0, True), TAKEN, "nobody has measured yet", id="the ring is not known"),
+        pytest.param((6.0, False), (2.0, True), TAKEN, "nobody has measured yet", id="a guess beside a measurement"),
         pytest.param((2.0, True), (1.9, True), None, "ultra is not quicker at it", id="not clearly quicker"),
         pytest.param((2.0, True), (9.0, True), None, "9.0 s for 1,000 tokens instead of 2.0 s", id="slower"),
     ],
