@@ -33,7 +33,7 @@ from core.worker.messages import (
 from core.worker.mirroring import CutRequest, Mirroring
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline, StepAnswer
-from core.worker.reading import Reading
+from core.worker.reading import Reading, Waited
 from core.worker.remote_sampling import check_admission, written_of
 from core.worker.replay_check import ReplayCheck
 from core.worker.restoring import PasteRequest
@@ -46,9 +46,10 @@ TELEMETRY_EVERY_S: Final = 0.5
 class _HeadRow:
     """What the person is told of one request, and how its tokens are chosen."""
 
-    def __init__(self, request: Request, sampler: RowSampler, beside: int) -> None:
-        self.request, self.sampler, self.beside = request, sampler, beside
-        self.started = monotonic()
+    def __init__(self, request: Request, sampler: RowSampler, waited: Waited | None) -> None:
+        self.request, self.sampler = request, sampler
+        self.started = waited.since if waited else monotonic()
+        self.beside = waited.tokens if waited else 0
         self.first: float | None = None
         self.last = 0.0
         self.count = len(request.written)
@@ -145,7 +146,7 @@ class Head:
         return self.reading.begin(request)
 
     def _admit(self, request: Request) -> None:
-        beside = self.reading.take_read(request.request_id)
+        waited = self.reading.take_waited(request.request_id)
         try:
             _check_tokens(request, self._vocabulary)
             if request.tells_prompt and not self._pipeline.chooses:
@@ -171,7 +172,7 @@ class Head:
         if not self._rows:
             words.insert(0, Begin())
             self._is_prompt_only = True
-        self._rows[request.request_id] = _HeadRow(request, sampler, beside)
+        self._rows[request.request_id] = _HeadRow(request, sampler, waited)
         if words:
             self._pipeline.send_word(*words)
         for word in () if self._pipeline.chooses else written_of(request):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Final
+from time import monotonic
+from typing import Final, NamedTuple
 
 import mlx.core as mx
 
@@ -26,6 +27,15 @@ from core.worker.restoring import Restoring
 
 # so that the other Mac has a chunk to go on with, while what it holds of the one before is on its way
 MOST_CHUNKS: Final = 2
+
+
+class Waited(NamedTuple):
+    """What a request that goes on now waited for: `tokens` tokens that the other Mac read, since `since`, in seconds of
+    the monotonic clock.
+    """
+
+    tokens: int
+    since: float
 
 
 class _Prompt:
@@ -50,7 +60,7 @@ class Reading:
         self._token_bytes = max(1, sum(stage.kv_bytes for stage in plan.stages) // max(1, plan.context))
         self._handles = count(1)
         self._prompt: _Prompt | None = None
-        self._read: dict[str, int] = {}  # of requests that are about to go on
+        self._waited: dict[str, Waited] = {}  # what requests wait for, or have waited for until they go on
         self._plan_gen = 0
         self.other: Pipeline | None = None
 
@@ -72,6 +82,7 @@ class Reading:
         unread = tokens - self._scheduler.reusable(request)
         if not is_worth(self._prefill, tokens, unread) or not self._restoring.begin(request, tokens, self):
             return False
+        self._waited[request.request_id] = Waited(0, monotonic())
         self._prompt = prompt = _Prompt(request, next(self._handles), tokens)
         self._attempt(lambda other: other.compose([New(prompt.handle)]))
         return True
@@ -86,17 +97,21 @@ class Reading:
     def ended(self, request_id: str, tokens: int) -> None:
         """The stages have what was read; with no tokens they do not want it."""
         self._report(ReadBeside(request_id=request_id, tokens=tokens))
-        if tokens:
-            self._read[request_id] = tokens
-        else:
-            self.stop(request_id)
+        self._waited[request_id] = self._waited[request_id]._replace(tokens=tokens)
+        if not tokens:
+            self._give_up(request_id)
 
-    def take_read(self, request_id: str) -> int:
-        """How many tokens of a request that goes on now were read by the other Mac."""
-        return self._read.pop(request_id, 0)
+    def take_waited(self, request_id: str) -> Waited | None:
+        """What a request that goes on now waited for; None where it did not wait."""
+        return self._waited.pop(request_id, None)
 
     def stop(self, request_id: str) -> None:
-        """Nobody wants it any more."""
+        """Nobody wants that request any more."""
+        self._waited.pop(request_id, None)
+        self._give_up(request_id)
+
+    def _give_up(self, request_id: str) -> None:
+        """Nothing more of it is to be read."""
         prompt = self._prompt
         if prompt and prompt.request.request_id == request_id:
             self._prompt = None
@@ -104,8 +119,9 @@ class Reading:
 
     def give_up(self) -> None:
         """Nobody wants anything any more."""
+        self._waited.clear()
         if self._prompt:
-            self.stop(self._prompt.request.request_id)
+            self._give_up(self._prompt.request.request_id)
 
     def unlink(self) -> None:
         """The other Mac reads no more: what it was reading the ring reads."""
@@ -172,7 +188,7 @@ class Reading:
         if asked.is_last and not asked.states:
             prompt.chunks -= 1
         if is_whole:
-            self.stop(asked.request_id)
+            self._give_up(asked.request_id)
         elif states and asked.stop == prompt.tokens:
             parts = in_parts(states, SPAN_BYTES)
             for part in parts:

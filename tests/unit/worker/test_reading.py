@@ -14,16 +14,18 @@ from core.engine.ring_work import Drop, New
 from core.errors import LinkLost
 from core.events import Plan, Prefill
 from core.sampling_options import Sampling
+from core.worker import reading as reading_of
 from core.worker.kv_spans import STATE, CachePart, KvSpan
 from core.worker.messages import PrefillBroken, ReadBeside, Report
 from core.worker.mirroring import CutRequest
 from core.worker.pipeline import StepAnswer
-from core.worker.reading import Reading
+from core.worker.reading import Reading, Waited
 from tests.support.plans import plan_of
 
 CACHES = 2
 WHOLE = {n: CachePart(0, None, b"kv") for n in range(CACHES)}
 PROMPT = list(range(41))
+ID = "ab" * 16
 
 
 class Beside:
@@ -92,7 +94,7 @@ def a_desk() -> tuple[Reading, Beside, Ring, list[Report]]:
     plan = replace(plan, chunk=16, prefill=Prefill(stage=plan.stages[0], least=32, share=0.5))
     reading = Reading(plan, CACHES, ring, ring, told.append)  # type: ignore[arg-type]
     reading.link(beside, 7)  # type: ignore[arg-type]
-    request = Request(request_id="ab" * 16, tokens=PROMPT, max_tokens=4, sampling=Sampling())
+    request = Request(request_id=ID, tokens=PROMPT, max_tokens=4, sampling=Sampling())
     assert not reading.begin(replace(request, tokens=PROMPT[:20]))
     assert reading.begin(request)
     assert not reading.begin(replace(request, request_id="cd" * 16))  # one at a time
@@ -101,7 +103,10 @@ def a_desk() -> tuple[Reading, Beside, Ring, list[Report]]:
     return reading, beside, ring, told
 
 
-def test_it_has_two_chunks_to_go_on_with_and_what_it_read_is_given_on_in_order() -> None:
+def test_it_has_two_chunks_to_go_on_with_and_what_it_read_is_given_on_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading_of, "monotonic", lambda: 5.0)
     reading, beside, ring, _ = a_desk()
     assert [(asked.start, asked.stop) for asked in beside.asked] == [(0, 16), (16, 32)]
     for _ in range(3):
@@ -111,6 +116,9 @@ def test_it_has_two_chunks_to_go_on_with_and_what_it_read_is_given_on_in_order()
     assert ring.spans == [(0, 16, False), (16, 32, False), (32, 40, True)]
     assert [type(op) for op in beside.ops] == [New, Drop]
     assert not ring.is_read_by_ring
+    ring.source.ended(ID, 40)
+    assert reading.take_waited(ID) == Waited(40, 5.0)  # its first token counts from there
+    assert reading.take_waited(ID) is None
 
 
 @pytest.mark.parametrize(
@@ -130,6 +138,8 @@ def test_what_is_not_what_was_asked_for_is_read_by_the_ring(caches: Mapping[int,
     assert ring.is_read_by_ring
     assert ring.spans == []
     assert [each.tokens for each in told if isinstance(each, ReadBeside)] == [0]
+    assert (waited := reading.take_waited(ID))
+    assert waited.tokens == 0
     assert [type(op) for op in beside.ops] == [New, Drop]
     beside.says(WHOLE)  # of what was given up nothing counts
     beside.is_at_rest = False
