@@ -71,7 +71,7 @@ class PrefillChoice:
                 "The Mac that is to read prompts is not linked.", "`macluster peers` lists those that are."
             )
         holdings = self._inventory.holdings(plan.fingerprint)
-        if reader.device_id in holdings.told and reader.device_id not in holdings.whole:
+        if reader.device_id in holdings.reported and reader.device_id not in holdings.whole:
             what = f"{reader.name} has not all of {plan.model} on its disk, which it needs to read prompts."
             raise ModelNotFound(what, "Copy it there first: `macluster copy --help` says how.")
         return reader
