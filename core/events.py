@@ -7,7 +7,7 @@ from the start sees.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -105,6 +105,17 @@ class Parallelism(Value, frozen=True, kw_only=True):
     group: GroupKind = "sealed"
 
 
+class Prefill(Value, frozen=True, kw_only=True):
+    """A Mac beside the ring that reads long prompts, and hands on what its caches hold of them: `stage`, all layers
+    without the output. It is worth it where `least` tokens or more are in no memory, and where these would take the
+    ring longer than that Mac the whole beginning: it takes `share` of the ring's time for each token.
+    """
+
+    stage: Stage
+    least: Size
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 MirrorChoice = Literal["on", "off", "auto"]
 
 
@@ -126,7 +137,8 @@ class Plan(Value, frozen=True, kw_only=True):
     `mirror_bytes`: the head keeps what all Macs hold of the rows in so many bytes of its memory, for the case that one
     of them is lost. `wire`: as what hidden states travel between the stages; None: as the model computes them.
     `replay_check`: what is read again behind a loss is compared with the first time. `draft`: the model that guesses on
-    the head, "" where none does, which takes `draft_bytes` there beside the head's budget for layers.
+    the head, "" where none does, which takes `draft_bytes` there beside the head's budget for layers. `prefill`: who
+    reads long prompts instead of the ring, None where nobody does.
     """
 
     plan_gen: Size
@@ -153,6 +165,7 @@ class Plan(Value, frozen=True, kw_only=True):
     replay_check: bool = False
     draft: str = ""
     draft_bytes: Size = 0
+    prefill: Prefill | None = None
 
     @property
     def name(self) -> str:
@@ -163,6 +176,11 @@ class Plan(Value, frozen=True, kw_only=True):
     def head(self) -> Stage:
         """The stage of the Mac where the user loaded the model."""
         return self.stages[0]
+
+    @property
+    def parts(self) -> tuple[Stage, ...]:
+        """What every Mac that takes part holds: the stages, and behind them what reads prompts beside the ring."""
+        return (*self.stages, *([self.prefill.stage] if self.prefill else []))
 
     @property
     def owners(self) -> tuple[Stage, ...]:
@@ -390,7 +408,8 @@ class PromptLikely(Event, frozen=True, kw_only=True):
 
 class RequestDone(Event, frozen=True, kw_only=True):
     """A request ended. `text` is what was held back until the end of the answer; `ttft_s` counts from admission.
-    `reused_tokens` of the prompt were in memory already; of `drafted_tokens` guessed ones `accepted_tokens` were right.
+    `reused_tokens` of the prompt were in memory already, and `beside_tokens` were read by a Mac beside the ring; of
+    `drafted_tokens` guessed ones `accepted_tokens` were right.
     `stop_text`: which of the request's ended it. `is_valid`: whether it has the shape that was asked for, or was cut
     off before; None where none was.
     """
@@ -400,6 +419,7 @@ class RequestDone(Event, frozen=True, kw_only=True):
     prompt_tokens: Size
     tokens: Size
     reused_tokens: Size = 0
+    beside_tokens: Size = 0
     drafted_tokens: Size = 0
     accepted_tokens: Size = 0
     text: str = ""

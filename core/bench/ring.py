@@ -19,18 +19,21 @@ from core.bench.worker import Arrival, BareWorker
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import error_from
-from core.events import GroupKind, Parallelism, Plan, Sight, Stage, Topology, WireType
+from core.events import GroupKind, Parallelism, Plan, Prefill, Sight, Stage, Topology, WireType
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.ways import Way
 from core.models.files.layout import read_layout
+from core.plan.prefill import reading_plan
 from core.plan.topology import DEFAULT_TOPOLOGY, LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS
 from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
 from core.settings import MAX_DRAFT, PREFILL_CHUNK
+from core.trust.identity import Identity
 from core.worker.messages import (
     AnswerDone,
     Cancel,
     Connect,
+    ConnectPrefill,
     Failed,
     GroupBroken,
     Join,
@@ -40,6 +43,7 @@ from core.worker.messages import (
     Load,
     Loaded,
     Prefilled,
+    PrefillLinked,
     Samples,
     StageSample,
     Token,
@@ -91,13 +95,22 @@ class RingAnswer(NamedTuple):
 
 
 class WorkerRing:
-    """Workers that hold all layers of a model; `plan` is the one they are linked by."""
+    """Workers that hold all layers of a model; `plan` is the one they are linked by. The worker `beside` them, if there
+    is one, reads prompts.
+    """
 
     def __init__(
-        self, plan: Plan, workers: Sequence[BareWorker], macs: BenchMacs, reroute: Reroute | None, key_limits: KeyUse
+        self,
+        plan: Plan,
+        workers: Sequence[BareWorker],
+        macs: BenchMacs,
+        reroute: Reroute | None,
+        key_limits: KeyUse,
+        beside: BareWorker | None = None,
     ) -> None:
         self.plan = plan
         self.workers = tuple(workers)
+        self.beside = beside
         self._macs = macs
         self._reroute = reroute
         self._key_limits = key_limits
@@ -127,6 +140,24 @@ class WorkerRing:
         deadline = perf_counter() + LINK_S
         for worker in self.workers:
             self._await_links(worker, deadline)
+
+    def link_beside(self) -> None:
+        """Link the head and the worker beside the ring. Raises the error that it reports, WorkerError."""
+        assert self.beside
+        head, order = (
+            self.workers[0],
+            Connect(
+                plan=reading_plan(self.plan, 1),
+                cluster=self._macs.cluster.encode(),
+                ways=(Way(HOST),),
+                next_port=self.beside.port,
+                key_limits=self._key_limits,
+            ),
+        )
+        self.beside.send(msgspec.structs.replace(order, next_port=head.port))
+        head.send(ConnectPrefill(**msgspec.structs.asdict(order)))
+        self.beside.expect(Linked, LINK_S)
+        head.expect(PrefillLinked, LINK_S)
 
     def _await_links(self, worker: BareWorker, deadline: float) -> None:
         while True:
@@ -292,6 +323,7 @@ def worker_ring(
     lanes: int | None = None,
     draft: int = MAX_DRAFT,
     drafter: Path | None = None,
+    prefill: int | None = None,
     **settings: Unpack[Settings],
 ) -> Iterator[WorkerRing]:
     """A ring over the model in `model_dir`, linked and ready; its workers and keys are gone afterwards.
@@ -302,30 +334,43 @@ def worker_ring(
     `reroute(stage, port)` gives the port that the stage before dials in place of the stage's own, so that a proxy can
     stand between them; it is asked anew for every link. All links get new keys once one has carried `key_limits`.
     `lanes` in place of one for each stage, and another `draft`, are for comparisons; `drafter`: the directory of a
-    model that guesses. `settings` are fields of the plan.
+    model that guesses. Where so many tokens of a `prefill` are in no memory, one more worker reads them beside the
+    ring. `settings` are fields of the plan.
 
     Raises what a stage reports, WorkerError or its kinds.
     """
     layers = read_layout(model_dir).layers
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-")))
-        macs = make_macs(folder, ranks or len(cuts) + 1)
+        count = ranks or len(cuts) + 1
+        all_macs = make_macs(folder, count + (prefill is not None))
+        macs = all_macs._replace(identities=all_macs.identities[:count])
         plan = tensor_plan_of(model_dir.name, layers, macs, group) if ranks else None
         plan = plan or plan_of(model_dir.name, layers, cuts, macs, topology)
         plan = msgspec.structs.replace(plan, **settings)
         workers = [
             stack.enter_context(closing(BareWorker(index, own_gpu=own_gpus))) for index in range(len(plan.stages))
         ]
-        for worker, mac in zip(workers, macs.identities, strict=True):
+        beside = None
+        if prefill is not None:
+            reader = _stage(all_macs.identities[-1], count, 0, layers)
+            plan = msgspec.structs.replace(plan, prefill=Prefill(stage=reader, least=prefill, share=0.0))
+            beside = stack.enter_context(closing(BareWorker(count)))
+        everybody = [*workers, *([beside] if beside else [])]
+        for worker, mac in zip(everybody, all_macs.identities, strict=True):
             worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))
-        for worker in workers:
+        for worker in everybody:
             worker.port = worker.expect(Listening, START_S).port
             load = Load(plan=plan, index=worker.index, directory=str(model_dir), try_s=try_s, lanes=lanes, draft=draft)
+            if worker is beside:
+                load = msgspec.structs.replace(load, plan=reading_plan(plan, 1), index=1)
             worker.send(msgspec.structs.replace(load, drafter=str(drafter or "")))
-        for worker in workers:
+        for worker in everybody:
             worker.expect(Loaded, LOAD_S)
-        ring = WorkerRing(plan, workers, macs, reroute, key_limits)
+        ring = WorkerRing(plan, workers, macs, reroute, key_limits, beside)
         ring.link()
+        if beside:
+            ring.link_beside()
         yield ring
 
 
@@ -348,15 +393,7 @@ def tensor_plan_of(model: str, layers: int, macs: BenchMacs, group: GroupKind = 
 
 def _plan(model: str, topology: Topology, owners: Sequence[tuple[int, int]], output: int, macs: BenchMacs) -> Plan:
     stages = tuple(
-        Stage(
-            device_id=mac.text_id,
-            peer=f"mac-{index}",
-            start=start,
-            stop=stop,
-            weight_bytes=0,
-            kv_bytes=0,
-            budget_bytes=0,
-        )
+        _stage(mac, index, start, stop)
         for index, (mac, (start, stop)) in enumerate(zip(macs.identities, owners, strict=True))
     )
     return Plan(
@@ -371,3 +408,8 @@ def _plan(model: str, topology: Topology, owners: Sequence[tuple[int, int]], out
         stages=stages,
         output=stages[output].device_id,
     )
+
+
+def _stage(mac: Identity, index: int, start: int, stop: int) -> Stage:
+    name = f"mac-{index}"
+    return Stage(device_id=mac.text_id, peer=name, start=start, stop=stop, weight_bytes=0, kv_bytes=0, budget_bytes=0)

@@ -80,9 +80,12 @@ from core.worker.messages import (
     Loaded,
     Loading,
     Mirrored,
+    PrefillBroken,
     Prefilled,
+    PrefillLinked,
     PromptScored,
     Proved,
+    ReadBeside,
     Replayed,
     Restored,
     Samples,
@@ -237,11 +240,15 @@ class MessageRouter:
                     self._bus.publish(hop)
             case Loading() | Loaded() | Failed() | Linked() | LinkBroken():
                 self._tasks.spawn_essential("A report of the worker", self._member.reported(report))
+            case PrefillLinked() | PrefillBroken():
+                self._leader.prefill_reported(report)
+            case ReadBeside(request_id=name, tokens=0):
+                self._journal.warn(f"The ring reads the prompt of {name[:8]}: the Mac beside it could not.")
             case Proved() | Unproved():
                 self._tasks.spawn_essential("The proof of the ring", self._leader.proved(report))
             case Listening():
                 self._tasks.spawn("Forgetting unfinished sessions", self._sessions.forget_unfinished())
-            case Samples() | Traced():
+            case Samples() | Traced() | ReadBeside():
                 return
 
     def _worker_ended(self, ended: WorkerEnded) -> None:
@@ -250,7 +257,7 @@ class MessageRouter:
 
     def _distrusted(self, plan: PlanDistrusted) -> None:
         """Whoever does not have that plan does nothing."""
-        self._tasks.spawn_essential("The end of a plan", self._leader.lost(plan.device_id, plan.problem))
+        self._tasks.spawn_essential("The end of a plan", self._leader.distrusted(plan.device_id, plan.problem))
         self._tasks.spawn_essential("Leaving a plan", self._member.distrust(plan.problem))
 
     def _revoked(self, revoked: MacsRevoked) -> None:

@@ -63,6 +63,8 @@ def shared(how: Parallelism) -> str:
 def sees(plan: Plan | None, device_id: str) -> str:
     """What a plan lets a Mac see, in words; "" where it has no part in it."""
     macs = [stage.device_id for stage in plan.stages] if plan else []
+    if plan and plan.prefill and plan.prefill.stage.device_id == device_id:
+        return "token ids of the prompts that it reads"
     if plan is None or device_id not in macs:
         return ""
     index = macs.index(device_id)

@@ -25,7 +25,7 @@ class StageRole(NamedTuple):
 def role_of(plan: Plan, index: int) -> StageRole:
     """What the Mac of stage `index` owns."""
     stage = plan.stages[index]
-    return StageRole(stage.start == 0, True, stage.device_id == plan.output)
+    return StageRole(stage.start == 0, stage.start < stage.stop, stage.device_id == plan.output)
 
 
 def departing(plan: Plan) -> StageRole:
@@ -37,7 +37,7 @@ def departing(plan: Plan) -> StageRole:
 def arriving(plan: Plan) -> StageRole:
     """What the head does with work that comes back."""
     own, before = role_of(plan, 0), departing(plan)
-    return StageRole(False, not before.runs, own.outputs and not before.outputs)
+    return StageRole(False, own.runs and not before.runs, own.outputs and not before.outputs)
 
 
 def sights(plan: Plan, index: int) -> tuple[Sight, ...]:

@@ -144,9 +144,11 @@ def is_ring(plan: Plan) -> bool:
 def _is_covered(plan: Plan) -> bool:
     if has_ranks(plan):
         return plan.layers > 0 and {(s.start, s.stop) for s in plan.stages} == {(0, plan.layers)}
-    edges = [0, *(stage.stop for stage in plan.owners)]
+    # for whom another Mac reads prompts has no layers in the plan of that
+    owners = [stage for stage in plan.owners if stage is not plan.head or stage.start < plan.layers]
+    edges = [0, *(stage.stop for stage in owners)]
     rising = all(start < stop for start, stop in pairwise(edges)) and edges[-1] == plan.layers
-    return rising and [s.start for s in plan.owners] == edges[:-1]
+    return rising and [s.start for s in owners] == edges[:-1]
 
 
 def _topology(parts: Sequence[range], output: int) -> Topology | None:

@@ -60,6 +60,8 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     its neighbours' to its disk, to take them over where one is lost. `wire`: as what hidden states travel, in place of
     as they are computed. `replay_check`: logits are compared where something is read again behind a loss.
     `draft`: a smaller model on this Mac, by name or directory, that guesses what follows where one person asks.
+    `prefill`: the device id of a Mac without layers that reads long prompts where that is quicker; "auto": of one that
+    is known to be quicker by what was measured, "off": of none.
     """
 
     model: PathName
@@ -79,6 +81,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     wire: WireType | None = None
     replay_check: bool = False
     draft: PathName | None = None
+    prefill: Annotated[str, msgspec.Meta(max_length=26)] = "off"
 
 
 class PreviewRequest(PlanRequest, frozen=True, kw_only=True):

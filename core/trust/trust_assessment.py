@@ -60,10 +60,10 @@ class TrustAssessment:
                 return Fault(self._own_id, RosterFork(own.reason, RESOLVE))
             folders = f"`identity` and `rosters` in {self._folder}"
             return Fault(self._own_id, NotPaired(own.reason, f"Remove {folders}, then pair this Mac again."))
-        for stage in plan.stages if plan else ():
-            verdict = self._judge(stage.device_id)
+        for part in plan.parts if plan else ():
+            verdict = self._judge(part.device_id)
             if not carries_prompts(verdict.level):
-                return Fault(stage.device_id, NotPaired(verdict.reason, WITHOUT_IT))
+                return Fault(part.device_id, NotPaired(verdict.reason, WITHOUT_IT))
         return None
 
     def check(self, plan: Plan | None = None) -> None:

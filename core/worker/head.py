@@ -30,11 +30,13 @@ from core.worker.messages import (
     StageSample,
     Token,
 )
-from core.worker.mirroring import CutRequest, Mirroring, PasteRequest
+from core.worker.mirroring import CutRequest, Mirroring
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline, StepAnswer
+from core.worker.reading import Reading, Waited
 from core.worker.remote_sampling import check_admission, written_of
 from core.worker.replay_check import ReplayCheck
+from core.worker.restoring import PasteRequest
 from core.worker.sessions import SessionRequest, SessionTransfers
 from core.worker.work_frames import NO_REQUEST, Begin, Dismiss, Word
 
@@ -44,9 +46,10 @@ TELEMETRY_EVERY_S: Final = 0.5
 class _HeadRow:
     """What the person is told of one request, and how its tokens are chosen."""
 
-    def __init__(self, request: Request, sampler: RowSampler) -> None:
+    def __init__(self, request: Request, sampler: RowSampler, waited: Waited | None) -> None:
         self.request, self.sampler = request, sampler
-        self.started = monotonic()
+        self.started = waited.since if waited else monotonic()
+        self.beside = waited.tokens if waited else 0
         self.first: float | None = None
         self.last = 0.0
         self.count = len(request.written)
@@ -62,7 +65,8 @@ class _HeadRow:
             finish_reason="error" if problem else reason,
             prompt_tokens=len(self.request.tokens),
             tokens=self.count,
-            reused=min(ended.reused, len(self.request.tokens)) if ended else 0,
+            reused=max(0, min(ended.reused, len(self.request.tokens)) - self.beside) if ended else 0,
+            beside=self.beside,
             drafted=ended.drafted if ended else 0,
             accepted=ended.accepted if ended else 0,
             ttft_s=self.first - self.started if self.first else None,
@@ -108,6 +112,8 @@ class Head:
         )
         self.sessions = SessionTransfers(plan, pipeline, self._scheduler, report)
         self.mirroring = Mirroring(plan, pipeline, self._scheduler, report, self._admit)
+        restoring = self.mirroring.restoring
+        self.reading = Reading(plan, layers.cache_count, self._scheduler, restoring, report)
         self._pace = planned_pace(plan.chunk, plan.window, in_turn) if plan.adapts and in_turn > 1 else None
         self._probing = 0
         self._rows: dict[str, _HeadRow] = {}
@@ -120,20 +126,27 @@ class Head:
     @property
     def is_busy(self) -> bool:
         """Whether there is something to do or to wait for."""
-        return (
-            self.sessions.is_busy or self.mirroring.is_busy or not (self._scheduler.idle and self._pipeline.is_at_rest)
-        )
+        others = self.sessions.is_busy or self.mirroring.is_busy or self.reading.is_busy
+        return others or not (self._scheduler.idle and self._pipeline.is_at_rest)
 
     def submit(self, request: Request) -> None:
-        """Queue a request, once what is mirrored of it is back; one that cannot run, or that has ended, is answered at
-        once.
+        """Queue a request, once what is mirrored of it is back, or was read by another Mac; one that cannot run, or
+        that has ended, is answered at once.
         """
         if request.ended:
             self._report(untouched(request, request.ended))
-        elif not self.mirroring.begin(request):
+        elif not (self.mirroring.begin(request) or self._begin_reading(request)):
             self._admit(request)
 
+    def _begin_reading(self, request: Request) -> bool:
+        try:
+            _check_tokens(request, self._vocabulary)
+        except StageFailed:
+            return False  # it is told where it would be admitted
+        return self.reading.begin(request)
+
     def _admit(self, request: Request) -> None:
+        waited = self.reading.take_waited(request.request_id)
         try:
             _check_tokens(request, self._vocabulary)
             if request.tells_prompt and not self._pipeline.chooses:
@@ -159,7 +172,7 @@ class Head:
         if not self._rows:
             words.insert(0, Begin())
             self._is_prompt_only = True
-        self._rows[request.request_id] = _HeadRow(request, sampler)
+        self._rows[request.request_id] = _HeadRow(request, sampler, waited)
         if words:
             self._pipeline.send_word(*words)
         for word in () if self._pipeline.chooses else written_of(request):
@@ -170,6 +183,7 @@ class Head:
         if ended := self._scheduler.cancel(request_id):
             self._finish([ended])
         elif request := self.mirroring.cancel(request_id):
+            self.reading.stop(request_id)
             self._report(untouched(request, "cancelled"))
 
     def turn(self, inbox: Inbox | None) -> None:
@@ -179,6 +193,7 @@ class Head:
             phases.end()
 
     def _turn(self, inbox: Inbox | None) -> None:
+        is_reading = self.reading.turn()
         if self._pipeline.begins_elsewhere and self._go_on():
             return  # or the others would wait while this stage computes what has come back
         if answer := self._pipeline.take():
@@ -192,11 +207,12 @@ class Head:
             pass
         elif self._pipeline.needs_new_keys and self._pipeline.is_at_rest:
             self._pipeline.renew()
-        elif self._has_news():
+        elif self._has_news() or is_reading:
             pass
         else:
             self._pipeline.stage.prepare()
-            self._pipeline.wait(inbox, self._telemetry_due if self._scheduler.running else None)
+            beside = self.reading.other if self.reading.is_busy else None
+            self._pipeline.wait(inbox, self._telemetry_due if self._scheduler.running else None, beside)
 
     def flush(self) -> None:
         """Tell of the answers that are complete and wait for the stages' figures only."""
@@ -209,6 +225,7 @@ class Head:
         """No answer can go on."""
         self.flush()
         self.sessions.fail(problem)
+        self.reading.give_up()
         for request in self.mirroring.give_up():
             self._report(untouched(request, "error", problem))
         self._fail(self._scheduler.drop_all(), problem)

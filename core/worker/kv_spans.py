@@ -123,6 +123,20 @@ def is_filled(caches: Mapping[int, CachePart]) -> bool:
     return all(part.data for part in caches.values())
 
 
+def in_parts(states: Mapping[int, int], most: int) -> list[tuple[int, ...]]:
+    """The numbers of `states`, each of so many bytes: as many as travel together in about `most` bytes."""
+    parts: list[tuple[int, ...]] = []
+    size = 0
+    for number, held in states.items():
+        if parts and size + held <= most:
+            parts[-1] += (number,)
+            size += held
+        else:
+            parts.append((number,))
+            size = held
+    return parts
+
+
 def _with_states(span: KvSpan, own: Mapping[int, bytes]) -> KvSpan:
     if sum(len(part.data) for part in span.caches.values()) + sum(map(len, own.values())) > MOST_BYTES:
         return span

@@ -57,6 +57,7 @@ from core.worker.messages import (
     Cancel,
     Command,
     Connect,
+    ConnectPrefill,
     Failed,
     GpuFailed,
     GroupBroken,
@@ -69,6 +70,8 @@ from core.worker.messages import (
     Loading,
     LoadSession,
     MirrorSpans,
+    PrefillBroken,
+    PrefillLinked,
     Prove,
     SaveSession,
     SessionFailed,
@@ -78,6 +81,7 @@ from core.worker.messages import (
     Traced,
     TracedPhases,
     TracePhases,
+    UnlinkPrefill,
     Unproved,
     Worked,
 )
@@ -92,6 +96,7 @@ from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 
 IDLE_S = 3600.0
+READ_S = 8.0  # three times this is less than after what a ring is called hung, and more than a chunk takes
 GIVES_WAY = 5
 LEAVE_S = 0.3  # a node that lets go of a plan ends its worker itself
 
@@ -181,7 +186,7 @@ class Worker:
             timeout_s = min(timeout_s, max(0.0, steps.due - monotonic()))
         if self._ring is None:
             select.select([self._inbox.fileno()], [], [], timeout_s)
-        elif self._ring.wait(self._inbox, timeout_s):
+        elif self._ring.wait((self._inbox.fileno(),), timeout_s):
             if held and isinstance(held.driver, Follower):
                 held.driver.serve(self._ring, self._ring.receive())
             elif held and held.engine:
@@ -196,6 +201,10 @@ class Worker:
                 self._join(command)
             case Load():
                 self._load(command)
+            case ConnectPrefill():
+                self._connect_prefill(command)
+            case UnlinkPrefill() if engine:
+                engine.head.reading.unlink()
             case Connect():
                 self._connect(command)
             case Prove():
@@ -294,6 +303,8 @@ class Worker:
         before, self._held = self._held, None
         if before is None:
             return {}
+        if before.engine:
+            before.engine.head.reading.unlink()
         weights = dict(before.stage.layers.weights) if before.fingerprint == wanted else {}
         before.stage.layers.weights.clear()
         del before
@@ -344,6 +355,22 @@ class Worker:
         except MaclusterError as error:
             raise HandshakeError(error.what, error.fix) from error
         self._report(Linked(plan_gen=command.plan.plan_gen, way=neighbours.way))
+
+    def _connect_prefill(self, command: ConnectPrefill) -> None:
+        """Link to the Mac that reads prompts; the ring is none the worse where that fails."""
+        held, gen = self._held, command.plan.plan_gen
+        if self._joined is None or held is None or held.engine is None:
+            return
+        stage = LoadedStage(held.stage.layers, StageMeter(0))  # nothing runs in it, and its figures are its own
+        other = Pipeline(stage, command.plan, READ_S)
+        try:
+            neighbours = _neighbours(command, self._joined, replace(held, index=0))
+            other.link(Ring(neighbours, stage.meter, command.key_limits))
+        except MaclusterError as error:
+            self._report(PrefillBroken(plan_gen=gen, problem=error.problem))
+            return
+        held.engine.head.reading.link(other, gen)
+        self._report(PrefillLinked(plan_gen=gen))
 
     def _join_group(self, held: HeldStage, ring: Ring) -> None:
         if self._group:

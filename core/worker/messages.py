@@ -66,6 +66,16 @@ class Connect(PipeMessage, frozen=True, kw_only=True):
     key_limits: KeyUse = KEY_LIMITS
 
 
+class ConnectPrefill(Connect, frozen=True, kw_only=True):
+    """Head only: link to the Mac that reads prompts for its ring, by the `plan` that it shares with that one alone.
+    Answered by `PrefillLinked` or `PrefillBroken`.
+    """
+
+
+class UnlinkPrefill(PipeMessage, frozen=True, kw_only=True):
+    """Head only: that Mac is gone. The ring reads what it was reading."""
+
+
 class Prove(PipeMessage, frozen=True, kw_only=True):
     """Head only: run a short fixed prompt; `verify` compares its logits with those of the whole model, run by a child
     from `directory`. Answered by `Proved` or `Unproved`, or by `LinkBroken`.
@@ -256,8 +266,8 @@ class Token(PipeMessage, frozen=True, kw_only=True):
 
 class AnswerDone(PipeMessage, frozen=True, kw_only=True):
     """The answer ended, with `tokens` in all. Times in seconds, of those that were not written already: `decode_s` from
-    the first of them to the last. `reused`: so many tokens of the prompt were in memory already. `drafted`: guessed
-    tokens that went round, of which `accepted` were right.
+    the first of them to the last. `reused`: so many tokens of the prompt were in memory already; `beside`: so many
+    were read by the Mac beside the ring. `drafted`: guessed tokens that went round, of which `accepted` were right.
     """
 
     request_id: str
@@ -265,6 +275,7 @@ class AnswerDone(PipeMessage, frozen=True, kw_only=True):
     prompt_tokens: int
     tokens: int
     reused: int = 0
+    beside: int = 0
     drafted: int = 0
     accepted: int = 0
     ttft_s: float | None
@@ -355,6 +366,28 @@ class Replayed(PipeMessage, frozen=True, kw_only=True):
     same_token: bool
 
 
+class PrefillLinked(PipeMessage, frozen=True, kw_only=True):
+    """The Mac beside the ring reads prompts from now on."""
+
+    plan_gen: Size
+
+
+class PrefillBroken(PipeMessage, frozen=True, kw_only=True):
+    """The Mac beside the ring reads no prompts, and what it was reading the ring reads."""
+
+    plan_gen: Size
+    problem: Problem
+
+
+class ReadBeside(PipeMessage, frozen=True, kw_only=True):
+    """The first `tokens` tokens of a request's beginning were read by the Mac beside the ring; 0: that came to nothing,
+    and the ring reads them.
+    """
+
+    request_id: str
+    tokens: Size
+
+
 class StageSample(msgspec.Struct, frozen=True, kw_only=True):
     """What one stage spent since the ring was last idle, in seconds, frames and bytes; sent and received by this stage.
     `since`: when that was, in seconds of this Mac's monotonic clock.
@@ -416,6 +449,8 @@ Command = (
     Join
     | Load
     | Connect
+    | ConnectPrefill
+    | UnlinkPrefill
     | Prove
     | Request
     | Cancel
@@ -449,6 +484,9 @@ Report = (
     | Restored
     | Unmirrored
     | Replayed
+    | PrefillLinked
+    | PrefillBroken
+    | ReadBeside
     | Samples
     | Traced
     | TracedPhases

@@ -10,13 +10,11 @@ a row goes on behind the newest of them.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from core.engine.requests import Request
 from core.engine.scheduler import HeldRow, Scheduler
-from core.errors import Busy
 from core.events import Plan
 from core.plan.mirror import MOST_STATE, cut_distance
 from core.worker.kv_spans import (
@@ -27,10 +25,12 @@ from core.worker.kv_spans import (
     SpanVerb,
     decode_caches,
     encode_caches,
+    in_parts,
     is_filled,
 )
-from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Prefilled, Report, Restored, Unmirrored, WantSpans
+from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Report, Restored, Unmirrored, WantSpans
 from core.worker.pipeline import Pipeline, StepAnswer
+from core.worker.restoring import PasteRequest, Restoring
 
 # so many fewer tokens to read are worth a restoration
 WORTH: Final = 32
@@ -51,28 +51,9 @@ class CutRequest(NamedTuple):
     is_last: bool = True
 
 
-class PasteRequest(NamedTuple):
-    """The span of that number of a row is on its way round the ring, to the stages; with the last one it is whole."""
-
-    request_id: str
-    number: int
-    is_last: bool
-
-
-class _Restoration(NamedTuple):
-    """A request that waits for its beginning, of which `handle` is to hold `tokens` tokens. `due`: spans that the node
-    gave, and that are still to be sent.
-    """
-
-    request: Request
-    handle: int
-    tokens: int
-    due: deque[tuple[PasteRequest, KvSpan]]
-
-
 class Mirroring:
     """`go_on` takes a request whose beginning is there, or has to be read. Nothing is cut where the plan wants no
-    mirror.
+    mirror. Whatever else brings a beginning uses the same `restoring`.
     """
 
     def __init__(
@@ -83,23 +64,23 @@ class Mirroring:
         report: Callable[[Report], None],
         go_on: Callable[[Request], None],
     ) -> None:
-        self._pipeline, self._scheduler, self._report, self._go_on = pipeline, scheduler, report, go_on
+        self._pipeline, self._scheduler, self._report = pipeline, scheduler, report
+        self.restoring = Restoring(pipeline, scheduler, report, go_on)
         self._is_on = plan.mirror_bytes > 0
         self._token_bytes = max(1, sum(stage.kv_bytes for stage in plan.stages) // max(1, plan.context))
         self._cut: dict[str, int] = {}  # so many tokens of a row were asked for
         self._stands: dict[str, int] = {}  # and the states behind so many
         self._covered: dict[str, dict[int, int]] = {}  # of a row's windows: the token from which on none is missing
         self._stopped: set[str] = set()
-        self._out: set[CutRequest | PasteRequest] = set()
+        self._out: set[CutRequest] = set()
         self._states: dict[int, int] = {}  # bytes of each cache that is one, as the last span told
         self._grows = False  # they do, with the tokens
         self._needs: dict[str, int | None] = {}  # what a row needs to go on behind its last span, besides its states
-        self._restoring: dict[str, _Restoration] = {}
 
     @property
     def is_busy(self) -> bool:
         """Whether a span is on its way round the ring, or waits for that."""
-        return bool(self._out) or any(each.due for each in self._restoring.values())
+        return bool(self._out) or self.restoring.is_busy
 
     def begin(self, request: Request) -> bool:
         """Restore what is mirrored of a request, which `go_on` then takes; False where it may go on at once."""
@@ -109,25 +90,26 @@ class Mirroring:
         tokens = min(request.mirrored, len(request.beginning) - 1)
         if tokens != request.mirrored or tokens < self._scheduler.reusable(request) + WORTH:
             return False
-        try:
-            handle = self._scheduler.hold(request.beginning[:tokens]).handle
-        except Busy:
-            return False
-        self._restoring[request.request_id] = _Restoration(request, handle, tokens, deque())
-        self._report(WantSpans(request_id=request.request_id, behind=0))
-        return True
+        return self.restoring.begin(request, tokens, self)
+
+    def want(self, request_id: str, behind: int) -> None:
+        """The node gives the next spans of a row that is restored."""
+        self._report(WantSpans(request_id=request_id, behind=behind))
+
+    def ended(self, request_id: str, tokens: int) -> None:
+        """A row is restored; with no tokens it could not be."""
+        if tokens:
+            self._report(Restored(request_id=request_id, tokens=tokens))
 
     def take(self, message: MirrorSpans) -> None:
         """The node gives spans of a row that is restored; none where it has dropped them meanwhile."""
-        restoration = self._restoring.get(message.request_id)
-        if restoration and not message.spans:
-            self._end(restoration, is_whole=False)
-        elif restoration:
-            for number, span in enumerate(message.spans, message.behind):
-                is_last = span.stop == restoration.tokens and span.needs is not None
-                caches = decode_caches(span.data + span.window)
-                asked = PasteRequest(message.request_id, number, is_last)
-                restoration.due.append((asked, KvSpan(SpanVerb.PASTE, 0, span.start, span.stop, caches)))
+        name = message.request_id
+        if not message.spans:
+            self.restoring.fail(name)
+        for span in message.spans:
+            is_last = span.stop == self.restoring.tokens(name) and span.needs is not None
+            caches = decode_caches(span.data + span.window)
+            self.restoring.add(name, KvSpan(SpanVerb.PASTE, 0, span.start, span.stop, caches), is_last=is_last)
 
     def stop(self, request_id: str) -> None:
         """Nobody keeps more of this row."""
@@ -135,26 +117,17 @@ class Mirroring:
 
     def cancel(self, request_id: str) -> Request | None:
         """Give up a request that is being restored; None where it is not."""
-        restoration = self._restoring.pop(request_id, None)
-        if restoration is None:
-            return None
-        self._drop(restoration)
-        return restoration.request
+        return self.restoring.cancel(request_id)
 
     def give_up(self) -> list[Request]:
         """No row is what it was: the requests that wait for their beginning."""
-        waiting = [restoration.request for restoration in self._restoring.values()]
-        rows = (self._cut, self._stands, self._covered, self._needs, self._stopped, self._out, self._restoring)
-        for state in rows:
+        for state in (self._cut, self._stands, self._covered, self._needs, self._stopped, self._out):
             state.clear()
-        return waiting
+        return self.restoring.give_up()
 
     def put(self) -> bool:
         """A span goes on the ring, if one is due: behind what the scheduler has put there. Raises LinkError."""
-        if restoration := next((each for each in self._restoring.values() if each.due), None):
-            pasted, span = restoration.due.popleft()
-            self._out.add(pasted)
-            self._pipeline.mirror(restoration.handle, span, pasted)
+        if self.restoring.put():
             return True
         if not self._is_on or len(self._out) >= (1 if self._scheduler.in_flight else MOST_OUT):
             return False
@@ -174,30 +147,17 @@ class Mirroring:
         cuts = [CutRequest(name, start, stop)] if start < stop else []
         if stop == row.tokens and self._states:
             self._stands[name] = stop
-            parts = _in_parts(self._states)
+            parts = in_parts(self._states, SPAN_BYTES)
             cuts += [CutRequest(name, stop, stop, part, is_last=part is parts[-1]) for part in parts]
         return cuts
 
     def handle_answer(self, asked: CutRequest | PasteRequest, answer: StepAnswer) -> None:
         """What came of a span; of one that was given up nothing counts any more."""
-        if asked not in self._out:
-            return
-        self._out.discard(asked)
-        caches = answer.span.caches if answer.span else None
-        if isinstance(asked, CutRequest):
-            self._keep(asked, caches)
-        elif restoration := self._restoring.get(asked.request_id):
-            if caches is None or caches:  # a stage did not take what is its own
-                self._end(restoration, is_whole=False)
-            elif asked.is_last:
-                self._end(restoration, is_whole=True)
-            elif not self._is_under_way(restoration):
-                self._report(WantSpans(request_id=asked.request_id, behind=asked.number + 1))
-
-    def _is_under_way(self, restoration: _Restoration) -> bool:
-        """Whether spans that the node gave for it are not with the stages yet."""
-        name = restoration.request.request_id
-        return bool(restoration.due) or any(out.request_id == name for out in self._out)
+        if isinstance(asked, PasteRequest):
+            self.restoring.handle_answer(asked, answer)
+        elif asked in self._out:
+            self._out.discard(asked)
+            self._keep(asked, answer.span.caches if answer.span else None)
 
     def _keep(self, asked: CutRequest, caches: Mapping[int, CachePart] | None) -> None:
         name = asked.request_id
@@ -247,7 +207,7 @@ class Mirroring:
             for name in known.keys() - names:
                 del known[name]
         for places in (self._cut, self._stands):
-            for name in places.keys() - names - self._restoring.keys():
+            for name in places.keys() - names - self.restoring.waiting:
                 del places[name]
         return rows
 
@@ -255,33 +215,3 @@ class Mirroring:
         """By how many tokens, or their states, the mirror is behind."""
         mirrored = self._stands if self._states else self._cut
         return 0 if row.request_id in self._stopped else row.tokens - mirrored.get(row.request_id, 0)
-
-    def _end(self, restoration: _Restoration, *, is_whole: bool) -> None:
-        request = restoration.request
-        del self._restoring[request.request_id]
-        if is_whole:
-            self._scheduler.settle(restoration.handle)
-            name, count = request.request_id, restoration.tokens
-            self._report(Restored(request_id=name, tokens=count))
-            self._report(Prefilled(request_id=name, done=count, total=len(request.beginning)))
-        else:
-            self._drop(restoration)
-        self._go_on(request)
-
-    def _drop(self, restoration: _Restoration) -> None:
-        self._scheduler.gone(restoration.handle)
-        self._scheduler.unpin(restoration.handle)
-
-
-def _in_parts(states: Mapping[int, int]) -> list[tuple[int, ...]]:
-    """Their numbers, as many as travel together."""
-    parts: list[tuple[int, ...]] = []
-    size = 0
-    for number, held in states.items():
-        if parts and size + held <= SPAN_BYTES:
-            parts[-1] += (number,)
-            size += held
-        else:
-            parts.append((number,))
-            size = held
-    return parts

@@ -8,6 +8,7 @@ topology of the plan; it does both in the order of the steps.
 from __future__ import annotations
 
 import os
+import select
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -157,6 +158,12 @@ class Pipeline:
         """The ring broke; what is on its way waits for the next one."""
         self._ring = None
 
+    def close(self) -> None:
+        """End the links; nothing comes back any more."""
+        ring, self._ring = self._ring, None
+        if ring:
+            ring.close()
+
     def begin_anew(self) -> None:
         """Forget every handle and all work, here, and on every stage as soon as the links are new."""
         self._run, self._is_run_known = os.urandom(16), False
@@ -283,16 +290,27 @@ class Pipeline:
             self._read(self._ring, self._ring.receive())
         return self._ready.popleft() if self._ready else None
 
-    def wait(self, inbox: Inbox | None, until: float | None = None) -> None:
-        """Until a frame comes, the node has something to say or to hear, it is `until`, or something has to be sent
-        again.
+    def wait(self, inbox: Inbox | None, until: float | None = None, beside: Pipeline | None = None) -> None:
+        """Until a frame comes, also to a ring `beside` this one, the node has something to say or to hear, it is
+        `until`, or something has to be sent again.
         """
         steps = self.stage.meter.steps
-        times = [at for at in (until, self._out.deadline(), steps.due) if at is not None]
+        others = [inbox, beside._ring] if beside else [inbox]
+        deadlines = [self._out.deadline(), beside._out.deadline() if beside else None]
+        times = [at for at in (until, *deadlines, steps.due) if at is not None]
         timeout = max(0.0, min(times) - monotonic()) if times else None
-        if self._ring and not self._ring.wait(inbox, timeout):
-            self._send_again(self._ring, self._out.due)
+        sources = [each.fileno() for each in others if each]
+        if self._ring is None:
+            if beside:
+                select.select(sources, [], [], timeout)
+        elif not self._ring.wait(sources, timeout):
+            self.send_again()
         steps.report(monotonic())
+
+    def send_again(self) -> None:
+        """What was not answered in time, if anything was not. Raises LinkError, NoAnswer."""
+        if self._ring:
+            self._send_again(self._ring, self._out.due)
 
     def renew(self) -> None:
         """New keys for every link. Raises LinkError or its kinds."""

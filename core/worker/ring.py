@@ -18,7 +18,6 @@ from core.plan.topology import has_ranks
 from core.settings import MAX_CONTROL_BODY
 from core.worker.messages import StageSample
 from core.worker.neighbours import DIAL_S, Neighbours
-from core.worker.pipe import Inbox
 from core.worker.telemetry import StageMeter
 from core.worker.work_frames import (
     NO_STEP,
@@ -163,14 +162,19 @@ class Ring:
             return True
         return bool(select.select([self._receiver.fileno()], [], [], 0)[0])
 
-    def wait(self, inbox: Inbox | None, timeout_s: float | None) -> bool:
-        """Until a frame begins to arrive (True), or the node has something to say or the time is up (False)."""
+    def fileno(self) -> int:
+        """For select; ask `has_frame` first."""
+        return self._receiver.fileno()
+
+    def wait(self, others: Sequence[int], timeout_s: float | None) -> bool:
+        """Until a frame begins to arrive (True), or one of the descriptors `others` can be read, or the time is up
+        (False).
+        """
         if self._arrived or self._receiver.pending():
             return True
-        sources = [self._receiver.fileno(), *([inbox.fileno()] if inbox else [])]
         with self._meter.wait:
-            ready, _, _ = select.select(sources, [], [], timeout_s)
-        return self._receiver.fileno() in ready
+            ready, _, _ = select.select([self.fileno(), *others], [], [], timeout_s)
+        return self.fileno() in ready
 
     def receive(self) -> Frame:
         """The frame that is arriving, checked against the plan. Raises LinkError or its kinds."""
@@ -192,7 +196,7 @@ class Ring:
         """The next frame, which must be of `kind`. Raises LinkTimeout after `timeout_s` seconds, and the error that an
         ERROR frame carries.
         """
-        if not self.wait(None, timeout_s):
+        if not self.wait((), timeout_s):
             raise LinkTimeout(f"{self._before.peer} did not answer for {timeout_s:.0f} s.")
         frame = self.receive()
         if frame.header.type == FrameType.ERROR:

@@ -150,7 +150,7 @@ class SessionTransfers:
             caches=self._caches,
             messages=order.messages,
             created_at=order.created_at,
-            macs=tuple(stage.device_id for stage in self._plan.stages),
+            macs=tuple(part.device_id for part in self._plan.parts),
         )
 
     def _check_free(self) -> None:

@@ -163,6 +163,12 @@ def test_the_bench_of_reuse_runs_and_a_second_turn_reads_what_is_new() -> None:
     assert shown["same_tokens"] is True
 
 
+def test_the_bench_of_a_mac_beside_runs_and_answers_are_those_of_the_ring() -> None:
+    shown = run_tiny("beside", "--prompt", "40", "--times", "2")
+    assert set(shown["ratios"]) == set(shown["reach"]) == {"ring_over_beside"}
+    assert shown["same_tokens"] is True
+
+
 def test_the_bench_of_guesses_runs_and_answers_are_those_of_mlx_lm() -> None:
     shown = run_tiny("speculate", "--tokens", "40")
     assert set(shown["ratios"]) == {

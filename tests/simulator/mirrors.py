@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 from core.link.frames import Buffer
 from core.worker.kv_spans import STATE, CachePart, KvSpan, SpanVerb
-from core.worker.mirroring import CutRequest, PasteRequest
+from core.worker.mirroring import CutRequest
 from core.worker.pipeline import StepAnswer
+from core.worker.restoring import PasteRequest
 from tests.support.simulated import Held, Span
 
 STATE_BYTES = 200  # as it is told: each travels by itself

@@ -34,6 +34,8 @@ def done_line(done: RequestDone) -> str:
     words = [f"{done.tokens} tokens", rate, f"first token after {first}", f"finish: {done.finish_reason}"]
     if done.reused_tokens:
         words.append(f"{done.reused_tokens} of {done.prompt_tokens} prompt tokens from memory")
+    if done.beside_tokens:
+        words.append(f"{done.beside_tokens} of {done.prompt_tokens} read beside the ring")
     if done.drafted_tokens:
         words.append(f"{done.accepted_tokens} of {done.drafted_tokens} guesses right")
     return ", ".join(words)
@@ -71,6 +73,7 @@ def answer_facts(
         "problem": done.problem,
         "prompt_tokens": done.prompt_tokens,
         "reused_tokens": done.reused_tokens,
+        "beside_tokens": done.beside_tokens,
         "drafted_tokens": done.drafted_tokens,
         "accepted_tokens": done.accepted_tokens,
         "ttft_s": done.ttft_s,

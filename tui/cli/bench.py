@@ -10,7 +10,7 @@ import sys
 from typing import Final
 
 NAMES: Final = (
-    *("batch", "comms", "compare", "copy", "forecast", "hop", "loop", "pair", "plain", "prefill", "reuse"),
+    *("batch", "beside", "comms", "compare", "copy", "forecast", "hop", "loop", "pair", "plain", "prefill", "reuse"),
     *("scenarios", "schema", "solo", "speculate", "tensor", "topology", "trace", "tui"),
 )
 

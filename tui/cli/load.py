@@ -9,7 +9,7 @@ from core.events import Plan, PlanLoaded, PlanProposed, StageState, Transfer
 from core.requests import LoadRequest, PreviewRequest
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts
-from tui.cli.plan import macs_without, model_of, plan_lines, plan_options, proof_lines
+from tui.cli.plan import macs_without, model_of, plan_lines, plan_options, proof_lines, reader_of
 from tui.cli.status import status_facts
 from tui.cli.transfers import Shown
 from tui.cli.watch import ATTACH_S, LOAD_S, Watch
@@ -49,13 +49,16 @@ async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
     without = macs_without(watch, args)
     if any(stage.device_id in without for stage in loaded.stages):
         return False
-    if loaded.model == args.model and not args.layers:
+    asked = reader_of(watch, args)
+    if loaded.model == args.model and not args.layers and asked in ("off", _reader(loaded)):
         return True
-    meant = await watch.client.plan(PreviewRequest(model=model_of(args), layers=args.layers, without=without))
+    request = PreviewRequest(model=model_of(args), layers=args.layers, without=without, prefill=asked)
+    meant = await watch.client.plan(request)
     split = meant.plan or meant.draft
     if split is None or split.fingerprint != loaded.fingerprint:
         return False
-    return not args.layers or _owners(split) == _owners(loaded)
+    is_read_so = asked == "off" or _reader(split) == _reader(loaded)
+    return is_read_so and (not args.layers or _owners(split) == _owners(loaded))
 
 
 def is_shared_so(plan: Plan, args: argparse.Namespace) -> bool:
@@ -74,6 +77,10 @@ def is_shared_so(plan: Plan, args: argparse.Namespace) -> bool:
     return not adds_up or (how is not None and how.group == "rdma") == args.rdma
 
 
+def _reader(plan: Plan) -> str:
+    return plan.prefill.stage.device_id if plan.prefill else ""
+
+
 def _owners(plan: Plan) -> list[tuple[str, int]]:
     return [(stage.device_id, stage.start) for stage in plan.stages] + [(plan.output, plan.layers)]
 
@@ -81,7 +88,9 @@ def _owners(plan: Plan) -> list[tuple[str, int]]:
 async def load_model(watch: Watch, args: argparse.Namespace, *, verify: bool = False) -> PlanLoaded:
     """Load it, and wait until it is ready. Raises NodeError, LinkTimeout and what the node refuses."""
     await watch.attached(ATTACH_S)
-    request = LoadRequest(model=model_of(args), verify=verify, without=macs_without(watch, args), **plan_options(args))
+    without, reader = macs_without(watch, args), reader_of(watch, args)
+    options = plan_options(args)
+    request = LoadRequest(model=model_of(args), verify=verify, without=without, prefill=reader, **options)
     check(request)
     return await loaded(watch, request)
 

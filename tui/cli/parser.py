@@ -174,6 +174,8 @@ def _model(command: argparse.ArgumentParser, run: Command) -> None:
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`, or a directory")
     left_out = "Macs that are to hold no layers, by name or id"
     command.add_argument("--without", type=_macs, default=(), metavar="MAC,…", help=left_out)
+    beside = "a Mac without layers that reads long prompts, by name or id; auto: one that is known to be quicker"
+    command.add_argument("--prefill", default="off", metavar="MAC|auto|off", help=f"{beside} (default %(default)s)")
     _how(command)
     _fact(command, run)
 

@@ -35,6 +35,8 @@ async def plan(args: argparse.Namespace) -> int:
     check(request)
     if args.macs and args.without:
         raise UsageError("--macs and --without cannot be combined.", "Leave those Macs out of --macs.")
+    if args.macs and args.prefill != "off":
+        raise UsageError("--macs and --prefill cannot be combined.", "Ask for the plan of Macs that are there.")
     if args.macs and args.draft:
         raise UsageError("--macs and --draft cannot be combined.", "Take what the draft needs off the first of --macs.")
     if args.macs:
@@ -44,7 +46,8 @@ async def plan(args: argparse.Namespace) -> int:
         async with Watch(home_of(args)) as watch:
             await watch.attached(ATTACH_S)
             without = macs_without(watch, args)
-            preview = await watch.client.plan(msgspec.structs.replace(request, without=without))
+            request = msgspec.structs.replace(request, without=without, prefill=reader_of(watch, args))
+            preview = await watch.client.plan(request)
     print_facts(args, preview_facts(preview), preview_lines(preview))
     return 0 if preview.plan else 1
 
@@ -65,6 +68,12 @@ def macs_without(watch: Watch, args: argparse.Namespace) -> tuple[str, ...]:
     """Device ids of the Macs that are to hold no layers. Raises UsageError for a name that is none."""
     known = [(peer.device_id, peer.name) for peer in watch.now.peers]
     return tuple(pick(typed, known) for typed in args.without)
+
+
+def reader_of(watch: Watch, args: argparse.Namespace) -> str:
+    """The device id of the Mac that is to read prompts, "auto" or "off". Raises UsageError for a name that is none."""
+    asked: str = args.prefill
+    return asked if asked in ("auto", "off") else pick(asked, [(peer.device_id, peer.name) for peer in watch.now.peers])
 
 
 def model_of(args: argparse.Namespace) -> str:
@@ -113,7 +122,8 @@ def preview_lines(preview: PlanPreview) -> list[str]:
     """What `macluster plan` prints: the split, who sees what, what is particular about the model, what does not fit."""
     split = preview.plan or preview.draft
     lines = plan_lines(split, preview.hop_bytes) if split else []
-    lines += [f"{s.peer} would see {sees(split, s.device_id)}." for s in split.owners] if split else []
+    owners = [*split.owners, *split.parts[len(split.stages) :]] if split else []
+    lines += [f"{s.peer} would see {sees(split, s.device_id)}." for s in owners]
     if split and preview.cuts is not None:
         if len(preview.cuts) < split.layers - 1:
             only = f"It can be cut {before_which(preview.cuts)} only."
@@ -171,10 +181,26 @@ def plan_facts(plan: Plan) -> Facts:
             }
             for s in plan.stages
         ],
+        "prefill": _prefill_facts(plan),
         "output": peers[plan.output],
         "batched": plan.batched,
         "notes": plan.notes,
         "indispensable": [peers[device_id] for device_id in plan.indispensable if device_id in peers],
+    }
+
+
+def _prefill_facts(plan: Plan) -> Facts | None:
+    if plan.prefill is None:
+        return None
+    stage = plan.prefill.stage
+    return {
+        "peer": stage.peer,
+        "device_id": stage.device_id,
+        "bytes": stage.needed_bytes,
+        "free_bytes": -missing_bytes(stage),
+        "least_tokens": plan.prefill.least,
+        "share": plan.prefill.share,
+        "sees": sees(plan, stage.device_id),
     }
 
 

@@ -230,6 +230,7 @@ def _peer_line(
     peer: Peer, mark: Mark, plan: Plan | None, name_width: int, bar_width: int, *, is_pointed: bool
 ) -> Content:
     stage = next((s for s in plan.stages if s.device_id == peer.device_id), None) if plan else None
+    reads = plan is not None and plan.prefill is not None and plan.prefill.stage.device_id == peer.device_id
     budget = max(peer.budget_bytes, 0)
     used = f" {gigabytes_short(peer.used_bytes)}/{gigabytes_short(budget)}" if budget else "–"
     bar, room = bar_width - max(0, len(used) - 8), max(8, len(used))  # a long figure takes it from the bar
@@ -240,7 +241,7 @@ def _peer_line(
         fit(peer.chip, 8) + " ",
         (gauge(peer.used_bytes, budget, bar), "$primary"),
         fit(used, room, right=True) + " ",
-        fit(part_of(plan, stage) if plan and stage else "", 7, right=True),
+        fit(part_of(plan, stage) if plan and stage else "reads" if reads else "", 7, right=True),
     )
 
 

@@ -88,6 +88,8 @@ def _held(plan: Plan | None, device_id: str) -> str:
     stage = next((s for s in plan.stages if s.device_id == device_id), None) if plan else None
     if plan is None:
         return "no model is loaded"
+    if plan.prefill and plan.prefill.stage.device_id == device_id:
+        return f"reads prompts of {plan.prefill.least} tokens or more with all of {plan.model}"
     if stage is None:
         return f"none of {plan.model}"
     share = f"{gigabytes(stage.weight_bytes)} GB weights, {gigabytes(stage.kv_bytes)} GB cache"

@@ -32,7 +32,7 @@ def record_of(
         fingerprint=plan.fingerprint,
         prompt=prompt,
         eos=sorted(eos),
-        macs=tuple(s.device_id for s in plan.stages),
+        macs=tuple(part.device_id for part in plan.parts),
     )
 
 
@@ -43,7 +43,7 @@ def going_on(written: Written, plan: Plan) -> AnswerRecord:
     if len(written.tokens) >= most < old.max_tokens:
         what = f"{len(old.prompt) + len(written.tokens)} tokens leave no room in a context of {plan.context}."
         raise UsageError(what, "Load the model with a larger --context.")
-    macs = sorted(written.macs | {stage.device_id for stage in plan.stages})
+    macs = sorted(written.macs | {part.device_id for part in plan.parts})
     return replace(old, max_tokens=most, macs=tuple(macs))
 
 

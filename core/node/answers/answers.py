@@ -250,7 +250,7 @@ class Answers:
         plan = self._leader.plan
         if plan is None or not self._leader.ready:
             return
-        macs = frozenset(stage.device_id for stage in plan.stages)
+        macs = frozenset(part.device_id for part in plan.parts)
         for running in [one for one in self._running.values() if not (one.is_handed_over or one.end)]:
             try:
                 running.join(macs)
@@ -498,6 +498,7 @@ class Answers:
                 prompt_tokens=done.prompt_tokens,
                 tokens=done.tokens,
                 reused_tokens=done.reused,
+                beside_tokens=done.beside,
                 drafted_tokens=done.drafted,
                 accepted_tokens=done.accepted,
                 text=text,

@@ -125,7 +125,7 @@ class PeerTable:
         plan = led or self._worker.plan or now.plan
         linked = [self._own.device_id, *self._mesh.contacts]
         names = {p.device_id: p.name for p in now.peers}
-        macs = {s.device_id: s.peer for s in plan.stages} if plan else dict.fromkeys(linked, "")
+        macs = {part.device_id: part.peer for part in plan.parts} if plan else dict.fromkeys(linked, "")
         changed = self._assessment.of_all((i, names.get(i) or name or i[:8]) for i, name in macs.items())
         if changed != now.trust:
             self._bus.publish(changed)

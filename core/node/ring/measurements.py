@@ -96,10 +96,11 @@ class AnswerMeasurement:
             return []
         if has_ranks(self._loaded.plan):
             return self._adding_up(done, 1 / rate, apart_s)
+        beside = self._read_beside(done, 1 / rate)
         if not self._loaded.pairs:
-            return self._alone(done, rate, lead_s)
+            return [*beside, *self._alone(done, rate, lead_s)]
         steps = self._steps()
-        return [*self._prompt(done, steps), *self._decoding(steps, 1 / rate)] if steps else []
+        return [*beside, *self._prompt(done, steps), *self._decoding(steps, 1 / rate)] if steps else beside
 
     def _note(self, found: _Round) -> None:
         has_token = [bool(each.tokens) for each in self._rounds]
@@ -112,7 +113,7 @@ class AnswerMeasurement:
     def _alone(self, done: RequestDone, rate: float, lead_s: float) -> list[Measured]:
         """With one Mac there is no ring that tells: the clock of the answer does."""
         (mac,), (read,) = self._loaded.plan.stages, self._loaded.reads
-        tokens, token_s = done.prompt_tokens - done.reused_tokens, 1 / rate
+        tokens, token_s = done.prompt_tokens - done.reused_tokens - done.beside_tokens, 1 / rate
         found: list[Measured] = []
         if done.tokens >= LEAST_TOKENS:
             found = _step_of(mac.device_id, read, max(token_s - lead_s, token_s / 2))
@@ -121,6 +122,15 @@ class AnswerMeasurement:
             seconds = (done.ttft_s - token_s) / chunks
             found.append(Measured(curve_name("prompt", mac.device_id), read * tokens / chunks, seconds))
         return found
+
+    def _read_beside(self, done: RequestDone, token_s: float) -> list[Measured]:
+        """A chunk that the Mac beside the ring read, with what it took to hand that on."""
+        prefill, tokens = self._loaded.plan.prefill, done.beside_tokens
+        if prefill is None or tokens < LEAST_TOKENS or not done.ttft_s or done.ttft_s <= token_s:
+            return []
+        chunks = ceil(tokens / self._loaded.plan.chunk)
+        amount, seconds = sum(self._loaded.reads) * tokens / chunks, (done.ttft_s - token_s) / chunks
+        return [Measured(curve_name("prompt", prefill.stage.device_id), amount, seconds)]
 
     def _adding_up(self, done: RequestDone, token_s: float, apart_s: float | None) -> list[Measured]:
         """Ranks compute and wait for each other in one: what they compute was to be known before."""
@@ -148,7 +158,7 @@ class AnswerMeasurement:
     def _prompt(self, done: RequestDone, steps: Sequence[_MeasuredStep]) -> list[Measured]:
         """A chunk, by the first round; a step may have come before that was told."""
         first, plan = self._rounds[0], self._loaded.plan
-        read, chunks, tokens = first.read - done.reused_tokens, first.chunks, first.tokens
+        read, chunks, tokens = first.read - done.reused_tokens - done.beside_tokens, first.chunks, first.tokens
         if tokens > LEAST_TOKENS or read < LEAST_TOKENS:
             return []
         found = []

@@ -29,10 +29,21 @@ from core.node.base.tasks import Tasks, together
 from core.node.peers.mesh import Mesh
 from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
 from core.node.ring.plan_member import OwnStageReported, PlanMember
+from core.node.ring.prefill_link import PrefillLink
 from core.node.ring.stage_files import Lack, StageFiles
 from core.plan.topology import has_ranks
 from core.trust.known_faults import KnownFaults
-from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading, Proved, Unproved
+from core.worker.messages import (
+    Failed,
+    LinkBroken,
+    Linked,
+    Loaded,
+    Loading,
+    PrefillBroken,
+    PrefillLinked,
+    Proved,
+    Unproved,
+)
 
 PREPARE_S = 90.0
 # a worker tells of every tensor that it has read
@@ -104,7 +115,8 @@ class PlanLeader:
         self._reported_at: dict[str, float] = {}  # when a Mac last told how far it is
         self._compared: set[Computed] = set()  # with the whole model
         self._paths: dict[str, PathKind] = {}
-        self.last_gen = 0
+        self._prefill = PrefillLink(device_id, mesh, member, journal, tasks)
+        self._last_gen = 0
         signals.on_awaited(OwnStageReported, self._handle_own)
 
     @property
@@ -116,6 +128,11 @@ class PlanLeader:
     def plan(self) -> Plan | None:
         """The plan that is loading or loaded."""
         return self._lifecycle.plan if self._lifecycle and self._lifecycle.phase != "failed" else None
+
+    @property
+    def last_gen(self) -> int:
+        """No plan that a Mac was asked by has a later generation."""
+        return max(self._last_gen, self._prefill.last_gen)
 
     def path_from(self, device_id: str) -> PathKind:
         """On what kind of network the link of that Mac's stage to the next one goes."""
@@ -162,7 +179,7 @@ class PlanLeader:
         self._reported_at.clear()
         await self._stop_bringing()
         if before:
-            staying = {stage.device_id for stage in plan.stages}
+            staying = {stage.device_id for stage in plan.parts}
             await self._release(before.plan, "Another plan takes its place.", staying)
         self._bus.publish(PlanProposed(plan=plan))
         if lacks or not await self._files.is_compared(directory):
@@ -252,11 +269,13 @@ class PlanLeader:
     async def came(self, device_id: str) -> None:
         """A Mac is linked: what it may still hold of a plan that went on without it is not needed any more."""
         plan = self.plan
-        if plan and all(stage.device_id != device_id for stage in plan.stages):
+        if plan and all(stage.device_id != device_id for stage in plan.parts):
             await self._mesh.send(device_id, Release(plan_gen=plan.plan_gen, reason="The plan went on without it."))
+        await self._prefill.came(device_id)
 
     async def handle_message(self, device_id: str, message: StageWord) -> None:
-        """A Mac says something about its stage of this plan; whoever has no stage in it is not heard."""
+        """A Mac says something about its stage of this plan; whoever has no part in it is not heard."""
+        await self._prefill.handle_message(device_id, message)
         if self._lifecycle is None or all(s.device_id != device_id for s in self._lifecycle.plan.stages):
             return
         self._reported_at[device_id] = monotonic()
@@ -286,9 +305,20 @@ class PlanLeader:
                 await self._act(self._lifecycle.disproved(gen, problem))
 
     async def lost(self, device_id: str, problem: Problem) -> None:
-        """A Mac is gone, or its worker is."""
+        """A Mac is gone, or its worker is. The ring goes on without the one that reads prompts beside it."""
+        await self._prefill.lost(device_id, problem)
         if self._lifecycle:
             await self._act(self._lifecycle.lost(device_id, problem))
+
+    async def distrusted(self, device_id: str, problem: Problem) -> None:
+        """A Mac of the plan must see no prompt any more, wherever its place is."""
+        await self._prefill.lost(device_id, problem)
+        if self._lifecycle:
+            await self._act(self._lifecycle.distrusted(device_id, problem))
+
+    def prefill_reported(self, report: PrefillLinked | PrefillBroken) -> None:
+        """This Mac's worker says how it stands with the Mac that reads prompts."""
+        self._prefill.reported(report)
 
     def _note_plan(self) -> None:
         """After every step of the lifecycle: who judges trust reads it there."""
@@ -365,7 +395,7 @@ class PlanLeader:
                 case ShowStage():
                     self._show(action)
                 case ConnectRing(plan=plan, ports=ports):
-                    self.last_gen = plan.plan_gen
+                    self._last_gen = plan.plan_gen
                     await self._connect(plan, ports)
                 case ProveRing(plan=plan):
                     verify = self._verify or (has_ranks(plan) and _computed(plan) not in self._compared)
@@ -378,6 +408,7 @@ class PlanLeader:
                     self._journal.info(f"{plan.model} is ready on {macs}. {proof}")
                     self._bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds, proof=proof))
                     self._signals.emit(RingReady())
+                    await self._prefill.begin(plan, self._directory)
                     if spares := self._spares:
                         self._spares = ()
                         self._bringing = self._tasks.spawn("Spare layers", self._bring_spares(plan, spares))
@@ -403,6 +434,7 @@ class PlanLeader:
 
     async def _release(self, plan: Plan, reason: str, staying: Collection[str] = ()) -> None:
         """Those that stay let go of it when they are handed a stage of the next plan."""
+        await self._prefill.end(reason, stays=plan.prefill is not None and plan.prefill.stage.device_id in staying)
         for stage in plan.stages:
             if stage.device_id != self._device_id and stage.device_id not in staying:
                 await self._mesh.send(stage.device_id, Release(plan_gen=plan.plan_gen, reason=reason))

@@ -166,6 +166,12 @@ class PlanLifecycle:
             self.mismatch = Mismatch(device_id, problem)
         return [self._show(device_id, "lost", detail=problem.what), *self._fail(problem, device_id)]
 
+    def distrusted(self, device_id: str, problem: Problem) -> list[Action]:
+        """A Mac must see no prompt any more, and none of its part in the plan."""
+        if self.phase == "failed" or all(part.device_id != device_id for part in self.plan.parts):
+            return []
+        return self.lost(device_id, problem) or self._fail(problem)
+
     def abandon(self) -> None:
         """The plan is not wanted any more; nothing comes of what its stages still say."""
         self.phase = "failed"

@@ -50,7 +50,7 @@ from core.plan.topology import has_ranks, is_ring
 from core.settings import MAX_CONTROL_BODY
 from core.trust.roster import RosterStore
 from core.trust.trust_assessment import TrustAssessment
-from core.worker.messages import Connect, LinkBroken, Linked, Load, Prove
+from core.worker.messages import Connect, ConnectPrefill, LinkBroken, Linked, Load, Prove, UnlinkPrefill
 
 MAX_STAGES = 64
 GRACE_S = 30.0
@@ -151,6 +151,32 @@ class PlanMember:
     def link_own(self, order: LinkUp) -> None:
         """Link the ring of a plan that this Mac leads."""
         self._link(order)
+
+    async def files_in(self, directory: Path) -> dict[str, str]:
+        """The SHA-256 of the model's files there. Raises ModelError."""
+        return await self._models.manifest(directory)
+
+    async def port(self) -> int:
+        """Where the worker of this Mac listens for data. Raises WorkerDied."""
+        return await self._supervisor.ready()
+
+    def link_prefill(self, order: LinkUp) -> None:
+        """Link the worker of a plan that this Mac leads to the Mac that reads prompts beside the ring."""
+        if ways := self._paths.ways(order.plan.stages[1].device_id):
+            self._supervisor.send(
+                ConnectPrefill(
+                    plan=order.plan,
+                    cluster=self._store.cluster().encode(),
+                    ways=ways,
+                    next_port=order.port,
+                    key_limits=self._key_limits,
+                )
+            )
+
+    def unlink_prefill(self) -> None:
+        """Nobody reads prompts beside the ring of a plan that this Mac leads."""
+        if self._head == self._device_id:
+            self._supervisor.send(UnlinkPrefill())
 
     def prove_own(self, plan_gen: int, directory: Path, *, verify: bool) -> None:
         """Let the worker of a plan that this Mac leads run the proof."""

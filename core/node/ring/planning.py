@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
 from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.prefill_choice import PrefillChoice
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import Lack, StageFiles
 from core.node.ring.throughput_history import ThroughputHistory
@@ -42,6 +43,8 @@ from core.settings import DEFAULT_CONTEXT
 from core.trust.trust_assessment import TrustAssessment
 
 GENERATIONS = 100
+
+_Request = TypeVar("_Request", bound=PlanRequest)
 
 
 class Planned(NamedTuple):
@@ -87,6 +90,7 @@ class Planning:
         self._models, self._profiles, self._inventory, self._files = models, profiles, inventory, files
         self._peers, self._leader = peers, leader
         self._throughput, self._assessment, self._simulated = throughput, assessment, simulated
+        self._beside = PrefillChoice(inventory, peers, self._speeds)
         self._plan_gen = 0
 
     async def choices(self) -> list[ModelChoice]:
@@ -103,6 +107,8 @@ class Planning:
         macs = self._macs(request)
         entry = await self._models.find(request.model)
         try:
+            request = await self._with_reader(request)
+            macs = self._macs(request)
             draft = (await self._drafter(request, entry, macs[0])).draft
             preview = await self._preview(
                 entry, request, await self._profiles.of(entry), beside(draft, macs), draft=draft
@@ -117,6 +123,7 @@ class Planning:
 
     async def plan(self, request: LoadRequest) -> Planned:
         """The plan that a person asks for. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
+        request = await self._with_reader(request)
         planned = await self._plan(request, how_of(request))
         await self._inventory.renew(planned.plan)
         return await self._with_lacks(planned, request)
@@ -125,13 +132,16 @@ class Planning:
         """A plan that goes on with what was asked for on the Macs that are left, but for the device ids `without`.
         `no_group`: why these could not add up their parts of a layer, if they could not. Where something would have to
         be copied first, layers are given out as they lie on the disks, else those that have all of the model are
-        enough, if it fits so; the draft goes where there is no room for it. Raises as `plan`.
+        enough, if it fits so. Who reads prompts holds layers, and the draft goes, where it does not fit otherwise.
+        Raises as `plan`.
         """
-        if request.draft:
-            with suppress(PlanError, ModelError):
-                return await self._plan_on(request, without, no_group)
-            request = msgspec.structs.replace(request, draft=None)
-        return await self._plan_on(request, without, no_group)
+        gone = msgspec.structs.replace(request, without=(*request.without, *without))
+        reader = (await self._with_reader(gone)).prefill
+        request = msgspec.structs.replace(request, prefill=reader if reader not in without else "off")
+        for more in _with_less(request):
+            with suppress(PlanError, ModelError, UsageError):
+                return await self._plan_on(more, without, no_group)
+        return await self._plan_on(msgspec.structs.replace(request, prefill="off", draft=None), without, no_group)
 
     async def _plan_on(self, request: LoadRequest, without: Collection[str], no_group: str) -> Planned:
         macs = [peer.device_id for peer in self._macs(request) if peer.device_id not in without]
@@ -198,10 +208,13 @@ class Planning:
     def _macs(self, request: PlanRequest) -> list[Peer]:
         """The Macs that are linked and may hold layers, this one first; it has to. Raises UsageError."""
         own, *others = self._peers.linked()
+        if own.device_id == request.prefill:
+            what = f"{own.name} leads here, so it always holds layers: it reads prompts with the others."
+            raise UsageError(what, "Name another Mac with --prefill.")
         if own.device_id in request.without:
             what = f"{own.name} leads here, so it always holds layers."
             raise UsageError(what, "Leave out other Macs, or load the model on one of them.")
-        return [own, *(peer for peer in others if peer.device_id not in request.without)]
+        return [own, *(peer for peer in others if peer.device_id not in (*request.without, request.prefill))]
 
     async def _plan(self, request: LoadRequest, how: How, without: Collection[str] = (), no_group: str = "") -> Planned:
         self._assessment.check()
@@ -226,6 +239,7 @@ class Planning:
             **how,
         )
         plan = with_draft(self._mirrored(plan, request, profile, layout, macs), drafter.draft)
+        plan = self._beside.added(plan, request, profile, layout)
         verify = False
         if request.verify:
             plan, verify = with_verification(plan, layout.total_bytes)
@@ -316,6 +330,7 @@ class Planning:
             return preview
         if preview.plan:
             mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
+            mirrored = self._beside.added(mirrored, request, profile, layout)
             preview = msgspec.structs.replace(preview, plan=with_draft(mirrored, draft))
         work = work_of(split, layout, hop_bytes(split, profile), preview.total_bytes + preview.kv_bytes)
         missing = self._inventory.holdings(entry.fingerprint).missing(split)
@@ -362,9 +377,27 @@ class Planning:
         token_s = told.token_s if told else None
         return with_mirror(plan, request.mirror, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
 
+    async def _with_reader(self, request: _Request) -> _Request:
+        """`request` with the Mac that reads prompts, where that is to be found out. Raises ModelError, UsageError."""
+        if request.prefill != "auto":
+            return request
+        entry = await self._models.find(request.model)
+        layout, profile = await self._models.layout(entry), await self._profiles.of(entry)
+
+        async def preview(other: PlanRequest) -> PlanPreview:
+            return await self._preview(entry, other, profile, self._macs(other))
+
+        return await self._beside.decided(request, entry.fingerprint, profile, layout, preview)
+
     def _speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
         chips = {mac.device_id: mac.chip for mac in macs}
         return MacSpeeds(chips, self._peers.rtt, self._throughput.curves, self._simulated)
+
+
+def _with_less(request: LoadRequest) -> list[LoadRequest]:
+    """What was asked for, and what it could do without, the least first."""
+    alone = msgspec.structs.replace(request, prefill="off")
+    return [*([request] if request.prefill != "off" else []), *([alone] if request.draft else [])]
 
 
 def _unusable(broken: BrokenModel) -> ModelChoice:

@@ -7,7 +7,9 @@ from typing import TypeVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from core.events import Prefill
 from core.node.ring.plan_lifecycle import (
     MAX_RELINKS,
     Action,
@@ -215,3 +217,11 @@ def test_only_a_ring_that_stood_and_failed_is_resumed(make: Callable[[], PlanLif
 def failed(formation: PlanLifecycle) -> PlanLifecycle:
     formation.lost(mac_id(1), PROBLEM)
     return formation
+
+
+def test_a_mac_beside_the_ring_ends_the_plan_only_where_it_must_see_no_prompt() -> None:
+    ring = PlanLifecycle(replace(plan_of(2), prefill=Prefill(stage=plan_of(3).stages[2], least=1, share=0.5)))
+    assert ring.lost(mac_id(2), PROBLEM) == []
+    assert ring.distrusted(mac_id(3), PROBLEM) == []
+    assert ring.distrusted(mac_id(2), PROBLEM) == [GiveUp("", PROBLEM)]
+    assert ring.distrusted(mac_id(2), PROBLEM) == []

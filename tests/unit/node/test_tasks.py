@@ -153,7 +153,7 @@ ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
     "The end of the worker": (PlanMember, "worker_died", said(WorkerEnded(WorkerDied("It ended.")))),
     "The check of files": (PlanMember, "_check", take_stage),
     "Linking the ring": (PlanMember, "_link_in_time", link),
-    "The end of a plan": (PlanLeader, "lost", said(DISTRUSTED)),
+    "The end of a plan": (PlanLeader, "distrusted", said(DISTRUSTED)),
     "Leaving a plan": (PlanMember, "distrust", said(DISTRUSTED)),
     "Forgetting shared answers": (Answers, "forget_shared", said(MacsRevoked(frozenset({mac_id(1)})))),
     "Forgetting shared sessions": (SavedSessions, "forget_shared", said(MacsRevoked(frozenset({mac_id(1)})))),

@@ -16,6 +16,7 @@ from core.events import (
     Plan,
     PlanLoaded,
     PlanProposed,
+    Prefill,
     Progress,
     Recovery,
     RecoveryState,
@@ -195,6 +196,16 @@ def test_one_mac_is_measured_by_the_clock_of_its_answers(tmp_path: Path) -> None
     curves, whole = heard(loaded(tmp_path / "p", single), *events), 1000 * single.layers
     assert only(curves, "token", A) == pytest.approx([whole, 0.05])
     assert prompt(curves, A) == pytest.approx([whole * 101, 1.0 - 0.05])
+
+
+def test_a_prompt_that_a_mac_beside_the_ring_read_tells_of_that_mac_alone(tmp_path: Path) -> None:
+    reader = msgspec.structs.replace(RING.stages[0], device_id=mac_id(2), start=0, stop=RING.layers)
+    beside = msgspec.structs.replace(RING, prefill=Prefill(stage=reader, least=64, share=0.5), chunk=50)
+    *events, done = answer()
+    assert isinstance(done, RequestDone)
+    curves = heard(loaded(tmp_path / "p", beside), *events, msgspec.structs.replace(done, beside_tokens=100))
+    assert only(curves, "prompt", mac_id(2)) == pytest.approx([sum(READS.values()) * 50, (1.0 - 0.05) / 2])
+    assert [only(curves, "prompt", mac)[0] for mac in (A, B)] == [READS[A], READS[B]]  # of steps alone
 
 
 def test_ranks_tell_what_adding_up_takes_once_it_is_known_what_they_compute(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_work_that_is_not_for_this_stage_breaks_the_link(
         linked.head.send_work(WorkFrame(FrameType.COMPOSE, 1, payload=encode_orders([New(1)])), 1)
         linked.head.send_work(WorkFrame(kind, 2, 1, rows=1, payload=encode_arrays(arrays)), 1)
         for refused in (False, True):
-            assert ring.wait(None, WAIT_S)
+            assert ring.wait((), WAIT_S)
             frame = ring.receive()
             if refused:
                 with pytest.raises(ProtocolError):

@@ -52,7 +52,7 @@ class Beside:
     def serve(self) -> None:
         """What came last."""
         ring = self.linked.rings[1]
-        assert ring.wait(None, WAIT_S)
+        assert ring.wait((), WAIT_S)
         self.follower.serve(ring, ring.receive())
 
     def answer(self) -> WorkFrame:

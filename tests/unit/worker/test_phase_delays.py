@@ -54,7 +54,7 @@ class Pair:
 
     def follow(self) -> None:
         ring = self.linked.rings[1]
-        assert ring.wait(None, WAIT_S)
+        assert ring.wait((), WAIT_S)
         self._follower.serve(ring, ring.receive())
         self.linked.head.receive()
 

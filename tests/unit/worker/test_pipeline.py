@@ -83,7 +83,7 @@ class Turns:
         """Serve the one or two questions that come before all else."""
         ring, follower = self.linked.rings[number], self.followers[number - 1]
         while self._standing:
-            if ring.wait(None, 0.01):
+            if ring.wait((), 0.01):
                 frame = ring.receive()
                 if frame.header.type is not FrameType.RESUME_STATE:
                     ring._arrived.append(frame._replace(body=memoryview(bytes(frame.body))))
@@ -94,7 +94,7 @@ class Turns:
         """So many of what has come to stage `number`."""
         ring = self.linked.rings[number]
         for _ in range(frames):
-            assert ring.wait(None, WAIT_S)
+            assert ring.wait((), WAIT_S)
             self.followers[number - 1].serve(ring, ring.receive())
 
     def answers(self, count: int) -> list[StepAnswer]:
@@ -475,7 +475,7 @@ def test_figures_that_were_asked_for_come_over_new_links_too(turns: Turns) -> No
     for _ in range(asked):
         turns.serve(1)
         turns.serve(2)
-        assert turns.linked.head.wait(None, WAIT_S)
+        assert turns.linked.head.wait((), WAIT_S)
         assert turns.pipeline.take() is None
     for _ in range(asked):
         assert not turns.pipeline.is_at_rest, "they wait to be taken"

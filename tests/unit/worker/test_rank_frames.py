@@ -59,7 +59,7 @@ class Ranks:
     def come(self, number: int) -> WorkFrame:
         """The next frame that has come to a rank, which serves it."""
         ring = self.linked.rings[number]
-        assert ring.wait(None, WAIT_S)
+        assert ring.wait((), WAIT_S)
         frame = ring.receive()
         work, _ = read_work(frame)
         kept = work._replace(payload=(bytes(work.payload[0]),))
@@ -140,7 +140,7 @@ class Asking:
 
     def _served(self, number: int) -> Iterator[WorkFrame]:
         ring = self._ranks.linked.rings[number]
-        while ring.wait(None, 0.0):
+        while ring.wait((), 0.0):
             frame = ring.receive()
             if frame.header.type in TOKEN_TYPES:
                 work, _ = read_work(frame)
@@ -228,7 +228,7 @@ def test_the_head_waits_for_no_acknowledgement(ranks: Ranks) -> None:
         for _ in range(3):
             ranks.come(number)
     while not ranks.pipeline.is_at_rest:
-        assert ranks.linked.head.wait(None, WAIT_S)
+        assert ranks.linked.head.wait((), WAIT_S)
         if answer := ranks.pipeline.take():
             assert (answer.work, answer.logits) == (None, None)
 
@@ -271,9 +271,9 @@ def test_a_rank_that_could_not_follow_a_composition_ends_the_group(ranks: Ranks)
     ranks.tokens(*PROMPT)
     problem = encode_problem(GroupFailed("No such row.").problem, [1])
     ranks.linked.rings[2].send_work(WorkFrame(FrameType.ERROR, 2, 1, payload=problem), 1)
-    assert ranks.linked.head.wait(None, WAIT_S)
+    assert ranks.linked.head.wait((), WAIT_S)
     assert ranks.pipeline.take(), "the composition"
-    assert ranks.linked.head.wait(None, WAIT_S)
+    assert ranks.linked.head.wait((), WAIT_S)
     with pytest.raises(GroupFailed, match="No such row"):
         ranks.pipeline.take()
 

@@ -1,0 +1,144 @@
+"""The head's side of the Mac that reads prompts beside its ring: that one loads once the ring runs, is linked with the
+worker of the head, and is asked anew where it was lost. The ring goes on without it meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from core.errors import MaclusterError, Problem
+from core.events import Plan
+from core.node.base.journal import Journal
+from core.node.base.messages import Checked, LinkUp, Prepared, PrepareStage, Release, Reported, StageLost, StageWord
+from core.node.base.tasks import Tasks
+from core.node.peers.mesh import Mesh
+from core.node.ring.ownership import first_fault
+from core.node.ring.plan_member import PlanMember
+from core.plan.prefill import reading_plan
+from core.worker.messages import Failed, LinkBroken, Loaded, PrefillBroken, PrefillLinked
+
+BACK_OFF_S: Final = (2.0, 5.0, 15.0, 60.0)
+
+
+class _ReaderState:
+    """What the other Mac has told about its part since it was asked for it by `plan`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.port = 0
+        self.loaded: Loaded | None = None
+        self.files: dict[str, str] = {}
+        self.is_linked = False
+
+
+class PrefillLink:
+    """`last_gen`: no plan that the other Mac was asked by has a later generation."""
+
+    def __init__(self, device_id: str, mesh: Mesh, member: PlanMember, journal: Journal, tasks: Tasks) -> None:
+        self._device_id, self._mesh, self._member = device_id, mesh, member
+        self._journal, self._tasks = journal, tasks
+        self._ring: Plan | None = None
+        self._directory = Path()
+        self._now: _ReaderState | None = None
+        self._failures = 0
+        self.last_gen = 0
+
+    async def begin(self, ring: Plan, directory: Path) -> None:
+        """The ring of that plan runs, and links that were made anew change nothing here. `directory`: the model's."""
+        if self._ring and self._ring.prefill == ring.prefill and self._ring.fingerprint == ring.fingerprint:
+            return
+        self._ring, self._directory, self._failures = ring, directory, 0
+        self.last_gen = max(self.last_gen, ring.plan_gen)
+        if ring.prefill:
+            await self._ask(ring)
+
+    async def end(self, reason: str, *, stays: bool = False) -> None:
+        """The plan runs no more; the other Mac `stays` where the next one has it again."""
+        now, self._now, self._ring = self._now, None, None
+        if now:
+            self._member.unlink_prefill()
+            if not stays:
+                await self._mesh.send(_mac(now.plan), Release(plan_gen=now.plan.plan_gen, reason=reason))
+
+    async def came(self, device_id: str) -> None:
+        """A Mac is linked, perhaps again."""
+        if self._ring and self._ring.prefill and self._ring.prefill.stage.device_id == device_id and not self._now:
+            await self._ask(self._ring)
+
+    async def lost(self, device_id: str, problem: Problem) -> None:
+        """A Mac is gone, or has let go of its part."""
+        if self._now and _mac(self._now.plan) == device_id:
+            self._give_up(self._now, problem)
+
+    async def handle_message(self, device_id: str, message: StageWord) -> None:
+        """The Mac that is to read says something about its part; nobody else is heard, and nothing old."""
+        now = self._now
+        if now is None or device_id != _mac(now.plan) or message.plan_gen != now.plan.plan_gen:
+            return
+        match message:
+            case Prepared(port=port):
+                now.port = port
+            case Checked(files=files):
+                now.files = files
+            case Reported(report=Loaded() as loaded):
+                now.loaded = loaded
+            case Reported(report=Failed(problem=problem) | LinkBroken(problem=problem)) | StageLost(problem=problem):
+                self._give_up(now, problem)
+                return
+        if now.port and now.files and now.loaded and not now.is_linked:
+            now.is_linked = True
+            await self._link(now, now.loaded)
+
+    def reported(self, report: PrefillLinked | PrefillBroken) -> None:
+        """This Mac's worker says how it stands with the other one."""
+        now = self._now
+        if now is None or report.plan_gen != now.plan.plan_gen or self._ring is None or self._ring.prefill is None:
+            return
+        if isinstance(report, PrefillBroken):
+            self._give_up(now, report.problem)
+            return
+        self._failures = 0
+        least = self._ring.prefill.least
+        self._journal.info(f"{now.plan.stages[1].peer} reads prompts of {least} tokens or more.")
+
+    async def _ask(self, ring: Plan) -> None:
+        self.last_gen += 1
+        self._now = now = _ReaderState(reading_plan(ring, self.last_gen))
+        if not await self._mesh.send(_mac(now.plan), PrepareStage(plan=now.plan, index=1)):
+            self._now = None  # it is asked when it comes
+
+    async def _link(self, now: _ReaderState, loaded: Loaded) -> None:
+        mac = _mac(now.plan)
+        try:
+            files = {self._device_id: await self._member.files_in(self._directory), mac: now.files}
+            problem = first_fault(now.plan, {mac: loaded}, files)
+            port = await self._member.port()
+        except MaclusterError as error:
+            problem, port = error.problem, 0
+        if now is not self._now:
+            return
+        if problem:
+            self._give_up(now, problem)
+            return
+        await self._mesh.send(mac, LinkUp(plan=now.plan, port=port))
+        self._member.link_prefill(LinkUp(plan=now.plan, port=now.port))
+
+    def _give_up(self, now: _ReaderState, problem: Problem) -> None:
+        """The ring reads; after a while the other Mac is asked anew."""
+        self._now = None
+        self._member.unlink_prefill()
+        self._journal.warn(f"{now.plan.stages[1].peer} reads no prompts now, the ring does: {problem.what}")
+        wait_s = BACK_OFF_S[min(self._failures, len(BACK_OFF_S) - 1)]
+        self._failures += 1
+        self._tasks.spawn("Asking a Mac to read again", self._ask_later(self._ring, wait_s))
+
+    async def _ask_later(self, ring: Plan | None, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        if ring and ring is self._ring and not self._now:
+            await self._ask(ring)
+
+
+def _mac(plan: Plan) -> str:
+    return plan.stages[1].device_id

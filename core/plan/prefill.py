@@ -1,0 +1,149 @@
+"""Who reads prompts beside the ring, and when that is worth it: pure.
+
+A Mac that is quick at arithmetic reads a prompt with all layers, and hands on what its caches hold while it still
+reads. The stages take that as they take a mirror back, so the ring reads the last token alone. Between the head and
+that Mac this is a plan of its own, of two stages, of which the head has no layers: all that is known of links, of
+frames and of who may see what holds there as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from core.errors import DoesNotFit, PlanError, UnsupportedModel
+from core.events import Peer, Plan, Prefill, Stage
+from core.models.slicing.split_profile import SplitProfile
+from core.plan.fit import at_least_a_tenth, missing_bytes
+from core.plan.mirror import MOST_STATE
+from core.plan.predict import CLEARLY_FASTER, PROMPT_GAIN, PROMPT_TOKENS, Estimate, MacSpeeds
+from core.plan.sizes import Sizes
+from core.plan.topology import has_ranks
+from core.settings import MIB
+
+# fewer tokens are read sooner than a chunk is handed on
+LEAST: Final = 256
+# of the ring's time, where a person says that it is quicker and nobody has measured it
+TAKEN: Final = 0.5
+
+
+class Readers(NamedTuple):
+    """What `PROMPT_TOKENS` tokens of a prompt take the ring, and the Mac beside it; None where nobody knows."""
+
+    ring: Estimate | None
+    beside: Estimate | None
+
+    @property
+    def share(self) -> float | None:
+        """The other Mac's time by the ring's, of figures that are alike."""
+        if self.ring is None or self.beside is None or self.ring.measured != self.beside.measured:
+            return None
+        return self.beside.seconds / self.ring.seconds
+
+    @property
+    def is_known_faster(self) -> bool:
+        """Whether measurements say that the other Mac is clearly quicker."""
+        share = self.share
+        return share is not None and share * CLEARLY_FASTER <= 1 and bool(self.beside and self.beside.measured)
+
+
+def reading_plan(plan: Plan, plan_gen: int) -> Plan:
+    """What the head and the Mac that reads prompts for `plan` share: its stage embeds and runs all layers."""
+    assert plan.prefill
+    reader = plan.prefill.stage
+    none = msgspec.structs.replace(
+        plan.head, start=plan.layers, stop=plan.layers, weight_bytes=0, kv_bytes=0, step_bytes=0
+    )
+    return Plan(
+        plan_gen=plan_gen,
+        model=plan.model,
+        fingerprint=plan.fingerprint,
+        topology="reverse",
+        layers=plan.layers,
+        context=plan.context,
+        chunk=plan.chunk,
+        rows=1,
+        kv_bits=plan.kv_bits,
+        stages=(none, reader),
+        output=plan.head.device_id,
+    )
+
+
+def is_worth(prefill: Prefill, tokens: int, unread: int) -> bool:
+    """Whether that Mac should read a beginning of `tokens` tokens, of which the ring would read `unread`: it has none
+    of them in its memory.
+    """
+    return unread >= prefill.least and prefill.share * tokens <= unread
+
+
+def reader_of(plan: Plan, sizes: Sizes, reader: Peer, profile: SplitProfile | None) -> Stage:
+    """What `reader` would hold to read prompts for `plan`. Raises PlanError where nobody can read for that plan,
+    UnsupportedModel where what a Mac reads of this model cannot be handed on, DoesNotFit.
+    """
+    if has_ranks(plan):
+        what = "Every Mac has a part of each layer, and of what it remembers: no other Mac can read for them."
+        raise PlanError(what, "Load the model with --parallelism pp, or without --prefill.")
+    if profile and max((cache.fixed_bytes for cache in profile.caches), default=0) > MOST_STATE:
+        what = f"The state of a layer of {plan.model} has more than {MOST_STATE // MIB} MiB: none can be handed on."
+        raise UnsupportedModel(what, "Load the model without --prefill.")
+    stage = sizes.stage(reader, range(plan.layers), output=False)
+    if (missing := missing_bytes(stage)) > 0:
+        what = f"To read prompts {reader.name} holds all layers of {plan.model}: {at_least_a_tenth(missing)} GB more"
+        raise DoesNotFit(f"{what} than it has.", "Choose another Mac, or load the model without --prefill.")
+    return stage
+
+
+def beside_s(plan: Plan, stage: Stage, read_bytes: int, speeds: MacSpeeds) -> Estimate | None:
+    """What `PROMPT_TOKENS` tokens take the Mac of `stage`, which reads `read_bytes` of weights for each, until the ring
+    has them: it computes, hands on, and the stages take, each a chunk at a time, and all at once.
+    """
+    chunk = min(plan.chunk, PROMPT_TOKENS)
+    computed = speeds.by_chip("prompt", read_bytes * chunk, stage.device_id, PROMPT_GAIN)
+    if computed is None:
+        return None
+    macs = [each.device_id for each in plan.stages]
+    kept = [each.kv_bytes * chunk // max(1, plan.context) for each in plan.stages]
+    hops = [speeds.hop(sum(kept), stage.device_id, macs[0])]
+    hops += [speeds.hop(sum(kept[at + 1 :]), macs[at], macs[at + 1]) for at in range(len(macs) - 1)]
+    steps = [computed.seconds, *(hop.seconds for hop in hops)]
+    return Estimate(sum(steps) + (PROMPT_TOKENS / chunk - 1) * max(steps), computed.measured)
+
+
+def with_prefill(plan: Plan, stage: Stage, readers: Readers) -> Plan:
+    """`plan` with the Mac of `stage` reading long prompts, unless it is known not to be quicker; a note says which, and
+    why.
+    """
+    share = readers.share
+    if share is not None and share * CLEARLY_FASTER > 1:
+        note = f"The ring reads all prompts: {stage.peer} is not quicker at it, with {_seconds(readers)}."
+        return msgspec.structs.replace(plan, notes=(*plan.notes, note))
+    why = f": {_seconds(readers)}" if share is not None else ", which nobody has measured yet"
+    note = f"{stage.peer} reads prompts of {LEAST} tokens or more, and sees their token ids{why}."
+    prefill = Prefill(stage=stage, least=LEAST, share=TAKEN if share is None else share)
+    return msgspec.structs.replace(plan, prefill=prefill, notes=(*plan.notes, note))
+
+
+def quickest(found: Sequence[tuple[str, Readers, float | None]], ring: Estimate | None, token_s: float | None) -> str:
+    """Which Mac should read prompts instead of holding layers, "" for none. `found`: for each the figures of the ring
+    without it, and what a token takes that; `ring` and `token_s`: those of the ring with all Macs. Only measurements
+    count: a prompt has to be read clearly sooner, and no token may take clearly longer.
+    """
+    useful = [
+        (readers.beside.seconds, mac)
+        for mac, readers, without_s in found
+        if readers.beside and readers.is_known_faster
+        if ring and ring.measured and readers.beside.seconds * CLEARLY_FASTER <= ring.seconds
+        if without_s and token_s and without_s <= token_s * CLEARLY_FASTER
+    ]
+    return min(useful, default=(0.0, ""))[1]
+
+
+def _seconds(readers: Readers) -> str:
+    assert readers.ring
+    assert readers.beside
+    how = "measured" if readers.beside.measured else "a guess by the chip"
+    return (
+        f"{readers.beside.seconds:.1f} s for {PROMPT_TOKENS:,} tokens instead of {readers.ring.seconds:.1f} s ({how})"
+    )

@@ -1,0 +1,152 @@
+"""What the stages are to hold of a request's beginning comes from elsewhere, span by span, into a row that is parked,
+which the request then continues like any other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from core.engine.requests import Request
+from core.engine.scheduler import Scheduler
+from core.errors import Busy
+from core.worker.kv_spans import KvSpan
+from core.worker.messages import Prefilled, Report
+from core.worker.pipeline import Pipeline, StepAnswer
+
+
+class PasteRequest(NamedTuple):
+    """The span of that number of a row is on its way round the ring, to the stages; with the last one it is whole."""
+
+    request_id: str
+    number: int
+    is_last: bool
+
+
+class Source(Protocol):
+    """Where the spans of a row come from."""
+
+    def want(self, request_id: str, behind: int) -> None:
+        """All of the first `behind` spans are with the stages."""
+
+    def ended(self, request_id: str, tokens: int) -> None:
+        """The row holds so many tokens, which are told; 0: nothing came of it, and the ring reads all of them."""
+
+
+class _Restoration:
+    """A request that waits for its beginning, of which `handle` is to hold `tokens` tokens. `due`: spans that came, and
+    that are still to be sent; `count` did.
+    """
+
+    def __init__(self, request: Request, handle: int, tokens: int, source: Source) -> None:
+        self.request, self.handle, self.tokens, self.source = request, handle, tokens, source
+        self.due: deque[tuple[PasteRequest, KvSpan]] = deque()
+        self.count = 0
+
+
+class Restoring:
+    """`go_on` takes a request whose beginning is there, or has to be read."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        scheduler: Scheduler,
+        report: Callable[[Report], None],
+        go_on: Callable[[Request], None],
+    ) -> None:
+        self._pipeline, self._scheduler, self._report, self._go_on = pipeline, scheduler, report, go_on
+        self._waiting: dict[str, _Restoration] = {}
+        self._out: set[PasteRequest] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a span is on its way round the ring, or waits for that."""
+        return bool(self._out) or any(each.due for each in self._waiting.values())
+
+    @property
+    def waiting(self) -> set[str]:
+        """The requests that wait for their beginning."""
+        return set(self._waiting)
+
+    def begin(self, request: Request, tokens: int, source: Source) -> bool:
+        """Make room for the first `tokens` tokens of a request, which waits for them; False where there is none."""
+        try:
+            handle = self._scheduler.hold(request.beginning[:tokens]).handle
+        except Busy:
+            return False
+        self._waiting[request.request_id] = _Restoration(request, handle, tokens, source)
+        source.want(request.request_id, 0)
+        return True
+
+    def tokens(self, request_id: str) -> int:
+        """How many tokens a request waits for; 0 where it does not wait."""
+        found = self._waiting.get(request_id)
+        return found.tokens if found else 0
+
+    def add(self, request_id: str, span: KvSpan, *, is_last: bool) -> None:
+        """The next span of a row came; of one that nobody waits for, nothing is kept."""
+        if found := self._waiting.get(request_id):
+            found.due.append((PasteRequest(request_id, found.count, is_last), span))
+            found.count += 1
+
+    def fail(self, request_id: str) -> None:
+        """No more comes: the ring reads it, if it still waits."""
+        if found := self._waiting.get(request_id):
+            self._end(found, is_whole=False)
+
+    def cancel(self, request_id: str) -> Request | None:
+        """Give up a request that waits; None where it does not."""
+        found = self._waiting.pop(request_id, None)
+        if found is None:
+            return None
+        self._drop(found)
+        return found.request
+
+    def give_up(self) -> list[Request]:
+        """No row is what it was: the requests that wait."""
+        waiting = [found.request for found in self._waiting.values()]
+        self._waiting.clear()
+        self._out.clear()
+        return waiting
+
+    def put(self) -> bool:
+        """A span goes on the ring, if one is due: behind what the scheduler has put there. Raises LinkError."""
+        found = next((each for each in self._waiting.values() if each.due), None)
+        if found is None:
+            return False
+        pasted, span = found.due.popleft()
+        self._out.add(pasted)
+        self._pipeline.mirror(found.handle, span, pasted)
+        return True
+
+    def handle_answer(self, asked: PasteRequest, answer: StepAnswer) -> None:
+        """What came of a span; of one that was given up nothing counts any more."""
+        if asked not in self._out:
+            return
+        self._out.discard(asked)
+        found, left = self._waiting.get(asked.request_id), answer.span.caches if answer.span else None
+        if found is None:
+            return
+        if left is None or left:  # a stage did not take what is its own
+            self._end(found, is_whole=False)
+        elif asked.is_last:
+            self._end(found, is_whole=True)
+        elif not (found.due or any(out.request_id == asked.request_id for out in self._out)):
+            found.source.want(asked.request_id, asked.number + 1)
+
+    def _end(self, found: _Restoration, *, is_whole: bool) -> None:
+        name = found.request.request_id
+        del self._waiting[name]
+        if is_whole:
+            self._scheduler.settle(found.handle)
+            found.source.ended(name, found.tokens)
+            self._report(Prefilled(request_id=name, done=found.tokens, total=len(found.request.beginning)))
+        else:
+            self._drop(found)
+            found.source.ended(name, 0)
+        self._go_on(found.request)
+
+    def _drop(self, found: _Restoration) -> None:
+        self._scheduler.gone(found.handle)
+        self._scheduler.unpin(found.handle)

@@ -1,0 +1,91 @@
+"""Another Mac reads prompts beside a ring of real workers, whatever kind of caches the model keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Final
+
+import pytest
+
+from core.bench.ring import WorkerRing, a_request, worker_ring
+from core.engine.requests import Request
+from core.events import Topology
+from core.worker.messages import AnswerDone, PrefillBroken, Prefilled, ReadBeside, Report, Token
+from tests.support.alone import Alone
+from tests.support.cluster import Make
+from tests.support.kinds import Kind, model_of
+
+ANSWER_S: Final = 120.0
+CHUNK: Final = 32
+PROMPT: Final = [8 + (7 * n) % 190 for n in range(150)]
+TOKENS: Final = 24
+
+
+def heard(ring: WorkerRing, request: Request) -> Iterator[Report]:
+    """All that the head says of a request."""
+    ring.workers[0].send(request)
+    while True:
+        report = ring._next(perf_counter() + ANSWER_S).report
+        yield report
+        if isinstance(report, AnswerDone):
+            return
+
+
+@pytest.mark.parametrize(
+    ("family", "cuts", "topology"),
+    [
+        pytest.param("llama", (), "private", id="alone"),
+        pytest.param("gemma3_text", (2, 3), "private", id="windows"),
+        pytest.param("qwen3_next", (4,), "private", id="states"),
+        pytest.param("deepseek_v41", (4,), "private", id="own caches", marks=pytest.mark.slow),
+        pytest.param("llama", (2,), "forward", id="forward"),
+        pytest.param("llama", (2,), "reverse", id="reverse"),
+    ],
+)
+def test_the_tokens_are_those_of_one_process(
+    made: Make, family: str, cuts: tuple[int, ...], topology: Topology
+) -> None:
+    model = model_of(Kind(family), made)
+    request = a_request(PROMPT, max_tokens=TOKENS, min_tokens=TOKENS)
+    with worker_ring(model, cuts, topology=topology, chunk=CHUNK, rows=2, prefill=100) as ring:
+        told = list(heard(ring, request))
+        short = list(heard(ring, a_request(PROMPT[:40], max_tokens=1)))
+    done = told[-1]
+    assert isinstance(done, AnswerDone)
+    assert done.problem is None
+    assert tuple(each.token for each in told if isinstance(each, Token)) == Alone(model, CHUNK).answer(request).tokens
+    assert [each.tokens for each in told if isinstance(each, ReadBeside)] == [len(PROMPT) - 1]
+    assert (done.beside, done.reused) == (len(PROMPT) - 1, 0)
+    assert not any(isinstance(each, ReadBeside) for each in short)
+
+
+def test_the_ring_reads_what_a_mac_does_not_that_is_lost_meanwhile(made: Make) -> None:
+    model = model_of(Kind("llama"), made)
+    lost, other = (a_request([*PROMPT, tail], max_tokens=TOKENS, min_tokens=TOKENS) for tail in (9, 10))
+    alone = Alone(model, CHUNK)
+    with worker_ring(model, (2,), chunk=CHUNK, rows=2, prefill=100) as ring:
+        assert ring.beside
+        told: list[Report] = []
+        for report in heard(ring, lost):
+            told.append(report)
+            if isinstance(report, Prefilled) and ring.beside.is_alive:
+                ring.beside.kill()
+        assert tuple(each.token for each in told if isinstance(each, Token)) == alone.answer(lost).tokens
+        assert [each.tokens for each in told if isinstance(each, ReadBeside)] == [0]
+        assert any(isinstance(each, PrefillBroken) for each in told)
+        assert ring.generate(other.tokens, max_tokens=TOKENS).tokens == alone.answer(other).tokens
+
+
+def test_an_answer_is_stopped_while_its_prompt_is_read_and_others_go_on(made: Make) -> None:
+    model = model_of(Kind("llama"), made)
+    first, second, third = (a_request([*PROMPT, tail], max_tokens=TOKENS, min_tokens=TOKENS) for tail in (9, 10, 11))
+    alone = Alone(model, CHUNK)
+    with worker_ring(model, (), chunk=8, rows=3, prefill=100) as ring:
+        ring.send(first)
+        ring.send(second)  # the ring reads this one meanwhile
+        ring.cancel(first.request_id)
+        stopped, whole = ring.collect([first.request_id, second.request_id])
+        assert (stopped.done.finish_reason, stopped.tokens) == ("cancelled", ())
+        assert whole.tokens == alone.answer(second).tokens
+        assert ring.generate_all([third])[0].tokens == alone.answer(third).tokens
