@@ -195,7 +195,7 @@ async def test_what_every_stage_does_is_traced_into_a_file_for_viewers(demo: Dem
     for stage in told["stages"]:  # one machine, one clock
         assert abs(stage["clock_ahead_s"]) <= stage["clock_error_s"]
     events = json.loads(file.read_text())["traceEvents"]
-    assert {event["pid"] for event in events} == set(range(len(plan.stages)))
+    assert {event["pid"] for event in events} == set(range(1, len(plan.stages) + 1))
     slices = [event for event in events if event["ph"] == "X"]
     assert min(event["ts"] for event in slices) == 0
     assert {event["name"] for event in slices if event["tid"] == 2} >= {"layers_compute", "aead_seal", "readback"}

@@ -112,7 +112,7 @@ def test_how_it_is_answered_goes_along() -> None:
         ({"output_config": {"format": {"type": "grammar"}}}, "output_config: grammar is no form of answer"),
         ({"mcp_servers": [{}]}, "mcp_servers: this API has none"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image cannot be read"),
-        ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "It"}]}, "cannot be gone on with"),  # type: ignore[misc]
+        ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "It"}]}, "cannot be continued"),  # type: ignore[misc]
         ({"messages": [{"role": "tool", "content": ""}]}, "the role 'tool' cannot be answered"),
         ({"tools": [{"name": "f", "input_schema": "x"}]}, "the schema of 'f': it is no JSON"),
         ({"temperature": 9}, "Temperature must be at most 5"),

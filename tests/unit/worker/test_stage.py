@@ -322,8 +322,8 @@ def test_a_gpu_that_gives_up_while_a_graph_is_built_ahead_is_told() -> None:
     boundary = [mx.zeros((1, 1, whole.args.hidden_size))]
 
     def prepare(error: str) -> None:
-        stage.run(row, boundary, stage.position(row))
         stage.layers.build_next = Mock(side_effect=RuntimeError(error))  # type: ignore[method-assign]
+        stage.run(row, boundary, stage.position(row))
         stage.prepare()
 
     prepare("another one")
