@@ -38,7 +38,8 @@ def main(wheel: Path) -> None:
                 demo.terminate()
         told = json.loads(asked.stdout)
         assert {name.rpartition(" ")[2] for name in told["ring"]} == {"acc", "brier_score", "bleu"}
-        assert told["ring"] == pytest.approx(told["one_process"])
+        # a likelihood is a sum of float32, whose last digits follow how a prompt was cut; words are the same
+        assert told["ring"] == pytest.approx(told["one_process"], abs=1e-5)
     print(f"lm-eval says of three Macs what it says of one process: {told['ring']}")
 
 
