@@ -36,7 +36,8 @@ from core.events import (
 )
 from core.plan.chips import memory_bytes_per_s
 from core.plan.predict import EFFICIENCY, PROMPT_GAIN, PROMPT_TOKENS
-from core.requests import Body, Forecast, ModelChoice, PlanPreview, PlanRequest, PreviewRequest
+from core.requests.body import Body
+from core.requests.plans import Forecast, ModelChoice, PlanPreview, PlanRequest, PreviewRequest
 from core.requests.trust import TrustView
 from core.settings import GB, Home
 from screenshots import large_model

@@ -18,8 +18,10 @@ from textual.pilot import Pilot
 
 from core.demo import DEMO_MODEL
 from core.events import Peer, TokenEvent
-from core.requests import ChatRequest, LoadRequest, Message, SessionName
+from core.requests.answers import ChatRequest, Message
 from core.requests.api import ApiKeyName
+from core.requests.conversations import SessionName
+from core.requests.plans import LoadRequest
 from core.requests.trust import PairWith
 from core.settings import API_PORT
 from screenshots import large_model, moving, recording

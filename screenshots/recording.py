@@ -11,7 +11,8 @@ import msgspec
 
 from core.errors import NodeError
 from core.events import AnyEvent
-from core.requests import Body, Done, Finding
+from core.requests.body import Body, Done
+from core.requests.checks import Finding
 from core.settings import Home
 from tui.client import ANSWER_S, NodeClient
 from tui.state.state import UiState

@@ -19,7 +19,7 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 
 from core.errors import Problem
-from core.requests import RecoveryOrder
+from core.requests.plans import RecoveryOrder
 from core.settings import default_home
 from tui.client import NodeClient
 from tui.control import messages

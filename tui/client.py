@@ -19,38 +19,21 @@ import msgspec
 from core.errors import NodeUnreachable, Problem, UsageError, error_from
 from core.events import AnyEvent, ApiServed, decode_event
 from core.field_errors import plain
-from core.requests import (
-    AnswerId,
-    Body,
-    ChatRequest,
-    CopyRequest,
-    DiskUse,
-    Done,
-    DownloadRequest,
-    Finding,
-    LoadRequest,
-    ModelChoice,
-    PlanPreview,
-    PreviewRequest,
-    RecoveryOrder,
-    RequestAccepted,
-    SavedSession,
-    SessionName,
-    SpeedRequest,
-    SpeedResult,
-    TransferOrder,
-    Trimmable,
-    TrimRequest,
-    UnfinishedAnswer,
-)
+from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.requests.api import ApiKeyName, NewApiKey
+from core.requests.body import Body, Done
+from core.requests.checks import Finding, SpeedRequest, SpeedResult
 from core.requests.conversations import (
     Conversation,
     ConversationId,
     ConversationInfo,
     ConversationTitle,
+    SavedSession,
     SearchText,
+    SessionName,
 )
+from core.requests.disks import CopyRequest, DiskUse, DownloadRequest, TransferOrder, Trimmable, TrimRequest
+from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PreviewRequest, RecoveryOrder
 from core.requests.trace import TraceRequest, TraceResult
 from core.requests.trust import (
     Address,

@@ -10,7 +10,7 @@ from core.constraint import Constraint
 from core.engine.ring_work import Count
 from core.events import FinishReason
 from core.numbers import Size, TokenId
-from core.requests import AnswerOptions
+from core.requests.answers import AnswerOptions
 from core.sampling_options import Sampling
 
 ID_BYTES: Final = 16

@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 
 from core.errors import MaclusterError, SealError, SessionError, UsageError
-from core.requests import Message, SavedSession
+from core.requests.answers import Message
+from core.requests.conversations import SavedSession
 from core.text import clean_name
 from core.trust.files import private_folder
 from core.trust.sealed import DAMAGED, Buffer, forget, read_sealed, sealing

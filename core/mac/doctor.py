@@ -22,7 +22,7 @@ from core.mac.firewall import Firewall, firewall
 from core.mac.interfaces import ANYWHERE, Interface, interfaces
 from core.mac.memory import physical_bytes, used_bytes
 from core.mac.multicast import Echo, echo
-from core.requests import Finding
+from core.requests.checks import Finding
 from core.settings import CONTROL_PORT, GB, MIB
 
 DISK_LOW_BYTES: Final = 10 * GB

@@ -44,24 +44,13 @@ from core.node.ring.planning import Planning
 from core.node.ring.tracing import Tracing
 from core.node.ring.trimming import Trimming
 from core.node.trust.trust_commands import TrustCommands
-from core.requests import (
-    AnswerId,
-    Body,
-    ChatRequest,
-    CopyRequest,
-    Done,
-    DownloadRequest,
-    LoadRequest,
-    PlanPreview,
-    PreviewRequest,
-    RecoveryOrder,
-    SessionName,
-    SpeedRequest,
-    TransferOrder,
-    TrimRequest,
-)
+from core.requests.answers import AnswerId, ChatRequest
 from core.requests.api import ApiKeyName
-from core.requests.conversations import Conversation, ConversationId, ConversationTitle, SearchText
+from core.requests.body import Body, Done
+from core.requests.checks import SpeedRequest
+from core.requests.conversations import Conversation, ConversationId, ConversationTitle, SearchText, SessionName
+from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder, TrimRequest
+from core.requests.plans import LoadRequest, PlanPreview, PreviewRequest, RecoveryOrder
 from core.requests.trace import TraceRequest
 from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairWith, RecoveryPhrase, Rename, Target
 

@@ -9,11 +9,11 @@ from core.events import BalanceChoice, ParallelismChoice, Peer, Plan, Topology, 
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.balance import StageSeconds
 from core.plan.sizes import Bytes
-from core.requests import Forecast, PlanRequest
+from core.requests.plans import Forecast, PlanRequest
 
 
 class How(TypedDict):
-    """How a model is to run: for `context` tokens, and what else `core.requests.PlanRequest` has."""
+    """How a model is to run: for `context` tokens, and what else `core.requests.plans.PlanRequest` has."""
 
     context: int
     kv_bits: NotRequired[int | None]

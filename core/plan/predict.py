@@ -21,7 +21,7 @@ from core.plan.cost_curve import REACH, Curves, Kind, curve_name, seconds_for
 from core.plan.reduces import ring_steps, sealed_steps
 from core.plan.stage_roles import departing
 from core.plan.topology import has_ranks
-from core.requests import Forecast
+from core.requests.plans import Forecast
 
 PROMPT_TOKENS: Final = 1000
 # Of the bandwidth, decoding reaches 0.45 to 0.85 by llama.cpp's public figures for a 7B model (its discussion #4167).

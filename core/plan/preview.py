@@ -14,7 +14,7 @@ from core.plan.hops import hop_bytes
 from core.plan.notes import sees
 from core.plan.plan_inputs import Surroundings, how_of
 from core.plan.sizes import Sizes
-from core.requests import PlanPreview, PlanRequest
+from core.requests.plans import PlanPreview, PlanRequest
 
 
 def preview_of(

@@ -13,7 +13,7 @@ import msgspec
 from core.events import ParallelismChoice, Peer, Plan, Topology
 from core.plan.plan_inputs import How, how_of
 from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES
-from core.requests import PlanRequest
+from core.requests.plans import PlanRequest
 
 
 def how_to_go_on(request: PlanRequest, macs: int) -> How:

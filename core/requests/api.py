@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from core.requests import Body
+from core.requests.body import Body
 
 KeyName = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"\A[^\x00-\x1f]*\Z")]
 

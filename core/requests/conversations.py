@@ -8,7 +8,8 @@ import msgspec
 
 from core.errors import Problem
 from core.numbers import Moment, Positive, Rate, Seconds, Size
-from core.requests import AnswerOptions, Body, Name, PathName, StopTexts
+from core.requests.answers import AnswerOptions, Message, StopTexts
+from core.requests.body import Body, Name, PathName
 from core.sampling_options import Option
 
 RandomId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$", max_length=32)]
@@ -104,4 +105,24 @@ class ConversationInfo(ConversationId, frozen=True, kw_only=True):
     ending: str = ""
     last_request: str = ""
     has_draft: bool = False
+    problem: Problem | None = None
+
+
+class SessionName(Body, frozen=True, kw_only=True):
+    """Which saved conversation; a name has at most 32 characters."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"\A[^\0]*\Z")]
+
+
+class SavedSession(Body, frozen=True, kw_only=True):
+    """A conversation on disk: `tokens` of it are held, in a file of `size_bytes`, since `created_at`, seconds since the
+    epoch. `messages`: its words, where they were asked for. `problem`: why it cannot be read.
+    """
+
+    name: str
+    model: str = ""
+    tokens: int = 0
+    size_bytes: int = 0
+    created_at: float = 0.0
+    messages: tuple[Message, ...] = ()
     problem: Problem | None = None

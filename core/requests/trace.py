@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, get_args
 import msgspec
 
 from core.numbers import Seconds, Size
-from core.requests import Body
+from core.requests.body import Body
 
 Phase = Literal[
     "embed",  # the graph of the embedding, evaluated together with the layers

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from core.events import Level
-from core.requests import Body, Name, PathName
+from core.requests.body import Body, Name, PathName
 
 
 class Address(Body, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from core.events import Batch, FinishReason, LikelyToken, Plan, Sight
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.ways import MAX_WAYS, Way
 from core.numbers import Seconds, Size
-from core.requests import Message as Turn
+from core.requests.answers import Message as Turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.settings import MAX_DRAFT
 

@@ -10,7 +10,7 @@ import pytest
 from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.node.disks.conversations import SUFFIX
-from core.requests import Message
+from core.requests.answers import Message
 from core.requests.conversations import Conversation, KeptTurn
 from tests.support.cluster import ask, running_demo
 

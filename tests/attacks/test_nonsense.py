@@ -40,7 +40,7 @@ from core.node.disks.block_door import BlockDoor
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import _served
 from core.numbers import MOST
-from core.requests import LoadRequest, PreviewRequest
+from core.requests.plans import LoadRequest, PreviewRequest
 from tests.attacks.terminal import Terminal
 from tests.support.macs import cluster, mac
 from tests.support.node_messages import HELD, STATUS

@@ -17,7 +17,7 @@ from core.link.control import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.node.base.message_frames import from_frame, to_frame
 from core.node.base.messages import Ping, Pong, StageLost
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.trust.identity import text_id
 from core.trust.roster import RosterStore, add
 from tests.attacks.hostile import hostile_model, payloads

@@ -22,7 +22,7 @@ from core.models.text.text_messages import Decode, Decoded
 from core.models.text.tokenizer import Tokens
 from core.node.answers import tokenizer_process
 from core.node.answers.tokenizer import Tokenizer
-from core.requests import Message
+from core.requests.answers import Message
 from core.settings import MIB
 from tests.support.waiting import until
 

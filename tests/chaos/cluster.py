@@ -14,7 +14,7 @@ import msgspec
 
 from core.errors import MaclusterError
 from core.events import AnyEvent
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.settings import Home
 from core.trust.identity import Identity
 from core.trust.roster import RosterStore, add, encode, encode_bundle, found

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import MaclusterError
-from core.requests import SessionName
+from core.requests.conversations import SessionName
 from core.settings import Home
 from core.trust.files import private_folder
 from tests.chaos.bed import Bed

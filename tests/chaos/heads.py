@@ -12,7 +12,8 @@ from time import monotonic
 from typing import Final
 
 from core.errors import MaclusterError
-from core.requests import Message, SessionName
+from core.requests.answers import Message
+from core.requests.conversations import SessionName
 from tests.chaos.bed import Bed
 from tests.chaos.mac import Mac
 from tests.chaos.trial import (

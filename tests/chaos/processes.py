@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Final
 
 from core.errors import MaclusterError
-from core.requests import AnswerId
+from core.requests.answers import AnswerId
 from tests.chaos.bed import Bed
 from tests.chaos.mac import Mac
 from tests.chaos.trial import (

@@ -27,7 +27,8 @@ from core.events import (
     StageState,
     TokenEvent,
 )
-from core.requests import ChatRequest, Message, SessionName
+from core.requests.answers import ChatRequest, Message
+from core.requests.conversations import SessionName
 from core.sampling_options import Sampling
 from tests.chaos.cluster import Cluster, Heard
 from tui.cli.watch import Watch

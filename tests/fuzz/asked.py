@@ -14,7 +14,7 @@ from core.node.public_api.anthropic_messages import Messages
 from core.node.public_api.openai_chat import ChatCompletion
 from core.node.public_api.responses_asked import ResponseBody
 from core.pipe_messages import pack
-from core.requests import ChatRequest
+from core.requests.answers import ChatRequest
 from tests.fuzz.target import Target
 
 _SCHEMA = {"type": "object", "properties": {"word": {"type": "string", "maximum": 1 << 70}}}

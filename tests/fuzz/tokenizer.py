@@ -20,7 +20,7 @@ from core.models.text.text_messages import Decode, Decoded, Encode, Encoded, End
 from core.models.text.vocabulary import read_vocabulary
 from core.node.answers import tokenizer_process
 from core.node.answers.tokenizer_process import TokenizerProcess
-from core.requests import Message
+from core.requests.answers import Message
 from core.settings import MIB
 from tests.fuzz.target import Target
 

@@ -26,7 +26,7 @@ import psutil
 from core.errors import MaclusterError
 from core.events import FinishReason, Recovery
 from core.models.made.maker import make_model
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.settings import Home
 from tests.support.cluster import Answer, ask
 from tests.support.lan import inside, ip, lan

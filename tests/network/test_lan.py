@@ -19,7 +19,8 @@ import pytest
 from core.address import parse_place
 from core.events import PairingChanged, PathKind, Peer, TokenEvent
 from core.models.made.maker import make_model
-from core.requests import LoadRequest, SpeedRequest
+from core.requests.checks import SpeedRequest
+from core.requests.plans import LoadRequest
 from core.requests.trust import Digits, PairingOffer
 from core.settings import Home
 from tests.support.cluster import ask, begin, finish, reference, tokens_seen

@@ -102,7 +102,7 @@ def secrets_of(model: Path, tokens: list[int], text: str) -> set[bytes]:
 
     from core.models.slicing.loading import load_slice
     from core.models.text.tokenizer import Tokens
-    from core.requests import Message
+    from core.requests.answers import Message
 
     prompt = Tokens.load(model).encode([Message(role="user", content=PROMPT)], raw=False)
     words = [said[i : i + 8] for said in (PROMPT.encode(), text.encode()) for i in range(len(said) - 7)]

@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from core.events import Batch
-from core.requests import ChatRequest, LoadRequest, Message
+from core.requests.answers import ChatRequest, Message
+from core.requests.plans import LoadRequest
 from tests.support.cluster import ANSWER_S, Make
 from tests.support.person import Person
 from tui.app import MaclusterApp

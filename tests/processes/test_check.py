@@ -11,7 +11,7 @@ import pytest
 from core.errors import UsageError
 from core.node.base.signals import Signals
 from core.node.peers.discovery import Discovery, Sighting
-from core.requests import Finding
+from core.requests.checks import Finding
 from core.settings import Home
 from tests.support.command import macluster
 from tests.support.macs import mac

@@ -28,7 +28,8 @@ from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.ring import supervisor
 from core.node.ring.supervisor import Supervisor, WorkerEnded
-from core.requests import ChatRequest, LoadRequest, Message
+from core.requests.answers import ChatRequest, Message
+from core.requests.plans import LoadRequest
 from core.settings import Home
 from tests.support.cluster import Make, finish
 from tests.support.processes import GONE_S, IDLE_SHARE, gone, lives, shares

@@ -10,7 +10,8 @@ import pytest
 
 from core.errors import Busy, UsageError
 from core.events import ModelsChanged, Transfer
-from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice, TransferOrder, TrimRequest
+from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder, TrimRequest
+from core.requests.plans import LoadRequest, ModelChoice
 from tests.support.cluster import Make, begin, finish, reference, running_demo
 from tests.support.command import macluster
 from tests.support.hub import PIECE, Hub, running_hub

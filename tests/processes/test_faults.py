@@ -20,7 +20,7 @@ import pytest_asyncio
 from core.constraint import Constraint
 from core.errors import LinkError, MaclusterError
 from core.events import Recovery
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.settings import GB
 from tests.conftest import our_children
 from tests.support.clocks import JUMP_S, jumping_clocks

@@ -20,7 +20,7 @@ from core.models.files.layout import read_layout
 from core.node.ring.throughput_history import write_curves
 from core.plan.cost_curve import Point, curve_name
 from core.plan.predict import CLEARLY_FASTER
-from core.requests import Forecast, LoadRequest, PreviewRequest
+from core.requests.plans import Forecast, LoadRequest, PreviewRequest
 from tests.support.cluster import Make, ask, running_demo
 from tests.support.command import macluster
 from tests.support.restarting import kill_head, start_head

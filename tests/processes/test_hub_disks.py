@@ -26,7 +26,8 @@ from core.models.files.fetch_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.safetensors import read_headers
 from core.node.disks.ways import Way, in_order
-from core.requests import DownloadRequest, LoadRequest, ModelChoice, PreviewRequest
+from core.requests.disks import DownloadRequest
+from core.requests.plans import LoadRequest, ModelChoice, PreviewRequest
 from core.settings import GB
 from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
 from tests.support.copies import Pair, pair

@@ -12,7 +12,7 @@ import pytest_asyncio
 from core.demo import DEMO_MODEL
 from core.errors import UsageError
 from core.events import LogLine
-from core.requests import LoadRequest, PreviewRequest
+from core.requests.plans import LoadRequest, PreviewRequest
 from core.requests.trust import Target
 from tests.support.cluster import ask, begin, finish, reference, running_demo
 from tests.support.command import macluster

@@ -20,7 +20,7 @@ from core.errors import MaclusterError, NodeError
 from core.events import PlanLoaded, PlanProposed
 from core.models.files.manifest import Manifests
 from core.models.files.safetensors import INDEX_NAME
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.settings import Home
 from core.worker.messages import LinkBroken, Prove, Proved, Unproved
 from tests.conftest import our_children

@@ -29,7 +29,7 @@ from core.bench.scenarios.report import LoadLevel, result
 from core.demo import DEMO_MODEL
 from core.engine.scheduler import MOST_TOLD
 from core.models.text.tokenizer import Tokens
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 from core.settings import DEFAULT_ROWS
 from core.trust.api_keys import ApiKeys
 from tests.support.cluster import Make, ask, finish, running_demo

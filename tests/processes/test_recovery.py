@@ -17,7 +17,8 @@ from core.demo import DEMO_MODEL
 from core.errors import UsageError
 from core.events import PlanLoaded, Recovery, RecoveryState, RequestDone, TokenEvent
 from core.link.liveness import DEAD_S
-from core.requests import AnswerId, ChatRequest, LoadRequest, Message, RecoveryOrder
+from core.requests.answers import AnswerId, ChatRequest, Message
+from core.requests.plans import LoadRequest, RecoveryOrder
 from tests.support.cluster import Answer, Make, finish, running_demo, tokens_seen
 from tests.support.waiting import undisturbed
 from tui.cli.demo import Demo

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from core.events import LogLine, PeerChanged, PeerGone, PlanFailed
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.settings import Home
 from tests.support.attentive import START_S, TOKENS, Attentive, knows, paired_nodes
 from tests.support.cluster import Make, ask, reference

@@ -19,7 +19,7 @@ from core.bench.ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.engine.sessions import reading, writing
 from core.events import Topology
 from core.models.slicing.slots import KV_GROUP
-from core.requests import Message
+from core.requests.answers import Message
 from core.worker.messages import (
     LinkBroken,
     LoadSession,

@@ -14,7 +14,7 @@ from core.demo import DEMO_MODEL
 from core.errors import Busy, MaclusterError, NodeError, NotPaired
 from core.events import PeerChanged, PeerSeen, Progress
 from core.node.peers.link_probe import FRAMES, PROBES, ROUND_TRIPS
-from core.requests import SpeedRequest, SpeedResult
+from core.requests.checks import SpeedRequest, SpeedResult
 from core.verify.running import run_checks
 from tests.support.cluster import ask, begin, finish, running_demo, tokens_seen
 from tests.support.command import macluster

@@ -14,7 +14,8 @@ import pytest_asyncio
 
 from core.errors import NodeError
 from core.events import Plan, PlanLoaded
-from core.requests import ChatRequest, LoadRequest, Message
+from core.requests.answers import ChatRequest, Message
+from core.requests.plans import LoadRequest
 from tests.support.cluster import Make, finish, running_demo, tokens_seen
 from tui.cli.demo import Demo
 from tui.cli.load import loaded

@@ -17,7 +17,8 @@ import pytest_asyncio
 
 from core.errors import Busy, MaclusterError, NodeUnreachable, NotPaired, RosterError, UsageError
 from core.events import PeerGone, PlanFailed, RequestDone, TrustChanged
-from core.requests import LoadRequest, SessionName
+from core.requests.conversations import SessionName
+from core.requests.plans import LoadRequest
 from core.requests.trust import Address, ForkChoice, RecoveryPhrase, Rename, Target, TrustedMac, TrustView
 from core.settings import Home
 from core.trust.identity import load_or_create

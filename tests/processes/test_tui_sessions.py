@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from core.demo import DEMO_MODEL
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 from tests.support.cluster import running_demo
 from tests.support.person import Person
 from tui.app import MaclusterApp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.models.made.maker import make_model
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from tests.support.cluster import ask, begin, finish, reference, running_demo
 from tests.support.person import Person, viewer_of
 from tui.cli.demo import Demo

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from core.demo import DEMO_MODEL
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 from tests.support.cluster import running_demo, tokens_seen
 from tests.support.person import Person
 from tui.app import MaclusterApp

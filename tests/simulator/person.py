@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from core.errors import MaclusterError
 from core.events import MirrorChoice
-from core.requests import AnswerId, ChatRequest, LoadRequest, Message, SessionName
+from core.requests.answers import AnswerId, ChatRequest, Message
+from core.requests.conversations import SessionName
+from core.requests.plans import LoadRequest
 from core.sampling_options import Sampling
 from tests.simulator.watching import Watching
 from tests.simulator.world import World

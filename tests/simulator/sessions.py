@@ -9,7 +9,7 @@ from typing import Any
 from core.engine.ring_work import Compose, Op, Restore
 from core.engine.sessions import SessionFile
 from core.errors import Busy, MaclusterError, NotLoaded, Problem, UsageError
-from core.requests import Message
+from core.requests.answers import Message
 from core.worker.messages import LoadSession, PipeMessage, SaveSession, SessionFailed, SessionLoaded, SessionSaved
 from tests.simulator.disk import Disk
 from tests.simulator.engine import Engine

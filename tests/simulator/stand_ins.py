@@ -15,7 +15,7 @@ from core.models.files.sharding import Sharding
 from core.models.files.step_size import StepSize
 from core.models.text.text_messages import Decoded
 from core.node.disks.holdings import Holdings
-from core.requests import Message
+from core.requests.answers import Message
 from core.settings import GB
 from core.trust.roster import Roster, RosterStore
 from tests.simulator.keys import NOWHERE

@@ -19,7 +19,7 @@ from core.events import (
 from core.node.ring.plan_lifecycle import MAX_RELINKS
 from core.plan.fit import make_plan
 from core.plan.survival import how_to_go_on
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from tests.simulator.mac import Mac, Node
 from tests.simulator.stand_ins import EOS, LAYERS, Layout, entry
 from tests.simulator.world import World

@@ -30,7 +30,7 @@ from core.node.base.signals import Signals
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.pipe_messages import LENGTH, pack
-from core.requests import AnswerId, ChatRequest, Message
+from core.requests.answers import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
 from core.trust.known_faults import KnownFaults
 from core.worker.messages import (

@@ -22,7 +22,7 @@ from core.node.public_api.public_api import PublicApi
 from core.node.public_api.waiting_line import WaitingLine
 from core.node.relay.relayed_answers import Relay
 from core.node.ring.plan_lifecycle import PlanLifecycle
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.trust.api_keys import ApiKeys
 from core.trust.files import private_folder
 from tests.support.answers import Desk

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from core.events import AnyEvent, Snapshot
-from core.requests import ModelChoice, SavedSession, UnfinishedAnswer
-from core.requests.conversations import Conversation, ConversationInfo
+from core.requests.answers import UnfinishedAnswer
+from core.requests.conversations import Conversation, ConversationInfo, SavedSession
+from core.requests.plans import ModelChoice
 from tui.app import MaclusterApp
 
 

@@ -14,7 +14,7 @@ from core.link.rekey_limits import KeyUse
 from core.node.parts import NodeConfig
 from core.node.ring.supervisor import WorkerReported
 from core.node.service import Node
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.settings import GB, Home
 from core.worker.messages import Samples
 from tests.support.macs import bundle, chain, mac

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from core.constraint import Constraint
 from core.events import RequestDone, TokenEvent
-from core.requests import ChatRequest, LoadRequest, Message
+from core.requests.answers import ChatRequest, Message
+from core.requests.plans import LoadRequest
 from core.sampling_options import Sampling
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.watch import Watch

@@ -68,7 +68,8 @@ from core.node.base.relayed import (
     Wanted,
     encoded,
 )
-from core.requests import ChatRequest, Message, PathFigures, SpeedResult
+from core.requests.answers import ChatRequest, Message
+from core.requests.checks import PathFigures, SpeedResult
 from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
 from core.worker.messages import Failed, LinkBroken, Linked, Loading

@@ -12,7 +12,7 @@ from core.constraint import Constraint
 from core.models.text.text_messages import Decoded, Refused
 from core.models.text.tokenizer import TextStream, Tokens
 from core.node.answers.answer_stream import PlainReader
-from core.requests import Message, TemplateOptions
+from core.requests.answers import Message, TemplateOptions
 
 
 class StreamHere:

@@ -7,7 +7,9 @@ import pytest
 
 from core.errors import UsageError
 from core.field_errors import plain
-from core.requests import Body, ChatRequest, LoadRequest, Message
+from core.requests.answers import ChatRequest, Message
+from core.requests.body import Body
+from core.requests.plans import LoadRequest
 from tui.client import check
 
 HI = '"messages": [{"role": "user", "content": "hi"}]'

@@ -12,18 +12,11 @@ from msgspec import inspect
 from core.engine.sampling import Picked
 from core.node.base.message_frames import AnyMessage
 from core.node.base.relayed import Relayed, Wanted
-from core.requests import (
-    AnswerId,
-    ChatRequest,
-    CopyRequest,
-    DownloadRequest,
-    LoadRequest,
-    PreviewRequest,
-    RecoveryOrder,
-    SessionName,
-    SpeedRequest,
-)
-from core.requests.conversations import Conversation, ConversationId, ConversationTitle
+from core.requests.answers import AnswerId, ChatRequest
+from core.requests.checks import SpeedRequest
+from core.requests.conversations import Conversation, ConversationId, ConversationTitle, SessionName
+from core.requests.disks import CopyRequest, DownloadRequest
+from core.requests.plans import LoadRequest, PreviewRequest, RecoveryOrder
 from core.requests.trace import TraceRequest
 from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairWith, RecoveryPhrase, Rename, Target
 from core.worker.messages import StageSample

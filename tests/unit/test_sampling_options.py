@@ -15,7 +15,7 @@ from core.engine.sampling import Picked, RowSampler, pick_all
 from core.node.answers.token_log import AnswerRecord
 from core.numbers import MOST
 from core.pipe_messages import LENGTH, pack
-from core.requests import AnswerOptions, ChatRequest, Message
+from core.requests.answers import AnswerOptions, ChatRequest, Message
 from core.requests.conversations import ChatOptions
 from core.sampling_options import Sampling
 from core.worker.messages import unpack_command

@@ -34,7 +34,8 @@ from core.events import (
     TrustChanged,
     encode_event,
 )
-from core.requests import Done, RequestAccepted
+from core.requests.answers import RequestAccepted
+from core.requests.body import Done
 from core.settings import GB
 from core.snapshot import apply
 

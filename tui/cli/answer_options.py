@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from core.errors import UsageError
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 from core.sampling_options import option_fields
 from tui.cli import shape_options
 from tui.client import check

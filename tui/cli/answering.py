@@ -14,7 +14,7 @@ from typing import Final
 
 from core.errors import MaclusterError, error_from
 from core.events import Recovery, RequestDone, TokenEvent
-from core.requests import AnswerId, ChatRequest, UnfinishedAnswer
+from core.requests.answers import AnswerId, ChatRequest, UnfinishedAnswer
 from core.text import clean_text
 from tui.cli.answer import answer_facts, done_line, hop_lines, recovery_line
 from tui.cli.output import Facts, to_json

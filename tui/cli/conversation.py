@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from core.errors import MaclusterError, UsageError
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 from core.requests.conversations import ChatOptions
 from core.text import Clean, clean_text
 from tui.cli.output import table

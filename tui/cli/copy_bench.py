@@ -31,7 +31,8 @@ from core.bench.partner import Partner, partner
 from core.errors import TransferError, error_from
 from core.events import Transfer
 from core.models.files.block_writer import COMMIT_BYTES
-from core.requests import CopyRequest, ModelChoice
+from core.requests.disks import CopyRequest
+from core.requests.plans import ModelChoice
 from core.settings import LOOPBACK_HOST, MIB
 from core.trust.files import to_disk
 from tui.cli.demo import Demo, DemoConfig

@@ -23,7 +23,7 @@ from core.address import parse_place
 from core.demo import DEMO_MODEL
 from core.errors import LinkError, MaclusterError, NodeError, PairingError, UsageError, error_from
 from core.events import PairingChanged, PlanLoaded, Transfer
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.requests.trust import Address, Digits, PairingOffer
 from core.settings import API_QUEUE, LOOPBACK_HOST, Home
 from core.text import clean_text

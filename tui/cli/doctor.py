@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from core.errors import NodeUnreachable
 from core.mac.memory import default_budget, physical_bytes
-from core.requests import Finding
+from core.requests.checks import Finding
 from core.settings import Home
 from core.text import clean_text
 from tui.cli.output import to_json

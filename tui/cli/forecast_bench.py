@@ -24,7 +24,8 @@ from core.bench.figures import Result, cores, end_in_order, positive, print_resu
 from core.errors import error_from
 from core.events import RequestDone
 from core.plan.predict import CLEARLY_FASTER, PROMPT_TOKENS
-from core.requests import ChatRequest, Forecast, LoadRequest, Message, PreviewRequest
+from core.requests.answers import ChatRequest, Message
+from core.requests.plans import Forecast, LoadRequest, PreviewRequest
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.load import loaded
 from tui.cli.made_model import made_apart

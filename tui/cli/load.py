@@ -6,7 +6,7 @@ import argparse
 
 from core.errors import NodeError
 from core.events import Plan, PlanLoaded, PlanProposed, StageState, Transfer
-from core.requests import LoadRequest, PreviewRequest
+from core.requests.plans import LoadRequest, PreviewRequest
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts
 from tui.cli.plan import macs_without, model_of, plan_lines, plan_options, proof_lines, reader_of

@@ -9,7 +9,7 @@ import msgspec
 
 from core.models.files.layers_here import layers_text
 from core.plan.fit import missing_bytes
-from core.requests import ModelChoice
+from core.requests.plans import ModelChoice
 from core.text import clean_text
 from tui.cli.launch import home_of
 from tui.cli.output import Facts, gigabytes, print_facts, table

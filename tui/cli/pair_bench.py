@@ -24,7 +24,7 @@ import msgspec
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, system
 from core.errors import NodeError, NotLoaded, error_from
 from core.events import RequestDone, TokenEvent
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 from core.settings import Home, default_home
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.made_model import made_apart

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from core.errors import Busy, MaclusterError
-from core.requests import SpeedRequest, SpeedResult
+from core.requests.checks import SpeedRequest, SpeedResult
 from core.settings import Home
 from core.text import clean_text
 from core.verify.check import Check, Outcome, passed, skipped

@@ -187,7 +187,7 @@ def _verify(command: argparse.ArgumentParser) -> None:
 
 
 def _how(command: argparse.ArgumentParser) -> None:
-    """The options of `core.requests.PlanRequest`."""
+    """The options of `core.requests.plans.PlanRequest`."""
     ring = "what other Macs may see (default: private, hidden states only; single where there is one Mac)"
     command.add_argument("--topology", choices=get_args(Topology), help=ring)
     shared = "how to share it: each Mac a part of every layer (tp) or layers of its own (pp), this Mac all, or the best"

@@ -15,7 +15,7 @@ from core.plan.fit import missing_bytes, shortage
 from core.plan.notes import before_which, sees
 from core.plan.plan_inputs import How
 from core.plan.strategy import check_asked
-from core.requests import Forecast, PlanPreview, PreviewRequest
+from core.requests.plans import Forecast, PlanPreview, PreviewRequest
 from core.settings import GB
 from core.text import clean_text
 from core.trust.name_matching import pick
@@ -53,7 +53,7 @@ async def plan(args: argparse.Namespace) -> int:
 
 
 def plan_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `core.requests.PlanRequest`. Raises UsageError for those that exclude each other."""
+    """The options of `core.requests.plans.PlanRequest`. Raises UsageError for those that exclude each other."""
     names = (
         *("context", "kv_bits", "rows", "chunk", "window"),
         *("topology", "layers", "parallelism", "rdma", "balance", "wire", "replay_check"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from core.errors import MaclusterError, NodeError, NodeUnreachable, NotPaired, UsageError
-from core.requests import ChatRequest
+from core.requests.answers import ChatRequest
 from core.sampling_options import Sampling
 from core.text import clean_text
 from tui.cli.answering import print_piece

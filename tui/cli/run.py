@@ -11,8 +11,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from core.errors import UsageError
-from core.requests import ChatRequest, Message, SessionName, UnfinishedAnswer
-from core.requests.conversations import ChatOptions
+from core.requests.answers import ChatRequest, Message, UnfinishedAnswer
+from core.requests.conversations import ChatOptions, SessionName
 from tui.cli.answer_options import asks_for_more, request_of
 from tui.cli.answering import answer
 from tui.cli.conversation import Answerer, Conversation

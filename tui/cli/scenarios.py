@@ -28,7 +28,7 @@ from core.bench.scenarios.curve import points, svg
 from core.bench.scenarios.listing import SCENARIOS, Scenario, chosen
 from core.bench.scenarios.report import AskedServer, LoadLevel, ScenarioResult, ScenariosResult, markdown, result
 from core.errors import NodeError, UsageError
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.settings import LOOPBACK_HOST
 from core.trust.api_keys import ApiKeys
 from tui.cli.demo import Demo, DemoConfig

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from core.requests import Message, SavedSession, SessionName
+from core.requests.answers import Message
+from core.requests.conversations import SavedSession, SessionName
 from core.settings import Home
 from core.text import clean_text
 from tui.cli.output import table, to_json

@@ -7,7 +7,7 @@ import asyncio
 
 import msgspec
 
-from core.requests import SpeedRequest, SpeedResult
+from core.requests.checks import SpeedRequest, SpeedResult
 from tui.cli.launch import home_of
 from tui.cli.output import Facts, print_facts
 from tui.client import NodeClient

@@ -9,7 +9,8 @@ import msgspec
 
 from core.events import Batch, Peer, Plan, Snapshot, TrustChanged
 from core.mac.memory import footprint_bytes
-from core.requests import DiskUse, UnfinishedAnswer
+from core.requests.answers import UnfinishedAnswer
+from core.requests.disks import DiskUse
 from core.text import clean_text
 from tui.cli.launch import home_of
 from tui.cli.output import Facts, gigabytes, print_facts, table

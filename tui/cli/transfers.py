@@ -12,15 +12,8 @@ import msgspec
 
 from core.errors import DoesNotFit, TransferError, UsageError, error_from
 from core.events import Transfer
-from core.requests import (
-    CopyRequest,
-    DownloadRequest,
-    ModelChoice,
-    PlanRequest,
-    PreviewRequest,
-    TransferChange,
-    TransferOrder,
-)
+from core.requests.disks import CopyRequest, DownloadRequest, TransferChange, TransferOrder
+from core.requests.plans import ModelChoice, PlanRequest, PreviewRequest
 from core.settings import Home
 from core.text import clean_text
 from core.trust.name_matching import pick

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 from core.models.files.layers_here import layers_text, size_text
-from core.requests import Trimmable, TrimRequest
+from core.requests.disks import Trimmable, TrimRequest
 from core.text import clean_text
 from tui.cli.asking import agreed, can_ask
 from tui.cli.launch import home_of

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from core.demo import DEMO_MODEL
 from core.errors import NodeUnreachable, UsageError
 from core.events import Peer
-from core.requests import PlanPreview, PreviewRequest
+from core.requests.plans import PlanPreview, PreviewRequest
 from core.settings import GB, Home, hub_cache
 from tui.client import NodeClient
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.requests import LoadRequest, ModelChoice, PlanPreview, PreviewRequest
+from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PreviewRequest
 from tui.state.load_options import as_preview, default_options
 from tui.state.state import washed
 

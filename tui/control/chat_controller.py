@@ -10,7 +10,7 @@ import time
 from msgspec.structs import replace
 
 from core.errors import UsageError
-from core.requests import AnswerId, Message, UnfinishedAnswer
+from core.requests.answers import AnswerId, Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, ConversationId
 from tui.control import confirm
 from tui.control.bridge import FAILURES, problem_of

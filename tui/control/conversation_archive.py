@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from core.errors import Problem, UsageError
-from core.requests import UnfinishedAnswer
+from core.requests.answers import UnfinishedAnswer
 from core.requests.conversations import (
     Conversation,
     ConversationId,

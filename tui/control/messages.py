@@ -9,8 +9,8 @@ from textual.message import Message
 
 from core.errors import Problem
 from core.events import RecoveryChoice
-from core.requests import LoadRequest, PreviewRequest
-from core.requests import Message as Said
+from core.requests.answers import Message as Said
+from core.requests.plans import LoadRequest, PreviewRequest
 
 
 class Seen(Message):

@@ -9,7 +9,7 @@ from typing import Final
 
 from textual.app import SystemCommand
 
-from core.requests import LoadRequest, PreviewRequest
+from core.requests.plans import LoadRequest, PreviewRequest
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.catalog import ModelCatalog
 from tui.control.interface import AppInterface

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from core.requests import SavedSession, SessionName
+from core.requests.conversations import SavedSession, SessionName
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.messages import Failed, Noted, TakenUp
 from tui.state.format import plural

@@ -14,8 +14,7 @@ from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
-from core.requests import SessionName
-from core.requests.conversations import ConversationId, ConversationTitle
+from core.requests.conversations import ConversationId, ConversationTitle, SessionName
 from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS

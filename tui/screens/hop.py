@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
 
-from core.requests import SpeedRequest
+from core.requests.checks import SpeedRequest
 from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import HOP

@@ -12,7 +12,7 @@ from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
-from core.requests import LoadRequest, ModelChoice
+from core.requests.plans import LoadRequest, ModelChoice
 from tui.control.actions import bindings
 from tui.control.keymap import MODELS
 from tui.control.messages import ModelChosen, ModelPointed, ModelsWanted, Noted

@@ -17,7 +17,7 @@ from textual.worker import WorkType
 
 from core.errors import Problem
 from core.events import Plan
-from core.requests import LoadRequest, PlanPreview
+from core.requests.plans import LoadRequest, PlanPreview
 from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import SPLIT

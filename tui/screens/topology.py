@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import OptionList
 
 from core.events import PlanStatus, Topology
-from core.requests import LoadRequest, PlanPreview
+from core.requests.plans import LoadRequest, PlanPreview
 from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import TOPOLOGY

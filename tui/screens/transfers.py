@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from core.requests import CopyRequest, HubOffer, ModelChoice, TransferOrder
+from core.requests.disks import CopyRequest, TransferOrder
+from core.requests.plans import HubOffer, ModelChoice
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.disks import Copies, comes_here, copies_of, limit_of, megabytes, running_words

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 import msgspec
 
 from core.events import Peer, Plan, Stage, Value
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 
 _change = msgspec.structs.replace
 _SHARED = "Every Mac keeps at least one layer."
@@ -110,8 +110,8 @@ def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
 
 
 def spans(plan: Plan, cuts: Sequence[int]) -> tuple[str, ...]:
-    """The layers of each Mac of `plan`, divided by `cuts`, as `core.requests.PlanRequest` takes them: the head's first,
-    then the other Macs', the largest budgets first.
+    """The layers of each Mac of `plan`, divided by `cuts`, as `core.requests.plans.PlanRequest` takes them: the head's
+    first, then the other Macs', the largest budgets first.
     """
     edges = pairwise((0, *cuts, plan.layers))
     parts = {owner.device_id: range(*edge) for owner, edge in zip(plan.owners, edges, strict=True)}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from core.errors import Problem
-from core.requests import ChatRequest, Message, UnfinishedAnswer
+from core.requests.answers import ChatRequest, Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, Conversation
 from core.text import Clean, clean_text
 from tui.state.branches import forked, turned

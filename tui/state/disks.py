@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from core.errors import UsageError
 from core.events import Peer, Snapshot, Transfer
-from core.requests import ModelChoice, PlanPreview
+from core.requests.plans import ModelChoice, PlanPreview
 from core.text import clean_text
 from tui.state.format import is_ready, plural
 from tui.state.pace import BAR, bar, byte_words

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.events import Plan, Stage
-from core.requests import Forecast, PlanPreview, StageDisk
+from core.requests.plans import Forecast, PlanPreview, StageDisk
 from tui.state.boundaries import cuts_of
 
 

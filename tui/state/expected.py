@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.requests import Forecast
+from core.requests.plans import Forecast
 from tui.state.format import duration
 
 

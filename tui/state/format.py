@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 from core.events import Level, Peer, Plan, Stage, StageStatus
-from core.requests import FindingState
+from core.requests.checks import FindingState
 from core.settings import GB
 
 TEXTURES = "█▓▒░"

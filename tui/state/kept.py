@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 from core.errors import Problem
 from core.events import Value
-from core.requests import SavedSession
-from core.requests.conversations import Conversation, ConversationInfo
+from core.requests.conversations import Conversation, ConversationInfo, SavedSession
 from core.text import Clean, clean_text
 from tui.state.chats import NO_TITLE
 from tui.state.format import moment

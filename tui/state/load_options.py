@@ -8,7 +8,8 @@ import msgspec
 
 from core.errors import UsageError
 from core.events import BalanceChoice, ParallelismChoice, Topology, WireType
-from core.requests import DownloadRequest, LoadRequest, ModelChoice, PlanRequest, PreviewRequest
+from core.requests.disks import DownloadRequest
+from core.requests.plans import LoadRequest, ModelChoice, PlanRequest, PreviewRequest
 from core.settings import DEFAULT_CONTEXT, KV_BITS
 from core.text import clean_text
 from tui.state.format import context_length

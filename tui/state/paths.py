@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.requests import PathFigures
+from core.requests.checks import PathFigures
 
 
 def path_words(paths: Sequence[PathFigures]) -> str:

@@ -31,8 +31,9 @@ from core.events import (
     TokenEvent,
     Value,
 )
-from core.requests import PlanRequest, UnfinishedAnswer
+from core.requests.answers import UnfinishedAnswer
 from core.requests.conversations import ConversationInfo
+from core.requests.plans import PlanRequest
 from core.snapshot import apply, with_line
 from core.text import clean_text
 from tui.state.chats import Chat

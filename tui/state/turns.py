@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from core.events import RequestDone, TokenEvent, Value
-from core.requests import Message, UnfinishedAnswer
+from core.requests.answers import Message, UnfinishedAnswer
 from core.text import Clean, clean_text
 from tui.state.pace import Pace
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from core.requests import Finding
+from core.requests.checks import Finding
 from tui.state.format import DIM, WARN, between, finding_mark, fit, plural
 
 _WORD, _NAME = 10, 14

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from core.events import Snapshot
-from core.requests import ModelChoice
+from core.requests.plans import ModelChoice
 from tui.state.disks import DiskRow, disk_rows
 from tui.state.format import DIM, STEPS, TEXTURES, TINTS, fit, layer_range
 

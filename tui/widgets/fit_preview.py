@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from core.events import Plan, Snapshot, Stage
-from core.requests import Forecast, ModelChoice, PlanRequest
+from core.requests.plans import Forecast, ModelChoice, PlanRequest
 from tui.state.disks import copies_of, names_of, transfer_words, transfers_of
 from tui.state.format import (
     BAD,

@@ -9,7 +9,7 @@ from textual.content import Content
 
 from core.errors import Problem
 from core.events import Progress
-from core.requests import SpeedResult
+from core.requests.checks import SpeedResult
 from tui.state.format import (
     BAD,
     DIM,

@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import Plan, Snapshot
-from core.requests import ModelChoice
+from core.requests.plans import ModelChoice
 from tui.control.actions import bindings
 from tui.control.keymap import MODEL_LIST
 from tui.state.disks import disk_words, left_s, own_id, transfers_of

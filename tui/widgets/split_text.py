@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from core.events import Plan
-from core.requests import Forecast
+from core.requests.plans import Forecast
 from core.settings import GB
 from tui.state.boundaries import Boundaries
 from tui.state.effects import Effect, OnDisk, Share

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import Topology
-from core.requests import PlanPreview
+from core.requests.plans import PlanPreview
 from tui.control.actions import bindings
 from tui.control.keymap import TOPOLOGY_LIST
 from tui.widgets.pointed_list import PointedList

@@ -10,7 +10,7 @@ from textual.content import Content
 
 from core.events import Plan, Stage, Topology
 from core.plan.topology import TOPOLOGIES
-from core.requests import Forecast, PlanPreview
+from core.requests.plans import Forecast, PlanPreview
 from tui.state.expected import adding_up, faster
 from tui.state.format import (
     BAD,

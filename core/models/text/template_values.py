@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.answer_parts import Tool
-from core.requests import Message
+from core.requests.answers import Message
 
 
 def spec_of(tool: Tool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 from core.answer_parts import AnswerPart, CallRules, Tool
 from core.constraint import Constraint
 from core.errors import Problem
-from core.requests import Message, TemplateOptions
+from core.requests.answers import Message, TemplateOptions
 
 PROMPT_END: Final = 16  # so many tokens of a prompt show whether the model thinks at once
 OUT_OF_TIME: Final = signal.SIGPROF  # what ends the process where a chat template takes too long

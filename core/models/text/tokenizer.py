@@ -28,7 +28,7 @@ from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
 from core.models.text.template_values import said_before, spec_of
 from core.models.text.vocabulary import read_vocabulary
-from core.requests import Message, TemplateOptions
+from core.requests.answers import Message, TemplateOptions
 
 
 class TextStream:

@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 from core.errors import ContextExceeded, UsageError
 from core.events import Plan
 from core.node.answers.token_log import AnswerRecord, Written
-from core.requests import AnswerId, ChatRequest, UnfinishedAnswer
+from core.requests.answers import AnswerId, ChatRequest, UnfinishedAnswer
 from core.sampling_options import Sampling
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from core.answer_parts import AnswerPart, TextPart, ToolCall
 from core.errors import BadModel
 from core.events import PromptLikely, RequestDone, TokenEvent
-from core.requests import RequestAccepted
+from core.requests.answers import RequestAccepted
 
 Followed = PromptLikely | TokenEvent | RequestDone
 Said = RequestAccepted | PromptLikely | TokenEvent | AnswerPart | RequestDone

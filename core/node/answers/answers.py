@@ -44,7 +44,7 @@ from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.supervisor import Supervisor
-from core.requests import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
+from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
 from core.trust.sealed import forget

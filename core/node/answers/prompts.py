@@ -9,7 +9,7 @@ from core.answer_parts import CallRules
 from core.constraint import Constraint
 from core.errors import UsageError
 from core.node.answers.tokenizer import Tokenizer
-from core.requests import ChatRequest
+from core.requests.answers import ChatRequest
 
 
 async def prompt_of(request: ChatRequest, tokens: Tokenizer) -> list[int]:

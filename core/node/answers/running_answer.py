@@ -22,7 +22,7 @@ from core.node.answers.token_log import AnswerRecord, TokenLog
 from core.node.answers.tokenizer import AnswerText
 from core.node.base.client_name import CLIENT
 from core.node.base.stopwatch import Stopwatch
-from core.requests import Message, RequestAccepted
+from core.requests.answers import Message, RequestAccepted
 from core.worker.messages import AnswerDone, Departed, Token
 
 

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from core.errors import SealError
 from core.events import FinishReason
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 from core.trust.files import move, open_private, private_folder, to_disk
 from core.trust.sealed import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
 

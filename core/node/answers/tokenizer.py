@@ -31,7 +31,7 @@ from core.models.text.text_messages import (
 )
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.tokenizer_process import TokenizerProcess
-from core.requests import Message, TemplateOptions
+from core.requests.answers import Message, TemplateOptions
 
 Prompt = TypeVar("Prompt", Encoded, Constrained)
 

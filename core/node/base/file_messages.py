@@ -12,7 +12,7 @@ from core.models.files.block_map import FileFacts, Sha256
 from core.models.files.hub_origin import HubOrigin
 from core.node.base.messages import FileName, ModelName, NodeMessage, Port
 from core.numbers import Positive, Size
-from core.requests import TransferChange
+from core.requests.disks import TransferChange
 
 MAX_HELD: Final = 48
 MAX_BROKEN: Final = 32

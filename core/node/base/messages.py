@@ -11,7 +11,8 @@ from core.events import Plan
 from core.link.ways import MAX_WAYS, Reach
 from core.models.files.block_map import Sha256
 from core.numbers import Moment, Positive, Seconds, Size
-from core.requests import Duration, SpeedResult
+from core.requests.body import Duration
+from core.requests.checks import SpeedResult
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading
 

@@ -16,7 +16,7 @@ from core.events import PromptLikely, RequestDone, TokenEvent
 from core.node.base.message_frames import TEXT_LIMIT
 from core.node.base.messages import PIECE_BYTES
 from core.numbers import Size, TokenId
-from core.requests import ChatRequest
+from core.requests.answers import ChatRequest
 from core.text import clean_text
 
 MOST_ASKED: Final = 64 << 20  # bytes of one request

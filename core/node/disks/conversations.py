@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from core.errors import MaclusterError, SealError, SessionError, UsageError
-from core.requests import Done
+from core.requests.body import Done
 from core.requests.conversations import (
     Conversation,
     ConversationId,

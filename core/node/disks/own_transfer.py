@@ -22,7 +22,7 @@ from core.node.base.tasks import Tasks
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_meter import Meter
 from core.node.disks.wish import Wish, forget_paused, keep_paused, read_paused
-from core.requests import TransferChange
+from core.requests.disks import TransferChange
 
 REST_S: Final = 2.0
 

@@ -47,7 +47,8 @@ from core.node.disks.model_inventory import ModelInventory, ModelLinks
 from core.node.disks.own_transfer import OwnTransfer
 from core.node.disks.transfer_meter import Meter
 from core.node.disks.wish import Wish
-from core.requests import CopyRequest, Done, DownloadRequest, TransferOrder
+from core.requests.body import Done
+from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder
 
 STOP_S: Final = 5.0
 

@@ -9,7 +9,7 @@ import msgspec
 
 from core.errors import TrustError
 from core.events import Transfer, Value
-from core.requests import DownloadRequest
+from core.requests.disks import DownloadRequest
 from core.trust.files import read_private, write_private
 
 

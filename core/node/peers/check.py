@@ -18,7 +18,7 @@ from core.node.base.last_words import unreachable
 from core.node.base.own_worker import OwnWorker
 from core.node.base.tasks import Restarts, Tasks
 from core.node.peers.discovery import Discovery
-from core.requests import Finding
+from core.requests.checks import Finding
 from core.settings import Home
 from core.text import clean_text
 from core.trust.identity import Storage

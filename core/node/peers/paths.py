@@ -17,7 +17,7 @@ from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
 from core.node.peers.networks import Networks
 from core.node.peers.path_rate import measure_rate
-from core.requests import MAX_PATHS, PathFigures
+from core.requests.checks import MAX_PATHS, PathFigures
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import RosterStore
 

@@ -22,7 +22,8 @@ from core.node.base.tasks import Tasks
 from core.node.peers.link_probe import LIMIT_S, PROBES, LinkProbing
 from core.node.peers.mesh import Mesh
 from core.node.peers.paths import FIGURES_S, Paths
-from core.requests import Done, SpeedRequest, SpeedResult
+from core.requests.body import Done
+from core.requests.checks import SpeedRequest, SpeedResult
 from core.trust.levels import carries_prompts
 from core.trust.name_matching import pick
 

@@ -17,7 +17,7 @@ from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks, Work
 from core.node.public_api.model_loading import ModelLoading
 from core.node.public_api.waiting_line import WaitingLine
-from core.requests import ChatRequest
+from core.requests.answers import ChatRequest
 from core.settings import DEFAULT_ROWS
 
 KEEP_ALIVE_S: Final = 10.0

@@ -12,7 +12,7 @@ from core.answer_parts import Tool, ToolCall
 from core.constraint import MAX_SOURCE, Grammar
 from core.errors import UsageError
 from core.field_errors import refusal
-from core.requests import DEFAULT_MAX_TOKENS, ChatRequest, Message, TemplateOptions
+from core.requests.answers import DEFAULT_MAX_TOKENS, ChatRequest, Message, TemplateOptions
 from core.sampling_options import Sampling
 
 _ANY_OBJECT: Final = '{"type": "object"}'

@@ -9,7 +9,7 @@ import msgspec
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.events import LikelyToken, PromptLikely, RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
-from core.requests import RequestAccepted
+from core.requests.answers import RequestAccepted
 
 
 class AnswerChoice(msgspec.Struct):

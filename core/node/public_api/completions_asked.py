@@ -9,7 +9,7 @@ import msgspec
 from core.errors import UsageError
 from core.node.public_api.openai_chat import Asked, request_by
 from core.numbers import TokenId
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 from core.sampling_options import MAX_LOGPROBS
 
 MOST_PROMPTS: Final = 128

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from core.errors import NodeError, NotLoaded, error_from
 from core.events import PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded
 from core.node.base.bus import Bus
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 
 
 class ModelLoading:

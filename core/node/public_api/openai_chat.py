@@ -14,7 +14,7 @@ import msgspec
 from core.answer_parts import Tool, ToolCall, ToolName
 from core.errors import UsageError
 from core.node.public_api.asked import Count, allowed, call_of, effort_of, request_of, shape_of, tool_of
-from core.requests import ChatRequest, Message, TemplateOptions
+from core.requests.answers import ChatRequest, Message, TemplateOptions
 from core.sampling_options import MAX_LOGPROBS
 
 MOST_CHOICES: Final = 8

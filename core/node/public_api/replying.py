@@ -11,7 +11,7 @@ from core.errors import MaclusterError
 from core.node.answers.answer_stream import Said
 from core.node.public_api.answering import Came
 from core.node.public_api.bodies import WATCH, EventStream, json_reply, timing_of
-from core.requests import RequestAccepted
+from core.requests.answers import RequestAccepted
 
 
 class ReplyForm(Protocol):

@@ -17,7 +17,7 @@ from core.node.public_api.replying import replied
 from core.node.public_api.responses_asked import ResponseBody
 from core.node.public_api.responses_replies import ResponseForm, ResponseReply
 from core.node.public_api.stored_responses import StoredResponses
-from core.requests import Message
+from core.requests.answers import Message
 
 
 class ResponsesHandlers:

@@ -16,7 +16,7 @@ from core.node.answers.answer_stream import Said
 from core.node.public_api.bodies import event
 from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.responses_asked import ResponseBody
-from core.requests import Message
+from core.requests.answers import Message
 
 _Status = Literal["in_progress", "completed", "incomplete", "failed"]
 _Event = dict[str, Any]

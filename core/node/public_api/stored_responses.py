@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from core.requests import Message
+from core.requests.answers import Message
 
 MOST: Final = 256
 MOST_BYTES: Final = 64 << 20

@@ -33,7 +33,7 @@ from core.node.recovery.recovery_actions import (
 from core.node.recovery.recovery_states import RecoveryStates
 from core.node.ring.plan_leader import PlanLeader, PlanLost, RingBroke, RingReady, StageProgressed
 from core.node.ring.planning import Planned, Planning
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.trust.trust_assessment import TrustAssessment
 from core.worker.messages import AnswerDone, Prefilled, Token
 

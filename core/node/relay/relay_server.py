@@ -33,7 +33,7 @@ from core.node.base.relayed import (
 from core.node.base.tasks import Tasks
 from core.node.public_api.answering import Answering, LedModel
 from core.node.relay.relayed_answers import RelayLinks
-from core.requests import RequestAccepted
+from core.requests.answers import RequestAccepted
 from core.settings import MAX_LANE_ROWS
 
 MOST_OF_A_MAC: Final = MAX_LANE_ROWS  # no Mac relays more at a time than there are rows

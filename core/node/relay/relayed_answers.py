@@ -37,7 +37,7 @@ from core.node.base.relayed import (
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.public_api.answering import LedModel
-from core.requests import ChatRequest, RequestAccepted
+from core.requests.answers import ChatRequest, RequestAccepted
 from core.text import clean_text
 
 MOST_TOLD: Final = 256 << 20  # bytes of one answer, as they are counted here

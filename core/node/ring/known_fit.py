@@ -16,7 +16,7 @@ from core.node.ring.throughput_history import ThroughputHistory
 from core.plan.hops import hop_bytes
 from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
-from core.requests import Forecast, HubOffer, ModelChoice, PlanPreview, PlanRequest
+from core.requests.plans import Forecast, HubOffer, ModelChoice, PlanPreview, PlanRequest
 from core.settings import DEFAULT_CONTEXT
 
 

@@ -38,7 +38,8 @@ from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
 from core.plan.sizes import Sizes
 from core.plan.survival import how_to_go_on
-from core.requests import DiskUse, Forecast, LoadRequest, ModelChoice, PlanPreview, PlanRequest
+from core.requests.disks import DiskUse
+from core.requests.plans import Forecast, LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from core.settings import DEFAULT_CONTEXT
 from core.trust.trust_assessment import TrustAssessment
 

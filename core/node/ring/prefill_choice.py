@@ -18,7 +18,7 @@ from core.plan.hops import hop_bytes
 from core.plan.predict import Estimate, MacSpeeds, forecast, reads_of, work_of
 from core.plan.prefill import Readers, beside_s, quickest, reader_of, with_prefill
 from core.plan.sizes import Sizes
-from core.requests import Forecast, PlanPreview, PlanRequest
+from core.requests.plans import Forecast, PlanPreview, PlanRequest
 
 R = TypeVar("R", bound=PlanRequest)
 

@@ -19,7 +19,7 @@ from core.models.files.parts import Part
 from core.models.files.safetensors import header_bytes, weight_files
 from core.models.files.sandbox import Job, run_child
 from core.models.slicing.split_profile import SplitProfile
-from core.requests import PlanPreview
+from core.requests.plans import PlanPreview
 from core.settings import MIB, VERSION
 from core.trust.files import private_folder, read_private, write_private
 

@@ -18,7 +18,8 @@ from core.node.disks.transfers import Transfers
 from core.node.ring.last_stages import stage_in
 from core.node.ring.split_profiles import FileParts, SplitProfiles
 from core.plan.topology import has_ranks
-from core.requests import CopyRequest, DiskUse, StageDisk
+from core.requests.disks import CopyRequest, DiskUse
+from core.requests.plans import StageDisk
 
 
 class Lack(NamedTuple):

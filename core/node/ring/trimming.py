@@ -25,7 +25,7 @@ from core.node.disks.places import PARTIAL
 from core.node.ring.last_stages import LastStage, LastStages
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.split_profiles import SplitProfiles
-from core.requests import Trimmable, TrimRequest
+from core.requests.disks import Trimmable, TrimRequest
 from core.trust.files import private_folder
 
 

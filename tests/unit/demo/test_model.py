@@ -11,7 +11,7 @@ from core.demo.training.corpus import held_out
 from core.demo.training.evaluate import answer_held_out
 from core.models.files.layout import read_layout
 from core.models.text.tokenizer import Tokens
-from core.requests import Message
+from core.requests.answers import Message
 from tests.support.models import read_entry
 from tui.cli.parser import DEMO_PROMPT
 

@@ -17,7 +17,7 @@ from core.demo.training.train import STARTS_FILE, TOKENS_FILE, Recipe, _rows, pr
 from core.demo.training.vocabulary import ASSISTANT, CONTEXT, END, USER, conversation_text
 from core.models.slicing.loading import load_slice
 from core.models.text.tokenizer import Tokens
-from core.requests import Message
+from core.requests.answers import Message
 from tests.support.models import read_entry
 
 TINY = Size(vocab=1024, layers=2, intermediate=64)

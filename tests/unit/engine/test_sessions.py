@@ -29,7 +29,7 @@ from core.engine.sessions import (
     writing,
 )
 from core.errors import SessionError, UsageError
-from core.requests import Message
+from core.requests.answers import Message
 from core.trust.sealed import CHUNK, write_sealed
 from tests.support.search import SEARCH
 

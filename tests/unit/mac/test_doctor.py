@@ -17,7 +17,7 @@ from core.mac.firewall import Firewall, parse_state
 from core.mac.interfaces import Interface, interfaces_of, on_subnet
 from core.mac.multicast import Echo
 from core.node.peers.check import bonjour_finding, key_finding, mac_findings, node_finding
-from core.requests import FindingState
+from core.requests.checks import FindingState
 from core.settings import GB, MIB
 
 WIFI = Interface("en0", "192.168.1.20", "192.168.1.0/24", is_up=True)

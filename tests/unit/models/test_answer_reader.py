@@ -12,7 +12,7 @@ from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCal
 from core.models.text.answer_reader import AnswerReader
 from core.models.text.template_values import said_before
 from core.models.text.tokenizer import Tokens
-from core.requests import Message
+from core.requests.answers import Message
 from tests.support.families import FAMILIES, Family, written
 from tests.support.scripted import make_scripted
 

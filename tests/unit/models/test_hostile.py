@@ -24,7 +24,7 @@ from core.models.files.sandbox import Job, run_child
 from core.models.made.maker import make_model
 from core.models.slicing.loading import build_lazily
 from core.models.text.tokenizer import Tokens
-from core.requests import Message
+from core.requests.answers import Message
 from core.settings import MIB
 from tests.support.models import read_entry
 

@@ -15,7 +15,7 @@ from core.constraint import Constraint
 from core.errors import BadModel, ModelNotFound, UsageError
 from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
-from core.requests import Message
+from core.requests.answers import Message
 from tests.support.scripted import make_scripted
 
 CHAT = (

@@ -34,7 +34,7 @@ from core.models.text.tokenizer import Tokens
 from core.node.answers.answers import MAX_LOSSES
 from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog
 from core.node.ring.plan_lifecycle import PlanLifecycle
-from core.requests import AnswerId, ChatRequest, Message
+from core.requests.answers import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import (

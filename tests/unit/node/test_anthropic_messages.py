@@ -15,7 +15,7 @@ from core.node.answers.answer_stream import Said
 from core.node.public_api.anthropic_messages import Messages
 from core.node.public_api.anthropic_replies import BlockEvents, MessageReply, message_error_of
 from core.node.public_api.choice import AnswerChoice
-from core.requests import ChatRequest, Message, RequestAccepted
+from core.requests.answers import ChatRequest, Message, RequestAccepted
 from core.sampling_options import Sampling
 
 HELLO = {"model": "tiny", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}

@@ -21,7 +21,7 @@ from core.node.disks.model_inventory import ModelInventory, held_model
 from core.node.ring.planning import Planned, Planning
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import StageFiles
-from core.requests import LoadRequest
+from core.requests.plans import LoadRequest
 from core.settings import GB
 from tests.support.models import read_entry
 

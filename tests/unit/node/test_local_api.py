@@ -18,8 +18,17 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.disks.conversations import Conversations
 from core.node.local_api import LocalApi
-from core.requests import AnswerId, Done, Finding, SavedSession, SessionName
-from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationTitle
+from core.requests.answers import AnswerId
+from core.requests.body import Done
+from core.requests.checks import Finding
+from core.requests.conversations import (
+    ChatOptions,
+    Conversation,
+    ConversationId,
+    ConversationTitle,
+    SavedSession,
+    SessionName,
+)
 from core.sampling_options import Sampling
 from core.settings import Home
 from tests.support.tasks import tasks_of

@@ -16,7 +16,7 @@ from core.node.answers.answer_stream import Said
 from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.openai_chat import ChatCompletion
 from core.node.public_api.openai_replies import Reply, error_body, status, usage
-from core.requests import DEFAULT_MAX_TOKENS, ChatRequest, Message
+from core.requests.answers import DEFAULT_MAX_TOKENS, ChatRequest, Message
 from core.sampling_options import Sampling
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}

@@ -25,7 +25,7 @@ from core.node.public_api.answering import Answering
 from core.node.relay import relay_server, relayed_answers
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import LeaderAnswers, Relay
-from core.requests import ChatRequest, Message, RequestAccepted
+from core.requests.answers import ChatRequest, Message, RequestAccepted
 from tests.support.answers import LOST, ROWS, Desk, model
 from tests.support.plans import plan_of
 from tests.support.tasks import tasks_of

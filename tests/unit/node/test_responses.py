@@ -12,7 +12,7 @@ from core.errors import UsageError
 from core.node.public_api.responses_asked import ResponseBody
 from core.node.public_api.responses_replies import ItemEvents
 from core.node.public_api.stored_responses import MOST, StoredResponses
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 
 CALL = ToolCall(id="call_1", name="look_up", arguments='{"word": "ring"}')
 PATCH = ToolCall(id="call_2", name="apply_patch", arguments='{"input": "*** Begin"}')

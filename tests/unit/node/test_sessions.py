@@ -12,7 +12,8 @@ from core.errors import Busy, LinkLost, NotLoaded, NotPaired, SessionError, Stag
 from core.events import TrustChanged
 from core.node.answers.sessions import SavedSessions
 from core.node.base.journal import Journal
-from core.requests import Message, SavedSession, SessionName
+from core.requests.answers import Message
+from core.requests.conversations import SavedSession, SessionName
 from core.worker.messages import Command, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession
 from tests.support.answers import Desk, Pipe, model
 

@@ -37,7 +37,7 @@ from core.node.peers.networks import Networks
 from core.node.peers.paths import Paths
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import ANSWERS_AT_ONCE, SpeedTests
-from core.requests import SpeedRequest, SpeedResult
+from core.requests.checks import SpeedRequest, SpeedResult
 from core.settings import MAX_CONTROL_BODY
 from tests.support.plans import mac_id
 from tests.support.tasks import tasks_of

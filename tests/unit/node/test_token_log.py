@@ -27,7 +27,7 @@ from core.node.answers.token_log import (
     read_token_log,
     unfinished,
 )
-from core.requests import Message
+from core.requests.answers import Message
 from core.sampling_options import Sampling
 from tests.support.search import SEARCH
 

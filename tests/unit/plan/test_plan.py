@@ -13,7 +13,7 @@ from core.plan.cuts import nearest_cuts
 from core.plan.fit import make_plan, with_verification
 from core.plan.preview import preview_of
 from core.plan.split import split_layers
-from core.requests import PlanPreview, PlanRequest
+from core.requests.plans import PlanPreview, PlanRequest
 from core.settings import CHUNK_BYTES, GB
 from tests.support.planning import FlatLayout, peer, planned, profile
 

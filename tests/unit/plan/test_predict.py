@@ -16,7 +16,7 @@ from core.plan.chips import memory_bytes_per_s
 from core.plan.cost_curve import ALIKE, MOST_POINTS, Curve, Curves, Point, curve_name, learned, seconds_for
 from core.plan.fit import draft_plan
 from core.plan.predict import EFFICIENCY, LEAD_S, PROMPT_TOKENS, MacSpeeds, forecast, kept_advice, work_of
-from core.requests import Forecast
+from core.requests.plans import Forecast
 from core.settings import GB, PREFILL_CHUNK
 
 LAYOUT = Layout(

@@ -14,7 +14,7 @@ from core.plan.hops import hop_bytes
 from core.plan.notes import EVERY_RANK_SEES, ON_THE_CABLE, sees
 from core.plan.strategy import Circumstances, decide
 from core.plan.topology import is_ring
-from core.requests import Forecast
+from core.requests.plans import Forecast
 from core.settings import GB
 from tests.support.planning import peer, planned, profile
 

@@ -13,7 +13,7 @@ from core.events import Topology
 from core.plan.fit import draft_plan, make_plan
 from core.plan.plan_inputs import PlanInputs, how_of
 from core.plan.survival import how_to_go_on
-from core.requests import PlanRequest
+from core.requests.plans import PlanRequest
 from tests.support.planning import FlatLayout, peer, profile
 
 EVERYWHERE = tuple(range(1, FlatLayout.layers))

@@ -15,7 +15,7 @@ from textual.worker import WorkerFailed
 
 from core.errors import NodeError, Problem
 from core.events import LogLine, PairingChanged, Peer, RequestStarted, Snapshot
-from core.requests import ModelChoice
+from core.requests.plans import ModelChoice
 from core.requests.trust import PairingOffer
 from core.settings import Home
 from tests.support import waiting

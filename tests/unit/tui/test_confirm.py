@@ -12,7 +12,8 @@ from textual.pilot import Pilot
 
 from core.errors import SessionError
 from core.events import Snapshot
-from core.requests import Message, SavedSession, SessionName
+from core.requests.answers import Message
+from core.requests.conversations import SavedSession, SessionName
 from tests.support.app import StillNode, text_of
 from tests.support.screen_events import PLAN
 from tui.app import MaclusterApp

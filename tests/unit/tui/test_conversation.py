@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from core.errors import MaclusterError, NodeError, UsageError
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 from core.requests.conversations import ChatOptions
 from core.sampling_options import Sampling
 from tui.cli.conversation import Conversation

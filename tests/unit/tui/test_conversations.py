@@ -15,8 +15,15 @@ from textual.pilot import Pilot
 from core.constraint import Constraint
 from core.errors import NodeError, UsageError
 from core.events import Snapshot
-from core.requests import Message, SavedSession, UnfinishedAnswer
-from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationInfo, KeptTurn
+from core.requests.answers import Message, UnfinishedAnswer
+from core.requests.conversations import (
+    ChatOptions,
+    Conversation,
+    ConversationId,
+    ConversationInfo,
+    KeptTurn,
+    SavedSession,
+)
 from core.sampling_options import Sampling
 from core.text import Clean
 from tests.support.app import StillNode, text_of

@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import Busy
 from core.events import HopSample, PathKind, Peer, Progress, Snapshot
-from core.requests import PathFigures, SpeedResult
+from core.requests.checks import PathFigures, SpeedResult
 from tests.support.screen_events import PLAN
 from tui.state import state
 from tui.state.hop_history import HOP_WINDOW_S, PAST_S, HopPoint, faded, last_of

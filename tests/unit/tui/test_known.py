@@ -10,7 +10,8 @@ from core.events import Snapshot
 from core.models.known.known_models import known_models
 from core.node.ring.known_fit import offered
 from core.plan.predict import MacSpeeds
-from core.requests import DownloadRequest, ModelChoice, PlanPreview
+from core.requests.disks import DownloadRequest
+from core.requests.plans import ModelChoice, PlanPreview
 from tests.support.app import StillNode, text_of
 from tests.support.planning import peer
 from tests.support.screen_events import PLAN

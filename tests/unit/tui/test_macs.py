@@ -9,7 +9,8 @@ import pytest
 from rich.cells import cell_len
 
 from core.events import PairingChanged, Peer, Snapshot
-from core.requests import Finding, LoadRequest
+from core.requests.checks import Finding
+from core.requests.plans import LoadRequest
 from core.requests.trust import TrustedMac
 from tests.support.screen_events import PLAN
 from tui.control.messages import MacAction

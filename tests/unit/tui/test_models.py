@@ -10,7 +10,7 @@ import msgspec
 
 from core.errors import Problem
 from core.events import AnyEvent, Snapshot, Topology
-from core.requests import LoadRequest, ModelChoice, PlanPreview, PlanRequest
+from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from tests.support.app import text_of
 from tests.support.screen_events import PLAN
 from tests.support.waiting import until

@@ -23,7 +23,8 @@ from core.events import (
     Snapshot,
     StageState,
 )
-from core.requests import AnswerId, ChatRequest, Message, RecoveryOrder, RequestAccepted, UnfinishedAnswer
+from core.requests.answers import AnswerId, ChatRequest, Message, RequestAccepted, UnfinishedAnswer
+from core.requests.plans import RecoveryOrder
 from core.settings import GB
 from tests.support.app import StillNode
 from tests.support.person import Person

@@ -13,7 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from core.errors import NodeError, NodeUnreachable, NotPaired, UsageError
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 from tui.cli.remote_api import RemoteApi
 
 ASKED = ChatRequest(messages=(Message(role="user", content="hi"),))

@@ -20,7 +20,8 @@ from core.events import (
     StageState,
     TokenEvent,
 )
-from core.requests import Forecast, Message, ModelChoice, PlanPreview, UnfinishedAnswer
+from core.requests.answers import Message, UnfinishedAnswer
+from core.requests.plans import Forecast, ModelChoice, PlanPreview
 from core.settings import GB
 from core.snapshot import apply
 from core.text import clean_text

@@ -19,7 +19,7 @@ from core.constraint import Constraint
 from core.errors import LinkTimeout, Parked, UsageError
 from core.events import Recovery
 from core.models.text.tokenizer import Tokens
-from core.requests import ChatRequest, Message
+from core.requests.answers import ChatRequest, Message
 from core.sampling_options import Sampling
 from core.settings import Home
 from core.worker.messages import Token

@@ -18,7 +18,7 @@ from core.events import (
     RequestStarted,
     Snapshot,
 )
-from core.requests import Message
+from core.requests.answers import Message
 from tests.support.screen_events import PLAN, asked, done, token
 from tui.state import conversation, state
 from tui.state.hops import ring_of

@@ -14,7 +14,7 @@ from textual.content import Content
 
 from core.errors import Problem
 from core.events import GroupKind, LogLine, Parallelism, Peer, PlanStatus, Snapshot, StageState, TrustChanged
-from core.requests import ModelChoice, PlanPreview
+from core.requests.plans import ModelChoice, PlanPreview
 from core.text import Clean
 from tests.support.screen_events import PLAN, asked
 from tui.cli.status import trust_line

@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES
 
 from core.events import Snapshot
-from core.requests import Message
+from core.requests.answers import Message
 from screenshots import recording
 from screenshots.scenes import until
 from tests.support.app import app_with

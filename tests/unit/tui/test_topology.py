@@ -16,7 +16,7 @@ from core.models.slicing.split_profile import SplitProfile
 from core.plan.notes import EVERY_RANK_SEES, ON_THE_CABLE
 from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
-from core.requests import Forecast, ModelChoice, PlanPreview, PlanRequest
+from core.requests.plans import Forecast, ModelChoice, PlanPreview, PlanRequest
 from core.settings import GB
 from tui.cli.plan import forecast_lines
 from tui.state.format import BAD, GOOD, WARN, Mark

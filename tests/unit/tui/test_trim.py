@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from core.requests import Trimmable, TrimRequest
+from core.requests.disks import Trimmable, TrimRequest
 from tests.support.command import macluster
 from tui.cli import trim
 from tui.client import NodeClient

@@ -8,7 +8,7 @@ from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
 from core.events import Snapshot
-from core.requests import ChatRequest, RequestAccepted
+from core.requests.answers import ChatRequest, RequestAccepted
 from tests.support.app import StillNode
 from tests.support.screen_events import PLAN
 from tests.support.waiting import until

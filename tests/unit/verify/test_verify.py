@@ -18,7 +18,7 @@ from rich.color import ColorSystem
 from core.errors import LinkLost
 from core.mac.awake import parse_assertions
 from core.mac.service import ServiceState
-from core.requests import PathFigures, SpeedResult
+from core.requests.checks import PathFigures, SpeedResult
 from core.settings import Home
 from core.verify import machine
 from core.verify.check import Check, CheckResult, Outcome, Report, failed, passed, skipped

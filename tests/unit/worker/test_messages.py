@@ -10,7 +10,7 @@ from core.errors import LinkLost
 from core.events import Batch, BatchLane, BatchRow, LikelyToken
 from core.link.ways import Way
 from core.pipe_messages import LENGTH, pack
-from core.requests import Message
+from core.requests.answers import Message
 from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
 from core.worker.messages import (
