@@ -19,7 +19,15 @@ from tui.control.messages import Failed
 from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
 from tui.state.state import UiState, washed
-from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, checked_name, checked_phrase, question, why_not
+from tui.state.trust_actions import (
+    TRUST_ACTIONS,
+    TrustAction,
+    checked_lost,
+    checked_name,
+    checked_phrase,
+    question,
+    why_not,
+)
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
 from tui.widgets.text_view import TextView
@@ -164,13 +172,11 @@ class TrustScreen(SizedScreen):
 
     def _ask_lost(self, phrase: str) -> None:
         words = "Which Macs are lost for good? Names or ids with commas between them; they are revoked. Empty: none."
+        view = self._view
+        assert view
         self._ask(
-            AskScreen("Lost Macs", words, may_be_empty=True),
-            lambda lost: self._begin(
-                self._client.recover(
-                    RecoveryPhrase(words=phrase, lost=tuple(n.strip() for n in lost.split(",") if n.strip()))
-                )
-            ),
+            AskScreen("Lost Macs", words, may_be_empty=True, check=lambda lost: checked_lost(lost, view)),
+            lambda lost: self._begin(self._client.recover(RecoveryPhrase(words=phrase, lost=checked_lost(lost, view)))),
         )
 
     def action_decide(self) -> None:
