@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.widgets import OptionList
 
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
+from core.trust.name_matching import pick
 from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import TRUST
@@ -22,7 +23,6 @@ from tui.state.state import UiState, washed
 from tui.state.trust_actions import (
     TRUST_ACTIONS,
     TrustAction,
-    checked_lost,
     checked_name,
     checked_phrase,
     question,
@@ -175,8 +175,10 @@ class TrustScreen(SizedScreen):
         view = self._view
         assert view
         self._ask(
-            AskScreen("Lost Macs", words, may_be_empty=True, check=lambda lost: checked_lost(lost, view)),
-            lambda lost: self._begin(self._client.recover(RecoveryPhrase(words=phrase, lost=checked_lost(lost, view)))),
+            AskScreen("Lost Macs", words, may_be_empty=True, check=lambda lost: _checked_lost(lost, view)),
+            lambda lost: self._begin(
+                self._client.recover(RecoveryPhrase(words=phrase, lost=_checked_lost(lost, view)))
+            ),
         )
 
     def action_decide(self) -> None:
@@ -232,3 +234,11 @@ class TrustScreen(SizedScreen):
 
 def _target(mac: TrustedMac) -> Target:
     return Target(mac=mac.device_id)
+
+
+def _checked_lost(names: str, view: TrustView) -> tuple[str, ...]:
+    """The Macs that are lost, as typed with commas between them. Raises UsageError for one that the roster lacks."""
+    typed = tuple(name.strip() for name in names.split(",") if name.strip())
+    for name in typed:
+        pick(name, [(mac.device_id, mac.name) for mac in view.macs if mac.role in ("admin", "member")])
+    return typed

@@ -6,7 +6,6 @@ from typing import Final, Literal, NamedTuple
 
 from core.errors import UsageError
 from core.requests.trust import TrustedMac, TrustView
-from core.trust.name_matching import pick
 
 TrustAction = Literal["revoke", "admin", "rename", "rotate", "words", "recover", "decide"]
 TRUST_ACTIONS: Final[tuple[TrustAction, ...]] = ("revoke", "admin", "rename", "rotate", "words", "recover", "decide")
@@ -60,14 +59,6 @@ def checked_phrase(words: str) -> str:
     if (count := len(words.split())) != RECOVERY_WORDS:
         raise UsageError(f"There are {RECOVERY_WORDS} words on the paper, not {count}.")
     return words
-
-
-def checked_lost(names: str, view: TrustView) -> tuple[str, ...]:
-    """The Macs that are lost, as typed with commas between them. Raises UsageError for one that the roster lacks."""
-    typed = tuple(name.strip() for name in names.split(",") if name.strip())
-    for name in typed:
-        pick(name, [(mac.device_id, mac.name) for mac in view.macs if mac.role in ("admin", "member")])
-    return typed
 
 
 def question(mac: TrustedMac, action: TrustAction) -> Question:
