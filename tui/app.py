@@ -40,7 +40,7 @@ from tui.control.palette import Commands, Recent
 from tui.control.plain_glyphs import PlainGlyphs
 from tui.control.preferences import DEFAULTS, Preferences
 from tui.control.quitting import Owner, Quitting, words
-from tui.control.slash_commands import SLASH_COMMANDS, option_of
+from tui.control.slash_commands import SLASH_COMMANDS, alone, option_of
 from tui.control.theme_choice import ThemeChoice, Themes
 from tui.control.themes import OWN_THEMES, legible, no_color_kept, own_variables
 from tui.screens import table
@@ -239,6 +239,8 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         elif command := SLASH_COMMANDS.get(message.text):
             self.prompt.taken()
             await self.run_action(command)
+        elif command := alone(message.text):
+            self.notify(f"{command} stands alone: it asks for what it needs.")
         else:
             self.chat.send(message.text)
 
@@ -282,9 +284,9 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         """Put the banner away."""
         self.set_state(state.failed(self.state, None))
 
-    def action_open(self, name: str) -> None:
-        """Open one of the screens."""
-        self.open_screen(name)
+    def action_open(self, name: str, at: str = "") -> None:
+        """Open one of the screens, the cursor in its line of that name where one is given."""
+        self.open_screen(name, **({"at": at} if at else {}))
         if name == "models":  # every answer makes the forecasts better
             self.models.find()
 

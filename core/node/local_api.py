@@ -50,7 +50,7 @@ from core.requests.body import Body, Done
 from core.requests.checks import SpeedRequest
 from core.requests.conversations import Conversation, ConversationId, ConversationTitle, SearchText, SessionName
 from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder, TrimRequest
-from core.requests.plans import LoadRequest, PlanPreview, PreviewRequest, RecoveryOrder
+from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PreviewRequest, RecoveryOrder
 from core.requests.trace import TraceRequest
 from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairWith, RecoveryPhrase, Rename, Target
 
@@ -126,7 +126,7 @@ class LocalApi:
         pairing, trust, api = self._pairing, self._trust, self._api
         return [
             web.get("/v1/events", self._events),
-            _plain("GET", "/v1/models", planning.choices),
+            _plain("GET", "/v1/models", self._models),
             _plain("GET", "/v1/models/known", self._known.choices),
             _taking("POST", "/v1/plan", PreviewRequest, lambda asked: planning.preview(asked, parts=asked.parts)),
             _taking("POST", "/v1/load", LoadRequest, self._load, BEGUN),
@@ -192,6 +192,10 @@ class LocalApi:
 
     async def _findings(self, request: web.Request) -> web.StreamResponse:
         return await _stream(request, self._check.findings(), msgspec.json.encode)
+
+    async def _models(self) -> list[ModelChoice]:
+        asked, found = self._recovery.request, await self._planning.choices()
+        return [msgspec.structs.replace(each, asked=asked) if each.loaded and asked.model else each for each in found]
 
     async def _load(self, request: LoadRequest) -> PlanPreview:
         await self._recovery.load(request)

@@ -162,7 +162,8 @@ class ModelChoice(Body, frozen=True, kw_only=True):
     """A model on a disk of the linked Macs, or one on `offer` of which no disk has anything, and how it fits. Sizes in
     bytes; `quantization` is "4-bit", "8-bit", ... or the dtype. `held_by`: device ids of the Macs that have all of it;
     where nothing of it is here there is no `path`, where a part of it is, `layers_here` says which layers, as half-open
-    ranges. `layers_on`: the same of each Mac that has only a part.
+    ranges. `layers_on`: the same of each Mac that has only a part. `asked`: how what is loaded
+    was asked for.
 
     A model that cannot be used has no layers; its preview says why.
     """
@@ -179,5 +180,6 @@ class ModelChoice(Body, frozen=True, kw_only=True):
     layers_here: tuple[tuple[int, int], ...] = ()
     layers_on: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     loaded: bool = False
+    asked: LoadRequest | None = None
     offer: HubOffer | None = None
     preview: PlanPreview

@@ -237,10 +237,10 @@ class Head:
         work = self._scheduler.next()
         if work is None and not self.sessions.is_due:
             return self.mirroring.put()
+        self._report_batch()  # before this stage computes: a row whose first chunk takes long waits no more
         self._put(work)
         self.sessions.put()
         self.mirroring.put()
-        self._report_batch()
         return True
 
     def _put(self, work: Work | None) -> None:

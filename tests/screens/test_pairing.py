@@ -64,6 +64,13 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
         screen.shows("This cluster", "This Mac's key", "epoch 2", "Recovery words", "key SHA-256")
     atelier.until(lambda _: any("· admin here" in each.screen() for each in (atelier, garage)), "nobody is admin")
     admin, other_mac = (atelier, "garage") if "· admin here" in atelier.screen() else (garage, "atelier")
+    member = garage if admin is atelier else atelier
+    member.type("Escape")
+    member.shows("5 Chat")
+    member.type("p")
+    member.shows("Which Mac?")
+    member.type("Enter")  # it could pair with nobody: that is said before anybody types digits
+    member.shows("This Mac is in a cluster, but not an admin of it.")
     admin.type("j", "x")  # the first line is the founder's own
     admin.shows("It is revoked on every Mac", f"Keep {other_mac}", "Enter answers")
     admin.type("Escape")

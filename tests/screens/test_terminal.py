@@ -27,6 +27,8 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
     window.type("C-o")
     window.shows("Choose a model", "Fit preview", "studio")
     window.type("Escape")
+    window.resize(100, 30)  # the lowest screen with all panes: three lines of the log, and its frame
+    window.finds(r"4 Logs ─+╮.*\n│.*\n│.*\n│.*\n╰─+ follow ● on")
     window.resize(80, 24)
     screen = window.shows("3/3 Macs", "hops")
     assert max(cell_len(line) for line in screen.splitlines()) <= 80
@@ -58,6 +60,14 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
 def test_a_narrow_terminal_and_kill_9_of_the_ui(terminal: Open) -> None:
     window = terminal(80, 24, *DEMO)
     window.shows("3/3 Macs", "5 Chat", "studio", "is loaded on 3 Macs", "^q Quit")
+    window.type("/save this", "Enter")  # no question, and nothing is lost of it
+    window.shows("/save stands alone", "/save this")
+    window.type("C-a", "C-k")
+    window.until(lambda s: "/save this" not in s, "it stays")
+    window.type("/system", "Enter")
+    window.shows("▸ System prompt")
+    window.type("Escape")
+    window.shows("5 Chat")
     window.type("/model", "Enter")
     window.shows("Choose a model", "Fit preview")
     window.type("Escape")

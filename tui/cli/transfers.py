@@ -152,9 +152,8 @@ async def change_transfers(args: argparse.Namespace) -> int:
         limit = getattr(args, "limit", 0)
         await watch.client.change_transfers(TransferOrder(what=args.what, macs=to, bytes_per_s=limit))
     reported = {"pause": "is paused", "resume": "goes on", "stop": "is stopped", "limit": "is limited"}
-    _print(
-        args, {"what": args.what, "macs": to}, [f"What is on its way to {names or 'any Mac'} {reported[args.what]}."]
-    )
+    words = f"What is on its way to {names} {reported[args.what]}." if names else "Nothing is on its way."
+    _print(args, {"what": args.what, "macs": to}, [words])
     return 0
 
 

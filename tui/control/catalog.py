@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +25,7 @@ class ModelCatalog:
         self._client = client
         self._names: dict[str, str] = {}
         self._requests: dict[str, LoadRequest] = {}
+        self._asked: dict[str, LoadRequest] = {}
         self._unplanned: set[str] = set()
         self.choices: tuple[ModelChoice, ...] | None = None
         self.known: tuple[ModelChoice, ...] = ()
@@ -35,7 +37,7 @@ class ModelCatalog:
         return self._names.get(shown, shown)
 
     def options(self, choice: ModelChoice) -> LoadRequest:
-        """How a model is to be loaded, as it was chosen last."""
+        """How a model is to be loaded, as it was chosen last, here or by whoever loaded it."""
         return self._requests.get(choice.name) or default_options(choice)
 
     def set_options(self, request: LoadRequest) -> None:
@@ -49,11 +51,25 @@ class ModelCatalog:
 
     async def fetch(self, skipped: tuple[str, ...] = ()) -> None:
         """Ask the node what is there, and how it fits as its options say, without the Macs that are `skipped`."""
-        raw = [await self._as_chosen(choice, skipped) for choice in await self._client.models()]
+        found = await self._client.models()
+        self._follow(found)
+        raw = [await self._as_chosen(choice, skipped) for choice in found]
         if self.wants_known or not raw:
             self.known = tuple(washed(choice) for choice in await self._client.known_models())
         self.choices = tuple(washed(choice) for choice in raw)
         self._names = {shown.name: choice.name for shown, choice in zip(self.choices, raw, strict=True)}
+
+    def _follow(self, found: Sequence[ModelChoice]) -> None:
+        """What somebody loaded otherwise than before, here or elsewhere, is what was chosen last. Who has which layers,
+        and who has none, is divided anew.
+        """
+        for choice in found:
+            asked, shown = choice.asked, washed(choice.name)
+            if asked is not None and asked != self._asked.get(shown):
+                self._asked[shown] = asked
+                anew = {"model": shown, "layers": (), "without": (), "verify": False}
+                self._requests[shown] = washed(msgspec.structs.replace(asked, **anew))
+                self._unplanned.discard(shown)
 
     async def _as_chosen(self, choice: ModelChoice, skipped: tuple[str, ...]) -> ModelChoice:
         shown = washed(choice.name)

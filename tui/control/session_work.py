@@ -12,7 +12,7 @@ from textual.message import Message
 from core.requests.conversations import SavedSession, SessionName
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.messages import Failed, Noted, TakenUp
-from tui.state.format import plural
+from tui.state.format import is_of_ranks, plural
 from tui.state.state import UiState, washed
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class SessionWork:
             return f"{self.words} is under way"
         if state.snapshot.plan_status != "ready":
             return "no model is ready (Ctrl+O loads one)"
+        if state.snapshot.plan and is_of_ranks(state.snapshot.plan):
+            return "what every Mac holds is kept of a split by layers only (T: another topology)"
         return "nothing was said yet" if run == "save" and not state.turns else ""
 
     async def all(self, text: str = "") -> list[SavedSession]:

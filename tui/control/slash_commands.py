@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 SLASH_COMMANDS: Final = {
     "/help": "help",
     "/model": "open('models')",
-    "/system": "open('sampling')",
+    "/system": "open('sampling', 'system')",
     "/temp": "open('sampling')",
     "/save": "keep",
     "/new": "new_chat",
@@ -22,6 +22,12 @@ class OptionTyped(NamedTuple):
 
     name: str
     value: str
+
+
+def alone(text: str) -> str:
+    """The command that begins `text` and takes no words behind it, as somebody typed; "" for all else."""
+    command, _, words = text.partition(" ")
+    return command if words.strip() and command in SLASH_COMMANDS and command not in OPTIONS else ""
 
 
 def option_of(text: str) -> OptionTyped | None:

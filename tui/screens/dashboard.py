@@ -33,7 +33,7 @@ from tui.widgets.too_small import TooSmall
 from tui.widgets.welcome import Welcome, is_before_first_answer, is_first_run
 
 PANES = ("peers", "split", "hops", "logs", "chat")
-LEAST_PEERS, MOST_PEERS, LOGS = 5, 13, 5  # rows with their frames
+LEAST_PEERS, MOST_PEERS, MOST_SPLIT, LOGS = 5, 13, 12, 5  # rows with their frames
 
 
 class Dashboard(SizedScreen):
@@ -56,7 +56,7 @@ class Dashboard(SizedScreen):
         self._has_sizes = False
         self._unfinished = ExitStack()
         self._placed: Widget | None = None
-        self._peers_rows = MOST_PEERS
+        self._rows = (MOST_PEERS, MOST_SPLIT)
         self._is_recovering = False
         self._is_greeting = False
         self._has_greeted = bool(note)  # the demo pairs and loads by itself
@@ -133,13 +133,15 @@ class Dashboard(SizedScreen):
         self._was_ready = ready
 
     def _leave_room_for_logs(self) -> None:
-        """Three log lines are seen, however many Macs there are: the last ones are scrolled to."""
-        used = sum(pane.outer_size.height for pane in (self.split, self.hops) if pane.display)
-        free = self.size.height - 2 - used - LOGS
-        rows = 0 if self._zoomed else max(LEAST_PEERS, min(MOST_PEERS, free))
-        if rows != self._peers_rows:
-            self._peers_rows = rows
-            self.peers.styles.max_height = rows or None
+        """Three log lines are seen, however many Macs there are and however low the screen: Macs and layers scroll."""
+        free = self.size.height - 2 - LOGS - (self.hops.outer_size.height if self.hops.display else 0)
+        split = min(MOST_SPLIT, free - LEAST_PEERS)
+        peers = max(LEAST_PEERS, min(MOST_PEERS, free - (self.split.outer_size.height if self.split.display else 0)))
+        rows = (0, 0) if self._zoomed else (peers, split)
+        if rows != self._rows:
+            self._rows = rows
+            for pane, most in zip((self.peers, self.split), rows, strict=True):
+                pane.styles.max_height = most or None
 
     @property
     def _can_draw(self) -> bool:

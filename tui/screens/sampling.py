@@ -22,7 +22,7 @@ from tui.state.format import BAD, DIM, between
 from tui.state.sampling import FIELDS, PRESET, options_of, texts_of
 from tui.state.state import UiState
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.marked_list import MarkedList
+from tui.widgets.marked_list import CURSOR, MarkedList
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
@@ -32,7 +32,6 @@ class SamplingScreen(SizedScreen):
 
     TITLE = "Sampling"
     CSS_PATH = "sampling.tcss"
-    AUTO_FOCUS = "#temperature"
     ACTIONS = SAMPLING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(SAMPLING)]
 
@@ -42,13 +41,14 @@ question on; Esc leaves everything as it was.
 A preset fills the first lines. What differs from the defaults stands in the title of the chat, and is kept with the \
 conversation."""
 
-    def __init__(self, options: ChatOptions, use: Callable[[ChatOptions], None]) -> None:
+    def __init__(self, options: ChatOptions, use: Callable[[ChatOptions], None], at: str = "temperature") -> None:
         super().__init__()
-        self._options, self._use = options, use
+        self._options, self._use, self._at = options, use, at
         self._title = TextView(id="title")
         self._presets = MarkedList(*(Option(_preset(name)) for name in PRESETS), id="presets", markup=False)
         texts = texts_of(options)
         self._inputs = {f.name: Input(texts[f.name], id=f.name.replace("_", "-"), compact=True) for f in FIELDS}
+        self._labels = {f.name: Static(f"  {f.option.label}", classes="label", markup=False) for f in FIELDS}
         self._words = {f.name: TextView(classes="limits") for f in FIELDS}
 
     def compose(self) -> ComposeResult:
@@ -61,21 +61,24 @@ conversation."""
                 for field in FIELDS:
                     wide = field.kind not in (float, int)
                     with Horizontal(classes="field wide-field" if wide else "field"):
-                        yield Static(field.option.label, classes="label", markup=False)
-                        yield from (self._inputs[field.name], self._words[field.name])
+                        yield from (self._labels[field.name], self._inputs[field.name], self._words[field.name])
         yield KeyBar()
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """The cursor in the first line."""
+        """The cursor in the line of which somebody asked."""
         self.query_one("#presets-box").border_title = Content("Presets")
         self.query_one("#fields").border_title = Content("Settings of this conversation")
         self.query_one("#fields").border_subtitle = Content(keys_of(SAMPLING, "use", "back"))
+        self._inputs[self._at].focus()
 
     def on_descendant_focus(self) -> None:
-        """The frames stand for what is in them."""
+        """The frames stand for what is in them, and a mark for the line that is written in."""
         self.query_one("#presets-box").set_class(self.focused is self._presets, "lit")
         self.query_one("#fields").set_class(self.focused is not self._presets, "lit")
+        for field in FIELDS:
+            mark = CURSOR if self.focused is self._inputs[field.name] else " "
+            self._labels[field.name].update(f"{mark} {field.option.label}")
 
     def laid_out(self) -> None:
         """Draw for the new size."""
@@ -143,4 +146,4 @@ def title_content(words: str, width: int) -> Content:
 
 def _preset(name: str) -> Content:
     words = option_words(ChatOptions(sampling=PRESETS[name]))
-    return Content.assemble(f"{name:<16}", (" · ".join(words) or "the likeliest token each time", DIM))
+    return Content.assemble(f"  {name:<16}", (" · ".join(words) or "the likeliest token each time", DIM))

@@ -109,8 +109,9 @@ The picture stands still; r makes another one."""
             return
         inside = self._above.scrollable_content_region.width
         self._bars.draw(bars_content(traced, steps, at, inside, alone))
-        below = track_content(traced, steps, at, alone, inside) if alone else None
-        self._phases.draw(below or phases_content(traced, steps.numbers[at], inside))
+        room = inside - 1  # a scrollbar may come
+        below = track_content(traced, steps, at, alone, room) if alone else None
+        self._phases.draw(below or phases_content(traced, steps.numbers[at], room))
 
     @property
     def _tracks(self) -> list[Track]:

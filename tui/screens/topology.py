@@ -125,9 +125,11 @@ class TopologyScreen(SizedScreen):
     @property
     def _request(self) -> LoadRequest | None:
         """What is loaded, or could be as it was chosen, but for the topology; None where nothing can."""
+        choices = self._catalog.choices or ()
         if plan := self._state.snapshot.plan:
-            return options_of(plan, ())
-        fits = next((c for c in self._catalog.choices or () if c.preview.plan), None)
+            loaded = next((c for c in choices if c.asked and c.fingerprint == plan.fingerprint), None)
+            return self._catalog.options(loaded) if loaded else options_of(plan, ())
+        fits = next((c for c in choices if c.preview.plan), None)
         return self._catalog.options(fits) if fits else None
 
     @property

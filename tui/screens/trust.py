@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.widgets import OptionList
 
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
+from core.trust.name_matching import pick
 from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import TRUST
@@ -19,7 +20,14 @@ from tui.control.messages import Failed
 from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
 from tui.state.state import UiState, washed
-from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, checked_name, checked_phrase, question, why_not
+from tui.state.trust_actions import (
+    TRUST_ACTIONS,
+    TrustAction,
+    checked_name,
+    checked_phrase,
+    question,
+    why_not,
+)
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
 from tui.widgets.text_view import TextView
@@ -164,12 +172,12 @@ class TrustScreen(SizedScreen):
 
     def _ask_lost(self, phrase: str) -> None:
         words = "Which Macs are lost for good? Names or ids with commas between them; they are revoked. Empty: none."
+        view = self._view
+        assert view
         self._ask(
-            AskScreen("Lost Macs", words, may_be_empty=True),
+            AskScreen("Lost Macs", words, may_be_empty=True, check=lambda lost: _checked_lost(lost, view)),
             lambda lost: self._begin(
-                self._client.recover(
-                    RecoveryPhrase(words=phrase, lost=tuple(n.strip() for n in lost.split(",") if n.strip()))
-                )
+                self._client.recover(RecoveryPhrase(words=phrase, lost=_checked_lost(lost, view)))
             ),
         )
 
@@ -226,3 +234,11 @@ class TrustScreen(SizedScreen):
 
 def _target(mac: TrustedMac) -> Target:
     return Target(mac=mac.device_id)
+
+
+def _checked_lost(names: str, view: TrustView) -> tuple[str, ...]:
+    """The Macs that are lost, as typed with commas between them. Raises UsageError for one that the roster lacks."""
+    typed = tuple(name.strip() for name in names.split(",") if name.strip())
+    for name in typed:
+        pick(name, [(mac.device_id, mac.name) for mac in view.macs if mac.role in ("admin", "member")])
+    return typed

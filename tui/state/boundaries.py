@@ -90,7 +90,7 @@ def undone(now: Boundaries) -> Boundaries:
 
 def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
     """How `plan` was asked for, but for who has which layers; the other ones of `peers` are to have none."""
-    owners, how = {stage.device_id for stage in plan.stages}, plan.parallelism
+    owners, how = {part.device_id for part in plan.parts}, plan.parallelism
     return LoadRequest(
         model=plan.model,
         context=plan.context,
@@ -99,6 +99,7 @@ def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
         wire=plan.wire,
         replay_check=plan.replay_check,
         draft=plan.draft or None,
+        prefill=plan.prefill.stage.device_id if plan.prefill else "off",
         chunk=None if plan.adapts else plan.chunk,
         window=None if plan.adapts else plan.window,
         # what was decided is decided again

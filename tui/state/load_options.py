@@ -7,15 +7,16 @@ from typing import Final, get_args
 import msgspec
 
 from core.errors import UsageError
-from core.events import BalanceChoice, ParallelismChoice, Topology, WireType
+from core.events import BalanceChoice, MirrorChoice, ParallelismChoice, Topology, WireType
 from core.requests.disks import DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PlanRequest, PreviewRequest
 from core.settings import DEFAULT_CONTEXT, KV_BITS
 from core.text import clean_text
-from tui.state.format import context_length
+from tui.state.format import context_length, gigabytes, plural
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 _SHORTEST: Final = 2048
+_MIRRORED: Final[dict[MirrorChoice, str]] = {"on": "mirrored here", "auto": "mirrored here where it pays"}
 _DIVIDED: Final[dict[BalanceChoice, str]] = {
     "speed": "layers by speed",
     "auto": "layers by speed where that is clearly faster",
@@ -56,9 +57,17 @@ def option_words(request: PlanRequest, choice: ModelChoice) -> list[str]:
     return [
         *([f"context {context_length(request.context)}"] if request.context != usual.context else []),
         *([f"keys and values in {request.kv_bits} bits"] if request.kv_bits else []),
-        *([how] if how else []),
+        *([f"{how} over RDMA" if request.rdma else how] if how else []),
         *([f"hidden states as {request.wire}"] if request.wire else []),
         *([_DIVIDED[request.balance]] if request.balance != usual.balance else []),
+        *([plural(request.rows, "row")] if request.rows != usual.rows else []),
+        *([f"chunks of {request.chunk} tokens"] if request.chunk else []),
+        *([f"{request.window} under way"] if request.window else []),
+        *([_MIRRORED[request.mirror]] if request.mirror != usual.mirror else []),
+        *([f"{gigabytes(request.spare_bytes)} GB of spare layers"] if request.spare_bytes else []),
+        *([f"{request.draft} guesses"] if request.draft else []),
+        *(["another Mac reads prompts"] if request.prefill != usual.prefill else []),
+        *(["--replay-check"] if request.replay_check else []),
     ]
 
 

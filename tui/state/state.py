@@ -111,6 +111,12 @@ def strangers(state: UiState) -> tuple[Peer, ...]:
     return tuple(p for p in seen if p.state != "lost")
 
 
+def own_first(state: UiState) -> tuple[Peer, ...]:
+    """Those that are not paired come last: where there is no room for all, the others are seen."""
+    others = {peer.device_id for peer in strangers(state)}
+    return tuple(sorted(state.snapshot.peers, key=lambda peer: peer.device_id in others))
+
+
 def washed(value: _T, *, lines: bool = False) -> _T:
     """`value` with all text in it clean; line breaks survive only if `lines`."""
     if isinstance(value, str):

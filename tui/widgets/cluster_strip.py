@@ -25,7 +25,7 @@ from tui.state.format import (
 from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hops import ring_of
 from tui.state.recovery import mac_mark, part_mark
-from tui.state.state import UiState
+from tui.state.state import UiState, own_first
 from tui.widgets.layer_bar import layer_bar
 from tui.widgets.text_view import TextView
 
@@ -77,7 +77,7 @@ def _split(snapshot: Snapshot, room: int) -> Content:
 
 
 def _macs(state: UiState) -> Content:
-    peers = state.snapshot.peers
+    peers = own_first(state)
     if state.departures:
         gone = state.departures[-1]
         return Content.styled(f"✗ {gone.name} left: {gone.reason}", BAD)

@@ -49,7 +49,7 @@ says where."""
         self.wraps = True
         self.count = 0
         self._seen: tuple[LogLine, ...] = ()
-        self._room = 0
+        self._room = self._height = 0
 
     def rows(self, line: LogLine) -> list[str]:
         """A line as it stands here."""
@@ -57,15 +57,17 @@ says where."""
 
     def on_resize(self) -> None:
         """Another width wraps otherwise, and a lower pane would leave the newest lines below its edge."""
-        self.call_after_refresh(self._fit)
+        was_at_end = self.scroll_offset.y + self._height >= self.virtual_size.height
+        self._height = self.size.height
+        self.call_after_refresh(self._fit, follows=self.auto_scroll and (was_at_end or self.is_vertical_scroll_end))
 
-    def _fit(self) -> None:
+    def _fit(self, *, follows: bool) -> None:
         width = self.size.width - 1  # a scrollbar comes
         if width != self._room:
             self._room = width
             self._write_all()
-        elif self.auto_scroll:
-            self.scroll_end(animate=False)
+        if follows:
+            self.scroll_end(animate=False, x_axis=False)
 
     def show(self, state: UiState) -> None:
         """Write the lines that are new in `state`."""

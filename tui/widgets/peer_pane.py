@@ -32,7 +32,7 @@ from tui.state.format import (
     trust_mark,
 )
 from tui.state.recovery import mac_mark
-from tui.state.state import Departure, UiState, strangers
+from tui.state.state import Departure, UiState, own_first, strangers
 from tui.widgets.pane import Drawing, Pane
 
 _NO_PEERS = (
@@ -73,7 +73,7 @@ device id and the round trip time. A skipped Mac holds no layers of what is load
     @property
     def pointed(self) -> Peer | None:
         """The Mac under the cursor."""
-        peers = _in_order(self._state)
+        peers = own_first(self._state)
         return next((p for p in peers if p.device_id == self._pointed_id), peers[0] if peers else None)
 
     def draw(self, state: UiState, width: int) -> Drawing:
@@ -139,7 +139,7 @@ device id and the round trip time. A skipped Mac holds no layers of what is load
         self.post_message(MacAsked(pointed.device_id if pointed else "", action))
 
     def _move(self, rows: int) -> None:
-        peers, pointed = _in_order(self._state), self.pointed
+        peers, pointed = own_first(self._state), self.pointed
         if pointed is None:
             return
         at = max(0, min(len(peers) - 1, peers.index(pointed) + rows))
@@ -159,15 +159,9 @@ def peers_in_sight(state: UiState, width: int, pointed: str, seen: range) -> InS
     snapshot = state.snapshot
     if not snapshot.peers and not state.departures:
         return InSight(0, Content(_NO_PEERS), 0)
-    peers = _in_order(state)
+    peers = own_first(state)
     marks = tuple(mac_mark(state, peer) for peer in peers)
     return _table(peers, marks, snapshot.plan, state.departures, state.skipped, width, pointed, seen)
-
-
-def _in_order(state: UiState) -> tuple[Peer, ...]:
-    """Those that are not paired come last: where there is no room for all, the others are seen."""
-    others = {peer.device_id for peer in strangers(state)}
-    return tuple(sorted(state.snapshot.peers, key=lambda peer: peer.device_id in others))
 
 
 @lru_cache(maxsize=2)  # asked twice a second

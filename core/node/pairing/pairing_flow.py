@@ -31,6 +31,7 @@ from core.trust.identity import Identity, text_id
 from core.trust.pairing import WINDOW_S, PairingView
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster import Member, RosterStore
+from core.trust.roster.joining import check_may_pair
 
 LOOK_S: Final = 0.25
 
@@ -118,6 +119,7 @@ class PairingFlow:
     def _check_free(self) -> None:
         if self._is_running:
             raise Busy("A pairing is under way on this Mac.", "Stop it first, or wait until it has ended.")
+        check_may_pair(self._identity, self._store.current)
         self._attempts.check()
 
     async def _break_off(self) -> None:

@@ -75,6 +75,11 @@ class RecoveryDriver:
         signals.on(RingBroke, self._broke)
         signals.on(PlanLost, self._lost)
 
+    @property
+    def request(self) -> LoadRequest:
+        """How what is loaded was asked for; it names no model where nothing is."""
+        return self._request
+
     async def load(self, request: LoadRequest) -> None:
         """Begin to load a model over the Macs that are linked, in the place of what runs or waits to be recovered.
         Raises NotPaired, RosterFork, PlanError, ModelError, Busy.

@@ -59,6 +59,16 @@ def decide(mine: Card, theirs: Card, *, initiator: bool) -> Literal["found", "ad
     return "admit" if holder is mine else "join"
 
 
+def check_may_pair(identity: Identity, roster: Roster | None) -> None:
+    """Before anybody types digits: whom this Mac could pair with. Raises PairingError where that is nobody."""
+    me = roster.member(identity.device_id) if roster else None
+    if roster and not (me and me.is_admin):
+        raise PairingError(
+            "This Mac is in a cluster, but not an admin of it.",
+            "Pair from an admin's Mac, or make this one an admin there (`macluster trust promote`).",
+        )
+
+
 def card_of(identity: Identity, roster: Roster | None) -> Card:
     """This Mac's own card."""
     if roster is None:

@@ -15,11 +15,12 @@ from tests.support.app import text_of
 from tests.support.screen_events import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
+from tui.control.catalog import ModelCatalog
 from tui.screens.help import topic_of
 from tui.screens.models import ModelsScreen
 from tui.screens.topology import TopologyScreen
 from tui.state.format import WARN
-from tui.state.load_options import default_options, option_words, with_balance, with_bits, with_wire
+from tui.state.load_options import as_preview, default_options, option_words, with_balance, with_bits, with_wire
 from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.model_list import fit_mark
@@ -278,3 +279,51 @@ async def test_a_key_plans_the_model_in_the_next_topology_and_what_is_shown_is_l
         await pilot.press("down", "enter")
         await pilot.pause()
         assert [request.topology for request in node.loaded] == ["forward", None]
+
+
+async def test_what_somebody_else_loaded_is_what_was_chosen_last() -> None:
+    class Shared(ExaminingNode):
+        asked_elsewhere: LoadRequest | None = None
+
+        async def models(self) -> list[ModelChoice]:
+            one, two = await super().models()
+            asked = self.asked_elsewhere
+            return [msgspec.structs.replace(one, loaded=asked is not None, asked=asked), two]
+
+    node = Shared()
+    catalog = ModelCatalog(node)  # type: ignore[arg-type]
+    await catalog.fetch()
+    assert catalog.choices
+    (one, _), here = catalog.choices, LoadRequest(model="one", context=8192, balance="speed")
+    catalog.set_options(here)
+    node.asked_elsewhere = LoadRequest(
+        model="/models/one", context=2048, topology="forward", rows=2, layers=("0:3", "4:5")
+    )
+    await catalog.fetch()
+    node.asked_elsewhere = None  # it is unloaded there, too
+    await catalog.fetch()
+    expected = LoadRequest(model="one", context=2048, topology="forward", rows=2)
+    assert catalog.options(one) == expected
+    assert node.asked[-1] == as_preview(msgspec.structs.replace(expected, model="one"))
+    assert catalog.is_planned(one)
+    assert option_words(expected, one) == ["context 2k", "forward", "2 rows"]
+    catalog.set_options(here)  # what is chosen here after that is newer
+    await catalog.fetch()
+    assert catalog.options(one) == here
+
+
+def test_no_choice_is_unseen() -> None:
+    """Whatever differs from how the node has it is named."""
+    usual = LoadRequest(model="toy")
+    toy = choice("toy", PlanPreview(plan=PLAN))
+    others: dict[str, object] = {
+        "context": 2048, "kv_bits": 4, "rows": 2, "chunk": 64, "window": 2, "topology": "forward", "mirror": "auto",
+        "parallelism": "tp", "balance": "auto", "spare_bytes": 10**9, "wire": "int8", "replay_check": True,
+        "draft": "tiny", "prefill": "auto",
+    }  # fmt: skip
+    elsewhere = {"model", "layers", "without", "verify", "rdma"}  # shown by the plan, or asked for once
+    assert {*others} | elsewhere == {*LoadRequest.__struct_fields__}
+    for field, value in others.items():
+        assert len(option_words(msgspec.structs.replace(usual, **{field: value}), toy)) == 1, field
+    ranks = msgspec.structs.replace(usual, parallelism="tp", rdma=True)
+    assert option_words(ranks, toy) == ["tp over RDMA"]
