@@ -17,6 +17,7 @@ from tui.control.messages import MacAction
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, of_used, skip_turned
 from tui.widgets.check_text import check_content, check_text, check_title
+from tui.widgets.cluster_strip import strip_content
 from tui.widgets.pairing_text import about_content
 from tui.widgets.peer_pane import peers_content
 from tui.widgets.peer_text import peer_content, peer_title
@@ -179,3 +180,8 @@ def test_the_other_key_is_shown_whole_if_asked() -> None:
     step = PairingChanged(state="compare", peer="air", device_id="a" * 26, address="h:1", fingerprint="ab" * 32)
     assert "… ABAB  (f: all)" in about_content(step, UiState()).plain
     assert about_content(step, UiState(), whole=True).plain.count("ABAB") == 16
+
+
+def test_the_strip_names_own_macs_before_strangers() -> None:
+    macs = strip_content(now(STRANGER, PAIRED), 80, 0.0).plain.splitlines()[1]
+    assert macs.index("studio") < macs.index("mbp") < macs.index("air")

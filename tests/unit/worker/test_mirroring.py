@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.engine.requests import Request
+from core.engine.ring_work import Work
 from core.events import Plan, Stage
 from core.models.made.maker import random_model
 from core.models.slicing.probe import ModelProbe
@@ -20,6 +21,7 @@ from core.plan import mirror as plan_mirror
 from core.worker import mirroring
 from core.worker.head import Head
 from core.worker.messages import (
+    Batching,
     Mirrored,
     MirrorSpans,
     Prefilled,
@@ -187,3 +189,19 @@ def test_a_state_that_is_too_large_is_read_again(monkeypatch: pytest.MonkeyPatch
     assert len(desk.tokens()) == TOKENS
     assert not desk.said(Mirrored)
     assert len(desk.said(Unmirrored)) == 1
+
+
+def test_a_row_is_told_to_be_read_before_its_first_chunk_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, told, put = Desk(), list[str](), Head._put
+
+    def put_when_told(head: Head, work: Work | None) -> None:
+        told.append(_states(desk))
+        put(head, work)
+
+    monkeypatch.setattr(Head, "_put", put_when_told)
+    desk.run(a_request())
+    assert told[0] == "reading"
+
+
+def _states(desk: Desk) -> str:
+    return " ".join(row.state for report in desk.said(Batching)[-1:] for row in report.batch.rows)
