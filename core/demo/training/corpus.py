@@ -119,24 +119,26 @@ def held_out_follow_ups(seed: int = 7) -> list[FollowUp]:
     return found
 
 
-def generate(seed: int, scale: float = 1.0) -> list[Conversation]:
-    """All training conversations in a seeded order, `scale` times as many; none holds a held-out question."""
+def generate(seed: int, scale: float = 1.0, outside: int = 0) -> list[Conversation]:
+    """All training conversations in a seeded order, `scale` times as many, and so many more with a question from
+    `outside`; none holds a held-out question.
+    """
     rng = Random(seed)
     asked = [h.question for h in (*held_out(), *held_out_keys())]
     asked += [*(f.question for f in held_out_follow_ups()), *held_out_outside()]
     forbidden = set(map(normal, asked))
-    made = [c for c in _all(rng, scale) if not any(normal(question) in forbidden for question, _ in c)]
+    made = [c for c in _all(rng, scale, outside) if not any(normal(question) in forbidden for question, _ in c)]
     rng.shuffle(made)
     return made
 
 
-def _all(rng: Random, scale: float) -> Iterator[Conversation]:
+def _all(rng: Random, scale: float, outside: int) -> Iterator[Conversation]:
     facts = all_facts()
     for found in facts:
         for _ in range(round(scale * _PER_FACT)):
             yield [_turn(found, rng)]
     makers, weights = zip(*talk.OTHERS, strict=True)
-    for maker in rng.choices(makers, weights, k=round(scale * _OTHERS)):
+    for maker in (*rng.choices(makers, weights, k=round(scale * _OTHERS)), *[talk.outside] * outside):
         question, answer = maker(rng)
         yield [(disturbed(question, rng) if maker is not talk.sums else question, answer)]
     for _ in range(round(scale * _FIRST)):

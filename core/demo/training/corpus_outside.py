@@ -98,6 +98,16 @@ _SLOTS: Final[dict[str, str]] = {
     "my plane is late|i lose my passport|my car breaks down|my dog eats chocolate|it rains tomorrow|the dollar falls|"
     "i stop eating sugar|i never sleep|i burn my hand|my phone falls into water|i forget my bank pin|i miss my train|"
     "somebody steals my wallet|my child has a fever|the moon disappears|i eat too much salt|prices go up",
+    # words of macluster, and where they mean something else
+    "own": "node|worker|stage|head|hop|lane|row|plan|roster|layer|token|key|pair|session|trust|memory|copy|ring|link|"
+    "split|code|screen|pane|picker|prompt|model|cable|port|peer|mirror|draft|branch|fork|timeline|window|cache|limit|"
+    "context|sample|temperature|seed|beam|grammar|batch|speed|budget|log|theme|license|weight|balance|bench|network|"
+    "witness|guard|command|shortcut|answer|question|message|machine|home|share|seal|recovery|queue|map|snapshot",
+    "field": "biology|music|chess|law|football|cooking|physics|medicine|architecture|the theatre|geology|banking|"
+    "poetry|botany|painting|sailing|knitting|photography|farming|astronomy|marketing|school|psychology|the bible|"
+    "baseball|a kitchen|a hospital|a church|a garden|a museum|a circus|a court|the army|a bakery|a film|a novel|a zoo|"
+    "excel|photoshop|blender|minecraft|windows|android|instagram|whatsapp|a bank|a railway|a car|a plane|a piano|"
+    "a supermarket|carpentry|dancing|fishing|golf|tennis|politics|china|france|the middle ages|ancient rome",
 }  # fmt: skip
 _WORDS: Final = {name: tuple(words.split("|")) for name, words in _SLOTS.items()}
 _TEMPLATES: Final = (
@@ -179,6 +189,14 @@ _TEMPLATES: Final = (
     "how old is {people}?", "what do i say to {people}?", "{people} is ill, what can i do?", "write to {people}",
     "where is {people} now?", "does {people} love me?", "how do i tell {people} the truth?",
     "remind {people} to call me",
+    "what is a {own} in {field}?", "what does {own} mean in {field}?", "which {own} is the {most} in {field}?",
+    "how do i find the {most} {own} in {field}?", "who needs a {own} in {field}?", "explain the {own} in {field}",
+    "how many {own}s are there in {field}?", "is there a {own} in {field}?", "how do i use a {own} in {field}?",
+    "how do i change the {own} of my {object}?", "where is the {own} of a {object}?", "{own} for my {object}?",
+    "what is the {own} of {people}?", "the {own} of my {object} is broken", "does my {object} have a {own}?",
+    "which {own} does {company} use?", "what is the {own} of {city}?", "can i {treat} the {own} of my {object}?",
+    "how do i {treat} a {own} in {field}?", "why is the {own} so important in {field}?", "{own} {object}",
+    "what happens to the {own} if {case}?", "do {people} and i share a {own}?", "a {own} for {people}?",
     "spell {thing}", "what rhymes with {noun}?", "synonym of {noun}", "plural of {noun}", "opposite of {most}",
     "is it legal to {do}?", "how much does it cost to {do}?", "what is the risk if i {do}?", "a book about how to {do}",
     "how many minutes are in a day?", "why are there 60 seconds in a minute?", "why do we have two eyes?",

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 import mlx.core as mx
 import mlx.nn as nn
-import numpy as np
 from mlx.utils import tree_unflatten
 from mlx_lm.models import llama
 
-from core.demo.training.train import read_size
+from core.demo.training.train import read_size, read_weights
 from core.demo.training.vocabulary import CONTEXT, END, SPECIALS, write_tokenizer_files
 from core.models.made.maker import write_weights
 
@@ -31,9 +30,7 @@ def export(weights: Path, data: Path, out: Path, *, bits: int = 8, files: int = 
     out.mkdir(parents=True, exist_ok=True)
     config: dict[str, Any] = size.config(eos=SPECIALS.index(END), context=CONTEXT)
     model = llama.Model(llama.ModelArgs.from_dict(config))
-    arrays = read_weights(weights)
-    if {name: array.shape for name, array in arrays.items()} != size.shapes():
-        raise ValueError(f"The weights in {weights} are not those of {data}.")
+    arrays = read_weights(weights, size)
     model.update(tree_unflatten([(name, mx.array(array)) for name, array in arrays.items()]))
     if bits:
         # float32 scales: activations stay float32, which every device computes alike and a CPU fastest
@@ -49,15 +46,6 @@ def export(weights: Path, data: Path, out: Path, *, bits: int = 8, files: int = 
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
     write_tokenizer_files(out, (data / "tokenizer.json").read_text("utf-8"))
     return sum(f.stat().st_size for f in out.iterdir() if f.suffix in (".safetensors", ".json"))
-
-
-def read_weights(directory: Path) -> dict[str, Any]:
-    """The float32 arrays of all parts that training wrote."""
-    arrays: dict[str, Any] = {}
-    for part in sorted(directory.glob("weights-*.npz")):
-        with np.load(part, allow_pickle=False) as stored:
-            arrays |= {name: stored[name] for name in stored.files}
-    return arrays
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -36,7 +36,9 @@ _END, _ASSISTANT = 0, 2
 
 
 class Recipe(NamedTuple):
-    """How to train. `batch` counts tokens a step; `minutes` makes the steps fewer where the device is slow."""
+    """How to train. `batch` counts tokens a step; `minutes` makes the steps fewer where the device is slow; `begin` is
+    a directory with weights to go on from.
+    """
 
     seed: int = 0
     steps: int = 6000
@@ -46,17 +48,26 @@ class Recipe(NamedTuple):
     decay: float = 0.1
     batch: int = _BATCH_TOKENS
     compiled: bool = False
+    begin: Path | None = None
 
 
-def prepare(out: Path, seed: int, size: Size, scale: float = 1.0) -> dict[str, int]:
-    """Writes tokenizer.json, token ids (uint16) and starts of conversations (uint32)."""
+def prepare(
+    out: Path, seed: int, size: Size, scale: float = 1.0, *, outside: int = 0, tokenizer_file: Path | None = None
+) -> dict[str, int]:
+    """Writes tokenizer.json, token ids (uint16) and starts of conversations (uint32).
+
+    The tokenizer is the one in `tokenizer_file`: weights that are there know only theirs. Without, it learns a new one.
+    """
     from core.demo.training.corpus import generate
-    from core.demo.training.vocabulary import conversation_text, train_tokenizer
+    from core.demo.training.vocabulary import conversation_text, read_tokenizer, train_tokenizer
 
     out.mkdir(parents=True, exist_ok=True)
-    conversations = generate(seed, scale)
+    conversations = generate(seed, scale, outside)
     texts = [conversation_text(c) for c in conversations]
-    tokenizer = train_tokenizer((t for c in conversations for turn in c for t in turn), size.vocab)
+    if tokenizer_file:
+        tokenizer = read_tokenizer(tokenizer_file, size.vocab)
+    else:
+        tokenizer = train_tokenizer((t for c in conversations for turn in c for t in turn), size.vocab)
     encoded = [e.ids for e in tokenizer.encode_batch(texts)]
     lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
     starts = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.uint32)
@@ -76,6 +87,10 @@ def fit(data: Path, out: Path, recipe: Recipe, size: Size) -> float:
     torch.set_float32_matmul_precision("high")
     out.mkdir(parents=True, exist_ok=True)
     parameters = new_parameters(torch, size, recipe.seed, device)
+    if recipe.begin:
+        with torch.no_grad():
+            for name, array in read_weights(recipe.begin, size).items():
+                parameters[name].copy_(torch.from_numpy(array))
     print(f"{sum(p.numel() for p in parameters.values()):,} parameters on {device}", flush=True)
     optimizer = _optimizer(torch, parameters, recipe)
     loss_of = _loss_function(torch, parameters, size, device, compiled=recipe.compiled and device == "cuda")
@@ -117,7 +132,7 @@ def _loss_function(
 
     def loss(batch: Any) -> Any:
         """Mean cross entropy over what the assistant says, its end included."""
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+        with torch.autocast(device, dtype=torch.bfloat16):
             logits = forward(torch, parameters, size, batch[:, :-1, 0], turns)
         flat = logits.float().flatten(0, 1)
         each = torch.nn.functional.cross_entropy(flat, batch[:, 1:, 0].flatten(), reduction="none")
@@ -198,6 +213,17 @@ def _write(out: Path, parameters: Parameters, curve: list[tuple[int, float]]) ->
     (out / CURVE_FILE).write_text("\n".join(lines) + "\n", "utf-8")
 
 
+def read_weights(directory: Path, size: Size) -> dict[str, NDArray[np.float32]]:
+    """The float32 arrays of all parts that `fit` wrote; raises ValueError if they are not of this `size`."""
+    arrays: dict[str, NDArray[np.float32]] = {}
+    for part in sorted(directory.glob("weights-*.npz")):
+        with np.load(part, allow_pickle=False) as stored:
+            arrays |= {name: stored[name] for name in stored.files}
+    if {name: array.shape for name, array in arrays.items()} != size.shapes():
+        raise ValueError(f"The weights in {directory} are not those of this network.")
+    return arrays
+
+
 def read_size(directory: Path) -> Size:
     """The network's shape that `prepare` wrote."""
     return Size(**json.loads((directory / SIZE_FILE).read_text("utf-8")))
@@ -211,6 +237,8 @@ def _parser() -> argparse.ArgumentParser:
     both = sub.add_parser("all", help="both, into OUT/data and OUT/weights")
     for parser in (first, both):
         parser.add_argument("--scale", type=float, default=1.0, help="size of the corpus, for a rehearsal")
+        parser.add_argument("--outside", type=int, default=0, help="so many more questions from outside")
+        parser.add_argument("--tokenizer", type=Path, help="a tokenizer.json that is there (default: a new one)")
         for name in ("vocab", "layers", "intermediate"):
             parser.add_argument(f"--{name}", type=int, default=Size._field_defaults[name])
     second.add_argument("--data", type=Path, required=True)
@@ -218,8 +246,10 @@ def _parser() -> argparse.ArgumentParser:
     for parser in (second, both):
         parser.add_argument("--steps", type=int, default=defaults.steps)
         parser.add_argument("--rate", type=float, default=defaults.rate)
+        parser.add_argument("--warm-up", type=int, default=defaults.warm_up, help="steps until the rate is full")
         parser.add_argument("--batch", type=int, default=defaults.batch, help="tokens a step (default %(default)s)")
         parser.add_argument("--minutes", type=float, default=defaults.minutes, help="at most so long (default 7)")
+        parser.add_argument("--begin", type=Path, help="weights to go on from (default: new ones)")
         parser.add_argument("--compile", dest="compiled", action="store_true", help="compile the step first")
     for parser in (first, second, both):
         parser.add_argument("--out", type=Path, required=True)
@@ -240,7 +270,8 @@ def main(arguments: list[str] | None = None) -> None:
         data, weights = args.out / "data", args.out / "weights"
     if args.command != "fit":
         size = Size(vocab=args.vocab, layers=args.layers, intermediate=args.intermediate)
-        print(prepare(data, args.seed, size, args.scale), flush=True)
+        made = prepare(data, args.seed, size, args.scale, outside=args.outside, tokenizer_file=args.tokenizer)
+        print(made, flush=True)
     if args.command != "prepare":
         recipe = Recipe(**{name: getattr(args, name) for name in Recipe._fields if hasattr(args, name)})
         fit(data, weights, recipe, read_size(data))

@@ -51,6 +51,14 @@ def train_tokenizer(texts: Iterable[str], vocab: int) -> Any:
     return tokenizer
 
 
+def read_tokenizer(file: Path, vocab: int) -> Any:
+    """The tokenizer in `file`, which must have `vocab` tokens."""
+    tokenizer = Tokenizer.from_file(str(file))
+    if tokenizer.get_vocab_size() != vocab:
+        raise ValueError(f"The tokenizer in {file} has {tokenizer.get_vocab_size()} tokens, not {vocab}.")
+    return tokenizer
+
+
 def write_tokenizer_files(directory: Path, tokenizer_json: str) -> None:
     """tokenizer.json, tokenizer_config.json, chat_template.jinja and generation_config.json."""
     end = SPECIALS.index(END)

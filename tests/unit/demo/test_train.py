@@ -13,7 +13,17 @@ from core.demo.training.corpus_phrases import FIRST_QUESTION
 from core.demo.training.evaluate import repeats
 from core.demo.training.export import export
 from core.demo.training.network import Size
-from core.demo.training.train import STARTS_FILE, TOKENS_FILE, Recipe, _rows, prepare, read_size, spoken
+from core.demo.training.train import (
+    STARTS_FILE,
+    TOKENS_FILE,
+    Recipe,
+    _rows,
+    main,
+    prepare,
+    read_size,
+    read_weights,
+    spoken,
+)
 from core.demo.training.vocabulary import ASSISTANT, CONTEXT, END, USER, conversation_text
 from core.models.slicing.loading import load_slice
 from core.models.text.tokenizer import Tokens
@@ -31,15 +41,21 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    weights, out = tmp_path_factory.mktemp("weights"), tmp_path_factory.mktemp("model")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("weights")
     random = np.random.default_rng(0)
     arrays: dict[str, Any] = {
         name: (0.1 * random.standard_normal(shape)).astype(np.float32) for name, shape in TINY.shapes().items()
     }
     names = list(arrays)
-    np.savez(weights / "weights-1-of-2.npz", **{n: arrays[n] for n in names[:5]})
-    np.savez(weights / "weights-2-of-2.npz", **{n: arrays[n] for n in names[5:]})
+    np.savez(out / "weights-1-of-2.npz", **{n: arrays[n] for n in names[:5]})
+    np.savez(out / "weights-2-of-2.npz", **{n: arrays[n] for n in names[5:]})
+    return out
+
+
+@pytest.fixture(scope="module")
+def model(data: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("model")
     export(weights, data, out)
     return out
 
@@ -58,6 +74,30 @@ def test_prepared_data_is_the_corpus(data: Path) -> None:
     assert ids.max() < TINY.vocab
     assert (ids[starts] == 1).all()
     assert read_size(data) == TINY
+
+
+def test_a_second_part_keeps_the_tokenizer_and_asks_more_from_outside(data: Path, tmp_path: Path) -> None:
+    tokenizer = data / "tokenizer.json"
+    made = prepare(tmp_path, 0, TINY, scale=0.001, tokenizer_file=tokenizer)
+    more = prepare(tmp_path, 0, TINY, scale=0.001, outside=50, tokenizer_file=tokenizer)
+    assert (tmp_path / "tokenizer.json").read_text("utf-8") == tokenizer.read_text("utf-8")
+    # a question that is held out may be among them, and is left out
+    assert 45 <= more["conversations"] - made["conversations"] <= 50
+    with pytest.raises(ValueError, match="1024 tokens, not 3072"):
+        prepare(tmp_path, 0, Size(), scale=0.001, tokenizer_file=tokenizer)
+
+
+def test_training_goes_on_from_weights_of_its_size(
+    data: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Recipe] = []
+    monkeypatch.setattr("core.demo.training.train.fit", lambda data, out, recipe, size: begun.append(recipe))
+    command = f"fit --data {data} --out {tmp_path} --begin {weights} --warm-up 20"
+    main(command.split())
+    assert [(recipe.begin, recipe.warm_up) for recipe in begun] == [(weights, 20)]
+    assert {name: a.shape for name, a in read_weights(weights, TINY).items()} == TINY.shapes()
+    with pytest.raises(ValueError, match="not those of"):
+        read_weights(weights, Size())
 
 
 def test_only_what_the_assistant_says_is_learned() -> None:
