@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +11,7 @@ from core.requests.trace import PHASES, STEP_TOTAL, Phase, PhaseTurn, StageTrace
 _MICRO: Final = 1e6
 _EIGHTHS: Final = 8 * _MICRO
 _TRACKS: Final = 10  # numbers for those of a Mac, so that no two Macs have the same
+_DIGITS: Final = 9  # whole nanoseconds: of more than 18 digits Perfetto reads another number
 
 
 class StepPhases(NamedTuple):
@@ -50,17 +52,24 @@ def _moments(stage: StageTrace, phase: Phase) -> dict[int, float]:
     return {turn.step: at - stage.ahead_s for turn in stage.turns if (at := turn.ends(phase)) is not None}
 
 
-def chrome(stages: Sequence[StageTrace], model: str) -> dict[str, Any]:
-    """A file in Chrome's trace format, which Perfetto opens: a process each Mac, its steps above their phases, all by
-    the clock of whoever asked, from the first moment on.
+def chrome(stages: Sequence[StageTrace], model: str) -> str:
+    """The text of a file in Chrome's trace format, which Perfetto opens: a process each Mac, its steps above their
+    phases, all by the clock of whoever asked, from the first moment on. Characters stand as they are: Perfetto never
+    gets past one, such as an emoji, that is written as two escapes.
     """
     zero = min((turn.start_s - stage.ahead_s for stage in stages for turn in stage.turns), default=0.0)
-    clocks = {f"{stage.index}: {stage.mac}": {"ahead_s": stage.ahead_s, "error_s": stage.error_s} for stage in stages}
-    return {
-        "traceEvents": [event for stage in stages for event in _events(stage, zero)],
-        "displayTimeUnit": "ms",
-        "otherData": {"model": model, "clocks": clocks},
+    clocks = {
+        f"{stage.index}: {stage.mac}": {
+            "ahead_s": round(stage.ahead_s, _DIGITS),
+            "error_s": round(stage.error_s, _DIGITS),
+        }
+        for stage in stages
     }
+    told = {
+        "traceEvents": [event for stage in stages for event in _events(stage, zero)],
+        "metadata": {"model": model, "clocks": clocks},
+    }
+    return json.dumps(told, ensure_ascii=False)
 
 
 def _events(stage: StageTrace, zero: float) -> Iterator[dict[str, Any]]:
@@ -84,7 +93,7 @@ class _Part(NamedTuple):
 
 def _steps(stage: StageTrace) -> Iterator[_Part]:
     for turn in stage.turns:
-        args = {"step": turn.step, STEP_TOTAL: turn.total_s}
+        args = {"step": turn.step, STEP_TOTAL: round(turn.total_s, _DIGITS)}
         yield _Part(f"{turn.kind} {turn.step}", turn.kind, turn.start_s, turn.total_s, args)
 
 
@@ -97,12 +106,13 @@ def _phases(stage: StageTrace) -> Iterator[_Part]:
 
 
 def _slices(track: dict[str, Any], parts: Iterator[_Part], zero_s: float) -> Iterator[dict[str, Any]]:
-    """One behind the other: Perfetto drops what begins a nanosecond before the one before it has ended. Therefore times
-    are in eighths of a microsecond, which are whole nanoseconds also when they are read from a float.
+    """One behind the other: Perfetto moves aside what begins a nanosecond before the one before it has ended, and puts
+    what lasts no time below its like. Therefore times are in eighths of a microsecond, which are whole nanoseconds
+    also when they are read from a float, and each lasts at least one.
     """
     ended = 0
     for part in parts:
         begins = max(ended, round(_EIGHTHS * (part.start_s - zero_s)))
-        ended = max(begins, round(_EIGHTHS * (part.start_s - zero_s + part.seconds)))
+        ended = max(begins + 1, round(_EIGHTHS * (part.start_s - zero_s + part.seconds)))
         times = {"ts": begins / 8, "dur": (ended - begins) / 8}
         yield {**track, "name": part.name, "cat": part.category, **times, "args": part.args}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -36,7 +35,7 @@ async def trace(args: argparse.Namespace) -> int:
         traced = await client.trace(request)
     if args.output:
         try:
-            args.output.write_text(json.dumps(chrome(traced.stages, traced.model)), "utf-8")
+            args.output.write_text(chrome(traced.stages, traced.model), "utf-8")
         except OSError as error:
             raise UsageError(f"{args.output} cannot be written: {error.strerror}.", "Name another file.") from error
     print_facts(args, trace_facts(traced), trace_lines(traced, args.output))
