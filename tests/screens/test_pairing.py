@@ -67,9 +67,7 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
     member = garage if admin is atelier else atelier
     member.type("Escape")
     member.shows("5 Chat")
-    member.type("p")
-    member.shows("Which Mac?")
-    member.type("Enter")  # it could pair with nobody: that is said before anybody types digits
+    member.type("p", "Enter")  # in one read; it could pair with nobody, which is said before anybody types digits
     member.shows("This Mac is in a cluster, but not an admin of it.")
     admin.type("j", "x")  # the first line is the founder's own
     admin.shows("It is revoked on every Mac", f"Keep {other_mac}", "Enter answers")

@@ -149,7 +149,7 @@ digits. Where the Macs do not find each other, type the address that the other o
             self._draw()
 
     def _draw(self) -> None:
-        if not self.is_mounted:
+        if not self._box.is_mounted:
             return
         step = self._step
         state = step.state if step else "choose"
