@@ -150,7 +150,8 @@ class Tracing:
             async with asyncio.timeout(ANSWER_S):
                 return await self._turns
         except TimeoutError:
-            raise WorkerDied("The worker of this Mac does not say what it does.") from None
+            what = f"The worker of this Mac did not say within {ANSWER_S:.0f} s what its stage does."
+            raise WorkerDied(what, "Trace again: it may have been busy.") from None
         finally:
             self._turns = None
 
