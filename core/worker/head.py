@@ -348,8 +348,7 @@ class Head:
     def _keep_logits(self, request_id: str, logits: Sequence[mx.array]) -> None:
         """What its next tokens are chosen by."""
         if self._replay:
-            for index, each in enumerate(logits, self._rows[request_id].count):
-                self._replay.keep(request_id, index, each)
+            self._replay.keep(request_id, self._rows[request_id].count, logits)
 
     def _tell_prompt(self, work: Chunk, logits: mx.array) -> None:
         """`logits` [positions, vocabulary] tell of the tokens behind each position."""

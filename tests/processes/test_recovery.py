@@ -266,14 +266,13 @@ async def test_what_is_read_again_behind_a_loss_is_compared_with_the_first_time_
     assert facts["draft"] in three.model
     assert facts["draft_bytes"] > 0
     assert any(f"{facts['draft']} guesses on studio" in note for note in facts["notes"])
-    request = await asked(three)
-    await tokens_seen(three.head, request, TOKENS // 2)
+    request = await under_way(three)
     os.kill(psutil.Process(three.pid_of(1)).children()[0].pid, signal.SIGKILL)
     assert (await finish(three.head, request)).tokens == plain.tokens
     told = status_facts(three.head.now)["replay_check"]
     assert told is not None
     assert (told["request_id"], told["same_token"]) == (request, True)
-    assert told["tokens"] >= TOKENS // 2
+    assert told["tokens"] >= 5
     assert told["difference"] < 1e-3
     assert any(line.text.startswith("Replay check: ") for line in three.head.now.logs)
     assert three.head.now.plan

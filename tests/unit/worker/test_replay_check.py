@@ -14,26 +14,27 @@ FIRST = [0.0, 2.0, -1.0, float("-inf")]
 ASKED = msgspec.structs.replace(a_request([5, 6, 7]), written=[8, 9])
 
 
-def replay(*indices: int) -> ReplayCheck:
-    """The logits are kept that chose these tokens of the answer."""
+def replay(*steps: tuple[int, ...]) -> ReplayCheck:
+    """The logits are kept by which these steps chose these tokens of the answer."""
     check = ReplayCheck()
-    for index in indices:
-        check.keep(ASKED.request_id, index, mx.array(FIRST) if index == 1 else mx.zeros(4))
+    for step in steps:
+        check.keep(ASKED.request_id, step[0], [mx.array(FIRST) if index == 1 else mx.zeros(4) for index in step])
     return check
 
 
 @pytest.mark.parametrize(
-    ("indices", "wants"),
+    ("steps", "wants"),
     [
-        pytest.param((), False, id="nothing kept"),
-        pytest.param((0,), False, id="an earlier one"),
-        pytest.param((0, 1), True, id="the last one"),
-        pytest.param((0, 1, 2), True, id="one that the node did not hear of"),
-        pytest.param((1, 2, 3), False, id="too far ahead"),
+        pytest.param([], False, id="nothing kept"),
+        pytest.param([(0,)], False, id="an earlier one"),
+        pytest.param([(0,), (1,)], True, id="the last one"),
+        pytest.param([(0,), (1,), (2,)], True, id="one that the node did not hear of"),
+        pytest.param([(1,), (2,), (3,)], False, id="too far ahead"),
+        pytest.param([(0, 1, 2, 3), (4, 5, 6)], True, id="guesses that the node did not hear of"),
     ],
 )
-def test_what_chose_the_last_token_that_is_written_is_compared(indices: tuple[int, ...], wants: bool) -> None:
-    check = replay(*indices)
+def test_what_chose_the_last_token_that_is_written_is_compared(steps: list[tuple[int, ...]], wants: bool) -> None:
+    check = replay(*steps)
     assert check.wants(ASKED) is wants
     check.forget(ASKED.request_id)
     assert not check.wants(ASKED)
@@ -53,7 +54,7 @@ def test_what_chose_the_last_token_that_is_written_is_compared(indices: tuple[in
 def test_differences_are_counted_and_told_once(
     again: list[float], mismatches: int, difference: float, same_token: bool, says: str
 ) -> None:
-    check = replay(0, 1)
+    check = replay((0,), (1,))
     told = check.compare(ASKED, mx.array(again))
     assert (told.tokens, told.logits, told.mismatches) == (4, 4, mismatches)
     assert told.difference == difference
@@ -66,5 +67,5 @@ def test_only_so_many_rows_are_kept_the_newest() -> None:
     check = ReplayCheck()
     asked = [msgspec.structs.replace(a_request([5]), written=[6]) for _ in range(MOST_ROWS + 1)]
     for request in asked:
-        check.keep(request.request_id, 0, mx.zeros(4))
+        check.keep(request.request_id, 0, [mx.zeros(4)])
     assert [check.wants(request) for request in asked[:2]] == [False, True]
