@@ -79,6 +79,7 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
 def compare(atelier: Terminal, garage: Terminal) -> str:
     """Open the dialog on both, choose each other, and read the digits."""
     for screen, name in ((atelier, "garage"), (garage, "atelier")):
+        screen.shows(name, "not paired · press p", "p Pair")  # what is typed before is lost
         screen.type("p")
         screen.shows("Which Mac?", f"○ {name}")
         choose(screen, name)
