@@ -162,8 +162,7 @@ class ModelChoice(Body, frozen=True, kw_only=True):
     """A model on a disk of the linked Macs, or one on `offer` of which no disk has anything, and how it fits. Sizes in
     bytes; `quantization` is "4-bit", "8-bit", ... or the dtype. `held_by`: device ids of the Macs that have all of it;
     where nothing of it is here there is no `path`, where a part of it is, `layers_here` says which layers, as half-open
-    ranges. `layers_on`: the same of each Mac that has only a part. `asked`: how what is loaded
-    was asked for.
+    ranges. `layers_on`: the same of each Mac that has only a part. `asked`: how what is loaded was asked for.
 
     A model that cannot be used has no layers; its preview says why.
     """

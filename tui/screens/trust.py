@@ -20,14 +20,7 @@ from tui.control.messages import Failed
 from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
 from tui.state.state import UiState, washed
-from tui.state.trust_actions import (
-    TRUST_ACTIONS,
-    TrustAction,
-    checked_name,
-    checked_phrase,
-    question,
-    why_not,
-)
+from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, checked_name, checked_phrase, question, why_not
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
 from tui.widgets.text_view import TextView

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from core.errors import PairingError
 from core.trust.pairing import Comparison, Confirmed, Offer, PairingAnswer, Window
-from core.trust.roster.joining import Card, check_certificate, decide, decode_card, encode_card
-from tests.support.macs import certificate, mac
+from core.trust.roster.joining import Card, check_certificate, check_may_pair, decide, decode_card, encode_card
+from tests.support.macs import certificate, chain, mac
 from tests.support.search import SEARCH
 
 A, B = b"a" * 16, b"b" * 16
@@ -224,6 +224,14 @@ def test_who_makes_the_roster() -> None:
     assert decide(card(), card(), initiator=False) == "join"
     assert decide(card(A, True), card(), initiator=False) == "admit"
     assert decide(card(), card(A, True), initiator=True) == "join"
+
+
+def test_a_mac_that_may_let_nobody_in_is_told_before_anybody_types_digits() -> None:
+    check_may_pair(mac(0), None)
+    check_may_pair(mac(0), chain(2)[-1])
+    for no_admin in (mac(1), mac(2)):
+        with pytest.raises(PairingError, match="not an admin"):
+            check_may_pair(no_admin, chain(2)[-1])
 
 
 @pytest.mark.parametrize("initiator", [True, False])
