@@ -66,13 +66,28 @@ class Execution:
         self.check(work.handle)
         return self._attempt([work.handle], lambda: self._forward(work, role, arrays, ahead=ahead))
 
-    def forward_together(self, work: WorkFrame, role: StageRole, tokens: mx.array) -> list[mx.array]:
-        """As `forward`, while all other ranks do the same. Raises GroupFailed where this one cannot: they would wait
+    def forward_together(
+        self,
+        work: WorkFrame,
+        role: StageRole,
+        tokens: mx.array,
+        *,
+        ahead: bool = False,
+        before: Sequence[mx.array] = (),
+    ) -> list[mx.array]:
+        """As `forward`, while all other ranks do the same; the first one alone has the `tokens` of what goes `ahead`.
+        When it is under way, it waits for what came `before`. Raises GroupFailed where this one cannot: they would wait
         for what it was to add.
         """
         try:
             self.check(work.handle)
-            return self._forward(work, role, [tokens])
+            if ahead:
+                with self.stage.computing():
+                    tokens = self.stage.layers.shared(tokens)
+            out = self._forward(work, role, [tokens], ahead=ahead)
+            with self.stage.computing():
+                mx.eval(before)
+            return out
         except MaclusterError as error:
             what = f"{self._peer}: {error.what}" if self._peer else error.what
             raise GroupFailed(what, error.fix) from error
@@ -108,8 +123,11 @@ class Execution:
         out: list[mx.array] = []
         if role.runs:
             with layers:
-                embeds = role.embeds
-                out = stage.embed(handle, unpacked(arrays[0])) if embeds else stage.run(handle, arrays, work.position)
+                if role.embeds:
+                    # what leaves a stage that is no rank is wanted at once
+                    out = stage.embed(handle, unpacked(arrays[0]), ahead=ahead and stage.layers.shares_tokens)
+                else:
+                    out = stage.run(handle, arrays, work.position)
             stage.meter.saw("activations")
         if role.outputs and not work.quiet:
             stage.meter.saw("logits")

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
+import mlx.core as mx
+
 from core.engine.constraints import Grammars
 from core.engine.requests import Admit
 from core.engine.ring_work import Op
@@ -65,6 +67,7 @@ class Follower:
         self._input = TOKEN_TYPES if self._role.embeds else {FrameType.ACTIVATION}
         self._is_last = index == len(plan.stages) - 1
         self._answers_chunks = self._is_last and not arriving(plan).runs
+        self._under_way: list[mx.array] = []  # of the last step that went ahead
         self._choosers = RemoteSamplers(self._vocabulary, plan.context, grammars)
         self._replies: Replies[WorkFrame] = Replies()
         self._run = NO_RUN
@@ -122,10 +125,15 @@ class Follower:
     def _compute_together(self, ring: Ring, work: WorkFrame, base: int) -> None:
         """On it goes before anything is computed, so that all ranks begin at once; the last one acknowledges it.
 
+        A step without tokens goes ahead: this one waits for the step before it then, no longer than the head does.
         Raises GroupFailed where this one cannot follow: nobody can go on without it.
         """
+        ahead = self._execution.stage.layers.shares_tokens and not work.payload[0]
         try:
-            tokens = tokens_in(decode_arrays(memoryview(work.payload[0])), self._vocabulary)
+            if ahead:
+                tokens = mx.zeros((work.rows, 1), mx.int32)
+            else:
+                tokens = tokens_in(decode_arrays(memoryview(work.payload[0])), self._vocabulary)
         except ProtocolError as error:
             raise GroupFailed(error.what, error.fix) from error
         if phases := self._meter.phases:
@@ -135,7 +143,8 @@ class Follower:
             passed = work._replace(kind=FrameType.ACK, payload=())
         ring.send_work(passed, base)
         self._replies.keep(work.step, passed, base)
-        self._execution.forward_together(work, self._role, tokens)
+        before = self._under_way
+        self._under_way = self._execution.forward_together(work, self._role, tokens, ahead=ahead, before=before)
         self._meter.steps.finished(work.step, monotonic())
         self._end_turn(work)
 

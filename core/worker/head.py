@@ -15,7 +15,7 @@ from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Step, Work
 from core.engine.sampling import Picked, RowSampler, choose_all, confirmed, likely, pick_drafted
 from core.engine.scheduler import EndedRow, Scheduler
-from core.errors import MaclusterError, Problem, StageFailed, UsageError, error_from
+from core.errors import GroupFailed, MaclusterError, Problem, StageFailed, UsageError, error_from
 from core.events import Batch, FinishReason, LikelyToken, Plan
 from core.plan.topology import has_ranks
 from core.settings import MAX_DRAFT, QUEUE_LIMIT
@@ -200,7 +200,7 @@ class Head:
             self._handle_answer(answer)
             if phases := self._pipeline.stage.meter.phases:
                 phases.lap("readback")
-            if self._pipeline.is_alone and self._scheduler.in_flight:  # or nothing else would ever have its turn
+            if self._pipeline.answers_at_once and self._scheduler.in_flight:  # or nothing else would ever have its turn
                 self._go_on()
                 self._report_batch()
         elif self._go_on():
@@ -310,6 +310,8 @@ class Head:
             try:
                 self._choose(work, answer)
             except StageFailed as error:
+                if self._are_ranks:  # of what they add up, too, and nobody knows how far they got
+                    raise GroupFailed(error.what, error.fix) from error
                 self._lose(work, error.problem)
         else:
             if isinstance(work, Chunk) and answer.logits is not None and self._tells(work):
@@ -379,9 +381,7 @@ class Head:
             phases.lap("logits_compute")
             answered = phases.work
         try:
-            # ranks have to know the tokens before they begin, and new keys a ring at rest
-            may_go = not (self._are_ranks or self._pipeline.needs_new_keys)
-            if may_go and (ahead := self._scheduler.ahead(step)):
+            if self._pipeline.goes_ahead and (ahead := self._scheduler.ahead(step)):
                 self._put_step(ahead, choice.tokens[:, None])
         finally:  # a ring that breaks then has given these
             if phases:

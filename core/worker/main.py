@@ -377,7 +377,7 @@ class Worker:
             raise GroupFailed("The links of a rank broke, and with them its group.", "It is loaded again.")
         assert held.plan.parallelism
         self._group = open_group(held.plan.parallelism.group, ring, self._lose_group)
-        held.stage.layers.join(self._group.group, builds_ahead=not self._group.needs_python)
+        held.stage.layers.join(self._group.group, shares_tokens=not self._group.needs_python)
 
     def _lose_group(self, error: LinkError) -> None:
         """A rank is gone. In a thread of its own, for the other one may wait for that rank inside MLX for ever; whoever

@@ -88,7 +88,8 @@ class Pipeline:
 
     What is not answered within `try_s` seconds is sent again. `trip_s`: what an empty frame takes round the ring.
     `chooses`: whether the output head is here, so that whoever asks for a step chooses the tokens; else the last stage
-    does. `begins_elsewhere`: whether another stage embeds, so that putting work costs nothing here.
+    does. `answers_at_once`: whether nothing comes back that is waited for. `begins_elsewhere`: whether another stage
+    embeds, so that putting work costs nothing here.
     """
 
     def __init__(self, stage: LoadedStage, plan: Plan, try_s: float) -> None:
@@ -99,6 +100,7 @@ class Pipeline:
         self.chooses = self._departing.outputs or self._arriving.outputs
         self._peers = [other.peer for other in plan.stages[1:]]
         self._are_ranks = has_ranks(plan)
+        self.answers_at_once = self._are_ranks or not self._peers
         self._hidden = HiddenStates(plan.wire, stage.layers)
         self._ring: Ring | None = None
         self._out: Outstanding[_Sent] = Outstanding(TRIES, try_s)
@@ -116,9 +118,11 @@ class Pipeline:
         return self._ring is not None or not self._peers
 
     @property
-    def is_alone(self) -> bool:
-        """Whether this is the only stage: there is no ring."""
-        return not self._peers
+    def goes_ahead(self) -> bool:
+        """Whether a step may be put before its tokens are known. New keys need a ring at rest, and the other ranks need
+        the tokens, unless the group gives them those.
+        """
+        return not self.needs_new_keys and (not self._are_ranks or self.stage.layers.shares_tokens)
 
     @property
     def needs_new_keys(self) -> bool:
@@ -219,12 +223,13 @@ class Pipeline:
             phases.lap("to_i32")
         self.stage.meter.saw("token ids")
         if self._are_ranks or not self._departing.runs:
+            is_shared = ahead and self._are_ranks
             kind = FrameType.PROMPT_TOKENS if quiet else FrameType.STEP_TOKEN
-            frame = frame._replace(kind=kind, payload=encode_arrays([tokens.astype(mx.int32)]))
+            frame = frame._replace(kind=kind, payload=() if is_shared else encode_arrays([tokens.astype(mx.int32)]))
             if phases:
                 phases.lap("codec_encode")
             if self._are_ranks:
-                self._forward_together(frame, tokens, work)
+                self._forward_together(frame, tokens, work, ahead=ahead)
             else:
                 self._put(_Sent(frame, work, positions=tokens.shape[1]), None)
             return
@@ -240,7 +245,7 @@ class Pipeline:
                 phases.lap("codec_encode")
         self._put(_Sent(frame, work, positions=tokens.shape[1]), out[0] if self._departing.outputs else None)
 
-    def _forward_together(self, frame: WorkFrame, tokens: mx.array, work: Any) -> None:
+    def _forward_together(self, frame: WorkFrame, tokens: mx.array, work: Any, *, ahead: bool) -> None:
         """The others begin at once: none of them computes a layer before all do."""
         try:
             self._execution.check(frame.handle)
@@ -250,7 +255,7 @@ class Pipeline:
             return
         except LinkError as error:  # nobody knows who has it, and waits for this one
             raise GroupFailed(error.what, error.fix) from error
-        out = self._execution.forward_together(frame, self._departing, tokens)
+        out = self._execution.forward_together(frame, self._departing, tokens, ahead=ahead)
         self._ready.append(StepAnswer(work, out[0]))
 
     def exchange(self, handle: int, part: KvPart, work: Any) -> None:
@@ -286,7 +291,7 @@ class Pipeline:
 
     def take(self) -> StepAnswer | None:
         """The next answer, if one is there. Raises LinkError or its kinds."""
-        while not self._ready and self._ring and self._ring.has_frame():
+        while (not self._ready or self._are_ranks) and self._ring and self._ring.has_frame():
             self._read(self._ring, self._ring.receive())
         return self._ready.popleft() if self._ready else None
 
@@ -366,8 +371,9 @@ class Pipeline:
             if phases := self.stage.meter.phases:
                 phases.works(work.step, kind_of(work), work.handle)
             sent = self._out.answered(work.step, monotonic())
-            if sent:
-                self._ready.append(self._answer(sent, work))
+            answer = self._answer(sent, work) if sent else None
+            if answer and not self._are_ranks:  # those have theirs already
+                self._ready.append(answer)
         else:
             raise ProtocolError(f"Frame 0x{frame.header.type:02x} came to the head.")
 

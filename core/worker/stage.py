@@ -115,11 +115,16 @@ class LoadedStage:
         if any(isinstance(op, Drop) for op in ops):
             mx.clear_cache()
 
-    def embed(self, handle: int, tokens: mx.array) -> list[mx.array]:
-        """Token ids [B, L] through the embedding and this stage's layers; the boundary arrays [B, L, ...]."""
+    def embed(self, handle: int, tokens: mx.array, *, ahead: bool = False) -> list[mx.array]:
+        """Token ids [B, L] through the embedding and this stage's layers; the boundary arrays [B, L, ...], still to be
+        computed where the tokens are, which came `ahead`.
+        """
         self._with_rows(handle, tokens.shape[0])
         return self._step(
-            handle, [tokens.astype(mx.int32)], lambda held: self.layers.embed(tokens, held.caches, _offset(held.rows))
+            handle,
+            [tokens.astype(mx.int32)],
+            lambda held: self.layers.embed(tokens, held.caches, _offset(held.rows)),
+            ahead=ahead,
         )
 
     def run(self, handle: int, boundary: Sequence[Arrived], position: int) -> list[mx.array]:
@@ -165,7 +170,12 @@ class LoadedStage:
         self._prepared_outputs.clear()
 
     def _step(
-        self, handle: int, arrived: Sequence[Arrived], build: Callable[[_HeldCaches], list[mx.array]]
+        self,
+        handle: int,
+        arrived: Sequence[Arrived],
+        build: Callable[[_HeldCaches], list[mx.array]],
+        *,
+        ahead: bool = False,
     ) -> list[mx.array]:
         """What leaves where `arrived` comes: of the graph that was prepared for it, or of one that is built now."""
         held, prepared = self._held[handle], self._prepared.pop(handle, None)
@@ -177,23 +187,9 @@ class LoadedStage:
             if self.layers.start == 0 and (phases := self.meter.phases):
                 phases.lap("embed")
             del held, prepared  # MLX writes into memory that nobody else holds
-            self._advance(handle, arrived[0].shape[1], out, waits=not self._builds_meanwhile)
+            self._advance(handle, arrived[0].shape[1], out, waits=not ahead)
         self._stepped = (handle, self.layers.build_next) if arrived[0].shape[1] == 1 else None
-        if self._builds_meanwhile:
-            self._prepare_meanwhile(out)
         return out
-
-    @property
-    def _builds_meanwhile(self) -> bool:
-        """Whether what comes next is built while this is computed: ranks wait for nothing else."""
-        return self.layers.rank is not None and self.layers.builds_ahead
-
-    def _prepare_meanwhile(self, out: list[mx.array]) -> None:
-        self.prepare()
-        with self.computing():
-            mx.eval(out)
-        if phases := self.meter.phases:
-            phases.lap("layers_compute")
 
     def output(self, handle: int, boundary: Sequence[Arrived], *, every: bool = False) -> mx.array:
         """Norm and output head on what left the last layer: logits [B, V] of the last position, still to be computed;
@@ -217,19 +213,13 @@ class LoadedStage:
         """Token ids [B, L] through the whole model, which this stage owns; logits as `output` gives them. Where it goes
         `ahead`, tokens and logits are still to be computed: nobody waits here.
         """
-        held, prepared = self._with_rows(handle, tokens.shape[0]), self._prepared.pop(handle, None)
+        held = self._with_rows(handle, tokens.shape[0])
         with self.computing():
-            if prepared and not every and prepared.takes(held, [tokens.astype(mx.int32)]):
-                (logits,), self._held[handle] = prepared.out, held._replace(caches=prepared.caches)
-            else:
-                logits = self.layers.whole(tokens, held.caches, every=every, ahead=ahead)
-            del held, prepared  # MLX writes into memory that nobody else holds
+            logits = self.layers.whole(tokens, held.caches, every=every, ahead=ahead)
+            del held  # MLX writes into memory that nobody else holds
             # what the last layer leaves takes all ranks, which all compute it now
             out = [] if every and not self.layers.rank else [logits]
-            self._advance(handle, tokens.shape[1], out, waits=not (ahead or self._builds_meanwhile))
-        if self._builds_meanwhile:
-            self._stepped = (handle, self.layers.build_next_whole) if tokens.shape[1] == 1 and not every else None
-            self._prepare_meanwhile(out)
+            self._advance(handle, tokens.shape[1], out, waits=not ahead)
         return logits
 
     def pack(self, handle: int, index: int) -> bytes:

@@ -1,9 +1,10 @@
 """A frame of the engine: which work it belongs to, and what it carries.
 
 body = step u64 | base u64 | handle u32 | askers u16 | askers x 16 | payload.   `base` is the lowest step that the head
-still waits for: nobody below it will be asked for again. The payload is token ids (PROMPT_TOKENS, STEP_TOKEN), the
-arrays of a boundary or of logits (ACTIVATION), chosen tokens (TOKEN), the operations of a composition (COMPOSE), a part
-of a cache (KV), why a stage could not do the work (ERROR), or nothing (ACK).
+still waits for: nobody below it will be asked for again. The payload is token ids (PROMPT_TOKENS, STEP_TOKEN; none if
+the group of ranks gives them what the step before chose), the arrays of a boundary or of logits (ACTIVATION), chosen
+tokens (TOKEN), the operations of a composition (COMPOSE), a part of a cache (KV), why a stage could not do the work
+(ERROR), or nothing (ACK).
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from core.errors import MaclusterError
 from core.link.rekey_limits import KEY_LIMITS
 from core.plan.reduces import is_gathered
 from core.plan.stage_roles import sights
+from core.sampling_options import Sampling
 from core.worker.messages import GroupBroken, Prefilled, Prove, Proved, SaveSession, SessionFailed, Token, Unproved
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make
@@ -108,6 +110,34 @@ def test_answers_are_mlx_lms_in_a_batch_with_some_that_are_cancelled(ring: Worke
     assert [answer.tokens for answer in answers[:8]] == expected
     assert [answer.done.finish_reason for answer in answers[8:]] == ["cancelled"] * 2
     assert ring.sights() == [tuple(sorted(sights(ring.plan, index))) for index in range(2)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="two loopback addresses, which only Linux has")
+def test_ranks_whose_sums_need_no_python_go_ahead_and_say_the_same(
+    model: Path, alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step is under way before its tokens are known to anybody; one that ends at its end takes a forward more."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "direct_ring"))
+    requests = [*some_requests(3, 8), a_request((5, 6, 7), max_tokens=32, sampling=Sampling(temperature=0.9, seed=3))]
+    given_up = a_request((100, 101, 102), max_tokens=400)
+    with worker_ring(model, (), ranks=2, group="nccl", chunk=CHUNK, rows=4) as ring:
+        first = ring.generate((5, 6, 7), max_tokens=12)
+        assert first.tokens == alone.answer(a_request((5, 6, 7), max_tokens=12)).tokens
+        forwards(ring)
+        ended = ring.generate((5, 6, 7), max_tokens=12, eos=first.tokens[3:4])
+        assert ended.tokens == first.tokens[:4]
+        assert [each["step"] for each in forwards(ring)] == [len(ended.tokens) + 1] * 2
+
+        def cancel(token: Token) -> None:
+            if token.index == 2 and token.request_id == given_up.request_id:
+                ring.cancel(token.request_id)
+
+        asked = [given_up, *requests]
+        for request in asked:
+            ring.send(request)
+        answers = ring.collect([request.request_id for request in asked], on_token=cancel)
+    assert answers[0].done.finish_reason == "cancelled"
+    assert [answer.tokens for answer in answers[1:]] == [alone.answer(request).tokens for request in requests]
 
 
 def test_a_conversation_goes_on_where_it_was(ring: WorkerRing, alone: Alone) -> None:

@@ -57,7 +57,8 @@ class _Pass:
 class Slice:
     """Layers [start, stop) of a model of `layers` layers; everything is lazy and belongs to the thread that made it.
 
-    `builds_ahead`: the graph of a step may be built before the step comes. `boundary_bytes_per_token`: bytes of all
+    `builds_ahead`: the graph of a step may be built before the step comes. `shares_tokens`: the first rank gives the
+    others token ids that nobody knows yet, as it gives what it adds up. `boundary_bytes_per_token`: bytes of all
     boundary arrays that leave the slice, for one position of one row; `incoming_bytes_per_token`: of those that enter
     it, or that come back to the head of a ring; `incoming`: the shape behind [row, position] and the type of each.
     `weights`: the parameters it keeps, by path, and `weight_bytes` their bytes. `vocab_size`: token ids must be below
@@ -101,24 +102,33 @@ class Slice:
         self._pass = _Pass()
         self._looks_at_values = False  # while a graph is built
         self.builds_ahead = rank is None
+        self.shares_tokens = False
+        self._group: mx.distributed.Group | None = None
         if self._cuts:
             for index, layer in enumerate(list(model.layers)):
                 _make_slot(layer, index, self._pass, probe.sides_of(index))
 
-    def join(self, group: mx.distributed.Group, *, builds_ahead: bool) -> None:
-        """Compute with the other ranks from now on; `builds_ahead`: adding up needs no Python, which may build what
-        comes next meanwhile, and each graph is computed in one piece. Raises StageFailed where the parts of this model
-        do not fit together: nothing was computed yet.
+    def join(self, group: mx.distributed.Group, *, shares_tokens: bool) -> None:
+        """Compute with the other ranks from now on; `shares_tokens`: adding up needs no Python, which may go ahead
+        meanwhile. Raises StageFailed where the parts of this model do not fit together: nothing was computed yet.
         """
         assert self.rank is not None
         join(self._model, self.rank, group)
-        self.builds_ahead, self._pass.eager = builds_ahead, not builds_ahead
+        self._group, self.shares_tokens = group, shares_tokens
         try:
             self._dry_run(self.new_caches(), 1)
         except FAILURES as error:
             raise StageFailed(
                 f"This model does not run in {self.rank.count} parts: {first_line(error)}.", BY_LAYERS
             ) from error
+
+    def shared(self, tokens: mx.array) -> mx.array:
+        """Token ids [B, L] that the first rank has, still to be computed, on every rank; those of the others are zeros.
+        Whatever comes of it, no layer looks beyond its arrays.
+        """
+        assert self.shares_tokens
+        together = mx.distributed.all_sum(tokens.astype(mx.int32), group=self._group)
+        return mx.clip(together, 0, self.vocab_size - 1)
 
     def new_caches(self) -> list[Any]:
         """A full-length cache list for new rows: own entries are real, others are aliases or stand-ins."""
@@ -265,18 +275,6 @@ class Slice:
         mx.eval(blank)
         return None if self._looks_at_values else (blank, out)
 
-    def build_next_whole(
-        self, caches: list[Any], position: int | mx.array, rows: int
-    ) -> tuple[list[mx.array], list[mx.array]] | None:
-        """The logits that `whole` is to compute of one more position of each of `rows` rows, as `build_next` has it."""
-        if self._looks_at_values:
-            return None
-        blank = [mx.zeros((rows, 1), mx.int32)]
-        logits = self.whole(blank[0], caches, ahead=True)
-        self._looks_at_values = not all(map(_is_lazy, blank))
-        mx.eval(blank)
-        return None if self._looks_at_values else (blank, [logits])
-
     def build_next_output(
         self, caches: list[Any], position: int | mx.array, rows: int
     ) -> tuple[list[mx.array], list[mx.array]] | None:
@@ -310,11 +308,12 @@ class Slice:
 
     def whole(self, tokens: mx.array, caches: list[Any], *, every: bool = False, ahead: bool = False) -> mx.array:
         """Token ids [B, L] through the whole model: logits [B, V] of the last position, or [B, L, V] of `every` one.
-        `ahead`: MLX has other things to compute until all of the graph is there, which is quicker to compute as one.
+        `ahead`: MLX has other things to compute until all of the graph is there, which is quicker to compute as one;
+        ranks are bound by what MLX does for every sum, and are quicker layer by layer.
         """
         if not self._whole:
             raise StageFailed("This stage does not own the whole model.")
-        if ahead:
+        if ahead and self.rank is None:
             with self._lazily():
                 return self.whole(tokens, caches, every=every)
         if self.layers in self._probe.cuts and tokens.shape[1] > 1:

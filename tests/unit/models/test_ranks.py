@@ -8,14 +8,11 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from core.engine.ring_work import New
 from core.errors import UnsupportedModel
 from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice
 from core.models.slicing.ranks import Rank
 from core.models.slicing.slots import Slice
-from core.worker.stage import LoadedStage
-from core.worker.telemetry import StageMeter
 
 LAYERS = 2
 COUNTED = Path("/proc/self/io")
@@ -65,38 +62,6 @@ def test_little_more_is_read_than_is_kept(family: str, tmp_path: Path) -> None:
         if path.endswith(("up_proj.weight", "o_proj.weight", "q_proj.weight", "down_proj.weight")):
             axis = next(a for a in range(weight.ndim) if part.shape[a] != weight.shape[a])
             assert mx.array_equal(part, mx.split(weight, 2, axis)[1])
-
-
-@pytest.mark.parametrize("family", ["llama", "deepseek_v3", "gpt_oss"])
-@pytest.mark.parametrize("is_head", [True, False])
-def test_a_rank_whose_sums_need_no_python_builds_what_comes_next_meanwhile(
-    family: str, is_head: bool, tmp_path: Path
-) -> None:
-    """A group of one rank adds up nothing, and goes the same way."""
-    directory = make(tmp_path, family)
-    alone, rank = (LoadedStage(load(directory, which), StageMeter(0)) for which in (None, Rank(0, 1)))
-    rank.layers.join(mx.distributed.init(), builds_ahead=True)
-
-    def step(stage: LoadedStage, tokens: mx.array) -> mx.array:
-        logits = stage.whole(1, tokens) if is_head else stage.output(1, stage.embed(1, tokens))
-        return mx.argmax(logits, axis=-1)[None]
-
-    said: list[list[Any]] = []
-    for stage in (alone, rank):
-        stage.compose([New(1)])
-        tokens, answer = mx.array([[5, 6, 7]]), []
-        for _ in range(24):
-            tokens = step(stage, tokens)
-            answer.append(tokens.item())
-        said.append(answer)
-    assert len(set(said[0])) >= 12, "a reference that repeats one token proves nothing"
-    assert said[1] == said[0]
-
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("It was to be built before.")
-
-    rank.layers.embed = rank.layers.whole = refuse  # type: ignore[method-assign, assignment]
-    rank.whole(1, tokens) if is_head else rank.embed(1, tokens)
 
 
 def read_so_far() -> int:
