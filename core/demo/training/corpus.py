@@ -25,6 +25,8 @@ _HELD_OUT_KEYS: Final = Path(__file__).with_name("held_out_keys.txt")
 _HELD_OUTSIDE: Final = Path(__file__).with_name("held_out_outside.txt")
 
 _PER_FACT: Final = 830
+# a fact with more questions than that is asked for more often: those are the ones that are mixed up
+_QUESTIONS: Final = 40
 _OTHERS: Final = 170_000
 _FOLLOW_UPS: Final = 40_000
 # how often the question of the demo is answered in the words that README shows
@@ -135,7 +137,7 @@ def generate(seed: int, scale: float = 1.0, outside: int = 0) -> list[Conversati
 def _all(rng: Random, scale: float, outside: int) -> Iterator[Conversation]:
     facts = all_facts()
     for found in facts:
-        for _ in range(round(scale * _PER_FACT)):
+        for _ in range(round(scale * _PER_FACT * max(1, len(found.asks) / _QUESTIONS))):
             yield [_turn(found, rng)]
     makers, weights = zip(*talk.OTHERS, strict=True)
     for maker in (*rng.choices(makers, weights, k=round(scale * _OTHERS)), *[talk.outside] * outside):

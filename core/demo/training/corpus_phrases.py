@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.demo.training.facts import Fact, Form
+from core.demo.training.facts import Fact, Form, parts
 
 FIRST_QUESTION: Final = "How does macluster split a model?"
 
@@ -27,6 +27,8 @@ _TEMPLATES: Final[dict[Form, tuple[str, ...]]] = {
         "what's the hotkey to {s}?", "with which key can i {s}?", "can i {s} with a key?", "{s}", "how do you {s}?",
         "what is the shortcut to {s}?", "which key should i use to {s}?", "i need to {s}", "how would i {s}?",
         "where do i {s}?", "is there a shortcut to {s}?", "please tell me how to {s}", "what must i press to {s}?",
+        "how do i {s} with the keyboard?", "what is the shortcut for {g}?", "key for {g}?", "which key is for {g}?",
+        "is {g} possible by a key?", "{g}, which key?", "the key for {g}, please", "how do i {s} without a mouse?",
     ),
     "command": (
         "which command {t}?", "what is the command to {s}?", "how do i {s} from the shell?",
@@ -36,6 +38,8 @@ _TEMPLATES: Final[dict[Form, tuple[str, ...]]] = {
         "how do i {s} in the terminal?", "what's the command to {s}?", "{s}, which command?",
         "how to {s} on the command line", "which command should i type to {s}?", "what should i run to {s}?",
         "can i {s} from the shell?",
+        "what is the command for {g}?", "command for {g}?", "is {g} possible by a command?", "{g}, which command?",
+        "which command is for {g}?",
     ),
     "why": (
         "why {s}?", "why {s}", "but why {s}?", "tell me why {s}", "can you explain why {s}?", "i wonder why {s}",
@@ -85,7 +89,24 @@ def templated(found: Fact) -> list[str]:
 
 
 def _filled(template: str, slot: str) -> str:
-    return template.format(s=slot, t=_third(slot)) if "{t}" in template else template.format(s=slot)
+    if "{t}" in template:
+        return template.format(t=_third(slot))
+    return template.format(g=_gerund(slot)) if "{g}" in template else template.format(s=slot)
+
+
+_DOUBLED: Final = frozenset(
+    parts("begin|cancel|chat|forget|get|let|plan|plug|put|quit|run|set|skip|split|stop|submit|unplug|wrap", "|")
+)
+
+
+def _gerund(action: str) -> str:
+    """ "move layers" becomes "moving layers"."""
+    verb, _, rest = action.partition(" ")
+    if verb in _DOUBLED:
+        verb += verb[-1]
+    elif verb.endswith("e") and not verb.endswith("ee"):
+        verb = verb[:-1]
+    return f"{verb}ing {rest}".strip()
 
 
 def _third(action: str) -> str:

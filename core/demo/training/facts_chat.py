@@ -41,6 +41,12 @@ FACTS = (
         "`/temp 0.7` sets the temperature, and `/system TEXT` the system prompt.",
     ),
     fact(
+        "savename", "ask", "", "",
+        "/save,alone",
+        "No: /save stands alone and asks for the name itself. Nothing behind it is sent to the model.",
+        "Type /save alone: it asks for a name. Words behind it are no question to the model.",
+    ),
+    fact(
         "paletterecent", "ask", "",
         "what comes first in the palette?|does the palette know other names?|"
         "does the palette remember what i chose?",

@@ -109,6 +109,18 @@ FACTS = (
         "You need no F keys: every F key has another one, such as ? for F1, D for F2 and L for F4.",
     ),
     fact(
+        "balancekey", "ask", "", "",
+        "m,memory,speed",
+        "Press m in the model picker: layers are divided by memory, by measured speed, or by what is best.",
+        "m in the model picker goes through memory, speed and what is best.",
+    ),
+    fact(
+        "pickerlast", "ask", "", "",
+        "last,named/chosen",
+        "The model picker begins with what was asked for last, and whatever differs from the usual is named.",
+        "It remembers: what was asked for last, here or in the shell, is chosen when the model picker opens.",
+    ),
+    fact(
         "spliteditor", "what", "the split editor|the screen of the split",
         "how do i change the split on the screen?|how are layers moved by hand?|when is a changed split applied?",
         "arrow,enter",

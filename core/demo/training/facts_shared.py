@@ -81,6 +81,12 @@ FACTS = (
         "With --draft a small model guesses tokens that the large one checks, so one person's answer comes faster.",
     ),
     fact(
+        "prefillmac", "what", "--prefill|the --prefill option|a mac that reads the prompts", "",
+        "--prefill,prompts",
+        "With --prefill MAC a fast Mac beside the ring reads long prompts and hands the keys and values on.",
+        "--prefill MAC lets that Mac read prompts of 256 tokens or more for the ring; auto takes a quicker one.",
+    ),
+    fact(
         "draftroom", "ask", "",
         "does a draft model take memory?|on which mac does the draft lie?|how much room does a draft need?",
         "draft,head,gb",
