@@ -119,6 +119,12 @@ def test_the_status_line_counts_rows_where_there_are_several() -> None:
         assert "row" not in status_content(UiState(snapshot=now(one), attached=True), width).plain
 
 
+def test_the_status_line_says_reading_until_an_answer_is_written() -> None:
+    for rows, word in (((READING, WAITING), "◌ reading"), ((READING, WRITING), "● writing"), ((), "● ready")):
+        told = msgspec.structs.replace(now(Batch(rows=rows)), running=tuple(row.request_id for row in rows))
+        assert status_content(UiState(snapshot=told, attached=True), 80).plain.endswith(word)
+
+
 def test_what_starts_and_what_ends_is_on_screen_at_once() -> None:
     seen = UiState(snapshot=now(Batch()), attached=True)
     seen = state.fold(seen, RequestStarted(request_id="e" * 32, prompt_tokens=7), 1.0)
