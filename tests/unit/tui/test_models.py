@@ -223,6 +223,8 @@ async def test_while_a_model_is_loaded_nobody_is_asked_about_another_topology() 
         await until(lambda: app.state.snapshot.plan is not None)
         await pilot.press("escape", "T")
         await until(lambda: "forward  2 Macs" in text_of(app))
+        assert isinstance(app.screen, TopologyScreen)
+        assert app.screen.list.why_not("select") == "private is loading already"
         await pilot.press("down", "enter")
         await until(lambda: "Not now: a model is being loaded." in text_of(app))
         assert isinstance(app.screen, TopologyScreen)
