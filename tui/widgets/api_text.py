@@ -31,10 +31,11 @@ def title_content(now: Snapshot, width: int) -> Content:
 
 
 def _waiting(now: Snapshot, asking: int) -> int:
-    """How many of those that ask have no row, where all rows are taken; they are no rows that could be listed."""
+    """How many of those that ask are not read or written yet; some of them have no row that could be listed."""
     running = now.batch.running
-    is_full = now.plan is not None and len(running) >= now.plan.rows
-    return max(0, asking - sum(bool(row.client) for row in running)) if is_full else 0
+    if now.plan is None or not running or not (now.batch.queue or len(running) >= now.plan.rows):
+        return 0
+    return max(0, asking - sum(bool(row.client) for row in running))
 
 
 def address_content(now: Snapshot, *, attached: bool) -> Content:
