@@ -15,7 +15,7 @@ from tui.state.timeline import KINDS, Doing, Steps, Track, TrackName, cells, end
 
 _TITLE: Final = " Timeline"
 _NAME, _LANE = 11, 8
-_PHASE, _COLUMN, _WORDS = 16, 12, 24
+_PHASE, _COLUMN, _WORDS = 16, 12, 22
 _GLYPHS: Final[dict[Doing | None, tuple[str, str]]] = {
     "computes": ("█", "$primary"),
     "moves": ("▒", "$accent"),
@@ -35,7 +35,7 @@ _MEANS: Final[dict[Phase, str]] = {
     "to_i32": "chooses what is next",
     "send_hop": "hands the frame on",
     "logits_compute": "norm, output, choice",
-    "allgather": "tells ranks the tokens",
+    "allgather": "tokens to the ranks",
     "readback": "reads the tokens",
 }
 
