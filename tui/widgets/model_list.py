@@ -54,7 +54,9 @@ topology, bits of keys and values) is what Enter loads."""
 
     def why_not(self, run: str) -> str:
         """Why Enter can do nothing with the model under the cursor; "" if it can."""
-        return why_not_load(self.pointed) if run == "select" and self.pointed else ""
+        if run != "select":
+            return ""
+        return why_not_load(self.pointed) if self.pointed else "no model is listed"
 
     def word_of(self, run: str) -> str:
         """What Enter does with it."""
