@@ -51,7 +51,7 @@ from tui.screens.help import HelpScreen, topic_of
 from tui.state import disabled_reasons, state
 from tui.state.state import UiState
 from tui.widgets.chat_log import warm_up
-from tui.widgets.command_palette import MarkedPalette
+from tui.widgets.command_palette import MarkedPalette, ThemePalette
 from tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
     def search_themes(self) -> None:
         """Open the list of themes."""
         self._themes.begin()
-        self.push_screen(MarkedPalette(providers=[Themes], placeholder="Search for themes…"))
+        self.push_screen(ThemePalette(providers=[Themes], placeholder="Search for themes…"))
 
     def on_command_palette_option_highlighted(self, event: CommandPalette.OptionHighlighted) -> None:
         """Show the theme under the cursor of their list."""

@@ -9,7 +9,7 @@ import msgspec
 
 from core.errors import DoesNotFit
 from core.events import Peer, Plan
-from core.plan.fit import at_least_a_tenth
+from core.plan.fit import gigabytes
 from core.plan.sizes import Bytes, Sizes
 
 
@@ -33,8 +33,8 @@ def beside(draft: Draft | None, macs: Sequence[Peer]) -> list[Peer]:
         return [head, *others]
     left = head.budget_bytes - draft.needed_bytes
     if left <= 0:
-        what = f"The draft {draft.name} needs {at_least_a_tenth(draft.needed_bytes)} GB on {head.name}"
-        what += f", which has {at_least_a_tenth(head.budget_bytes)} GB usable."
+        what = f"The draft {draft.name} needs {gigabytes(draft.needed_bytes)} GB on {head.name}"
+        what += f", which has {gigabytes(head.budget_bytes)} GB usable."
         raise DoesNotFit(what, "Choose a smaller draft, or load the model without --draft.")
     return [msgspec.structs.replace(head, budget_bytes=left), *others]
 
@@ -43,6 +43,6 @@ def with_draft(plan: Plan, draft: Draft | None) -> Plan:
     """`plan` with the draft on its head, and a note about it."""
     if draft is None:
         return plan
-    size = at_least_a_tenth(draft.needed_bytes)
+    size = gigabytes(draft.needed_bytes)
     note = f"{draft.name} guesses on {plan.head.peer}, in {size} GB beside its layers, as long as that pays."
     return msgspec.structs.replace(plan, draft=draft.name, draft_bytes=draft.needed_bytes, notes=(*plan.notes, note))

@@ -116,8 +116,8 @@ def shortage(plan: Plan, profile: SplitProfile | None = None) -> DoesNotFit | No
     if profile and macs > len(profile.cuts):
         fix = f"Free memory there, or choose a smaller model; more Macs do not help: {where_cut(profile)}"
     return DoesNotFit(
-        f"{plan.model} needs {at_least_a_tenth(missing_bytes(worst))} GB more on {worst.peer} "
-        f"({at_least_a_tenth(need)} GB needed in all, {at_least_a_tenth(total)} GB usable on "
+        f"{plan.model} needs {gigabytes(missing_bytes(worst))} GB more on {worst.peer} "
+        f"({gigabytes(need)} GB needed in all, {gigabytes(total)} GB usable on "
         f"{macs} Mac{'s' * (macs > 1)}).",
         fix,
     )
@@ -127,7 +127,7 @@ def _lacks(plan: Plan) -> str:
     """Which of the ranks of `plan` is too small for its part, "" where none is."""
     worst = max(plan.stages, key=missing_bytes)
     missing = missing_bytes(worst)
-    return f"equal parts need {at_least_a_tenth(missing)} GB more on {worst.peer}" if missing > 0 else ""
+    return f"equal parts need {gigabytes(missing)} GB more on {worst.peer}" if missing > 0 else ""
 
 
 def missing_bytes(stage: Stage) -> int:
@@ -135,9 +135,10 @@ def missing_bytes(stage: Stage) -> int:
     return stage.needed_bytes - stage.budget_bytes
 
 
-def at_least_a_tenth(count: int) -> str:
-    """Bytes in GB, at least 0.1, so that "needs 0.0 GB more" is never said."""
-    return f"{max(0.1, count / GB):.1f}"
+def gigabytes(count: int) -> str:
+    """Bytes in GB, three decimals below a tenth; never 0, so that "needs 0.0 GB more" is never said."""
+    value = count / GB
+    return f"{value:.1f}" if value >= 0.0995 else f"{max(0.001, value):.3f}"
 
 
 def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
@@ -149,7 +150,7 @@ def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
     elif missing <= 0:
         return plan, True
     else:
-        note = f"Not verified: the whole model needs {at_least_a_tenth(missing)} GB more than {plan.head.peer} has."
+        note = f"Not verified: the whole model needs {gigabytes(missing)} GB more than {plan.head.peer} has."
     return msgspec.structs.replace(plan, notes=(*plan.notes, note)), False
 
 

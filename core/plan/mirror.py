@@ -14,7 +14,7 @@ import msgspec
 
 from core.events import MirrorChoice, Plan, Stage
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.fit import at_least_a_tenth, missing_bytes
+from core.plan.fit import gigabytes, missing_bytes
 from core.plan.topology import has_ranks
 from core.settings import MIB
 
@@ -55,9 +55,9 @@ def with_mirror(
     if free <= 0:
         return _noted(plan, f"Nothing is mirrored: {plan.head.peer} has no memory left for it.")
     kept = min(needed, free)
-    part = "" if kept == needed else f" of {at_least_a_tenth(needed)}"
+    part = "" if kept == needed else f" of {gigabytes(needed)}"
     often = f" {max(0.1, sum(states) / 1e6):,.1f} MB of states travel every {cut_distance(sum(states))} tokens."
-    note = f"Mirrored to {plan.head.peer}: {_percent(share)} of the wire, {at_least_a_tenth(kept)}{part} GB there."
+    note = f"Mirrored to {plan.head.peer}: {_percent(share)} of the wire, {gigabytes(kept)}{part} GB there."
     note += often if any(states) else ""
     return _noted(msgspec.structs.replace(plan, mirror_bytes=kept), note)
 

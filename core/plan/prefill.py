@@ -16,7 +16,7 @@ import msgspec
 from core.errors import DoesNotFit, PlanError, UnsupportedModel
 from core.events import Peer, Plan, Prefill, Stage
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.fit import at_least_a_tenth, missing_bytes
+from core.plan.fit import gigabytes, missing_bytes
 from core.plan.mirror import MOST_STATE
 from core.plan.predict import CLEARLY_FASTER, PROMPT_GAIN, PROMPT_TOKENS, Estimate, MacSpeeds
 from core.plan.sizes import Sizes
@@ -90,7 +90,7 @@ def reader_of(plan: Plan, sizes: Sizes, reader: Peer, profile: SplitProfile | No
         raise UnsupportedModel(what, "Load the model without --prefill.")
     stage = sizes.stage(reader, range(plan.layers), output=False)
     if (missing := missing_bytes(stage)) > 0:
-        what = f"To read prompts {reader.name} holds all layers of {plan.model}: {at_least_a_tenth(missing)} GB more"
+        what = f"To read prompts {reader.name} holds all layers of {plan.model}: {gigabytes(missing)} GB more"
         raise DoesNotFit(f"{what} than it has.", "Choose another Mac, or load the model without --prefill.")
     return stage
 

@@ -45,8 +45,6 @@ async def hop_screen(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]
             app.dashboard.chat.focus()  # comes with the next message
             await viewer.until(lambda: app.dashboard.chat.has_focus_within)
             await viewer.press("3")
-            await viewer.until(lambda: bool(app.dashboard.hops.region))
-            app.dashboard.hops.focus()  # a layout that comes just then takes the focus from what has no room yet
             await viewer.until(lambda: app.focused is app.dashboard.hops)
             await viewer.opens("enter", screen=HopScreen)
             yield viewer

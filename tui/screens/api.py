@@ -50,6 +50,7 @@ class ApiScreen(SizedScreen):
     TITLE = "Other programs"
     CSS_PATH = "api.tcss"
     AUTO_FOCUS = "KeyList"
+    VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = API
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(API)]
 

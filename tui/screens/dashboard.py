@@ -106,8 +106,8 @@ class Dashboard(SizedScreen):
             self.call_after_refresh(self.post_message, Seen())
         self.show(self._state)
         self.show_logs(self._state)
-        if self.focused is None or not self.focused.region:
-            self._focus_chat()  # a pane without room would take keys unseen
+        if self.focused is None or not all(node.display for node in self.focused.ancestors_with_self):
+            self._focus_seen()  # what is hidden would take keys unseen
 
     def show(self, state: UiState) -> None:
         """Figures and states: twice a second, and at once when something important happened."""
@@ -282,6 +282,14 @@ class Dashboard(SizedScreen):
     def _leave_zoom(self) -> None:
         self._zoom("")
         self._focus_chat()
+
+    def _focus_seen(self) -> None:
+        if self._is_greeting:
+            self.welcome.focus()
+        elif self._zoomed not in ("", "chat"):
+            self.query_one(f"#{self._zoomed}").focus()
+        else:
+            self._focus_chat()
 
     def _focus_chat(self) -> None:
         (self.prompt if self._was_ready and self.prompt.display else self.chat).focus()

@@ -143,7 +143,8 @@ The speed test sends empty and then full messages over the control link of the t
     def _show_result(self, pair: tuple[str, str], test: SpeedTest) -> None:
         self._tests[pair] = test
         self._draw()
-        self.call_after_refresh(self._speed.scroll_visible, animate=False)
+        # what has other lines is laid out behind the next refresh, and only then is it known where it ends
+        self.call_after_refresh(self.call_after_refresh, self._speed.scroll_visible, animate=False)
 
     async def _stop(self) -> None:
         try:

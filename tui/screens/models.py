@@ -35,7 +35,7 @@ from tui.state.load_options import (
 from tui.state.state import UiState
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content
+from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content, why_not_load
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
@@ -136,6 +136,7 @@ class ModelsScreen(SizedScreen):
     def _point(self) -> None:
         choice = self.list.pointed
         self.preview.point(choice, self._catalog.options(choice) if choice else None)
+        self.refresh_bindings()  # what can be done with it may be something else
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """The preview follows the cursor, and becomes exact for a model on which it rests."""
@@ -149,12 +150,10 @@ class ModelsScreen(SizedScreen):
         choice = self.list.pointed
         if choice is None:
             return
-        if choice.offer:
+        if why := why_not_load(choice):
+            self.post_message(Noted(f"Not now: {why}."))
+        elif choice.offer:
             self.action_download()
-        elif choice.loaded:
-            self.post_message(Noted(f"{choice.name} is loaded already."))
-        elif choice.preview.plan is None:
-            self.post_message(Noted(f"{choice.name} cannot be loaded now; the preview says why."))
         elif not self._catalog.is_planned(choice):
             self.post_message(Noted("What you chose is being planned; Enter loads it once the preview shows it."))
             self.post_message(ModelPointed(as_preview(self._catalog.options(choice)), at_once=True))

@@ -104,7 +104,8 @@ The picture stands still; r makes another one."""
         self._above.border_title = Content("The last steps" + (" · tracing …" if self._is_tracing else ""))
         if traced is None:
             now, attached = self._state.snapshot, self._state.attached
-            self._bars.draw(why_empty(now, attached=attached, tracing=self._is_tracing))
+            why = why_empty(now, attached=attached, tracing=self._is_tracing, failed=self._has_failed)
+            self._bars.draw(why)
             self._phases.draw(Content.styled("There is no step to look at.", DIM))
             return
         inside = self._above.scrollable_content_region.width

@@ -98,19 +98,16 @@ class TopologyScreen(SizedScreen):
         """The details follow the cursor."""
         self._details.scroll_home(animate=False)
         self._draw()
+        self.refresh_bindings()  # not each can be loaded
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Load it so; asks first where that ends what is loaded."""
         topology, request, now = self.list.pointed, self._request, self._now
         preview = self._previews.get(topology)
-        if request is None or preview is None:
-            self.post_message(Noted("The node has not planned that yet."))
-        elif now.plan and now.plan.topology == topology:
-            self.post_message(Noted(f"{topology} is {now.mark.word} already."))
-        elif now.plan and now.mark.word == "loading":
-            self.post_message(Noted("Not now: a model is being loaded."))
-        elif preview.plan is None:
-            self.post_message(Noted(f"It cannot be loaded as {topology} now; the text beside it says why."))
+        if why := self.list.why_not("select"):
+            self.post_message(Noted(f"Not now: {why}."))
+        elif request is None or preview is None or preview.plan is None:
+            return
         elif now.plan:
             body = Content(loading_words(preview.plan, now.answers))
             screen = ChoiceScreen(f"Load it as {topology}?", body, ("Leave all as it is", "Load it like this"))

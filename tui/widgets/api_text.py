@@ -22,10 +22,20 @@ def title_content(now: Snapshot, width: int) -> Content:
     """Whether they are served, and how much they ask, in `width` cells."""
     asking = sum(client.asking for client in now.clients)
     asked = f"{plural(asking, 'request')} under way" if asking else "nobody asks now"
+    if waits := _waiting(now, asking):
+        asked += f", {waits} {'waits' if waits == 1 else 'wait'}"
     state = f"● on · {asked} " if now.api else "○ off "
     line = between(_TITLE, state, width)
     style = GOOD if now.api else DIM
     return Content(line).stylize("bold", 0, len(_TITLE)).stylize(style, max(0, len(line) - len(state)), len(line))
+
+
+def _waiting(now: Snapshot, asking: int) -> int:
+    """How many of those that ask are not read or written yet; some of them have no row that could be listed."""
+    running = now.batch.running
+    if now.plan is None or not running or not (now.batch.queue or len(running) >= now.plan.rows):
+        return 0
+    return max(0, asking - sum(bool(row.client) for row in running))
 
 
 def address_content(now: Snapshot, *, attached: bool) -> Content:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.command import CommandList, CommandPalette
+from textual.theme import Theme
 
 from tui.widgets.marked_list import MarkedList
 
@@ -19,3 +20,14 @@ class MarkedPalette(CommandPalette):
         """The parts as they are there, with our list in the place of its own."""
         for part in super().compose():
             yield MarkedCommands() if type(part) is CommandList else part
+
+    def on_mount(self) -> None:
+        """Textual would leave it in the theme in which it was opened."""
+        self.app.theme_changed_signal.subscribe(self, self._restyle)
+
+    def _restyle(self, theme: Theme) -> None:
+        self.app.stylesheet.update(self, animate=False)
+
+
+class ThemePalette(MarkedPalette):
+    """The list of themes: what is behind it is seen as it will be."""

@@ -222,10 +222,11 @@ def _way_lines(plan: Plan | None, *, is_loaded: bool) -> list[Content]:
         return []
     macs = len(plan.stages)
     if is_of_ranks(plan):
-        how, also = f"{plan.topology}, {macs} ranks", ", P: what is best"
+        how, also = f"{plan.topology}, {macs} ranks", "" if is_loaded else ", P: what is best"
     else:
-        how, also = "one Mac, no hops" if macs == 1 else f"{plan.topology}, {macs} hops a token", ""
-    keys = f"T: another topology{', F4: another split' if is_loaded else also}"
+        how = "one Mac, no hops" if macs == 1 else f"{plan.topology}, {macs} hops a token"
+        also = ", F4: another split" if is_loaded else ""
+    keys = f"T: another topology{also}"
     return [Content.assemble(how, (f" ({keys})", DIM)), *(note_content(n) for n in plan.notes if is_of_sight(n))]
 
 

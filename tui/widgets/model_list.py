@@ -52,6 +52,25 @@ topology, bits of keys and values) is what Enter loads."""
         """A row a model."""
         return [row_content(choice, self._now, width) for choice in items]
 
+    def why_not(self, run: str) -> str:
+        """Why Enter can do nothing with the model under the cursor; "" if it can."""
+        if run != "select":
+            return ""
+        return why_not_load(self.pointed) if self.pointed else "no model is listed"
+
+    def word_of(self, run: str) -> str:
+        """What Enter does with it."""
+        return "Download" if run == "select" and self.pointed and self.pointed.offer else ""
+
+
+def why_not_load(choice: ModelChoice) -> str:
+    """Why a model cannot be loaded, or brought to the disk where it is on none; "" if it can."""
+    if choice.loaded:
+        return f"{choice.name} is loaded already"
+    if choice.preview.plan is None and not choice.offer:
+        return f"{choice.name} cannot be loaded; the preview says why"
+    return ""
+
 
 def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
     """Whether a model fits; the word is the sentence of the list."""

@@ -118,7 +118,7 @@ def readiness_words(state: UiState) -> tuple[str, str]:
         return word
     match snapshot.plan_status:
         case "ready":
-            return ("● writing" if state.answer is not None or snapshot.running else "● ready"), GOOD
+            return _work_words(state)
         case "loading":
             done, total = (sum(getattr(s, f) for s in snapshot.stages) for f in ("done_bytes", "total_bytes"))
             return f"◌ loading {100 * done // total} %" if total else "◌ loading", WARN
@@ -126,3 +126,11 @@ def readiness_words(state: UiState) -> tuple[str, str]:
             return "✗ broken", BAD
         case _:
             return "○ idle", DIM
+
+
+def _work_words(state: UiState) -> tuple[str, str]:
+    """What a model that is ready does. Of its rows the node tells twice a second, of a token at once."""
+    answer, rows = state.answer, state.snapshot.batch.rows
+    if (answer is not None and answer.first_at is not None) or any(row.state == "writing" for row in rows):
+        return "● writing", GOOD
+    return ("◌ reading", WARN) if answer is not None or state.snapshot.running else ("● ready", GOOD)

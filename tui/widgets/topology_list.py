@@ -50,6 +50,20 @@ what the answer may be. In tensor every Mac has a part of every layer, and gets 
         self._previews, self._now = previews, now
         self.list_items(TOPOLOGIES)
 
+    def why_not(self, run: str) -> str:
+        """Why Enter can do nothing with the topology under the cursor; "" if it can."""
+        now, topology = self._now, self.pointed
+        if run != "select" or now is None:
+            return ""
+        if now.plan and now.plan.topology == topology:
+            return f"{topology} is {now.mark.word} already"
+        if now.plan and now.mark.word == "loading":
+            return "a model is being loaded"
+        preview = self._previews.get(topology)
+        if preview is None:
+            return "the node has not planned that yet"
+        return "" if preview.plan else f"it cannot be loaded as {topology}; the text beside it says why"
+
     def key_of(self, item: Topology) -> str:
         """Its name."""
         return item

@@ -160,11 +160,17 @@ class Dialling:
         """One sentence of them all: a wrong key tells more than silence, else the best place counts."""
         if problem and problem != self._problems.get(device_id):
             if device_id not in self._problems:
-                self._journal.warn(f"No control link to {device_id[:8]}: {problem}")
+                self._journal.warn(f"No control link to {self._name(device_id)}: {problem}")
             self._problems[device_id] = problem
             is_news = True
         if is_news:
             self._signals.emit(ContactChanged(device_id))
+
+    def _name(self, device_id: str) -> str:
+        """What people call it."""
+        roster = self._store.current
+        member = roster.member(parse_text_id(device_id)) if roster else None
+        return member.name if member else device_id[:8]
 
     async def _renew(self, device_id: str, on_link: Callable[[ControlLink], None]) -> None:
         problem = ""
@@ -177,7 +183,8 @@ class Dialling:
                 problem = problem or _problem_text(error)
             else:
                 return
-        self._journal.warn(f"The link to {device_id[:8]} keeps its keys for now: {problem or 'no address to dial.'}")
+        why = problem or "no address to dial."
+        self._journal.warn(f"The link to {self._name(device_id)} keeps its keys for now: {why}")
 
     async def _seek(self, place: Place) -> None:
         """Until a member answers there; from then on it is dialled as that member."""

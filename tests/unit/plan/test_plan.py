@@ -10,7 +10,7 @@ from core.events import WireType
 from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.plan.cuts import nearest_cuts
-from core.plan.fit import make_plan, with_verification
+from core.plan.fit import gigabytes, make_plan, with_verification
 from core.plan.preview import preview_of
 from core.plan.split import split_layers
 from core.requests.plans import PlanPreview, PlanRequest
@@ -234,3 +234,10 @@ def test_a_preview_has_the_split_that_does_not_fit_and_what_each_hop_carries() -
     assert alone.hop_bytes == ()
     assert nobody.problem
     assert nobody.problem.kind == "NoPeers"
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "0.001"), (69_000_000, "0.069"), (99_600_000, "0.1"), (4_200_000_000, "4.2")]
+)
+def test_what_is_short_is_said_in_figures_that_differ(count: int, words: str) -> None:
+    assert gigabytes(count) == words

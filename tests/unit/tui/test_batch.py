@@ -6,12 +6,13 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from core.events import Batch, BatchLane, BatchRow, Plan, RequestDone, RequestStarted, Snapshot
+from core.events import ApiClient, ApiServed, Batch, BatchLane, BatchRow, Plan, RequestDone, RequestStarted, Snapshot
 from tests.support.screen_events import PLAN
 from tui.cli.status import status_facts, status_lines
 from tui.state import state
 from tui.state.batch import summary, why_they_wait
 from tui.state.state import UiState
+from tui.widgets.api_text import title_content as api_title
 from tui.widgets.batch_text import empty_content, ring_content, title_content
 from tui.widgets.row_list import head_content, rows_content
 from tui.widgets.status_line import status_content
@@ -119,6 +120,12 @@ def test_the_status_line_counts_rows_where_there_are_several() -> None:
         assert "row" not in status_content(UiState(snapshot=now(one), attached=True), width).plain
 
 
+def test_the_status_line_says_reading_until_an_answer_is_written() -> None:
+    for rows, word in (((READING, WAITING), "◌ reading"), ((READING, WRITING), "● writing"), ((), "● ready")):
+        told = msgspec.structs.replace(now(Batch(rows=rows)), running=tuple(row.request_id for row in rows))
+        assert status_content(UiState(snapshot=told, attached=True), 80).plain.endswith(word)
+
+
 def test_what_starts_and_what_ends_is_on_screen_at_once() -> None:
     seen = UiState(snapshot=now(Batch()), attached=True)
     seen = state.fold(seen, RequestStarted(request_id="e" * 32, prompt_tokens=7), 1.0)
@@ -137,3 +144,12 @@ def test_status_tells_rows_lanes_and_queue_and_nothing_without_a_plan() -> None:
     assert facts["lanes"][0] == {"rows": 1, "in_flight": True}
     assert status_facts(now(plan=None))["batch"] is None
     assert "Rows" not in "\n".join(status_lines(now(plan=None)))
+
+
+def test_the_title_of_other_programs_counts_what_waits_for_a_row_though_it_has_none_to_be_listed() -> None:
+    row = msgspec.structs.replace(WRITING, client="laptop")
+    full, nobody = Batch(rows=(row,) * PLAN.rows), Batch()
+    for batch, asking, said in ((full, PLAN.rows + 2, ", 2 wait "), (full, PLAN.rows, " way "), (nobody, 1, " way ")):
+        clients = (ApiClient(name="x", asking=asking),)
+        told = msgspec.structs.replace(now(batch), api=ApiServed(url="u"), clients=clients)
+        assert api_title(told, 80).plain.endswith(said)

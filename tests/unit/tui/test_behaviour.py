@@ -150,6 +150,28 @@ async def test_panes_by_digit_f2_and_zoom_at_every_size(size: tuple[int, int], t
         await sees(pilot, "5 Chat")
 
 
+async def test_in_the_smallest_terminal_other_programs_have_a_line_of_everything(tmp_path: Path) -> None:
+    app = app_with(READY, tmp_path)
+    async with app.run_test(size=(60, 16)) as pilot:
+        await until(pilot, lambda: app.state.attached)
+        app.open_screen("api")
+        await sees(pilot, "○ off", "n makes one", "Nothing is asked now", "In the shell", "Esc Back")
+        assert app.screen.max_scroll_y == 0
+
+
+async def test_a_layout_that_comes_just_after_a_digit_leaves_the_focus_in_the_pane(tmp_path: Path) -> None:
+    app = app_with(READY, tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.focused is app.prompt)
+        for key, pane in ((3, app.dashboard.hops), (1, app.dashboard.peers)):
+            app.dashboard.action_pane(key)
+            app.dashboard.laid_out()  # while the hidden prompt still has the focus
+            app.dashboard.set_focus(pane)
+            app.dashboard.laid_out()  # before the pane has any room
+            await pilot.pause()
+            assert app.focused is pane
+
+
 def test_quitting_is_a_question_where_something_is_lost() -> None:
     own = msgspec.structs.replace(PEERS[0], device_id=PLAN.stages[0].device_id)
     loaded = UiState(snapshot=Snapshot(peers=(own,), plan=PLAN, plan_status="ready", running=("r",)))

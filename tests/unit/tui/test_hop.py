@@ -9,8 +9,12 @@ import pytest
 
 from core.errors import Busy
 from core.events import HopSample, PathKind, Peer, Progress, Snapshot
-from core.requests.checks import PathFigures, SpeedResult
+from core.requests.checks import PathFigures, SpeedRequest, SpeedResult
+from tests.support.app import StillNode, text_of
 from tests.support.screen_events import PLAN
+from tests.support.waiting import until
+from tui.app import MaclusterApp
+from tui.screens.hop import HopScreen
 from tui.state import state
 from tui.state.hop_history import HOP_WINDOW_S, PAST_S, HopPoint, faded, last_of
 from tui.state.hops import Hop, ring_of
@@ -289,6 +293,20 @@ def test_windows_have_words(seconds: float, word: str) -> None:
 def test_the_speed_test_is_said_in_every_state(test: SpeedTest, said: str) -> None:
     progress = Progress(task="speed test", done=95, total=190)
     assert said in speed_content(test, progress, 60).plain
+
+
+async def test_all_of_a_speed_test_is_seen_where_there_is_little_room() -> None:
+    class Tested(StillNode):
+        async def test_speed(self, wanted: SpeedRequest) -> SpeedResult:
+            return msgspec.structs.replace(FOUND, paths=(*PATHS, PathFigures(kind="Ethernet", rtt_s=0.0006)))
+
+    app = MaclusterApp(Tested(Snapshot(peers=PEERS, plan=PLAN, plan_status="ready")))  # type: ignore[arg-type]
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: app.state.attached)
+        app.open_screen("hop")
+        await until(lambda: isinstance(app.screen, HopScreen))
+        await pilot.press("s")
+        await until(lambda: "Ethernet 0.60 ms" in text_of(app))
 
 
 def test_progress_of_a_test_is_kept_for_the_screen() -> None:

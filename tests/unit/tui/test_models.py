@@ -174,6 +174,9 @@ async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loade
             "one is loaded; u unloads it, then that can be chosen"
         }
         assert screen.why_not("topology") == ""
+        assert screen.list.why_not("select") == "one is loaded already"
+        await pilot.press("enter")
+        await until(lambda: [note.message for note in app._notifications] == ["Not now: one is loaded already."])
         await pilot.press("T")
         await until(lambda: isinstance(app.screen, TopologyScreen))
         await pilot.press("escape")
@@ -183,6 +186,7 @@ async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loade
         if two != "two":
             await pilot.press("down")
         assert screen.why_not("bits") == "keys and values stay as they are: its heads are odd"
+        assert screen.list.why_not("select") == ""
         assert screen.why_not("topology") == ""
         await pilot.press("T", "enter")
         assert node.loaded == []
@@ -219,6 +223,8 @@ async def test_while_a_model_is_loaded_nobody_is_asked_about_another_topology() 
         await until(lambda: app.state.snapshot.plan is not None)
         await pilot.press("escape", "T")
         await until(lambda: "forward  2 Macs" in text_of(app))
+        assert isinstance(app.screen, TopologyScreen)
+        assert app.screen.list.why_not("select") == "private is loading already"
         await pilot.press("down", "enter")
         await until(lambda: "Not now: a model is being loaded." in text_of(app))
         assert isinstance(app.screen, TopologyScreen)

@@ -16,7 +16,7 @@ from core.errors import Problem
 from core.events import GroupKind, LogLine, Parallelism, Peer, PlanStatus, Snapshot, StageState, TrustChanged
 from core.requests.plans import ModelChoice, PlanPreview
 from core.text import Clean
-from tests.support.screen_events import PLAN, asked
+from tests.support.screen_events import PLAN, asked, token
 from tui.cli.status import trust_line
 from tui.control import clipboard
 from tui.state import conversation, format, state
@@ -188,12 +188,16 @@ def broad(width: int) -> dict[str, Content]:
 
 
 @pytest.mark.parametrize("width", [60, 80])
-@pytest.mark.parametrize("word", ["● ready", "● writing", "◌ loading 44 %"])
+@pytest.mark.parametrize("word", ["● ready", "◌ reading", "● writing", "◌ loading 44 %"])
 def test_whether_one_can_ask_is_said_however_narrow_it_is(word: str, width: int) -> None:
     plan = msgspec.structs.replace(PLAN, model="Llama-3.3-70B-Instruct-8bit-of-the-longest-name")
     stages = (StageState(device_id="A", status="loading", done_bytes=4, total_bytes=9),)
     status: PlanStatus = "loading" if "loading" in word else "ready"
-    told = asked("why?") if "writing" in word else UiState(attached=True)
+    told = UiState(attached=True)
+    if "reading" in word or "writing" in word:
+        told = conversation.accepted(asked("why?"), "r1", 5, 100.0)
+    if "writing" in word:
+        told = state.fold(told, token(0, "so"), 101.0)
     now = msgspec.structs.replace(told, snapshot=Snapshot(plan=plan, plan_status=status, stages=stages), attached=True)
     full = (Turn(number=9, role="assistant", text=Clean("x"), at=1, prompt_tokens=PLAN.context), *now.turns)
     for line in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from rich.cells import cell_len
 from rich.style import Style
 from textual.color import Color
 from textual.command import CommandPalette
@@ -14,8 +15,10 @@ from textual.theme import BUILTIN_THEMES
 from core.events import Snapshot
 from core.requests.answers import Message
 from screenshots import recording
+from screenshots.recording import ReplayingClient
 from screenshots.scenes import until
-from tests.support.app import app_with
+from tests.support.app import app_with, text_of
+from tui.app import MaclusterApp
 from tui.control import themes
 from tui.state import conversation
 
@@ -61,7 +64,37 @@ async def test_all_that_is_drawn_can_be_read_in_every_theme() -> None:
         for app.theme in THEMES:
             await pilot.pause()
             for screen in app.screen_stack:
-                assert (app.theme, [*_hard_to_read(screen)]) == (app.theme, [])
+                hard = [(text, seen) for _, text, seen in _written(screen) if seen < 4.5]
+                assert (app.theme, hard) == (app.theme, [])
+
+
+# ours, and those in which something of a dialog was hard to read once
+IN_DIALOGS = (*(theme.name for theme in themes.OWN_THEMES), "tokyo-night", "atom-one-light")
+DIALOGS = (
+    ("pair('STRANGER')", "#pairing", "six digits"),
+    ("help", "#help", "Send the message"),
+    ("command_palette", "#--input, CommandList", "Choose a model"),
+)
+
+
+@pytest.mark.parametrize(("opens", "boxes", "words"), [pytest.param(*each, id=each[0][:4]) for each in DIALOGS])
+async def test_what_a_dialog_says_can_be_read_and_what_it_covers_is_not_to_be(
+    opens: str, boxes: str, words: str
+) -> None:
+    told = recording.load("pairing")
+    app = MaclusterApp(ReplayingClient(told))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await until(lambda: app.state.attached, pilot)
+        app.set_state(told.state)
+        stranger = next(peer for peer in told.state.snapshot.peers if peer.trust in ("unpaired", "seen"))
+        for app.theme in IN_DIALOGS:
+            await app.run_action(opens.replace("STRANGER", stranger.device_id))
+            await until(lambda: words in text_of(app), pilot, every_s=0.01)
+            regions = [box.region for box in app.screen.query(boxes)]
+            for at, text, seen in _written(app.screen):
+                is_said = any(region.contains(*at) for region in regions)
+                assert seen >= 4.5 if is_said else seen <= 2, (app.theme, text, seen)
+            await app.pop_screen()
 
 
 async def test_a_theme_is_seen_while_the_cursor_is_on_it_and_kept_if_it_is_chosen() -> None:
@@ -72,15 +105,21 @@ async def test_a_theme_is_seen_while_the_cursor_is_on_it_and_kept_if_it_is_chose
         await until(lambda: isinstance(app.screen, CommandPalette), pilot)
         await pilot.press(*"nord")
         await until(lambda: app.theme == "nord", pilot)
+        await pilot.pause()
+        ink = Color.parse(app.get_css_variables()["foreground"])
+        assert (app.screen.styles.color, app.screen.styles.background.a) == (ink, 0), "a clear view of it"
         await pilot.press("escape")
         await until(lambda: app.theme == before, pilot)
 
 
-def _hard_to_read(screen: Screen[object]) -> Iterator[tuple[str, float]]:
-    for strip in screen._compositor.render_strips():
+def _written(screen: Screen[object]) -> Iterator[tuple[tuple[int, int], str, float]]:
+    """Where it begins, the text, and its contrast."""
+    for y, strip in enumerate(screen._compositor.render_strips()):
+        x = 0
         for text, style, _ in strip:
-            if style and any(map(str.isalnum, text)) and (seen := _contrast(style)) < 4.5:
-                yield text, seen
+            if style and any(map(str.isalnum, text)):
+                yield (x, y), text, _contrast(style)
+            x += cell_len(text)
 
 
 def _contrast(style: Style) -> float:

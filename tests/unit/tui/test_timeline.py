@@ -96,7 +96,9 @@ def test_a_cell_shows_what_took_most_of_its_time() -> None:
 def test_the_phases_of_a_step_stand_beside_each_other() -> None:
     told = told_of(3)
     lines = phases_content(told, 2, 76).plain.split("\n")
-    assert [line.split() for line in lines] == [
+    assert lines[2].endswith("500000  computes its layers")
+    assert phases_content(told, 2, 60).plain.split("\n")[2].endswith("500000"), "no room for words"
+    assert [line.split()[:3] for line in lines] == [
         ["µs", "a", "b"],
         ["recv_wait", "–", "500000"],
         ["layers_compute", "400000", "500000"],
@@ -227,3 +229,4 @@ async def test_without_an_answer_nothing_is_traced_and_a_failure_is_told_once() 
         await pilot.pause()
         assert len(node.asked) == 1
         assert any("leads no model" in note.message for note in app._notifications), app._notifications
+        assert "r tries again" in text_of(app)

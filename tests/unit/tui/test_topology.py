@@ -150,6 +150,7 @@ def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
         assert "Parallelism tp – capabilities OK" in shown
         assert EVERY_RANK_SEES in shown
         assert (ON_THE_CABLE in shown) is rdma
+    assert "F4" not in fit_content(replace(model, loaded=True), UiState(), 90).plain, "ranks have no boundaries"
 
 
 def test_a_guess_is_called_one_and_advice_is_given() -> None:
