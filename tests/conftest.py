@@ -45,6 +45,11 @@ SLOW = ("gpu", "processes", "screens", "network", "attacks", "fuzz", "replay")
 LONG = ("test_atlas.py", "test_cache_state.py", "test_answers.py", "test_bench.py", "test_chaos.py")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What is slow as a whole is not even imported by `make fast`."""
+    return collection_path.name in SLOW or None if config.option.markexpr == "not slow" else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long ones first."""
@@ -108,6 +113,17 @@ def own_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     (folder / "macluster" / "config.toml").write_text("[node]\nspare_worker = false\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(folder))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_drive_is_waited_for() -> Iterator[None]:
+    """Nothing of a test has to outlast a real power cut, and a drive takes milliseconds for each of thousands of files.
+    What is about them (tests/support/power.py) looks at who forces what to disk, and when.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr("fcntl.F_FULLFSYNC", raising=False)
+        patch.setattr(os, "fsync", lambda fd: None)
         yield
 
 

@@ -19,6 +19,12 @@ import mlx.core as mx
 import mlx.nn as nn
 import msgspec
 from mlx.utils import tree_flatten
+
+from core.models.lean_imports import import_for_layers_only
+
+if __name__ == "__main__":
+    import_for_layers_only()
+
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.engine.sampling import greedy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +46,7 @@ def write_tokenizer(directory: Path, vocab: int, *, chat: bool) -> None:
     """
     if vocab < 256 + len(SPECIALS):
         raise UsageError(f"A vocabulary of {vocab} tokens is too small.", f"Take at least {256 + len(SPECIALS)}.")
-    (directory / "tokenizer.json").write_text(json.dumps(_trained(vocab), ensure_ascii=False), "utf-8")
+    (directory / "tokenizer.json").write_text(_trained(vocab), "utf-8")
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": BOS,
@@ -59,7 +60,8 @@ def write_tokenizer(directory: Path, vocab: int, *, chat: bool) -> None:
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1), "utf-8")
 
 
-def _trained(vocab: int) -> dict[str, Any]:
+@cache
+def _trained(vocab: int) -> str:
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -75,4 +77,4 @@ def _trained(vocab: int) -> dict[str, Any]:
     # the sentences yield only some hundred merges; every further id of the model still needs a text
     for spare in range(len(ids), vocab):
         ids[f"~{spare}"] = spare
-    return content
+    return json.dumps(content, ensure_ascii=False)

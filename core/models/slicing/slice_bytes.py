@@ -15,6 +15,11 @@ import mlx.core as mx
 from core.errors import UsageError
 from core.models.files.parts import Part
 from core.models.files.sandbox import answer
+from core.models.lean_imports import import_for_layers_only
+
+if __name__ == "__main__":
+    import_for_layers_only()
+
 from core.models.slicing.examine import CPU_SECONDS
 from core.models.slicing.loading import slice_parts
 

@@ -63,6 +63,7 @@ def test_no_question_belongs_to_two_facts(facts: dict[str, Fact]) -> None:
 
 @pytest.mark.slow
 def test_held_out_questions_are_never_in_training(corpus: list[Conversation], facts: dict[str, Fact]) -> None:
+    assert 150_000 <= len(corpus) <= 200_000
     trained = {normal(question) for conversation in corpus for question, _ in conversation}
     questions = held_out()
     assert {h.fact for h in questions} <= set(facts)
@@ -82,8 +83,7 @@ def test_the_question_of_the_demo_is_trained_and_answered_right(
     assert all(right(facts["split"], a) for a in answers)
 
 
-def test_a_seed_makes_the_same_corpus(corpus: list[Conversation]) -> None:
-    assert 150_000 <= len(corpus) <= 200_000
+def test_a_seed_makes_the_same_corpus() -> None:
     assert generate(4, 0.01) == generate(4, 0.01) != generate(5, 0.01)
 
 

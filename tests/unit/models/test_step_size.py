@@ -24,13 +24,13 @@ from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 
 LAYERS, CHUNK = 3, 256
-BEFORE = 1024 - CHUNK
+BEFORE = 256
 LLAMA = {"model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64}
 SCOUT = LLAMA | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256}
 
 
 def taken(directory: Path, layers: int, kv_bits: int | None) -> int:
-    """What the chunk that ends at 1,024 tokens takes beside weights and caches, by MLX's own count."""
+    """What the chunk behind as many tokens as `BEFORE` takes beside weights and caches, by MLX's own count."""
     stage = LoadedStage(load_slice(directory, 0, layers - 1, embed=True, output=False), StageMeter(0), kv_bits)
     stage.compose([New(0)])
     stage.embed(0, mx.ones((1, BEFORE), mx.int32))
@@ -58,7 +58,7 @@ def test_a_step_takes_what_the_plan_reserves_and_not_much_less(
 ) -> None:
     options = {"layers": LAYERS, "hidden": 128, "intermediate": 256} | more
     make_model(tmp_path, family, **options)
-    reserved = Sizes(read_layout(tmp_path), None, 1024, kv_bits, CHUNK).step_bytes(output=False)
+    reserved = Sizes(read_layout(tmp_path), None, BEFORE + CHUNK, kv_bits, CHUNK).step_bytes(output=False)
     measured = taken(tmp_path, options["layers"], kv_bits)
     if measured > reserved:  # on a busy machine MLX may free an array later than it could
         measured = taken(tmp_path, options["layers"], kv_bits)
