@@ -74,7 +74,7 @@ async def test_a_wrong_key_is_what_is_told_and_the_log_says_it_once(desk: Desk) 
         assert desk.dialling.problem(PEER_ID).startswith(f"At {wrong}: ")
         assert f"answered where {PEER_ID[:8]} was expected" in desk.dialling.problem(PEER_ID)
         await until(lambda: server.admission.counts["accepted"] >= 3)
-        assert desk.said(f"No control link to mac {PEER_ID[:4]}: ") == 1
+        assert desk.said("No control link to ") == 1
     assert desk.links == {}
 
 
