@@ -13,7 +13,7 @@ demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a p
 test: $(STAMP)  ## every test, four files side by side, for those with real nodes mostly wait, and share what they start
 	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-fast: $(STAMP)  ## the tests that take no more than a few seconds each
+fast: $(STAMP)  ## the tests that take no more than a second and a half each
 	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist worksteal
 
 SEARCH ?= 10

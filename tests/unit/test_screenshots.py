@@ -21,6 +21,7 @@ async def test_the_picture_is_current(name: str, size: tuple[int, int]) -> None:
     assert await look(name, size) == kept, "see it with `make screenshots`"
 
 
+@pytest.mark.slow
 async def test_the_moving_picture_still_draws_an_answer_that_survives() -> None:
     played = moving.load()
     ends = (played.at, played.lost_at + moving.FRAME_S, played.moments[-1])

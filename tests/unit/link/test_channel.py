@@ -349,6 +349,7 @@ def test_another_roster_is_refused(ends_of_a_link: Ends) -> None:
     assert "epoch" in accepted["error"].what
 
 
+@pytest.mark.slow
 def test_the_wrong_member_is_refused(ends_of_a_link: Ends) -> None:
     dialled, accepted = ends_of_a_link.link(dialler=2)
     assert isinstance(dialled["error"], LinkLost)

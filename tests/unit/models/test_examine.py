@@ -60,6 +60,7 @@ def test_what_cannot_be_examined_is_a_problem_that_names_it(plain: Path, tmp_pat
     assert examined(tmp_path / "nowhere").returncode == 1
 
 
+@pytest.mark.slow
 def test_a_child_ends_with_its_parent() -> None:
     child = "import time; from core.models.files.sandbox import confine; confine(50); time.sleep(60)"
     script = "import subprocess, sys; from core.models.files.sandbox import environment;"

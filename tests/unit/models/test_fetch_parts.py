@@ -98,6 +98,7 @@ async def test_a_slice_comes_alone_and_the_rest_makes_it_whole(asker: Asker, mad
 
 
 @pytest.mark.parametrize("fault", ["429", "503", "403", "cut", "range", "long"])
+@pytest.mark.slow
 async def test_what_goes_wrong_for_a_while_is_asked_for_again(asker: Asker, made: Path, fault: str) -> None:
     asker.hub.fault = lambda name, number: fault if number % 2 == 0 and name.endswith(".safetensors") else ""
     place = await asker.begin()
@@ -134,6 +135,7 @@ async def test_what_goes_wrong_for_good_is_said_and_what_came_is_kept(
     assert kept.there_bytes == there.there_bytes
 
 
+@pytest.mark.slow
 async def test_a_whole_download_outlasts_all_of_that_too(asker: Asker, made: Path, tmp_path: Path) -> None:
     faults = ("429", "cut", "range", "403", "long", "503", "")
     asker.hub.fault = lambda name, number: faults[min(number, 6)] if name.startswith("model-00001") else ""

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from core.models.made.maker import make_model
 
 STARTS = """
@@ -41,6 +43,7 @@ def test_a_worker_starts_without_tokenizers_hub_numpy_and_asyncio() -> None:
     assert ran.stdout.strip() == "['transformers.tokenization_utils_base']"
 
 
+@pytest.mark.slow
 def test_a_tokenizer_is_read_without_the_list_of_models_which_comes_when_it_is_asked_for(tmp_path: Path) -> None:
     make_model(tmp_path, "llama", layers=1)
     ran = subprocess.run([sys.executable, "-c", READS, tmp_path], capture_output=True, text=True, check=True)

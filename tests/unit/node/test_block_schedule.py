@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def made(has: dict[str, set[FileBlock]]) -> BlockSchedule:
 
 
 @given(has=HAS, happens=HAPPENS)
+@pytest.mark.slow
 def test_every_block_that_a_living_mac_has_arrives_whoever_fails(
     has: dict[str, set[FileBlock]], happens: list[tuple[bool, int, int, int, str]]
 ) -> None:

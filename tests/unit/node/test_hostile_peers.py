@@ -154,6 +154,7 @@ def test_an_address_for_a_device_id_that_is_none_is_refused(device_id: str) -> N
 
 
 @pytest.mark.usefixtures("bonjour")
+@pytest.mark.slow
 async def test_an_advertisement_speaks_for_the_device_id_of_its_own_name_only() -> None:
     seen: list[Sighting] = []
     heard = asyncio.Event()

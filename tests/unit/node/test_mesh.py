@@ -101,6 +101,7 @@ async def test_links_get_new_keys_again_and_again_and_no_message_is_lost_or_over
         assert low.accepted == 0, "who dialled dials"
 
 
+@pytest.mark.slow
 async def test_a_link_that_cannot_be_dialled_anew_stays_and_is_said(tmp_path: Path) -> None:
     async with posted(tmp_path, LOW, FEW) as low, posted(tmp_path, HIGH) as high:
         low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
@@ -125,6 +126,7 @@ async def test_two_dials_that_cross_leave_one_link(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("number", [pytest.param(LOW, id="low"), pytest.param(HIGH, id="high")])
+@pytest.mark.slow
 async def test_a_mac_that_dials_twice_and_says_no_resume_keeps_one_link_and_harms_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -175,6 +177,7 @@ async def test_a_mac_that_was_started_anew_is_told_from_one_with_new_keys(tmp_pa
         assert post.ends == [(text_id(mac(number).device_id), "It connected again.")]
 
 
+@pytest.mark.slow
 async def test_a_mac_whose_old_link_fell_silent_is_taken_for_one_started_anew(tmp_path: Path) -> None:
     async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as peer:
         silent = await peer.dial()
@@ -213,6 +216,7 @@ async def test_a_goodbye_counts_whatever_stands_aside(tmp_path: Path) -> None:
         await until(lambda: mac(LOW).text_id in post.mesh.contacts)
 
 
+@pytest.mark.slow
 async def test_a_mac_that_falls_silent_is_suspected_and_then_let_go(tmp_path: Path) -> None:
     async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as peer, hand(HIGH, post, MIDDLE) as other:
         await peer.dial()
@@ -242,6 +246,7 @@ async def test_what_went_over_an_address_that_is_gone_links_again_at_once(tmp_pa
         assert low.ends == [(mac(HIGH).text_id, "The path to it is gone.")]
 
 
+@pytest.mark.slow
 async def test_a_mac_that_did_not_run_blames_nobody_and_waits_for_new_keys_as_long_as_ever(tmp_path: Path) -> None:
     async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
         low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))

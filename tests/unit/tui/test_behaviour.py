@@ -437,6 +437,7 @@ async def test_lines_of_other_macs_come_between_those_that_are_shown(tmp_path: P
     assert [line.at for line in app.state.logs] == sorted(line.at for line in app.state.logs)
 
 
+@pytest.mark.slow
 async def test_the_screen_of_the_logs_filters_and_follows(tmp_path: Path) -> None:
     app = app_with(msgspec.structs.replace(READY, logs=LINES), tmp_path)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:

@@ -475,6 +475,7 @@ class Library(Shelf):
         return next(one for one in reversed(self.kept) if one.id == wanted.id)
 
 
+@pytest.mark.slow
 async def test_a_draft_survives_quitting_and_goes_when_it_is_asked_or_taken_along() -> None:
     library = Library()
     app = MaclusterApp(library)  # type: ignore[arg-type]

@@ -60,6 +60,7 @@ async def test_an_empty_picker_offers_what_fits_best_and_d_downloads_it(size: tu
     assert [(each.repo, each.split) for each in node.downloads] == [(BEST, True), (BEST, False)]
 
 
+@pytest.mark.slow
 async def test_a_typed_name_is_there_again_while_the_hub_is_away() -> None:
     node = EmptyNode()
     app = MaclusterApp(node)  # type: ignore[arg-type]

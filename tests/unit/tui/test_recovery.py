@@ -287,6 +287,7 @@ async def test_the_pane_says_what_is_kept_and_takes_a_choice(size: tuple[int, in
         assert [order.choice for order in someone.node.orders] == ["save", "wait"]
 
 
+@pytest.mark.slow
 async def test_it_counts_while_it_waits_and_goes_on_by_itself() -> None:
     async with person((80, 24)) as someone:
         await ask(someone)
@@ -310,6 +311,7 @@ async def test_it_counts_while_it_waits_and_goes_on_by_itself() -> None:
         await someone.until(lambda: someone.node.cancelled == ["r1"])
 
 
+@pytest.mark.slow
 async def test_who_is_writing_keeps_the_prompt() -> None:
     async with person((80, 24)) as someone:
         await ask(someone)

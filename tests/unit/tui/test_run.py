@@ -253,6 +253,7 @@ async def test_on_a_terminal_it_is_dim(desk: Desk, monkeypatch: pytest.MonkeyPat
         os.close(terminal)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_waits_for_a_mac_has_time(
     desk: Desk,
     tokens: Tokens,

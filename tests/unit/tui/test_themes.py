@@ -79,6 +79,7 @@ DIALOGS = (
 
 
 @pytest.mark.parametrize(("opens", "boxes", "words"), [pytest.param(*each, id=each[0][:4]) for each in DIALOGS])
+@pytest.mark.slow
 async def test_what_a_dialog_says_can_be_read_and_what_it_covers_is_not_to_be(
     opens: str, boxes: str, words: str
 ) -> None:

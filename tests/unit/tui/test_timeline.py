@@ -190,6 +190,7 @@ async def opened(node: TracedNode, pilot: Pilot[None]) -> MaclusterApp:
 
 
 @pytest.mark.parametrize("size", [(120, 36), (80, 24)], ids=["wide", "narrow"])
+@pytest.mark.slow
 async def test_an_answer_that_runs_is_traced_and_keys_go_through_its_steps(size: tuple[int, int]) -> None:
     node: Any = TracedNode(RUNNING, told_of(0), told_of(12))
     async with MaclusterApp(node).run_test(size=size) as pilot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from textual.command import CommandList, CommandPalette
 from textual.events import Key, Paste
 from textual.keys import _character_to_key
@@ -121,6 +122,7 @@ def first_of(app: MaclusterApp) -> str:
     return str(lists[0].get_option_at_index(0).prompt) if lists else ""
 
 
+@pytest.mark.slow
 async def test_a_colon_opens_the_palette_where_no_text_is_written_and_what_was_chosen_comes_first() -> None:
     app = app_of(Asked())
     async with app.run_test(size=(120, 36)) as pilot:

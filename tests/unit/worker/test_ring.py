@@ -123,6 +123,7 @@ def hung_up(threads: Threads) -> Iterator[None]:
             follower.exception(WAIT_S)
 
 
+@pytest.mark.slow
 def test_no_nonce_comes_twice_under_one_key_in_10000_frames_of_many_requests(
     threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
