@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -48,6 +48,8 @@ def test_the_picture_of_the_architecture_is_drawn_from_todays_imports_none_of_wh
 
 def test_no_class_name_stands_twice_in_core() -> None:
     files = Path(core.__file__).parent.rglob("*.py")
-    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
-    names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    names = Counter(
+        name for path in files for name in re.findall(r"^ *class (\w+)[:(\[]", path.read_text(), re.MULTILINE)
+    )
+    assert len(names) > 500
     assert [name for name, times in names.items() if times > 1] == []

@@ -50,6 +50,7 @@ class Mac(Peer):
 """
 
 
+@pytest.mark.slow
 async def test_all_that_is_drawn_can_be_read_in_every_theme() -> None:
     told = recording.load("main").state
     said = (Message(role="user", content="hi"), Message(role="assistant", content=CODE))
