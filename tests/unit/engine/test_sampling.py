@@ -18,7 +18,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from msgspec.structs import replace
 
 from core.engine.requests import Admit
-from core.engine.sampling import Picked, RowSampler, greedy, pick_all
+from core.engine.sampling import DRAWS_AT_ONCE, Picked, RowSampler, greedy, pick_all
 from core.errors import UsageError
 from core.models.made.made_configs import Shape, config_of
 from core.models.made.maker import random_model
@@ -165,7 +165,7 @@ def test_a_row_goes_on_behind_what_is_written_as_if_it_had_chosen_that(sampling:
 
 
 def test_a_long_answer_goes_on_with_the_random_state_that_it_had() -> None:
-    sampling, count = Sampling(temperature=1.0, seed=21), 4000
+    sampling, count = Sampling(temperature=1.0, seed=21), 2 * DRAWS_AT_ONCE + 50
     logits = mx.zeros((1, VOCAB))
     undisturbed = sampler(sampling, [1])
     said = [pick_all([undisturbed], logits)[0].token for _ in range(count + 9)]
