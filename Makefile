@@ -14,7 +14,7 @@ test: $(STAMP)  ## every test, four files side by side, for those with real node
 	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 fast: $(STAMP)  ## the tests that take no more than a second and a half each
-	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist worksteal
+	@$(BIN)/python -m pytest -m "not slow" -n 4 --dist worksteal
 
 SEARCH ?= 10
 search: $(STAMP)  ## look SEARCH times as far as `make test` for schedules and inputs that break something
