@@ -125,10 +125,11 @@ class Follower:
     def _compute_together(self, ring: Ring, work: WorkFrame, base: int) -> None:
         """On it goes before anything is computed, so that all ranks begin at once; the last one acknowledges it.
 
-        A step without tokens goes ahead: this one waits for the step before it then, no longer than the head does.
-        Raises GroupFailed where this one cannot follow: nobody can go on without it.
+        A step, and nothing else, may come without tokens and goes ahead: this one waits for the step before it then, no
+        longer than the head does. Raises GroupFailed where this one cannot follow: nobody can go on without it.
         """
-        ahead = self._execution.stage.layers.shares_tokens and not work.payload[0]
+        is_empty = work.kind is FrameType.STEP_TOKEN and not work.payload[0]
+        ahead = is_empty and self._execution.stage.layers.shares_tokens
         try:
             if ahead:
                 tokens = mx.zeros((work.rows, 1), mx.int32)

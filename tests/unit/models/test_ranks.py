@@ -64,6 +64,14 @@ def test_little_more_is_read_than_is_kept(family: str, tmp_path: Path) -> None:
             assert mx.array_equal(part, mx.split(weight, 2, axis)[1])
 
 
+def test_token_ids_from_the_group_never_lead_beyond_the_vocabulary(tmp_path: Path) -> None:
+    """Whatever another rank adds: MLX reads beyond its arrays where a token id is too large."""
+    rank = load(make(tmp_path), Rank(0, 1))
+    rank.join(mx.distributed.init(), shares_tokens=True)
+    told: Any = rank.shared(mx.array([[-7, 0, 5, rank.vocab_size - 1, rank.vocab_size, 1 << 30]])).tolist()
+    assert told == [[0, 0, 5, rank.vocab_size - 1, rank.vocab_size - 1, rank.vocab_size - 1]]
+
+
 def read_so_far() -> int:
     """Bytes that this process has read."""
     return int(next(line for line in COUNTED.read_text().splitlines() if line.startswith("rchar")).split()[1])

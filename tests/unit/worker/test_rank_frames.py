@@ -266,6 +266,24 @@ def test_tokens_that_are_none_end_the_group(ranks: Ranks, payload: bytes) -> Non
     assert not ranks.linked.rings[2].has_frame()
 
 
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        pytest.param(FrameType.PROMPT_TOKENS, 1, id="a-prompt"),
+        pytest.param(FrameType.STEP_TOKEN, 0, id="no-row"),
+        pytest.param(FrameType.STEP_TOKEN, 7, id="other-rows"),
+    ],
+)
+def test_only_a_step_of_the_rows_that_are_held_may_come_without_tokens(
+    ranks: Ranks, kind: FrameType, rows: int
+) -> None:
+    layers = ranks.stages[1].layers
+    layers.shares_tokens, layers._group = True, mx.distributed.init()  # of one rank
+    ranks.linked.head.send_work(WorkFrame(kind, 2, 1, UID, 0, rows, quiet=kind is FrameType.PROMPT_TOKENS), 1)
+    with pytest.raises(GroupFailed):
+        ranks.come(1)
+
+
 def test_a_rank_that_could_not_follow_a_composition_ends_the_group(ranks: Ranks) -> None:
     ranks.tokens(*PROMPT)
     problem = encode_problem(GroupFailed("No such row.").problem, [1])
