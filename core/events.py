@@ -609,6 +609,10 @@ class Snapshot(Event, frozen=True, kw_only=True):
     led_elsewhere: str = ""
     replay: ReplayChecked | None = None
 
+    def name_of(self, device_id: str) -> str:
+        """A Mac as people call it, or the beginning of the id of one that is not known."""
+        return next((peer.name for peer in self.peers if peer.device_id == device_id), device_id[:8])
+
 
 AnyEvent = (
     Snapshot

@@ -154,8 +154,7 @@ def lost_name(snapshot: Snapshot) -> str:
 def mac_name(snapshot: Snapshot, device_id: str) -> str:
     """A Mac as people call it; "" for no Mac in particular."""
     stage = _stage(snapshot.plan, device_id)
-    known = next((p.name for p in snapshot.peers if p.device_id == device_id), device_id[:8])
-    return stage.peer if stage else known
+    return stage.peer if stage else snapshot.name_of(device_id)
 
 
 def _lost(plan: Plan | None, device_id: str) -> str:

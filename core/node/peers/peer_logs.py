@@ -93,7 +93,9 @@ class PeerLogs:
                 await self._send(device_id, self._lines_after(after if run == self._journal.run else 0))
             case LogReply() if log := self._logs.get(device_id):
                 for at, line in log.take(message, monotonic(), time.time()):
-                    self._bus.publish(LogLine(at=at, level=line.level, source=self._name(device_id), text=line.text))
+                    self._bus.publish(
+                        LogLine(at=at, level=line.level, source=self._bus.now.name_of(device_id), text=line.text)
+                    )
 
     def gone(self, device_id: str) -> None:
         """That Mac is not linked any more."""
@@ -107,6 +109,3 @@ class PeerLogs:
 
     async def _send(self, device_id: str, message: LogWord) -> None:
         await self._mesh.send(device_id, message)
-
-    def _name(self, device_id: str) -> str:
-        return next((p.name for p in self._bus.now.peers if p.device_id == device_id), device_id[:8])

@@ -129,7 +129,9 @@ class SpeedTests:
         if self._probing and self._probing[0] == device_id:
             self._probing[1].lost()
         if self._asked and self._asked.source == device_id and not self._asked.result.done():
-            self._asked.result.set_exception(LinkLost(f"{self._name(device_id)} went away during the speed test."))
+            self._asked.result.set_exception(
+                LinkLost(f"{self._bus.now.name_of(device_id)} went away during the speed test.")
+            )
         if self._test and self._test.asker == device_id:
             self._test.work.cancel()
 
@@ -152,7 +154,7 @@ class SpeedTests:
 
     async def _measure(self, target: str, moved: Moved) -> SpeedResult:
         await asyncio.sleep(self._ended_at + REST_S - monotonic())
-        probing = LinkProbing(self._name(target), lambda probe: self._mesh.send(target, probe), moved)
+        probing = LinkProbing(self._bus.now.name_of(target), lambda probe: self._mesh.send(target, probe), moved)
         self._probing = (target, probing)
         try:
             figures = await probing.run()
@@ -178,11 +180,11 @@ class SpeedTests:
         self._asked = _RemoteTest(source, number, moved, result)
         try:
             if not await self._mesh.send(source, SpeedAsk(test=number, target=target)):
-                raise LinkLost(f"{self._name(source)} is not linked.")
+                raise LinkLost(f"{self._bus.now.name_of(source)} is not linked.")
             async with asyncio.timeout(REST_S + LIMIT_S + FIGURES_S + REST_S):
                 return await result
         except TimeoutError as error:
-            raise LinkTimeout(f"{self._name(source)} did not report what it measured.") from error
+            raise LinkTimeout(f"{self._bus.now.name_of(source)} did not report what it measured.") from error
         finally:
             self._asked = None
             if result.cancelled() or not result.done():
@@ -196,7 +198,7 @@ class SpeedTests:
             serving = self._serve(asker, ask.test, self._begin(asker, ask.test, work))
             self._tasks.spawn("A speed test", serving, partial(self._defect, asker, ask.test))
             return
-        what = f"{self._name(self._own_id)} is testing, or has tested a moment ago."
+        what = f"{self._bus.now.name_of(self._own_id)} is testing, or has tested a moment ago."
         busy = Busy(what, f"Try again in {max(1, rest_s):.0f} s.")
         await self._mesh.send(asker, SpeedResultSent(test=ask.test, problem=busy.problem))
 
@@ -208,7 +210,9 @@ class SpeedTests:
         await self._send(asker, reply)
 
     def _defect(self, asker: str, number: int) -> None:
-        failed = NodeError(f"The speed test failed by a defect on {self._name(self._own_id)}.", "Its log says where.")
+        failed = NodeError(
+            f"The speed test failed by a defect on {self._bus.now.name_of(self._own_id)}.", "Its log says where."
+        )
         self._tasks.spawn(
             "A message of a speed test", self._send(asker, SpeedResultSent(test=number, problem=failed.problem))
         )
@@ -238,9 +242,6 @@ class SpeedTests:
         if not peer.is_self and not carries_prompts(peer.trust):
             raise NotPaired(f"{peer.name} is {peer.trust}: only the links of paired Macs are tested.")
         return device_id
-
-    def _name(self, device_id: str) -> str:
-        return next((p.name for p in self._bus.now.peers if p.device_id == device_id), device_id[:8])
 
 
 def _now_and_then(report: Moved) -> Moved:

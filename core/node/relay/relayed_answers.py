@@ -128,7 +128,7 @@ class Relay:
 
     def name_of(self, device_id: str) -> str:
         """As people call it."""
-        return next((peer.name for peer in self._bus.now.peers if peer.device_id == device_id), device_id[:8])
+        return self._bus.now.name_of(device_id)
 
     async def _send(self, device_id: str, number: int, body: bytes) -> None:
         if len(body) > MOST_ASKED:
