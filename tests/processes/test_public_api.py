@@ -429,6 +429,9 @@ async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Mak
             if said and psutil.pid_exists(demo.pid_of(2)) and demo._nodes[2].poll() is None:
                 demo._nodes[2].kill()
         assert said == expected
+        # until then the other Mac says whom to ask
+        await demo.head.until(lambda w: w.now.plan_status == "ready" and not w.now.recovery, 240, "Going on")
+        await demo.watches[1].until(lambda w: bool(w.now.led_elsewhere), 240, "Being led")
         await told_of_its_end(member, 1)
         await demo.head.until(lambda w: bool(w.now.plan and len(w.now.plan.stages) == 1), 240, "Doing without it")
         await demo.head.until(lambda w: w.now.plan_status == "ready" and not w.now.recovery, 240, "Going on")
