@@ -85,8 +85,8 @@ class RowSampler:
             logits = mx.where(self._grammar.allowed(), logits, mx.array(-mx.inf, logits.dtype))
         return logits
 
-    def draw(self, logprobs: mx.array) -> mx.array:
-        """A token [1] from logprobs [1, vocabulary]. Neither it nor the `key` behind it is evaluated yet.
+    def draw(self, logprobs: mx.array) -> tuple[mx.array, mx.array]:
+        """A token [1] from logprobs [1, vocabulary], and the `key` behind it. Neither is evaluated, or counts, yet.
 
         The samplers are compiled with the random state of this thread, which only a seed can set; a key is a seed in
         two halves.
@@ -95,8 +95,7 @@ class RowSampler:
         mx.random.seed(upper << 32 | lower)
         token: mx.array = self._sample(logprobs)
         state: Any = mx.random.state
-        self.key = state[0]
-        return token
+        return token, state[0]
 
     def prepare(self) -> None:
         """Do now what its next token needs beside logits."""
@@ -129,36 +128,46 @@ class RowSampler:
 
 
 class NextTokens(NamedTuple):
-    """The next token of each row, `tokens` [rows], still to be computed: the `samplers` do not know it yet. `told` is
-    what `_likely` gives of each.
+    """The next token of each row, `tokens` [rows, 1] as the next step is fed, still to be computed: the `samplers` do
+    not know it yet, nor the `keys` behind it. `told` is what `_likely` gives of each.
     """
 
     samplers: Sequence[RowSampler]
     tokens: mx.array
     told: Sequence[list[mx.array]]
+    keys: Sequence[mx.array]
+
+    def begin(self) -> None:
+        """Have MLX compute them."""
+        mx.async_eval(self.tokens, self.told, self.keys)
 
     def read(self) -> list[Picked]:
         """Wait for the tokens; now the samplers know them."""
-        mx.eval(self.tokens, self.told, [sampler.key for sampler in self.samplers])
-        picked = [_picked(token, likely) for token, likely in zip(_ints(self.tokens), self.told, strict=True)]
-        for sampler, pick in zip(self.samplers, picked, strict=True):
+        mx.eval(self.tokens, self.told, self.keys)
+        tokens = _ints(self.tokens.reshape(-1))
+        picked = [_picked(token, likely) for token, likely in zip(tokens, self.told, strict=True)]
+        for sampler, key, pick in zip(self.samplers, self.keys, picked, strict=True):
+            sampler.key = key
             sampler.took(pick.token)
         return picked
 
 
 def choose_all(samplers: Sequence[RowSampler], logits: mx.array) -> NextTokens:
-    """One token for each row of logits [rows, vocabulary], by its own sampler; MLX computes them all at once."""
+    """One token for each row of logits [rows, vocabulary], by its own sampler. The logits may still be to be computed:
+    nothing of it is here, and no sampler changes.
+    """
     rows = range(len(samplers))
     if any(sampler.processes for sampler in samplers):
         logits = mx.concatenate([samplers[i].process(logits[i : i + 1]) for i in rows])
     logprobs = _logprobs(logits)
+    keys: Sequence[mx.array] = [sampler.key for sampler in samplers]
     if any(sampler.draws for sampler in samplers):
-        tokens = mx.concatenate([samplers[i].draw(logprobs[i : i + 1]) for i in rows])
+        drawn, keys = zip(*(samplers[i].draw(logprobs[i : i + 1]) for i in rows), strict=True)
+        tokens = mx.concatenate(list(drawn))
     else:
         tokens = mx.argmax(logprobs, axis=-1)
     told = [_likely(logprobs[i], tokens[i : i + 1], samplers[i].logprobs) for i in rows]
-    mx.async_eval(tokens, told, [sampler.key for sampler in samplers])
-    return NextTokens(samplers, tokens, told)
+    return NextTokens(samplers, tokens.astype(mx.int32)[:, None], told, keys)
 
 
 def pick_all(samplers: Sequence[RowSampler], logits: mx.array) -> list[Picked]:

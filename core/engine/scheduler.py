@@ -252,22 +252,32 @@ class Scheduler:
 
         None where the tokens are needed first, or something else is.
         """
-        is_due = self._waiting or self._has_lost or any(not isinstance(op, Drop) for op in self._ops)
-        is_joined = all(row.is_in_lane for row in self._rows.values())
-        is_split = len(step.requests) == 1 or len(self._lanes) >= self._most_lanes
-        rows = [self._rows[name] for name in step.requests if name in self._rows]
-        is_whole = len(rows) == len(step.requests) and all(row.may_go_ahead(self._drafter) for row in rows)
-        if is_due or step.drafts or not (is_joined and is_split and is_whole):
+        if step.drafts or not self._may_go_ahead(step.requests):
             return None
-        if not self._prefixes.leaves_room(self._claimed_tokens):
-            return None
-        for row in rows:
-            row.go_ahead()
+        for name in step.requests:
+            self._rows[name].go_ahead()
         self._note_went(step, StepPlace.ALONE)
         number = next(number for number, lane in enumerate(self._lanes) if lane.handle == step.handle)
         lane = self._lanes.pop(number)
         self._lanes.append(lane._replace(flying=lane.flying + 1))
         return Step(step.handle, step.requests, ())
+
+    def foresees(self, handle: int) -> tuple[str, ...]:
+        """The requests for which the step of a lane that is on the ring chooses, if as it looks the next one goes
+        `ahead` of that.
+        """
+        lane = next((lane for lane in self._lanes if lane.handle == handle and lane.flying == 1), None)
+        return lane.rows if lane and self._may_go_ahead(lane.rows) else ()
+
+    def _may_go_ahead(self, requests: Sequence[str]) -> bool:
+        is_due = self._waiting or self._has_lost or any(not isinstance(op, Drop) for op in self._ops)
+        is_joined = all(row.is_in_lane for row in self._rows.values())
+        is_split = len(requests) == 1 or len(self._lanes) >= self._most_lanes
+        rows = [self._rows[name] for name in requests if name in self._rows]
+        is_whole = len(rows) == len(requests) and all(row.may_go_ahead(self._drafter) for row in rows)
+        if is_due or not (is_joined and is_split and is_whole):
+            return False
+        return self._prefixes.leaves_room(self._claimed_tokens)
 
     def acked(self, work: Compose | Chunk) -> list[PrefillProgress]:
         """Every stage has done it: what there is to tell of it."""

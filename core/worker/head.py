@@ -13,7 +13,7 @@ from core.engine.drafting import Drafter
 from core.engine.pacing import RingFigures, planned_pace
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Step, Work
-from core.engine.sampling import Picked, RowSampler, choose_all, confirmed, likely, pick_drafted
+from core.engine.sampling import NextTokens, Picked, RowSampler, choose_all, confirmed, likely, pick_drafted
 from core.engine.scheduler import EndedRow, Scheduler
 from core.errors import GroupFailed, MaclusterError, Problem, StageFailed, UsageError, error_from
 from core.events import Batch, FinishReason, LikelyToken, Plan
@@ -120,6 +120,7 @@ class Head:
         self._last_words: list[AnswerDone] = []
         self._telemetry_due = 0.0
         self._is_prompt_only = False  # what the stages count holds no step yet
+        self._foreseen: dict[int, tuple[mx.array, NextTokens]] = {}  # by handle: logits that are prepared
         self._batch = Batch()  # as the node knows it
         self._batch_due = 0.0
 
@@ -210,7 +211,7 @@ class Head:
         elif self._has_news() or is_reading:
             pass
         else:
-            self._pipeline.stage.prepare()
+            self._pipeline.stage.prepare(self._foresee)
             beside = self.reading.other if self.reading.is_busy else None
             self._pipeline.wait(inbox, self._telemetry_due if self._scheduler.running else None, beside)
 
@@ -264,6 +265,7 @@ class Head:
     def _put_work(self, work: Work | None) -> None:
         match work:
             case Compose():
+                self._foreseen.clear()
                 self._pipeline.compose(work.ops, work)
             case Chunk():
                 request = NO_REQUEST if len(work.requests) > 1 else bytes.fromhex(work.requests[0])
@@ -371,9 +373,12 @@ class Head:
             self._take(step, chosen)
             return
         samplers, computing = [self._rows[step.requests[at]].sampler for at in alive], self._pipeline.stage.computing
+        logits, choice = self._foreseen.pop(step.handle, (None, None))
         with computing():
             wanted = answer.logits if len(alive) == len(step.requests) else answer.logits[mx.array(alive)]
-            choice = choose_all(samplers, wanted)
+            if choice is None or logits is not wanted:
+                choice = choose_all(samplers, wanted)
+                choice.begin()
             for row, at in enumerate(alive if self._replay else ()):
                 self._keep_logits(step.requests[at], [wanted[row]])
         phases, answered = self._pipeline.stage.meter.phases, None
@@ -382,7 +387,7 @@ class Head:
             answered = phases.work
         try:
             if self._pipeline.goes_ahead and (ahead := self._scheduler.ahead(step)):
-                self._put_step(ahead, choice.tokens[:, None])
+                self._put_step(ahead, choice.tokens)
         finally:  # a ring that breaks then has given these
             if phases:
                 phases.back(answered)
@@ -394,6 +399,17 @@ class Head:
             for at, each in zip(alive, picked, strict=True):
                 chosen[at] = [each]
             self._take(step, chosen)
+
+    def _foresee(self, handle: int, logits: mx.array) -> mx.array | None:
+        """The tokens that the step of `handle` which is on the ring will choose by `logits`, if the next one goes
+        before they are known.
+        """
+        requests = self._scheduler.foresees(handle) if self._pipeline.goes_ahead else ()
+        if not requests:
+            return None
+        choice = choose_all([self._rows[name].sampler for name in requests], logits)
+        self._foreseen[handle] = (logits, choice)
+        return choice.tokens
 
     def _chosen(self, step: Step, answer: StepAnswer, alive: Sequence[int]) -> list[list[Picked]]:
         """What another Mac chose, or what the logits of its guesses confirm and the token behind."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,9 @@ _FAILURES: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, 
 
 # of caches, a position and a number of rows: what is written to, and what leaves; None where it cannot be built yet
 _Build = Callable[[list[Any], "int | mx.array", int], "tuple[list[mx.array], list[mx.array]] | None"]
+# of a handle and the logits of its next output, still to be computed: the tokens [B, 1] that its step behind that will
+# be given, in the same way; None where they have to be known before
+Foresee = Callable[[int, mx.array], "mx.array | None"]
 
 
 class _HeldCaches(NamedTuple):
@@ -42,17 +46,20 @@ class _HeldCaches(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """The graph of the next step of `held`, one position a row: `blank` in place of what will come, `out` what leaves,
-    `caches` behind it.
+    """The graph of the next step of `held`, one position a row: `blank` in place of what will come, or where it is part
+    of a larger graph the tokens of that; `out` what leaves, `caches` behind it.
     """
 
     held: _HeldCaches
     blank: list[mx.array]
     caches: list[Any]
     out: list[mx.array]
+    is_part: bool = False
 
     def takes(self, held: _HeldCaches, arrived: Sequence[Arrived]) -> bool:
         """Write what `arrived` where it was waited for; False where it is not what was."""
+        if self.is_part:
+            return self.held is held and arrived[0] is self.blank[0]
         if self.held is not held or [_kind(a) for a in self.blank] != [_kind(a) for a in arrived]:
             return False
         for blank, array in zip(self.blank, arrived, strict=True):
@@ -72,7 +79,7 @@ class LoadedStage:
         self.meter = meter
         self._kv_bits = kv_bits
         self._held: dict[int, _HeldCaches] = {}
-        self._stepped: tuple[int, _Build] | None = None  # the handle of the last step of one position a row
+        self._stepped: int | None = None  # the handle of the last step of one position a row
         self._prepared: dict[int, _Prepared] = {}
         self._output: int | None = None  # the handle of the last output of one position a row
         self._prepared_outputs: dict[int, _Prepared] = {}
@@ -122,7 +129,7 @@ class LoadedStage:
         self._with_rows(handle, tokens.shape[0])
         return self._step(
             handle,
-            [tokens.astype(mx.int32)],
+            [tokens],
             lambda held: self.layers.embed(tokens, held.caches, _offset(held.rows)),
             ahead=ahead,
         )
@@ -139,31 +146,43 @@ class LoadedStage:
             lambda held: self.layers.run(list(map(unpacked, boundary)), held.caches, _offset(held.rows)),
         )
 
-    def prepare(self) -> None:
+    def prepare(self, foresee: Foresee | None = None) -> None:
         """Build the graphs of what comes next after the last output and the last step, if that is another one like it,
-        while nothing else is to be done. Nothing changes.
+        while nothing else is to be done; both are one where `foresee` gives the tokens between them. Nothing changes.
         """
         if not self.layers.builds_ahead:
             return
         output, self._output = self._output, None
-        self._prepare(self._prepared_outputs, output, self.layers.build_next_output)
         stepped, self._stepped = self._stepped, None
-        if stepped:
-            self._prepare(self._prepared, *stepped)
-
-    def _prepare(self, prepared: dict[int, _Prepared], handle: int | None, build: _Build) -> None:
-        held = self._held.get(handle) if handle is not None else None
-        if handle is None or held is None or handle in prepared:
-            return
         try:
-            caches = self.layers.copy(held.caches)
-            built = build(caches, _offset(held.rows), len(held.rows.tokens))
+            if output is not None:
+                self._prepare(self._prepared_outputs, output, self.layers.build_next_output)
+            if stepped is None:
+                return
+            tokens = None
+            if foresee and self.layers.start == 0 and (before := self._prepared_outputs.get(stepped)):
+                tokens = foresee(stepped, before.out[0])
+            if tokens is None:
+                self._prepare(self._prepared, stepped, self.layers.build_next)
+            elif not self._prepare(
+                self._prepared, stepped, partial(self.layers.build_next, tokens=tokens), is_part=True
+            ):
+                self._prepared_outputs.pop(stepped, None)  # the model has looked at what is not there yet
         except _FAILURES as error:
             if fault := fault_of(error):
                 raise fault from error
-            return  # it is told where the step is here
+            # it is told where the step is here
+
+    def _prepare(self, prepared: dict[int, _Prepared], handle: int, build: _Build, *, is_part: bool = False) -> bool:
+        """Whether it is there now."""
+        held = self._held.get(handle)
+        if held is None or handle in prepared:
+            return False
+        caches = self.layers.copy(held.caches)
+        built = build(caches, _offset(held.rows), len(held.rows.tokens))
         if built:
-            prepared[handle] = _Prepared(held, built[0], caches, built[1])
+            prepared[handle] = _Prepared(held, built[0], caches, built[1], is_part)
+        return built is not None
 
     def _forget_prepared(self) -> None:
         self._prepared.clear()
@@ -188,7 +207,7 @@ class LoadedStage:
                 phases.lap("embed")
             del held, prepared  # MLX writes into memory that nobody else holds
             self._advance(handle, arrived[0].shape[1], out, waits=not ahead)
-        self._stepped = (handle, self.layers.build_next) if arrived[0].shape[1] == 1 else None
+        self._stepped = handle if arrived[0].shape[1] == 1 else None
         return out
 
     def output(self, handle: int, boundary: Sequence[Arrived], *, every: bool = False) -> mx.array:
@@ -196,13 +215,15 @@ class LoadedStage:
         of `every` one they are [B, L, V] and lazy, since mlx-lm asks for those of a prompt and throws them away.
         """
         held, prepared = self._arrived(handle, boundary), self._prepared_outputs.pop(handle, None)
+        is_begun = every
         with self.computing():
             if prepared and not every and prepared.takes(held, boundary):
                 (logits,) = prepared.out
+                is_begun = handle in self._prepared and self._prepared[handle].is_part
             else:
                 arrays = list(map(unpacked, boundary))
                 logits = self.layers.output(arrays, held.caches, _offset(held.rows), every=every)
-            if not every:
+            if not is_begun:
                 mx.async_eval(logits)
         self._output = handle if not every and boundary[0].shape[1] == 1 else None
         if phases := self.meter.phases:

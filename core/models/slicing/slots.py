@@ -260,19 +260,25 @@ class Slice:
         return self._forward(_blank_tokens(boundary), caches, received, self.stop - 1)
 
     def build_next(
-        self, caches: list[Any], position: int | mx.array, rows: int
+        self, caches: list[Any], position: int | mx.array, rows: int, tokens: mx.array | None = None
     ) -> tuple[list[mx.array], list[mx.array]] | None:
         """What `embed` (where the slice begins with the embedding) or `run` is to compute of one more position of each
         of `rows` rows, before that is here: zeros in its place, whose memory is to be written to, and what leaves, of
         which nothing is computed. `caches` are as after it. None for a model that looks at values on its way.
+
+        `tokens`: what `embed` will be given, [rows, 1], where they are to be computed in the same graph.
         """
         if self._looks_at_values:
             return None
-        blank = self._probe.boundaries[self.start - 1].blank(1, rows) if self.start else [mx.zeros((rows, 1), mx.int32)]
+        if self.start:
+            blank = self._probe.boundaries[self.start - 1].blank(1, rows)
+        else:
+            blank = [mx.zeros((rows, 1), mx.int32) if tokens is None else tokens]
         with self._lazily():
             out = self.run(blank, caches, position) if self.start else self.embed(blank[0], caches, position)
         self._looks_at_values = not all(map(_is_lazy, blank))
-        mx.eval(blank)
+        if tokens is None:
+            mx.eval(blank)
         return None if self._looks_at_values else (blank, out)
 
     def build_next_output(
