@@ -260,7 +260,10 @@ class Head:
 
     def _go_ahead(self, step: Step, tokens: Sequence[Sequence[int]], now: float) -> None:
         """The step behind `step` goes before the scheduler knows the tokens that it feeds."""
-        if ahead := self.scheduler.ahead(step):
+        foreseen = () if step.drafts else self.scheduler.foresees(step.handle)
+        ahead = self.scheduler.ahead(step)
+        assert foreseen == (ahead.requests if ahead else ())
+        if ahead:
             self.kinds["ahead"] += 1
             self.watch.put(ahead)
             self._check_lengths(ahead, 1)

@@ -14,7 +14,7 @@ from tui.control.keymap import EVERYTHING
 from tui.state.format import DIM
 
 RECENT: Final = 5
-# what people call it who know other programs, by the id of the action
+# what people call it who know other programs, by the id of the action; the footer's word for it is one of these names
 ALSO_CALLED: Final = {
     "mc.split-undo": "back take back",
     "mc.chat-branch-before": "undo back take back earlier version",
@@ -34,8 +34,17 @@ ALSO_CALLED: Final = {
     "mc.quit": "exit close",
     "mc.pair": "add join connect",
     "mc.hops": "network latency speed",
+    "mc.api": "server openai endpoint",
+    "mc.ring": "tensor pipeline parallelism",
+    "mc.trust": "security privacy encryption",
+    "mc.check": "doctor diagnose",
+    "mc.models": "load download",
 }
-_BY_TITLE: Final = {action.title: ALSO_CALLED[action.id] for action in EVERYTHING if action.id in ALSO_CALLED}
+_NAMES: Final = {action.title: action.word.casefold() for action in EVERYTHING} | {
+    action.title: f"{action.word.casefold()} {ALSO_CALLED[action.id]}"
+    for action in EVERYTHING
+    if action.id in ALSO_CALLED
+}
 
 
 class Recent:
@@ -68,7 +77,7 @@ class Commands(Provider):
         matcher, text = self.matcher(query), query.casefold()
         for each in self._all():
             likeness = matcher.match(each.title)
-            holds, is_called = text in each.title.casefold(), f" {text}" in f" {_BY_TITLE.get(each.title, '')}"
+            holds, is_called = text in each.title.casefold(), f" {text}" in f" {_NAMES.get(each.title, '')}"
             if not likeness and not is_called:
                 continue
             name = matcher.highlight(each.title) if holds or not is_called else Content(each.title)

@@ -18,7 +18,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from msgspec.structs import replace
 
 from core.engine.requests import Admit
-from core.engine.sampling import DRAWS_AT_ONCE, Picked, RowSampler, greedy, pick_all
+from core.engine.sampling import DRAWS_AT_ONCE, Picked, RowSampler, choose_all, greedy, pick_all
 from core.errors import UsageError
 from core.models.made.made_configs import Shape, config_of
 from core.models.made.maker import random_model
@@ -188,6 +188,19 @@ def test_rows_of_a_batch_do_not_show_through() -> None:
         mx.random.seed(dice.randrange(100))
         run(dice.sample(waiting, dice.randint(1, len(waiting))), 1)
     assert {name: row.tokens for name, row in rows.items()} == {name: reference(s)[0] for name, s in TABLE.items()}
+
+
+def test_what_is_foreseen_counts_when_it_is_read() -> None:
+    foreseen, read = (sampler(TABLE["all"], [1, 2, 3]) for _ in range(2))
+    told = []
+    for number in range(8):
+        logits = mx.random.normal((1, VOCAB), key=mx.random.key(number))
+        choose_all([foreseen], mx.zeros((1, VOCAB)))  # nobody reads it
+        choice = choose_all([foreseen], logits)
+        assert choice.tokens.shape == (1, 1)
+        told.append(choice.read())
+        assert told[-1] == pick_all([read], logits)
+    assert len({pick.token for (pick,) in told}) > 4
 
 
 def test_rows_without_a_seed_are_seeded_by_the_machine() -> None:

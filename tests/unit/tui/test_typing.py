@@ -42,7 +42,7 @@ def app_of(node: StillNode) -> MaclusterApp:
 def burst(app: MaclusterApp, *keys: str) -> None:
     """All of them in one read of the terminal: words letter by letter, names of keys as they are."""
     for key in keys:
-        for each in [key] if key in ("enter", "f3", "escape", "ctrl+n", "f1") else key:
+        for each in [key] if key in ("enter", "f3", "escape", "ctrl+n", "ctrl+u", "f1") else key:
             character = each if len(each) == 1 else None
             app.post_message(Key(_character_to_key(each) if character else each, character))
 
@@ -145,6 +145,8 @@ async def test_a_colon_opens_the_palette_where_no_text_is_written_and_what_was_c
         await until(lambda: isinstance(app.screen, CommandPalette) and first_of(app).startswith("Sampling"))
         burst(app, "history")  # what it is called elsewhere, before titles that have its letters somewhere
         await until(lambda: first_of(app).startswith("Conversations: open"))
+        burst(app, "ctrl+u", "api")  # as the footer calls it
+        await until(lambda: first_of(app).startswith("Other programs: "))
 
 
 async def test_a_slash_command_with_words_sets_what_it_names() -> None:

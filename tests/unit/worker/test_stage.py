@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import mlx.core as mx
 import numpy as np
@@ -311,6 +311,42 @@ def test_the_output_too_is_built_before_what_it_is_of_comes(variant: str) -> Non
     head.layers.output = Mock(side_effect=RuntimeError("It was to be built before."))  # type: ignore[method-assign]
     said = head.output(row, wire(boundary)).astype(mx.float32)
     assert np.array_equal(np.array(said), alone.step(other, [[21]]))
+
+
+def test_output_and_next_step_are_one_graph_where_the_tokens_between_them_are_foreseen() -> None:
+    whole = build("llama")
+    ring, alone = (private_ring(whole, lambda: twin("llama", whole), (3,)) for _ in range(2))
+    row, other = ring.begin(), alone.begin()
+    for tokens in ([[5, 6, 7]], [[11]], [[12]]):
+        ring.step(row, tokens), alone.step(other, tokens)
+    head, last = ring.stages
+    given: list[mx.array] = []
+
+    def foresee(handle: int, logits: mx.array) -> mx.array | None:
+        assert handle == row
+        given.append(mx.argmax(logits, axis=-1).astype(mx.int32)[:, None])
+        return given[-1]
+
+    def returned(boundary: list[mx.array]) -> mx.array:
+        return head.output(row, wire(last.run(row, wire(boundary), position)))
+
+    position = head.position(row)
+    out = head.embed(row, mx.array([[21]]))
+    head.prepare(foresee)
+    refuse = Mock(side_effect=RuntimeError("It was to be built before."))
+    with patch.object(head.layers, "output", refuse), patch.object(head.layers, "embed", refuse):
+        logits = returned(out)
+        out, position = head.embed(row, given[0]), position + 1  # before anybody has read them
+    expected = alone.step(other, [[21]])
+    assert np.array_equal(np.array(logits.astype(mx.float32)), expected)
+    token = int(expected.argmax())
+    assert given[0].tolist() == [[token]]
+    head.prepare(foresee)
+    boundary = wire(last.run(row, wire(out), position))
+    logits = head.output(row, boundary)
+    out, position = head.embed(row, mx.array([[33]])), position + 1  # another token than was foreseen
+    assert np.array_equal(np.array(logits.astype(mx.float32)), alone.step(other, [[token]]))
+    assert np.array_equal(np.array(returned(out).astype(mx.float32)), alone.step(other, [[33]]))
 
 
 def test_a_gpu_that_gives_up_while_a_graph_is_built_ahead_is_told() -> None:
