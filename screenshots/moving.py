@@ -20,6 +20,7 @@ from textual.color import Color
 from textual.strip import Strip
 
 from core.events import AnyEvent, Recovery
+from screenshots import recording
 from screenshots.recording import RECORDINGS, Recording, ReplayingClient
 from screenshots.scenes import NOTE, settled, standing_still, still, until
 from tui.app import MaclusterApp
@@ -27,6 +28,7 @@ from tui.state import state
 from tui.state.state import UiState
 
 NAME: Final = "survives"
+_REPLIES: Final = "lost"  # the recording that has what a node answers meanwhile
 SIZE: Final = (100, 36)
 FRAME_S: Final = 0.4
 LAST_S: Final = 4.0  # how long the end is seen
@@ -65,7 +67,7 @@ def save(played: Played) -> None:
 
 async def play(played: Played, moments: Iterable[float]) -> list[list[Row]]:
     """What the app shows at these moments, row by row."""
-    client = ReplayingClient(Recording(state=played.state, at=played.at, replies={}))
+    client = ReplayingClient(Recording(state=played.state, at=played.at, replies=recording.load(_REPLIES).replies))
     frames, now, waiting = [], played.at, list(played.events)
     with standing_still(played.at), TemporaryDirectory() as folder, patch("time.time", lambda: now):
         app = MaclusterApp(client, note=NOTE, folder=Path(folder))
@@ -82,6 +84,8 @@ async def play(played: Played, moments: Iterable[float]) -> list[list[Row]]:
                 still(app)
                 await settled(app, pilot, looks=2)
                 frames.append([_row(strip) for strip in app.screen._compositor.render_strips()])
+    if client.missing:
+        raise LookupError(f"The recording {_REPLIES} lacks {client.missing}; run `make screenshots`.")
     return frames
 
 
