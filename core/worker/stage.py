@@ -29,8 +29,8 @@ _FAILURES: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, 
 
 # of caches, a position and a number of rows: what is written to, and what leaves; None where it cannot be built yet
 _Build = Callable[[list[Any], "int | mx.array", int], "tuple[list[mx.array], list[mx.array]] | None"]
-# of a handle and the logits of its next output, still to be computed: the tokens [B, 1] that its step behind that will
-# be given, in the same way; None where they have to be known before
+# of a handle and the logits of its next output: the tokens [B, 1] that its step behind that will be given, both still
+# to be computed; None where they have to be known before
 Foresee = Callable[[int, mx.array], "mx.array | None"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
@@ -14,7 +15,7 @@ from tui.control.keymap import EVERYTHING
 from tui.state.format import DIM
 
 RECENT: Final = 5
-# what people call it who know other programs, by the id of the action; the footer's word for it is one of these names
+# what people call it who know other programs, by the id of the action
 ALSO_CALLED: Final = {
     "mc.split-undo": "back take back",
     "mc.chat-branch-before": "undo back take back earlier version",
@@ -40,11 +41,9 @@ ALSO_CALLED: Final = {
     "mc.check": "doctor diagnose",
     "mc.models": "load download",
 }
-_NAMES: Final = {action.title: action.word.casefold() for action in EVERYTHING} | {
-    action.title: f"{action.word.casefold()} {ALSO_CALLED[action.id]}"
-    for action in EVERYTHING
-    if action.id in ALSO_CALLED
-}
+_names: defaultdict[str, str] = defaultdict(str)  # by title: all that, and the footer's words, a blank before each
+for _action in EVERYTHING:
+    _names[_action.title] += f" {_action.word.casefold()} {ALSO_CALLED.get(_action.id, '')}"
 
 
 class Recent:
@@ -77,7 +76,7 @@ class Commands(Provider):
         matcher, text = self.matcher(query), query.casefold()
         for each in self._all():
             likeness = matcher.match(each.title)
-            holds, is_called = text in each.title.casefold(), f" {text}" in f" {_NAMES.get(each.title, '')}"
+            holds, is_called = text in each.title.casefold(), f" {text}" in _names[each.title]
             if not likeness and not is_called:
                 continue
             name = matcher.highlight(each.title) if holds or not is_called else Content(each.title)

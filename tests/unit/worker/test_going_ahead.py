@@ -1,0 +1,99 @@
+"""A head with the output goes ahead: what comes back, the choice and what leaves next are one graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from time import monotonic
+from types import SimpleNamespace
+from typing import cast
+from unittest.mock import patch
+
+import pytest
+from msgspec.structs import replace
+
+from core.bench.ring import a_request
+from core.engine.requests import Request
+from core.engine.sampling import NextTokens
+from core.models.slicing.probe import ModelProbe
+from core.models.slicing.slots import Slice
+from core.sampling_options import Sampling
+from core.worker.follower import Follower
+from core.worker.head import Head
+from core.worker.messages import Report, Token
+from core.worker.pipe import Inbox
+from core.worker.pipeline import Pipeline
+from core.worker.stage import LoadedStage
+from tests.support.grammars import BYTES
+from tests.support.linked import WAIT_S, Linked
+from tests.support.made import build, twin
+
+TOKENS = 24
+SAMPLINGS = {
+    "greedy": Sampling(),
+    "drawn": Sampling(temperature=1.0, seed=5),
+    "all": Sampling(temperature=0.8, top_k=20, repetition_penalty=1.3, logprobs=2, seed=6),
+}
+
+
+class Asking:
+    """A head and the stage behind it, which serves when the head has nothing else to do."""
+
+    def __init__(self, linked: Linked) -> None:
+        whole = build("llama")
+        probe = ModelProbe(whole)
+        cut = probe.layers // 2
+        first = Slice(twin("llama", whole), probe, 0, cut, embed=True, output=True)
+        last = Slice(twin("llama", whole), probe, cut, probe.layers, embed=False, output=False)
+        self.stage = LoadedStage(first, linked.meters[0])
+        self._ring = linked.rings[1]
+        self._follower = Follower(LoadedStage(last, linked.meters[1]), linked.plan, 1, BYTES)
+        pipeline = Pipeline(self.stage, linked.plan, WAIT_S)
+        pipeline._ring = linked.head
+        self._said: list[Report] = []
+        self._head = Head(linked.plan, pipeline, self._said.append, BYTES, draft=0)
+
+    def answered(self, *requests: Request) -> list[list[Token]]:
+        """What is told of each, when all are done."""
+        for request in requests:
+            self._head.submit(request)
+        until = monotonic() + WAIT_S
+        reads, writes = os.pipe()
+        os.write(writes, b"!")
+        inbox = cast(Inbox, SimpleNamespace(fileno=lambda: reads))
+        while self._head.is_busy:
+            assert monotonic() < until
+            for _ in range(3):
+                self._head.turn(inbox)
+            if self._ring.wait((), 0.0):
+                self._follower.serve(self._ring, self._ring.receive())
+        os.close(reads)
+        os.close(writes)
+        names = [request.request_id for request in requests]
+        told = [each for each in self._said if isinstance(each, Token)]
+        return [[replace(each, request_id="") for each in told if each.request_id == name] for name in names]
+
+
+@pytest.fixture
+def asking() -> Iterator[Asking]:
+    with ExitStack() as stack:
+        linked = Linked(stack, 2)
+        linked.link()
+        yield Asking(linked)
+
+
+@pytest.mark.parametrize("sampling", [pytest.param(each, id=name) for name, each in SAMPLINGS.items()])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_what_is_foreseen_is_what_would_have_been_chosen(asking: Asking, sampling: Sampling, rows: int) -> None:
+    """Only where the next step may not go before a token is known, that is computed apart: the first one, the last."""
+
+    def asked() -> list[Request]:
+        return [a_request((7, 11, 13 + n), max_tokens=TOKENS, sampling=sampling) for n in range(rows)]
+
+    with patch.object(asking.stage, "prepare", lambda _: None):
+        expected = asking.answered(*asked())
+    assert len({each.token for each in expected[0]}) > TOKENS / 2
+    with patch.object(NextTokens, "begin", autospec=True, side_effect=NextTokens.begin) as begun:
+        assert asking.answered(*asked()) == expected
+    assert begun.call_count <= 4 * rows
