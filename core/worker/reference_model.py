@@ -27,7 +27,6 @@ if __name__ == "__main__":
 
 from mlx_lm.models.cache import make_prompt_cache
 
-from core.engine.sampling import greedy
 from core.errors import MaclusterError, StageFailed
 from core.link.arrays import encode_arrays
 from core.models.files.layout import Layout, read_layout
@@ -42,47 +41,55 @@ CACHE_BYTES: Final = 256 << 20
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """Continue `tokens` greedily, caches in `kv_bits` bits if given; `count` positions of logits are wanted.
+    """Read `tokens`, and behind them the `told` ones, which were chosen elsewhere; the logits of as many positions are
+    wanted. Caches in `kv_bits` bits if given.
 
     `room_bytes`: where that is less than the model weighs, it is run slice by slice, each of which has room there or is
-    as small as can be; `told`: what was chosen elsewhere, which it goes on with then.
+    as small as can be.
     """
 
     directory: str
     tokens: list[int]
     chunk: int
-    count: int
+    told: list[int]
     kv_bits: int | None = None
     room_bytes: int | None = None
-    told: list[int] = []
 
 
 class Whole(msgspec.Struct, frozen=True, kw_only=True):
-    """Logits [count, vocabulary] in float32, as they would travel in a frame. `exact`: nothing is rounded further."""
+    """Logits [positions, vocabulary] in float32, as they would travel in a frame. `exact`: nothing is rounded further.
+    `rounding`: how far they are from those of the same tokens read one by one, where a GPU sums in another order.
+    """
 
     logits: bytes
     exact: bool
+    rounding: float = 0.0
 
 
 def run(task: Task) -> Whole:
-    """What mlx-lm computes, in the chunks in which the ring does. Raises BadModel, UnsupportedModel or StageFailed."""
+    """What mlx-lm computes, in the chunks in which the ring does, and one by one. Raises BadModel, UnsupportedModel or
+    StageFailed.
+    """
     directory = Path(task.directory)
     model, layout = build_lazily(directory), read_layout(directory)
     if task.room_bytes is not None and task.room_bytes < layout.total_bytes:
         cuts = legal_cuts(dry_run(model, directory))
         if spans := _spans(layout, sorted(cuts), task.room_bytes):
             return _run_slices(task, spans)
-    caches = make_prompt_cache(model)
-    token, rows = task.tokens[-1], []
+    readings: list[list[mx.array]] = []
     try:
-        for part in chunks(task.tokens[:-1], task.chunk):
-            _forward(model, caches, part, task.kv_bits)
-        for _ in range(task.count):
-            rows.append(_forward(model, caches, [token], task.kv_bits))
-            token = greedy(rows[-1])
+        for parts in _readings(task):
+            caches = make_prompt_cache(model)
+            readings.append([_forward(model, caches, part, task.kv_bits) for part in parts][-len(task.told) :])
     except (RuntimeError, ValueError) as error:
         raise StageFailed(f"MLX could not compute the whole model: {error}") from error
-    return _whole(task, rows, {array.dtype for _, array in tree_flatten(model.parameters())})
+    return _whole(task, readings, {array.dtype for _, array in tree_flatten(model.parameters())})
+
+
+def _readings(task: Task) -> list[list[list[int]]]:
+    """The tokens in the parts in which the ring reads them, and one by one."""
+    steps = [[token] for token in (task.tokens[-1], *task.told[:-1])]
+    return [[*chunks(task.tokens[:-1], size), *steps] for size in (task.chunk, 1)]
 
 
 def _spans(layout: Layout, cuts: list[int], room_bytes: int) -> list[tuple[int, int]]:
@@ -100,37 +107,42 @@ def _spans(layout: Layout, cuts: list[int], room_bytes: int) -> list[tuple[int, 
 
 def _run_slices(task: Task, spans: list[tuple[int, int]]) -> Whole:
     """One slice after the other: everything passes one before the next one is loaded."""
-    told = [
-        *chunks(task.tokens[:-1], task.chunk),
-        task.tokens[-1:],
-        *([token] for token in task.told[: task.count - 1]),
-    ]
-    passing = [[mx.array([part])] for part in told]
-    positions = [0, *accumulate(map(len, told))]
+    readings = _readings(task)
+    passing = [[[mx.array([part])] for part in parts] for parts in readings]
     dtypes: set[mx.Dtype] = set()
-    rows: list[mx.array] = []
+    rows: list[list[mx.array]] = [[] for _ in readings]
     for start, stop in spans:
         ends = (start == 0, stop == spans[-1][1])
         layers = load_slice(Path(task.directory), start, stop, embed=ends[0], output=ends[1])
         dtypes |= {array.dtype for array in layers.weights.values()}
-        caches = layers.new_caches()
-        for at, arrays in enumerate(passing):
-            step = layers.embed(arrays[0], caches, 0) if ends[0] else layers.run(arrays, caches, positions[at])
-            if ends[1] and at >= len(passing) - task.count:
-                rows.append(layers.output(step, caches, positions[at + 1]).astype(mx.float32))
-            caches = layers.quantise(caches, task.kv_bits) if task.kv_bits else caches
-            mx.eval(step, layers.states(caches), rows)
-            passing[at] = step
-        del layers, caches
+        for number, parts in enumerate(readings):
+            caches, positions = layers.new_caches(), [0, *accumulate(map(len, parts))]
+            for at, arrays in enumerate(passing[number]):
+                step = layers.embed(arrays[0], caches, 0) if ends[0] else layers.run(arrays, caches, positions[at])
+                if ends[1] and at >= len(parts) - len(task.told):
+                    logits = layers.output(step, caches, positions[at + 1]).astype(mx.float32)
+                    rows[number].append(logits)
+                caches = layers.quantise(caches, task.kv_bits) if task.kv_bits else caches
+                mx.eval(step, layers.states(caches), rows)
+                passing[number][at] = step
+            del caches
+        del layers
         gc.collect()  # what is loaded stands in circles
         mx.clear_cache()
     return _whole(task, rows, dtypes)
 
 
-def _whole(task: Task, rows: list[mx.array], dtypes: Collection[mx.Dtype]) -> Whole:
-    """`rows`: logits [1, vocabulary] each."""
+def _whole(task: Task, readings: list[list[mx.array]], dtypes: Collection[mx.Dtype]) -> Whole:
+    """`readings`: of each one the logits [1, vocabulary] of every position."""
     exact = {dtype for dtype in dtypes if mx.issubdtype(dtype, mx.floating)} == {mx.float32} and task.kv_bits is None
-    return Whole(logits=b"".join(encode_arrays([mx.concatenate(rows)])), exact=exact)
+    logits, others = map(mx.concatenate, readings)
+    return Whole(logits=b"".join(encode_arrays([logits])), exact=exact, rounding=difference(logits, others))
+
+
+def difference(logits: mx.array, others: mx.array) -> float:
+    """The largest one between logits of one shape. Minus infinity is no further from itself than any number."""
+    size: Any = mx.abs(mx.where(logits == others, 0.0, logits - others)).max().item()
+    return float(size)
 
 
 def chunks(tokens: list[int], size: int) -> Iterator[list[int]]:

@@ -29,8 +29,8 @@ NAN, INF = float("nan"), float("inf")
 RING = [[0.0, 2.0, 8.0], [1.0, 8.0, -INF]]
 
 
-def whole(rows: list[list[float]], *, exact: bool = True) -> Whole:
-    return Whole(logits=b"".join(encode_arrays([mx.array(rows)])), exact=exact)
+def whole(rows: list[list[float]], *, exact: bool = True, rounding: float = 0.0) -> Whole:
+    return Whole(logits=b"".join(encode_arrays([mx.array(rows)])), exact=exact, rounding=rounding)
 
 
 def moved(by: float) -> list[list[float]]:
@@ -77,20 +77,35 @@ def test_another_greedy_token_is_refused_however_near() -> None:
         compare(ring, other)
 
 
+@pytest.mark.parametrize(("by", "rounding"), [(2e-3, 6e-4), (1.9, 0.5), (1.9, 9.0)])
+def test_what_the_whole_model_differs_from_itself_is_rounding(by: float, rounding: float) -> None:
+    assert compare(mx.array(RING), whole(moved(by), rounding=rounding)) == pytest.approx(by, rel=1e-3)
+
+
+@pytest.mark.parametrize(("by", "rounding"), [(2e-3, 1e-4), (2.1, 9.0), (NAN, 9.0)])
+def test_more_than_that_is_not(by: float, rounding: float) -> None:
+    with pytest.raises(StageFailed, match="not those of the whole model"):
+        compare(mx.array(RING), whole(moved(by), rounding=rounding))
+
+
+def test_a_token_that_rounding_makes_as_likely_is_taken() -> None:
+    assert compare(mx.array([[1.0, 1.01]]), whole([[1.01, 1.0]], rounding=0.005)) == pytest.approx(0.01, rel=1e-3)
+
+
 def test_a_ring_that_breaks_meanwhile_ends_the_whole_model() -> None:
     def idle() -> None:
         assert any("reference_model" in line for line in our_children())
         raise LinkLost("mbp is gone.")
 
     with pytest.raises(LinkLost):
-        run_whole(Task(directory="/no/such/model", tokens=[1, 2], chunk=8, count=1), 0, 0, idle)
+        run_whole(Task(directory="/no/such/model", tokens=[1, 2], chunk=8, told=[3]), 0, 0, idle)
     assert not any("reference_model" in line for line in our_children())
 
 
 @pytest.mark.slow
 def test_what_is_wrong_with_the_whole_model_is_told() -> None:
     with pytest.raises(ModelNotFound, match="/no/such/model"):
-        run_whole(Task(directory="/no/such/model", tokens=[1, 2], chunk=8, count=1), 0, 0, lambda: None)
+        run_whole(Task(directory="/no/such/model", tokens=[1, 2], chunk=8, told=[3]), 0, 0, lambda: None)
 
 
 def test_another_vocabulary_is_refused() -> None:
@@ -151,9 +166,11 @@ def test_weights_that_compute_nothing_fail_the_proof(stage: LoadedStage, array: 
 @pytest.mark.parametrize(("family", "bits"), [("llama", None), ("gpt_oss", None), ("deepseek_v3", 4)])
 def test_the_model_in_slices_is_the_whole_model(family: str, bits: int | None, tmp_path: Path) -> None:
     make_model(tmp_path, family, layers=4, hidden=64, intermediate=64, bits=bits)
-    task = Task(directory=str(tmp_path), tokens=fixed_prompt(512), chunk=8, count=3)
-    (logits,) = decode_arrays(memoryview(run(task).logits))
-    told = mx.argmax(logits, axis=-1).tolist()
+    task = Task(directory=str(tmp_path), tokens=fixed_prompt(512), chunk=8, told=[5, 77, 300])
+    at_once = run(task)
+    (logits,) = decode_arrays(memoryview(at_once.logits))
+    assert logits.shape == (3, 512)
     for room_bytes in (0, read_layout(tmp_path).total_bytes // 2):
-        in_slices = run(msgspec.structs.replace(task, room_bytes=room_bytes, told=told))
+        in_slices = run(msgspec.structs.replace(task, room_bytes=room_bytes))
         assert compare(logits, in_slices) == 0.0
+        assert in_slices.rounding == at_once.rounding < 1e-4
