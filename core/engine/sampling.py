@@ -144,7 +144,9 @@ class NextTokens(NamedTuple):
     def read(self) -> list[Picked]:
         """Wait for the tokens; now the samplers know them."""
         mx.eval(self.tokens, self.told, self.keys)
-        tokens = _ints(self.tokens.reshape(-1))
+        # as they lie there: an array that is made of them would be computed behind the step that has been put since
+        rows: Any = self.tokens.tolist()
+        tokens = [int(token) for (token,) in rows]
         picked = [_picked(token, likely) for token, likely in zip(tokens, self.told, strict=True)]
         for sampler, key, pick in zip(self.samplers, self.keys, picked, strict=True):
             sampler.key = key
