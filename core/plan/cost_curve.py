@@ -48,14 +48,14 @@ def curve_name(kind: Kind, *macs: str) -> str:
     return " ".join((kind, *macs))
 
 
-def learned(curve: Curve, amount: float, seconds: float) -> Curve:
-    """`curve` after a measurement of an `amount` above zero. A point of much the same amount moves half the way; of too
-    many points the one nearest to its neighbour goes.
+def learned(curve: Curve, amount: float, seconds: float, weight: float = WEIGHT) -> Curve:
+    """`curve` after a measurement of an `amount` above zero. A point of much the same amount moves that part of the
+    way; of too many points the one nearest to its neighbour goes.
     """
     alike = [p for p in curve if amount / ALIKE <= p.amount <= amount * ALIKE]
     near = min(alike, key=lambda p: abs(p.amount - amount), default=None)
     if near is not None:
-        moved = Point(*(old + WEIGHT * (new - old) for old, new in zip(near, (amount, seconds), strict=True)))
+        moved = Point(*(old + weight * (new - old) for old, new in zip(near, (amount, seconds), strict=True)))
         return tuple(sorted(moved if p is near else p for p in curve))
     points = sorted((*curve, Point(amount, seconds)))
     if len(points) > MOST_POINTS:

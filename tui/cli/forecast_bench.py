@@ -4,7 +4,7 @@ Four Macs are simulated on this one, over real links. They answer first over all
 of, as at home: past answers on these Macs. Then every case is foretold, loaded and asked, one after the other, and all
 of them again in each round: what a round measured counts for the next one, and a machine that slows down is seen in
 both figures. Each prompt begins unlike any other. As these Macs share the processor of one, the chunks of a prompt go
-one by one wherever more stages than cores would read at once.
+one by one wherever more stages than cores would read at once: with --one-by-one everywhere, for Macs that share a GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -35,8 +35,9 @@ from tui.cli.watch import Watch
 BUDGETS_GB: Final = (1.0, 1.0, 1.0, 1.0)
 WITHIN: Final = 1.15
 NEAR: Final = 1.1  # to a border: what lies between is neither
-DTYPE: Final = "float32"  # ranks round otherwise than one Mac, and are held to it when they load
+DTYPES: Final = ("float32", "bfloat16")
 ANSWER_S: Final = 600.0
+ANSWERS: Final = 3  # of the first one of new workers nobody foretells what comes once
 _FIRST, _STEP, _WORDS = 101, 7, 1900
 
 
@@ -99,10 +100,10 @@ class ForecastResult(Result, frozen=True, kw_only=True):
 
 
 class Forecasts:
-    """Foretells, loads and asks, of the head that is watched."""
+    """Foretells, loads and asks, of the head that is watched. `shares`: how the Macs must share all models."""
 
-    def __init__(self, watch: Watch, model: str, tokens: int) -> None:
-        self._watch, self._model, self._tokens = watch, model, tokens
+    def __init__(self, watch: Watch, model: str, tokens: int, shares: Mapping[str, Any]) -> None:
+        self._watch, self._model, self._tokens, self._shares = watch, model, tokens, shares
         self._asked = 0
 
     async def play(self, case: Case) -> ForecastRun:
@@ -110,7 +111,7 @@ class Forecasts:
         how = self._how(case)
         told = (await self._watch.client.plan(PreviewRequest(**how))).forecast
         await loaded(self._watch, LoadRequest(**how))
-        answers = [await self._ask() for _ in range(2)]
+        answers = [await self._ask() for _ in range(ANSWERS)]
         run = ForecastRun(
             foretold_tokens_per_s=told.tokens_per_s if told else None,
             tokens_per_s=median(done.decode_tokens_per_s or 0.0 for done in answers),
@@ -126,7 +127,8 @@ class Forecasts:
 
     def _how(self, case: Case) -> dict[str, Any]:
         others = [peer.device_id for peer in self._watch.now.peers if not peer.is_self]
-        return {"model": self._model, "without": tuple(others[case.macs - 1 :]), "context": 2048, **case.how}
+        without = tuple(others[case.macs - 1 :])
+        return {"model": self._model, "without": without, "context": 2048, **self._shares, **case.how}
 
     async def _ask(self) -> RequestDone:
         """A prompt of `PROMPT_TOKENS` tokens; what it took, once that is learned."""
@@ -165,12 +167,12 @@ def _words(foretold: float | None) -> str:
 async def measure(args: argparse.Namespace) -> ForecastResult:
     """`args.rounds` times every case. Raises MaclusterError."""
     with TemporaryDirectory(prefix="macluster-forecast-") as folder:
-        model = made_apart(Path(folder) / "made", args.layers, args.hidden, DTYPE)
+        model = made_apart(Path(folder) / "made", args.layers, args.hidden, args.dtype)
         demo = Demo(DemoConfig(budgets_gb=BUDGETS_GB, model=model, multicast=False, has_spare=False), lambda _: None)
         try:
             await demo.start()
             await demo.join()
-            forecasts = Forecasts(demo.head, demo.model, args.tokens)
+            forecasts = Forecasts(demo.head, demo.model, args.tokens, ONE_BY_ONE if args.one_by_one else {})
             for case in (CASES[3], CASES[1]):
                 await forecasts.play(case)
             rounds = []
@@ -180,7 +182,7 @@ async def measure(args: argparse.Namespace) -> ForecastResult:
                 rounds.append({case.name: played[case.name] for case in CASES})
         finally:
             await demo.stop()
-    return summary(rounds, f"a {DTYPE} model of {args.layers} layers, {args.hidden} wide", args.tokens)
+    return summary(rounds, f"a {args.dtype} model of {args.layers} layers, {args.hidden} wide", args.tokens)
 
 
 def summary(rounds: Sequence[dict[str, ForecastRun]], model: str, tokens: int) -> ForecastResult:
@@ -274,6 +276,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--hidden", type=positive, default=256, help="its width, a multiple of 64 (default %(default)s)"
     )
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of its weights (default %(default)s)")
+    parser.add_argument("--one-by-one", action="store_true", help="no two stages read at once: they share a GPU")
     return print_result(parser, lambda args: asyncio.run(measure(args)), describe, arguments)
 
 

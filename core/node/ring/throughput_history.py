@@ -29,7 +29,7 @@ from core.events import (
 )
 from core.models.files.layout import Layout
 from core.node.ring.measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
-from core.plan.cost_curve import MOST_POINTS, REACH, Curve, Curves, Point, curve_name, learned, seconds_for
+from core.plan.cost_curve import MOST_POINTS, REACH, WEIGHT, Curve, Curves, Point, curve_name, learned, seconds_for
 from core.plan.hops import hop_bytes
 from core.plan.predict import MacSpeeds, forecast, work_of
 from core.trust.files import read_private, write_private
@@ -47,7 +47,11 @@ _decoder = msgspec.json.Decoder(dict[Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class ThroughputHistory:
-    """`curves`: by the names of `core.plan.cost_curve.curve_name`, those that changed last behind the others."""
+    """`curves`: by the names of `core.plan.cost_curve.curve_name`, those that changed last behind the others.
+
+    The first answer of workers that have just begun pays for what comes once: weights are read from disk, a GPU makes
+    its kernels ready. It says something only where nothing is known, until the next one does.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,6 +62,8 @@ class ThroughputHistory:
         self._plan: Plan | None = None
         self._answer: AnswerMeasurement | None = None
         self._running: set[str] = set()
+        self._is_warm = False
+        self._cold: set[str] = set()  # curves that know of first answers only
 
     @property
     def curves(self) -> Curves:
@@ -89,11 +95,11 @@ class ThroughputHistory:
             case PlanLoaded() if self._loading:
                 self._plan = self._loading.plan
                 self._learn(self._loading.ended(now))
-                self._loading = None
+                self._loading, self._is_warm = None, False
             case PlanFailed() | PlanUnloaded():
                 self._answer = self._loading = self._plan = None
             case Recovery(state=state) if state not in _GOES_ON:
-                self._answer = self._loading = None
+                self._answer, self._loading, self._is_warm = None, None, False
             case RequestStarted(request_id=started):
                 is_alone = not self._running and self._loaded is not None
                 self._running.add(started)
@@ -106,8 +112,10 @@ class ThroughputHistory:
             case RequestDone(request_id=ended):
                 self._running.discard(ended)
                 if self._answer and self._answer.request_id == ended:
-                    self._learn(self._answer.ended(event, self._lead_s(), self._apart_s()))
+                    found = self._answer.ended(event, self._lead_s(), self._apart_s())
+                    self._learn(found if self._is_warm else self._unknown(found))
                     self._answer = None
+                self._is_warm = self._is_warm or event.tokens > 0
             case _:
                 return
 
@@ -120,11 +128,20 @@ class ThroughputHistory:
         told = forecast(self._loaded.work, MacSpeeds({}, lambda *_: None, self._curves)) if self._loaded else None
         return told.token_s - told.reduces_s if told and told.reduces_s is not None else None
 
+    def _unknown(self, found: list[Measured]) -> list[Measured]:
+        """What a first answer may say: of curves that are empty as yet."""
+        unknown = [each for each in found if each.curve not in self._curves]
+        self._cold.update(each.curve for each in unknown)
+        return unknown
+
     def _learn(self, found: list[Measured]) -> None:
         curves = dict(self._curves)
         for each in found:
             if each.amount > 0:
-                curves[each.curve] = learned(curves.pop(each.curve, ()), each.amount, each.seconds)
+                weight = 1.0 if each.curve in self._cold and self._is_warm else WEIGHT
+                curves[each.curve] = learned(curves.pop(each.curve, ()), each.amount, each.seconds, weight)
+        if self._is_warm:
+            self._cold.difference_update(each.curve for each in found)
         if found:
             self._curves = dict(list(curves.items())[-MOST_CURVES:])
 

@@ -122,6 +122,26 @@ def test_all_that_was_learned_of_a_token_adds_up_to_the_time_that_it_took(tmp_pa
     assert curves[curve_name("lead", A)][0].seconds == pytest.approx(0)
 
 
+def slow(name: str, factor: float = 10.0) -> Iterator[AnyEvent]:
+    """As `answer`, but all that is computed takes longer."""
+    for event in answer(name, token_s=0.05 * factor):
+        is_sample = isinstance(event, HopSample)
+        yield msgspec.structs.replace(event, compute_s=event.compute_s * factor) if is_sample else event
+
+
+def test_the_first_answer_of_new_workers_counts_where_nothing_is_known(tmp_path: Path) -> None:
+    paces = loaded(tmp_path / "p")
+    assert only(heard(paces, PlanLoaded(plan_gen=1, seconds=1.0), *slow("first")), "token", A)[1] == pytest.approx(
+        10 * COMPUTE_S[A]
+    )
+    assert only(heard(paces, *answer("second")), "token", A)[1] == pytest.approx(COMPUTE_S[A])  # and no longer
+    paces.handle_event(PlanProposed(plan=RING), 200.0)
+    curves = heard(paces, PlanLoaded(plan_gen=2, seconds=1.0), *slow("first again"))
+    assert only(curves, "token", A)[1] == pytest.approx(COMPUTE_S[A])
+    curves = heard(paces, *slow("slower now", 2.0))
+    assert only(curves, "token", A)[1] == pytest.approx(1.5 * COMPUTE_S[A])
+
+
 def only(curves: Curves, *name: str) -> list[float]:
     """The one point of the curve of that kind and those Macs."""
     (point,) = curves[" ".join(name)]
