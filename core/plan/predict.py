@@ -170,6 +170,19 @@ def forecast(work: Work, macs: MacSpeeds) -> Forecast | None:
     return _advised(told, work) if is_like or reduces else told
 
 
+def apart_s(work: Work, macs: MacSpeeds, tokens: float) -> float | None:
+    """Seconds that a step of so many tokens takes ranks beside adding up, the head's own part of a token with it; None
+    where that was not measured, or where there are no ranks.
+    """
+    stages = _computed(work, macs, tokens) if has_ranks(work.plan) else None
+    if not stages or not all(each.measured for each in stages):
+        return None
+    if tokens > 1:
+        return max(each.seconds for each in stages)
+    told = forecast(work, macs)
+    return told.token_s - (told.reduces_s or 0.0) if told else None
+
+
 def _hops(work: Work, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> list[Estimate]:
     """What each hop adds; ranks wait for no acknowledgement."""
     hops = [macs.hop(size, *pair) for size, pair in zip(sizes, pairs, strict=True)]
@@ -185,7 +198,7 @@ def _reduces(work: Work, macs: MacSpeeds, tokens: int) -> Estimate | None:
     return Estimate(work.reduces * one.seconds, one.measured)
 
 
-def _computed(work: Work, macs: MacSpeeds, tokens: int) -> list[Estimate] | None:
+def _computed(work: Work, macs: MacSpeeds, tokens: float) -> list[Estimate] | None:
     """What each stage computes for so many tokens at once."""
     kind: Kind = "token" if tokens == 1 else "prompt"
     gain = EFFICIENCY if tokens == 1 else PROMPT_GAIN

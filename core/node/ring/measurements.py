@@ -7,7 +7,7 @@ work whose answers were told before it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil
 from typing import Final, NamedTuple
 
@@ -87,9 +87,9 @@ class AnswerMeasurement:
                 if pairs and (event.source, event.target) == pairs[-1] and self._samples.keys() == set(pairs):
                     self._note(_Round(self._read, self._chunks, self._tokens, tuple(self._samples[p] for p in pairs)))
 
-    def ended(self, done: RequestDone, lead_s: float, apart_s: float | None = None) -> list[Measured]:
-        """What it showed; `lead_s` is what this head is known to add to a token, `apart_s` what a token of ranks takes
-        beside adding up, where that is known.
+    def ended(self, done: RequestDone, lead_s: float, apart_s: Callable[[float], float | None]) -> list[Measured]:
+        """What it showed; `lead_s` is what this head is known to add to a token, `apart_s` what a step of so many
+        tokens takes ranks beside adding up, where that is known.
         """
         rate = done.decode_tokens_per_s
         if done.problem or not rate:
@@ -132,14 +132,22 @@ class AnswerMeasurement:
         amount, seconds = sum(self._loaded.reads) * tokens / chunks, (done.ttft_s - token_s) / chunks
         return [Measured(curve_name("prompt", prefill.stage.device_id), amount, seconds)]
 
-    def _adding_up(self, done: RequestDone, token_s: float, apart_s: float | None) -> list[Measured]:
+    def _adding_up(self, done: RequestDone, token_s: float, apart_s: Callable[[float], float | None]) -> list[Measured]:
         """Ranks compute and wait for each other in one: what they compute was to be known before."""
         plan, work = self._loaded.plan, self._loaded.work
-        is_sealed = plan.parallelism is not None and plan.parallelism.group == "sealed"
-        if apart_s is None or done.tokens < LEAST_TOKENS or not is_sealed:
+        if plan.parallelism is None or plan.parallelism.group != "sealed":
             return []
         name = curve_name("reduce", plan.head.device_id, str(len(plan.stages)))
-        return [Measured(name, work.reduced_bytes, max(0.0, token_s - apart_s) / work.reduces)]
+        steps = [(1.0, token_s)] if done.tokens >= LEAST_TOKENS else []
+        read = done.prompt_tokens - done.reused_tokens
+        if done.ttft_s and read >= LEAST_TOKENS and done.ttft_s > token_s:
+            chunks = ceil(read / plan.chunk)
+            steps.append((read / chunks, (done.ttft_s - token_s) / chunks))
+        known = [(tokens, step_s, alone_s) for tokens, step_s in steps if (alone_s := apart_s(tokens)) is not None]
+        return [
+            Measured(name, work.reduced_bytes * tokens, max(0.0, step_s - alone_s) / work.reduces)
+            for tokens, step_s, alone_s in known
+        ]
 
     def _steps(self) -> list[_MeasuredStep] | None:
         """A token at each stage and on the hop behind it, in ring order."""

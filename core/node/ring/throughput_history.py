@@ -31,7 +31,7 @@ from core.models.files.layout import Layout
 from core.node.ring.measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
 from core.plan.cost_curve import MOST_POINTS, REACH, WEIGHT, Curve, Curves, Point, curve_name, learned, seconds_for
 from core.plan.hops import hop_bytes
-from core.plan.predict import MacSpeeds, forecast, work_of
+from core.plan.predict import MacSpeeds, apart_s, work_of
 from core.trust.files import read_private, write_private
 
 # so that the file never grows beyond what `core.trust.files.read_private` reads
@@ -112,7 +112,7 @@ class ThroughputHistory:
             case RequestDone(request_id=ended):
                 self._running.discard(ended)
                 if self._answer and self._answer.request_id == ended:
-                    found = self._answer.ended(event, self._lead_s(), self._apart_s())
+                    found = self._answer.ended(event, self._lead_s(), self._apart_s)
                     self._learn(found if self._is_warm else self._unknown(found))
                     self._answer = None
                 self._is_warm = self._is_warm or event.tokens > 0
@@ -123,10 +123,11 @@ class ThroughputHistory:
         head = self._loaded.plan.head.device_id if self._loaded else ""
         return seconds_for(self._curves.get(curve_name("lead", head), ()), 1, REACH["lead"]) or 0.0
 
-    def _apart_s(self) -> float | None:
-        """What a token of ranks takes beside what they add up; None where nobody knows, or there is nothing to add."""
-        told = forecast(self._loaded.work, MacSpeeds({}, lambda *_: None, self._curves)) if self._loaded else None
-        return told.token_s - told.reduces_s if told and told.reduces_s is not None else None
+    def _apart_s(self, tokens: float) -> float | None:
+        """What a step of ranks takes beside what they add up; None where nobody knows, or there is nothing to add."""
+        return (
+            apart_s(self._loaded.work, MacSpeeds({}, lambda *_: None, self._curves), tokens) if self._loaded else None
+        )
 
     def _unknown(self, found: list[Measured]) -> list[Measured]:
         """What a first answer may say: of curves that are empty as yet."""

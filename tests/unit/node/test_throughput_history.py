@@ -240,9 +240,11 @@ def test_ranks_tell_what_adding_up_takes_once_it_is_known_what_they_compute(tmp_
     curves = heard(paces, *answer(token_s=0.09))
     told = forecast(work_of(ranks, LAYOUT, (4, 4), 0), MacSpeeds({}, lambda *_: None, curves))
     assert told is not None
-    assert [point.amount for point in curves[name]] == [128]
+    chunks = -(-101 // ranks.chunk)
+    assert [point.amount for point in curves[name]] == pytest.approx([128, 128 * 101 / chunks])
     assert told.token_s == pytest.approx(0.09)
     assert told.reduces_s == pytest.approx(2 * RING.layers * curves[name][0].seconds)
+    assert told.prompt_s == pytest.approx((1.0 - 0.09) / chunks * 1000 / ranks.chunk, rel=0.05)
 
 
 def test_a_load_tells_what_each_mac_read_and_what_the_rest_took(tmp_path: Path) -> None:
