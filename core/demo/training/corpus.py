@@ -26,7 +26,7 @@ _HELD_OUTSIDE: Final = Path(__file__).with_name("held_out_outside.txt")
 
 _PER_FACT: Final = 830
 # a fact with more questions than that is asked for more often: those are the ones that are mixed up
-_QUESTIONS: Final = 40
+_QUESTIONS: Final = 60
 _OTHERS: Final = 170_000
 _FOLLOW_UPS: Final = 40_000
 # how often the question of the demo is answered in the words that README shows
