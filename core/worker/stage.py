@@ -79,16 +79,16 @@ class LoadedStage:
         self.meter = meter
         self._kv_bits = kv_bits
         self._held: dict[int, _HeldCaches] = {}
-        self._stepped: int | None = None  # the handle of the last step of one position a row
+        self._stepped: dict[int, None] = {}  # handles that made a step of one position a row since `prepare`
         self._prepared: dict[int, _Prepared] = {}
-        self._output: int | None = None  # the handle of the last output of one position a row
+        self._put_out: dict[int, None] = {}  # the same of an output
         self._prepared_outputs: dict[int, _Prepared] = {}
         self._calls = 0
 
     def reset(self) -> None:
         """Forget every handle."""
         self._held.clear()
-        self._stepped = self._output = None
+        self._stepped, self._put_out = {}, {}
         self._forget_prepared()
         mx.clear_cache()
 
@@ -147,31 +147,32 @@ class LoadedStage:
         )
 
     def prepare(self, foresee: Foresee | None = None) -> None:
-        """Build the graphs of what comes next after the last output and the last step, if that is another one like it,
-        while nothing else is to be done; both are one where `foresee` gives the tokens between them. Nothing changes.
+        """Build the graphs of what comes next after the last outputs and the last steps, if that is another one like
+        it, while nothing else is to be done; both are one where `foresee` gives the tokens between them. Nothing
+        changes.
         """
         if not self.layers.builds_ahead:
             return
-        output, self._output = self._output, None
-        stepped, self._stepped = self._stepped, None
+        put_out, self._put_out = self._put_out, {}
+        stepped, self._stepped = self._stepped, {}
         try:
-            if output is not None:
-                self._prepare(self._prepared_outputs, output, self.layers.build_next_output)
-            if stepped is None:
-                return
-            tokens = None
-            if foresee and self.layers.start == 0 and (before := self._prepared_outputs.get(stepped)):
-                tokens = foresee(stepped, before.out[0])
-            if tokens is None:
-                self._prepare(self._prepared, stepped, self.layers.build_next)
-            elif not self._prepare(
-                self._prepared, stepped, partial(self.layers.build_next, tokens=tokens), is_part=True
-            ):
-                self._prepared_outputs.pop(stepped, None)  # the model has looked at what is not there yet
+            for handle in put_out:
+                self._prepare(self._prepared_outputs, handle, self.layers.build_next_output)
+            for handle in stepped:
+                self._prepare_step(handle, foresee)
         except _FAILURES as error:
             if fault := fault_of(error):
                 raise fault from error
             # it is told where the step is here
+
+    def _prepare_step(self, handle: int, foresee: Foresee | None) -> None:
+        tokens = None
+        if foresee and self.layers.start == 0 and (before := self._prepared_outputs.get(handle)):
+            tokens = foresee(handle, before.out[0])
+        if tokens is None:
+            self._prepare(self._prepared, handle, self.layers.build_next)
+        elif not self._prepare(self._prepared, handle, partial(self.layers.build_next, tokens=tokens), is_part=True):
+            self._prepared_outputs.pop(handle, None)  # the model has looked at what is not there yet
 
     def _prepare(self, prepared: dict[int, _Prepared], handle: int, build: _Build, *, is_part: bool = False) -> bool:
         """Whether it is there now."""
@@ -207,7 +208,8 @@ class LoadedStage:
                 phases.lap("embed")
             del held, prepared  # MLX writes into memory that nobody else holds
             self._advance(handle, arrived[0].shape[1], out, waits=not ahead)
-        self._stepped = handle if arrived[0].shape[1] == 1 else None
+        if arrived[0].shape[1] == 1:
+            self._stepped[handle] = None
         return out
 
     def output(self, handle: int, boundary: Sequence[Arrived], *, every: bool = False) -> mx.array:
@@ -225,7 +227,8 @@ class LoadedStage:
                 logits = self.layers.output(arrays, held.caches, _offset(held.rows), every=every)
             if not is_begun:
                 mx.async_eval(logits)
-        self._output = handle if not every and boundary[0].shape[1] == 1 else None
+        if not every and boundary[0].shape[1] == 1:
+            self._put_out[handle] = None
         if phases := self.meter.phases:
             phases.lap("logits_compute")
         return logits
@@ -358,6 +361,8 @@ class LoadedStage:
     def _forget(self, *handles: int) -> None:
         for handle in handles:
             self._held.pop(handle, None)
+            self._stepped.pop(handle, None)
+            self._put_out.pop(handle, None)
 
     def _apply(self, op: Op) -> None:
         if isinstance(op, Drop):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 from unittest.mock import Mock, patch
@@ -14,6 +15,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import ProtocolError, StageFailed
+from core.link.arrays import Arrived
 from core.models.made.maker import random_model
 from core.models.metal import GpuFault
 from core.models.slicing.probe import ModelProbe
@@ -295,6 +297,34 @@ def test_what_was_built_before_is_what_is_computed(variant: str) -> None:
         stage.layers.run = stage.layers.embed = refuse  # type: ignore[method-assign, assignment]
     tokens = [[21]] if rows == first else [[21], [22]]
     assert np.array_equal(ring.step(rows, tokens), alone.step(rows, tokens))
+
+
+def test_what_comes_next_is_built_for_all_that_came_meanwhile() -> None:
+    """Two lanes, one right behind the other, leave nobody idle between them."""
+    whole = build("llama")
+    ring, alone = (private_ring(whole, lambda: twin("llama", whole), (3,)) for _ in range(2))
+    head, last = ring.stages
+    lanes, others = ([seat.begin(), seat.begin()] for seat in (ring, alone))
+    for lane, other in zip(lanes, others, strict=True):
+        for tokens in ([[5, 6, 7]], [[11]]):
+            ring.step(lane, tokens), alone.step(other, tokens)
+
+    def step(lane: int) -> Sequence[Arrived]:
+        position = head.position(lane)
+        return wire(last.run(lane, wire(head.embed(lane, mx.array([[21]]))), position))
+
+    before = [step(lane) for lane in lanes]
+    for stage in ring.stages:
+        stage.prepare()
+    with (
+        patch.object(last.layers, "run", side_effect=RuntimeError),
+        patch.object(head.layers, "embed", last.layers.run),
+    ):
+        after = [step(lane) for lane in lanes]
+    for boundaries in (before, after):
+        for lane, other, boundary in zip(lanes, others, boundaries, strict=True):
+            logits = head.output(lane, boundary)
+            assert np.array_equal(np.array(logits.astype(mx.float32)), alone.step(other, [[21]]))
 
 
 @pytest.mark.parametrize("variant", ["llama", "gemma3_text", "qwen3_moe"])
