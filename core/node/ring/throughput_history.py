@@ -139,7 +139,7 @@ class ThroughputHistory:
         curves = dict(self._curves)
         for each in found:
             if each.amount > 0:
-                weight = 1.0 if each.curve in self._cold and self._is_warm else WEIGHT
+                weight = 1.0 if each.curve in self._cold else WEIGHT
                 curves[each.curve] = learned(curves.pop(each.curve, ()), each.amount, each.seconds, weight)
         if self._is_warm:
             self._cold.difference_update(each.curve for each in found)

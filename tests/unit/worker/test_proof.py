@@ -88,6 +88,11 @@ def test_more_than_that_is_not(by: float, rounding: float) -> None:
         compare(mx.array(RING), whole(moved(by), rounding=rounding))
 
 
+def test_a_whole_model_that_differs_from_itself_by_no_number_excuses_no_token() -> None:
+    with pytest.raises(StageFailed, match="not those of the whole model"):
+        compare(mx.array([[1.0, 1.00001]]), whole([[1.00001, 1.0]], rounding=NAN))
+
+
 def test_a_token_that_rounding_makes_as_likely_is_taken() -> None:
     assert compare(mx.array([[1.0, 1.01]]), whole([[1.01, 1.0]], rounding=0.005)) == pytest.approx(0.01, rel=1e-3)
 
