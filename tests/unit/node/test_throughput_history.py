@@ -125,8 +125,10 @@ def test_all_that_was_learned_of_a_token_adds_up_to_the_time_that_it_took(tmp_pa
 def slow(name: str, factor: float = 10.0) -> Iterator[AnyEvent]:
     """As `answer`, but all that is computed takes longer."""
     for event in answer(name, token_s=0.05 * factor):
-        is_sample = isinstance(event, HopSample)
-        yield msgspec.structs.replace(event, compute_s=event.compute_s * factor) if is_sample else event
+        if isinstance(event, HopSample):
+            yield msgspec.structs.replace(event, compute_s=event.compute_s * factor)
+        else:
+            yield event
 
 
 def test_the_first_answer_of_new_workers_counts_where_nothing_is_known(tmp_path: Path) -> None:
