@@ -95,6 +95,14 @@ def overwrite(target: mx.array, source: Arrived) -> None:
     _raw(target)[:] = source.data if isinstance(source, PackedArray) else _raw(source)
 
 
+def clear(target: mx.array) -> None:
+    """Zeros into the memory of `target`, which was evaluated. A GPU with memory of its own moves what the processor
+    touches first, for as long as a send takes: `overwrite` finds it moved.
+    """
+    memory = _raw(target)
+    memory[:] = bytes(len(memory))
+
+
 def decode_arrays(body: memoryview) -> list[mx.array]:
     """The arrays of a frame's body, copied out of it once. Raises ProtocolError if shapes and length do not agree."""
     return [packed.unpack() for packed in packed_arrays(body)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from statistics import median
 from typing import Final, Literal, NamedTuple
 
 Kind = Literal["token", "prompt", "load", "hop", "reduce", "lead", "join"]
@@ -16,18 +17,19 @@ Kind = Literal["token", "prompt", "load", "hop", "reduce", "lead", "join"]
 MOST_POINTS: Final = 8
 # amounts that differ by less are one point
 ALIKE: Final = 1.25
-# of a newer measurement in its point
-WEIGHT: Final = 0.5
+# measurements of one point that count: the median of so many is not moved by one that something else held up
+MOST_TIMES: Final = 3
 # How many times larger or smaller than all that was measured an amount may be. A short chunk of a prompt takes not much
 # less than a longer one: in proportion it would make a long prompt seem slow.
 REACH: Final[Mapping[Kind, float]] = {"token": 8, "prompt": 4, "load": 8, "hop": 128, "reduce": 8, "lead": 1, "join": 1}
 
 
 class Point(NamedTuple):
-    """Work of `amount` took so many `seconds`."""
+    """Work of `amount` took so many `seconds`, the median of the last few `times` that were measured."""
 
     amount: float
     seconds: float
+    times: tuple[float, ...] = ()
 
 
 # by amount, ascending
@@ -48,16 +50,17 @@ def curve_name(kind: Kind, *macs: str) -> str:
     return " ".join((kind, *macs))
 
 
-def learned(curve: Curve, amount: float, seconds: float, weight: float = WEIGHT) -> Curve:
-    """`curve` after a measurement of an `amount` above zero. A point of much the same amount moves that part of the
-    way; of too many points the one nearest to its neighbour goes.
+def learned(curve: Curve, amount: float, seconds: float, *, anew: bool = False) -> Curve:
+    """`curve` after a measurement of an `amount` above zero, which joins a point of much the same amount, or takes its
+    place where that counts no more; of too many points the one nearest to its neighbour goes.
     """
     alike = [p for p in curve if amount / ALIKE <= p.amount <= amount * ALIKE]
     near = min(alike, key=lambda p: abs(p.amount - amount), default=None)
     if near is not None:
-        moved = Point(*(old + weight * (new - old) for old, new in zip(near, (amount, seconds), strict=True)))
+        times = (*(() if anew else near.times or (near.seconds,)), seconds)[-MOST_TIMES:]
+        moved = Point((near.amount + amount) / 2, median(times), times)
         return tuple(sorted(moved if p is near else p for p in curve))
-    points = sorted((*curve, Point(amount, seconds)))
+    points = sorted((*curve, Point(amount, seconds, (seconds,))))
     if len(points) > MOST_POINTS:
         _, crowded = min((after.amount / before.amount, before) for before, after in pairwise(points))
         points.remove(crowded)

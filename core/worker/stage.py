@@ -13,7 +13,7 @@ import mlx.core as mx
 from core.engine.handle_shapes import HandleShape, after, sources, target, used_up
 from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, PrepareRows, Restore, Trim
 from core.errors import ProtocolError, SessionError, StageFailed
-from core.link.arrays import Arrived, overwrite, unpacked
+from core.link.arrays import Arrived, clear, overwrite, unpacked
 from core.link.frames import Buffer
 from core.models.metal import fault_of
 from core.models.slicing import cache_state
@@ -182,6 +182,8 @@ class LoadedStage:
         caches = self.layers.copy(held.caches)
         built = build(caches, _offset(held.rows), len(held.rows.tokens))
         if built:
+            for blank in () if is_part else built[0]:
+                clear(blank)  # now, not when what it waits for is there
             prepared[handle] = _Prepared(held, built[0], caches, built[1], is_part)
         return built is not None
 

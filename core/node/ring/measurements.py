@@ -178,9 +178,10 @@ class AnswerMeasurement:
                     Measured(curve_name("prompt", stage.device_id), weights * read / chunks, computed_s / chunks)
                 )
             own_s = max(_spent(hop) - tokens * step.spent_s, hop.wire_s, 0.0)
-            found.append(
-                Measured(_hop_name(hop), (hop.bytes - tokens * step.size) / chunks, own_s / chunks + _trip(hop))
-            )
+            # back to a head with the first layers nothing comes but that a chunk is read, whenever it is
+            if hop.target != plan.head.device_id or not departing(plan).runs:
+                size = (hop.bytes - tokens * step.size) / chunks
+                found.append(Measured(_hop_name(hop), size, own_s / chunks + _trip(hop)))
         return found
 
     def _decoding(self, steps: Sequence[_MeasuredStep], token_s: float) -> list[Measured]:
@@ -191,7 +192,7 @@ class AnswerMeasurement:
         trips_s = sum(map(_trip, hops))
         left_s = max(0.0, token_s - sum(step.computed_s + step.spent_s for step in steps))
         share = min(1.0, left_s / trips_s) if trips_s else 0.0
-        found = [Measured(curve_name("lead", self._loaded.plan.head.device_id), 1, left_s - share * trips_s)]
+        found = [Measured(curve_name("lead", self._loaded.plan.head.device_id), 1, max(0.0, left_s - share * trips_s))]
         for stage, weights, hop, step in zip(stages, self._loaded.reads, hops, steps, strict=True):
             found += _step_of(stage.device_id, weights, step.computed_s)
             found.append(Measured(_hop_name(hop), step.size, step.spent_s + share * _trip(hop)))

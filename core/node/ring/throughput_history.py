@@ -29,7 +29,7 @@ from core.events import (
 )
 from core.models.files.layout import Layout
 from core.node.ring.measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
-from core.plan.cost_curve import MOST_POINTS, REACH, WEIGHT, Curve, Curves, Point, curve_name, learned, seconds_for
+from core.plan.cost_curve import MOST_POINTS, MOST_TIMES, REACH, Curve, Curves, Point, curve_name, learned, seconds_for
 from core.plan.hops import hop_bytes
 from core.plan.predict import MacSpeeds, apart_s, work_of
 from core.trust.files import read_private, write_private
@@ -42,7 +42,8 @@ _GOES_ON: Final[tuple[RecoveryState, ...]] = ("running", "suspect", "stuck")
 
 _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 _Above = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
-_Points = Annotated[tuple[tuple[_Above, _Figure], ...], msgspec.Meta(max_length=MOST_POINTS)]
+_Times = Annotated[tuple[_Figure, ...], msgspec.Meta(max_length=MOST_TIMES)]
+_Points = Annotated[tuple[tuple[_Above, _Figure, _Times], ...], msgspec.Meta(max_length=MOST_POINTS)]
 _decoder = msgspec.json.Decoder(dict[Annotated[str, msgspec.Meta(max_length=64)], _Points])
 
 
@@ -139,8 +140,8 @@ class ThroughputHistory:
         curves = dict(self._curves)
         for each in found:
             if each.amount > 0:
-                weight = 1.0 if each.curve in self._cold else WEIGHT
-                curves[each.curve] = learned(curves.pop(each.curve, ()), each.amount, each.seconds, weight)
+                known, anew = curves.pop(each.curve, ()), each.curve in self._cold
+                curves[each.curve] = learned(known, each.amount, each.seconds, anew=anew)
         if self._is_warm:
             self._cold.difference_update(each.curve for each in found)
         if found:

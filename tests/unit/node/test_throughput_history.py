@@ -105,10 +105,10 @@ def test_an_answer_tells_of_every_stage_of_every_hop_and_of_the_head(tmp_path: P
     for mac in (A, B):
         assert only(curves, "token", mac) == pytest.approx([READS[mac], COMPUTE_S[mac]])
         assert prompt(curves, mac) == pytest.approx([READS[mac] * 100, CHUNK_S])
-    for hop in ((A, B), (B, A)):
-        frame, chunk = curves[curve_name("hop", *hop)]
-        assert frame == pytest.approx((FRAME, OWN_S + TRIP_S / 2))
-        assert chunk == pytest.approx((100 * FRAME, OWN_S + TRIP_S / 2))
+    there, back = (curves[curve_name("hop", *hop)] for hop in ((A, B), (B, A)))
+    assert [point.amount for point in there] == pytest.approx([FRAME, 100 * FRAME])
+    assert [point.amount for point in back] == [FRAME]  # of a chunk nothing comes back but that it is read
+    assert [point.seconds for point in (*there, *back)] == pytest.approx(3 * [OWN_S + TRIP_S / 2])
     rest_s = 0.05 - sum(COMPUTE_S.values()) - 2 * (OWN_S + TRIP_S / 2)
     assert only(curves, "lead", A) == pytest.approx([1, rest_s])
 
@@ -140,21 +140,35 @@ def test_the_first_answer_of_new_workers_counts_where_nothing_is_known(tmp_path:
     paces.handle_event(PlanProposed(plan=RING), 200.0)
     curves = heard(paces, PlanLoaded(plan_gen=2, seconds=1.0), *slow("first again"))
     assert only(curves, "token", A)[1] == pytest.approx(COMPUTE_S[A])
-    curves = heard(paces, *slow("slower now", 2.0))
-    assert only(curves, "token", A)[1] == pytest.approx(1.5 * COMPUTE_S[A])
+
+
+def test_an_answer_that_something_else_held_up_teaches_nothing_and_one_more_like_it_does(tmp_path: Path) -> None:
+    paces = loaded(tmp_path / "p")
+    heard(paces, PlanLoaded(plan_gen=1, seconds=1.0), *answer("first"), *answer("second"), *answer("third"))
+    assert only(heard(paces, *slow("held up")), "token", A)[1] == pytest.approx(COMPUTE_S[A])
+    assert only(heard(paces, *slow("slower now", 2.0)), "token", A)[1] == pytest.approx(2 * COMPUTE_S[A])
+
+
+def test_what_a_head_adds_is_never_less_than_nothing(tmp_path: Path) -> None:
+    """A file with a time below zero would count as damaged."""
+    path = tmp_path / "p"
+    for token_s in (0.043, 0.0421, 0.0439, 0.04):
+        curves = heard(loaded(path), *answer(token_s=token_s))
+        write_curves(path, curves)
+        assert read_curves(path) == curves
 
 
 def only(curves: Curves, *name: str) -> list[float]:
     """The one point of the curve of that kind and those Macs."""
     (point,) = curves[" ".join(name)]
-    return [*point]
+    return [point.amount, point.seconds]
 
 
 def prompt(curves: Curves, mac: str) -> list[float]:
     """The point of a prompt's chunk; a step is on that curve, too."""
     step, point = curves[curve_name("prompt", mac)]
     assert step == curves[curve_name("token", mac)][0]
-    return [*point]
+    return [point.amount, point.seconds]
 
 
 def without_tokens(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
@@ -263,9 +277,9 @@ def test_a_load_tells_what_each_mac_read_and_what_the_rest_took(tmp_path: Path) 
         paces.handle_event(StageState(device_id=mac, status=status), at)  # type: ignore[arg-type]
     paces.handle_event(PlanLoaded(plan_gen=RING.plan_gen, seconds=7.0), 7.0)
     assert paces.curves == {
-        curve_name("load", A): (Point(sizes[A], 2.0),),
-        curve_name("load", B): (Point(sizes[B], 4.0),),
-        curve_name("join", A): (Point(1, 3.0),),
+        curve_name("load", A): (Point(sizes[A], 2.0, (2.0,)),),
+        curve_name("load", B): (Point(sizes[B], 4.0, (4.0,)),),
+        curve_name("join", A): (Point(1, 3.0, (3.0,)),),
     }
 
 
@@ -288,9 +302,11 @@ def test_it_is_remembered_by_this_user_alone_and_a_damaged_file_is_no_reason_to_
     for damaged in (
         b"",
         b"{",
-        b'{"token a": [[0, 1]]}',
-        b'{"token a": [[1, -1]]}',
-        b'{"token a": [[1, 1e999]]}',
+        b'{"token a": [[1, 1]]}',
+        b'{"token a": [[0, 1, []]]}',
+        b'{"token a": [[1, -1, []]]}',
+        b'{"token a": [[1, 1e999, []]]}',
+        b'{"token a": [[1, 1, [1, 1, 1, 1]]]}',
         b"[]",
     ):
         path.write_bytes(damaged)

@@ -83,9 +83,14 @@ def test_a_curve_stays_small_in_order_and_near_what_was_measured(measured: list[
     assert max(p.seconds for p in curve) <= max(s for _, s in measured)
 
 
-def test_a_newer_measurement_moves_its_point_half_the_way() -> None:
-    assert learned(learned((), 100, 2), 110, 4) == (Point(105, 3),)
-    assert learned(learned((), 100, 2), 200, 4) == (Point(100, 2), Point(200, 4))
+def test_a_point_is_the_median_of_its_last_three_measurements() -> None:
+    curve: Curve = ()
+    for seconds, said in ((2, 2), (4, 3), (90, 4), (3, 4), (4, 4), (9, 4), (9, 9)):
+        curve = learned(curve, 100, seconds)
+        assert [point.seconds for point in curve] == [said]
+    assert learned(curve, 100, 1, anew=True) == (Point(100, 1, (1,)),)
+    assert learned(learned((), 100, 2), 110, 2) == (Point(105, 2, (2, 2)),)
+    assert learned(learned((), 100, 2), 200, 4) == (Point(100, 2, (2,)), Point(200, 4, (4,)))
 
 
 def split(*macs: tuple[str, float], **how: Any) -> Plan:
