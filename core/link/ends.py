@@ -233,6 +233,12 @@ class Receiver:
         stats.open_s += perf_counter() - arrived
         return Frame(header, body)
 
+    def leave_body(self, spare: bytearray | None) -> None:
+        """The body of the last frame stays valid behind the next `recv`, too: later ones lie in `spare`, the memory of
+        one that is of no more use, if it is as long.
+        """
+        self._opener.leave(spare)
+
     def shut(self) -> None:
         """End the link, from any thread: the one that uses it sees it at once, and is to close it."""
         shut(self._sock)

@@ -164,6 +164,15 @@ class Opener(_Half):
         self._seq += 1
         return self._text
 
+    def leave(self, spare: bytearray | None) -> None:
+        """What was opened last stays valid, for whoever keeps it: the next plaintexts lie in `spare`, if that is as
+        long as what is left, else in new memory.
+        """
+        if spare is None or len(spare) != self._room:
+            spare = bytearray(self._room)
+        self._plain = memoryview(spare)
+        self._fit(self._length)
+
     def open_frame(self, frame: Buffer) -> tuple[FrameHeader, memoryview]:
         """Header and plaintext of a whole frame. Raises ProtocolError, SealError."""
         if len(frame) < HEADER.size:

@@ -133,13 +133,15 @@ class BlockFetch:
         """Whether all of `run` came and is what it should be. Raises LinkError, TransferError, OSError."""
         name, first = run[0]
         asked = RunAsk(name, first, len(run))
-        sent = {each.number: each for each in blocks_in(asked, self._files[name], await link.ask(asked))}
+        answer = await link.ask(asked)
+        sent = {each.number: each for each in blocks_in(asked, self._files[name], answer)}
         for block in run:
             if block.number not in sent:
                 schedule.lacks(source, block)
         expected = {each.number: await self._sha256(schedule, source, name, each) for each in sent.values()}
         put = partial(self._put, name, sent.values(), expected)
         good = await asyncio.get_running_loop().run_in_executor(self._writers, put)
+        link.give_back(answer)
         for block in run:
             if block.number in good and schedule.arrived(block):
                 self._there += self._length(block)

@@ -20,7 +20,7 @@ ANSWER_S: Final = 30.0
 
 class _AskedRun(NamedTuple):
     run: RunAsk
-    answer: asyncio.Future[bytes]
+    answer: asyncio.Future[memoryview]
 
 
 class BlockLink:
@@ -30,6 +30,7 @@ class BlockLink:
         self._loop = asyncio.get_running_loop()
         self._sender, self._receiver = link.sender(), link.receiver()
         self._asks: SimpleQueue[_AskedRun | None] = SimpleQueue()
+        self._spare: deque[bytearray] = deque()  # new memory for each answer takes longer than to copy it
         self._ended: MaclusterError | None = None
         tasks.thread("Fetching blocks of a model", self._work)
 
@@ -38,13 +39,18 @@ class BlockLink:
         """Whether nothing comes by it any more."""
         return self._ended is not None
 
-    async def ask(self, run: RunAsk) -> bytes:
+    async def ask(self, run: RunAsk) -> memoryview:
         """What comes for `run`. Raises LinkError, and this is of no more use then."""
         asked = _AskedRun(run, self._loop.create_future())
         self._asks.put(asked)
         if self._ended:  # the thread may have looked for the last time already
             raise self._ended
         return await asked.answer
+
+    def give_back(self, answer: memoryview) -> None:
+        """Nobody looks at it any more: another answer may lie there."""
+        assert isinstance(answer.obj, bytearray)
+        self._spare.append(answer.obj)
 
     def close(self, why: MaclusterError | None = None) -> None:
         """End it; who waits for an answer is told `why`."""
@@ -60,7 +66,8 @@ class BlockLink:
                 frame = self._receiver.recv(ANSWER_S)
                 if frame.header.type is not FrameType.FILE_PART:
                     raise ProtocolError(f"Frame 0x{frame.header.type:02x} came where blocks were due.")
-                self._settle_soon(waiting.popleft(), bytes(frame.body))
+                self._receiver.leave_body(self._spare.pop() if self._spare else None)
+                self._settle_soon(waiting.popleft(), frame.body)
         except MaclusterError as failed:
             error = failed
         finally:
@@ -87,14 +94,14 @@ class BlockLink:
         except Empty:
             return None
 
-    def _settle_soon(self, asked: _AskedRun, said: bytes | MaclusterError) -> None:
+    def _settle_soon(self, asked: _AskedRun, said: memoryview | MaclusterError) -> None:
         try:
             self._loop.call_soon_threadsafe(_settle, asked.answer, said)
         except RuntimeError:
             return  # the node has ended
 
 
-def _settle(answer: asyncio.Future[bytes], said: bytes | MaclusterError) -> None:
+def _settle(answer: asyncio.Future[memoryview], said: memoryview | MaclusterError) -> None:
     if answer.done():
         return
     if isinstance(said, MaclusterError):

@@ -14,7 +14,7 @@ from core.node.base.file_messages import NOT_HERE
 from core.node.base.messages import FileName
 from core.numbers import Size
 
-MAX_RUN: Final = 16
+MAX_RUN: Final = 4
 HASH_BYTES: Final = len(NOT_HERE)
 RUN_BYTES: Final = MAX_RUN * (HASH_BYTES + BLOCK_BYTES)
 
@@ -48,10 +48,9 @@ def read_ask(body: Buffer) -> RunAsk:
         raise ProtocolError("A request for blocks does not decode.") from error
 
 
-def blocks_in(run: RunAsk, facts: FileFacts, body: bytes) -> Iterator[BlockSent]:
+def blocks_in(run: RunAsk, facts: FileFacts, body: memoryview) -> Iterator[BlockSent]:
     """The blocks of an answer that are there. Raises ProtocolError where it is not as long as it has to be."""
-    rest = memoryview(body)
-    hashes, rest = rest[: run.count * HASH_BYTES], rest[run.count * HASH_BYTES :]
+    hashes, rest = body[: run.count * HASH_BYTES], body[run.count * HASH_BYTES :]
     for index in range(run.count):
         sha256 = bytes(hashes[index * HASH_BYTES :][:HASH_BYTES])
         if sha256 != NOT_HERE:
