@@ -14,7 +14,7 @@ from core.node.base.file_messages import NOT_HERE
 from core.node.base.messages import FileName
 from core.numbers import Size
 
-MAX_RUN: Final = 4
+MAX_RUN: Final = 16
 HASH_BYTES: Final = len(NOT_HERE)
 RUN_BYTES: Final = MAX_RUN * (HASH_BYTES + BLOCK_BYTES)
 
