@@ -70,19 +70,22 @@ def learned(curve: Curve, amount: float, seconds: float, *, anew: bool = False) 
 def seconds_for(curve: Curve, amount: float, reach: float) -> float | None:
     """What `amount` would take; None where it is not within `reach` of what was measured.
 
-    Straight between two points; beyond all of them on along the line from the first to the last, for between two that
-    lie close together noise is steep. In proportion where there is one, or where more took less time.
+    Straight between two points, also where more took less time, as small chunks do on a GPU; beyond all of them on
+    along the line from the first to the last, for between two that lie close together noise is steep. In proportion
+    where there is one, or where that line falls.
     """
     if not curve or not curve[0].amount / reach <= amount <= curve[-1].amount * reach:
         return None
-    above = next((at for at, p in enumerate(curve) if p.amount >= amount), None)
-    if above is None:
-        near, other = curve[-1], curve[0]
-    else:
-        near, other = curve[above], curve[above - 1]  # of the first one that is the last
-    if other.amount != near.amount:
-        slope = (near.seconds - other.seconds) / (near.amount - other.amount)
-        straight = near.seconds + slope * (amount - near.amount)
-        if slope > 0 and straight > 0:
-            return straight
-    return near.seconds * amount / near.amount
+    first, last = curve[0], curve[-1]
+    for below, above in pairwise(curve):
+        if below.amount <= amount <= above.amount:
+            return _straight(below, above, amount)
+    near = first if amount <= first.amount else last
+    straight = _straight(first, last, amount) if first is not last else 0.0
+    return straight if straight > 0 and last.seconds > first.seconds else near.seconds * amount / near.amount
+
+
+def _straight(one: Point, other: Point, amount: float) -> float:
+    """On the line through two points of different amounts."""
+    share = (amount - one.amount) / (other.amount - one.amount)
+    return one.seconds + share * (other.seconds - one.seconds)

@@ -207,7 +207,8 @@ class Follower:
         if self._role.embeds:
             arrays = [tokens_in(decode_arrays(payload), self._vocabulary)]
         else:
-            arrays = self._hidden.decode(payload)
+            with self._meter.codec:
+                arrays = self._hidden.decode(payload)
         phases = self._meter.phases
         if phases:
             phases.lap("codec_decode")

@@ -269,6 +269,24 @@ def test_frames_of_many_sizes_and_parts() -> None:
     assert opener.open_frame(sealer.seal(FrameType.ACK))[0].body_len == TAG_BYTES
 
 
+def test_a_body_that_was_left_stays_and_its_memory_takes_a_later_one() -> None:
+    sealer, opener = pair()
+    bodies = [secrets.token_bytes(size) for size in (5000, 5000, 5000, 200_000, 5000)]
+    kept: list[memoryview] = []
+    for body in bodies:
+        kept.append(opener.open_frame(sealer.seal(FrameType.FILE_PART, parts=[body]))[1])
+        opener.leave(None)
+    assert [bytes(each) for each in kept] == bodies
+    spare = kept[-1].obj
+    assert isinstance(spare, bytearray)
+    opener.leave(spare)
+    text = opener.open_frame(sealer.seal(FrameType.FILE_PART, parts=[bodies[0]]))[1]
+    assert text.obj is spare
+    assert bytes(text) == bodies[0]
+    opener.leave(bytearray(3))  # too short for what comes
+    assert bytes(opener.open_frame(sealer.seal(FrameType.FILE_PART, parts=[bodies[3]]))[1]) == bodies[3]
+
+
 def test_the_largest_body_goes_and_one_byte_more_does_not() -> None:
     sealer, opener = pair()
     with pytest.raises(ProtocolError, match="beyond"):

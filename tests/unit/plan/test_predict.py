@@ -63,6 +63,7 @@ def test_the_bandwidth_of_a_chip(chip: str, gb_per_s: float | None) -> None:
         pytest.param([(2, 2), (7, 3), (8, 8)], 10, 10, id="not as steep as noise"),
         pytest.param([(2, 2), (3, 5), (8, 8)], 1, 1, id="nor below"),
         pytest.param([(2, 3), (4, 2)], 4, 2, id="more took less, there"),
+        pytest.param([(2, 3), (4, 2)], 3, 2.5, id="more took less, between"),
         pytest.param([(2, 3), (4, 2)], 8, 4, id="more took less, beyond"),
         pytest.param([(2, 1), (4, 4)], 0.5, 0.25, id="never below nothing"),
     ],
