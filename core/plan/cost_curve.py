@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from statistics import median
+from statistics import median_low
 from typing import Final, Literal, NamedTuple
 
 Kind = Literal["token", "prompt", "load", "hop", "reduce", "lead", "join"]
@@ -17,7 +17,8 @@ Kind = Literal["token", "prompt", "load", "hop", "reduce", "lead", "join"]
 MOST_POINTS: Final = 8
 # amounts that differ by less are one point
 ALIKE: Final = 1.25
-# measurements of one point that count: the median of so many is not moved by one that something else held up
+# measurements of one point that count: the median of so many, the lower one of two, is not moved by one that something
+# else held up
 MOST_TIMES: Final = 3
 # How many times larger or smaller than all that was measured an amount may be. A short chunk of a prompt takes not much
 # less than a longer one: in proportion it would make a long prompt seem slow.
@@ -58,7 +59,7 @@ def learned(curve: Curve, amount: float, seconds: float, *, anew: bool = False) 
     near = min(alike, key=lambda p: abs(p.amount - amount), default=None)
     if near is not None:
         times = (*(() if anew else near.times or (near.seconds,)), seconds)[-MOST_TIMES:]
-        moved = Point((near.amount + amount) / 2, median(times), times)
+        moved = Point((near.amount + amount) / 2, median_low(times), times)
         return tuple(sorted(moved if p is near else p for p in curve))
     points = sorted((*curve, Point(amount, seconds, (seconds,))))
     if len(points) > MOST_POINTS:

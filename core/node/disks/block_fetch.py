@@ -24,7 +24,8 @@ from core.node.disks.block_schedule import BlockSchedule, FileBlock
 from core.node.disks.file_serving import MAX_DOORS
 from core.settings import GB
 
-LINKS: Final = max(1, min(MAX_DOORS, (os.cpu_count() or 1) // 2))  # to one Mac: each keeps a core busy at both ends
+# to one Mac: each keeps a core busy at both ends, and more are no quicker; a door stays for who reads whole files
+LINKS: Final = max(1, min(MAX_DOORS - 1, (os.cpu_count() or 1) // 2))
 LANES: Final = max(3, 6 // LINKS)  # runs under way over one link
 WRITERS: Final = 3 + LINKS  # threads: one may wait for the disk, one hash whole files
 RUN_S: Final = 0.25

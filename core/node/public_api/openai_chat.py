@@ -14,6 +14,7 @@ import msgspec
 from core.answer_parts import Tool, ToolCall, ToolName
 from core.errors import UsageError
 from core.node.public_api.asked import Count, allowed, call_of, effort_of, request_of, shape_of, tool_of
+from core.numbers import Size
 from core.requests.answers import ChatRequest, Message, TemplateOptions
 from core.sampling_options import MAX_LOGPROBS
 
@@ -100,6 +101,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str = ""
     max_tokens: Count | None = None
+    min_tokens: Size | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -200,7 +202,14 @@ def request_by(
         "logprobs": logprobs,
     }
     stop = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
-    return request_of(messages, sampling, max_tokens=most or asked.max_tokens, stop=stop, **more)
+    return request_of(
+        messages,
+        sampling,
+        max_tokens=most or asked.max_tokens,
+        min_tokens=asked.min_tokens or 0,
+        stop=stop,
+        **more,
+    )
 
 
 def _bias(given: dict[str, float] | None) -> dict[int, float] | None:

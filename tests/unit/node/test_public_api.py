@@ -53,6 +53,7 @@ def test_a_conversation_is_asked_for_as_it_stands_and_nothing_of_it_is_kept() ->
         keep=False,
     )
     assert chat().max_tokens == DEFAULT_MAX_TOKENS
+    assert (chat(min_tokens=3).min_tokens, chat(min_tokens=None).min_tokens) == (3, 0)
 
 
 def test_how_tokens_are_chosen_goes_all_the_way() -> None:
