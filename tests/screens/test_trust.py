@@ -110,6 +110,7 @@ async def test_recovery_words_stay_until_they_are_written_down_and_wrong_ones_do
         await viewer.press("r")
         await viewer.sees("Not now: no recovery words")
         await viewer.opens("w", screen=ChoiceScreen)
+        await viewer.sees("Make recovery words?", "Not now")
         await viewer.press("down", "enter")
         await viewer.sees("Write these down", "24 ", "They are written down")
         await viewer.press("escape", "enter", "escape")

@@ -156,7 +156,7 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     )
     _how(demo)
     demo.add_argument("--prompt", default=None, help=f"ask this without a screen (default: {DEMO_PROMPT!r})")
-    demo.add_argument("--serve", type=int, metavar="PORT", help="serve other programs there, until Ctrl+C")
+    demo.add_argument("--serve", type=_port, metavar="PORT", help="serve other programs there, until Ctrl+C")
     demo.add_argument("--key", help="with --serve: the key that they need")
     demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
     _verify(demo)
@@ -221,6 +221,13 @@ def _gigabytes(text: str) -> float:
     found = float(text)
     if not 0 <= found <= what_if.MAX_GB:
         raise argparse.ArgumentTypeError("must be zero or more")
+    return found
+
+
+def _port(text: str) -> int:
+    found = int(text)
+    if not 0 < found < 1 << 16:
+        raise argparse.ArgumentTypeError("must be 1 to 65535")
     return found
 
 

@@ -100,6 +100,6 @@ class MacController:
         if why := why_not(view, mac, "revoke"):
             self._app.notify(f"Not now: {why}.")
         elif mac is not None:
-            asked = question(mac, "revoke")
+            asked = question(view, mac, "revoke")
             if await self._app.choose(asked.title, asked.effect, (asked.no, asked.yes)):
                 await self._app.client.revoke(Target(mac=mac.device_id))

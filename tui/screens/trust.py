@@ -201,8 +201,8 @@ class TrustScreen(SizedScreen):
         return None if self._view is None or self.why_not(action) else self.list.pointed
 
     def _change(self, action: TrustAction, call: Callable[[TrustedMac], Awaitable[TrustView | RecoveryWords]]) -> None:
-        if mac := self._allowed(action):
-            asked = question(mac, action)
+        if (view := self._view) and (mac := self._allowed(action)):
+            asked = question(view, mac, action)
             screen = ChoiceScreen(asked.title, Content(asked.effect), (asked.no, asked.yes))
             self._choose(screen, lambda _: self._begin(call(mac)))
 

@@ -61,7 +61,7 @@ def checked_phrase(words: str) -> str:
     return words
 
 
-def question(mac: TrustedMac, action: TrustAction) -> Question:
+def question(view: TrustView, mac: TrustedMac, action: TrustAction) -> Question:
     """The question before a change that has one."""
     name = f"{mac.name} ({mac.device_id[:8]})"
     match action:
@@ -80,6 +80,9 @@ def question(mac: TrustedMac, action: TrustAction) -> Question:
         case "admin":
             effect = "It can then add Macs and revoke any Mac, this one too."
             return Question(f"Make {name} an admin?", effect, "Leave it a member", "Make it an admin")
+        case "words" if not view.has_recovery:
+            effect = "24 words are shown once, for paper: they save the cluster when no admin's Mac is left."
+            return Question("Make recovery words?", effect, "Not now", "Make the words")
         case "words":
             effect = "24 new words are shown once. Words that were written down before no longer work then."
             return Question("New recovery words?", effect, "Keep the old ones", "Make new words")

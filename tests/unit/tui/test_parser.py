@@ -51,3 +51,10 @@ def test_what_is_loaded_is_shared_as_was_asked_for_or_it_is_another_plan(
 def test_the_home_may_stand_before_and_behind_the_command(words: str) -> None:
     assert parser().parse_args(words.split()).home == Path("h")
     assert parser().parse_args(["unload"]).home == default_home().root
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "x"])
+def test_a_port_is_one_that_can_be_served(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["demo", "--serve", port])
+    assert "--serve" in capsys.readouterr().err
