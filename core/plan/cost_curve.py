@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median_low
 from typing import Final, Literal, NamedTuple
 
-Kind = Literal["token", "prompt", "load", "hop", "reduce", "lead", "join"]
+Kind = Literal["token", "prompt", "load", "hop", "reduce", "lead", "join", "plan"]
 
 MOST_POINTS: Final = 8
 # amounts that differ by less are one point
@@ -22,7 +22,16 @@ ALIKE: Final = 1.25
 MOST_TIMES: Final = 3
 # How many times larger or smaller than all that was measured an amount may be. A short chunk of a prompt takes not much
 # less than a longer one: in proportion it would make a long prompt seem slow.
-REACH: Final[Mapping[Kind, float]] = {"token": 8, "prompt": 4, "load": 8, "hop": 128, "reduce": 8, "lead": 1, "join": 1}
+REACH: Final[Mapping[Kind, float]] = {
+    "token": 8,
+    "prompt": 4,
+    "load": 8,
+    "hop": 128,
+    "reduce": 8,
+    "lead": 1,
+    "join": 1,
+    "plan": 2,
+}
 
 
 class Point(NamedTuple):
@@ -46,7 +55,8 @@ def curve_name(kind: Kind, *macs: str) -> str:
     "token": bytes of weights that a Mac reads for a token. "prompt": such bytes times the tokens of a chunk. "load":
     bytes of weights. "hop": bytes of a frame. "reduce": bytes that are added up at a time. Once each: "lead", what a
     head adds to a token beside its layers, such as to choose it; "join", what it adds to a load beside reading the
-    weights, such as to link and to prove the ring.
+    weights, such as to link and to prove the ring. "plan", of what `core.plan.predict.shape_of` gives: tokens at a time
+    that went through all of it.
     """
     return " ".join((kind, *macs))
 

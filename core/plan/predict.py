@@ -3,11 +3,13 @@
 With one request a token is worked on by one Mac after the other, so its time is the sum of all stages and all hops.
 Ranks compute at the same time, and wait for each other twice a layer.
 What was measured on these Macs counts; where there is nothing, the memory bandwidth of the chip and the round trip
-between two Macs give a guess. Attention to what was said before is left out: the figures are of a short conversation.
+between two Macs give a guess. A plan that ran before takes as a whole what it took then, its parts in proportion.
+Attention to what was said before is left out: the figures are of a short conversation.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Final, NamedTuple
@@ -73,6 +75,17 @@ def work_of(plan: Plan, layout: Layout, hop_bytes: Sequence[int], whole_bytes: i
     whole_reads = layout.read_bytes(0, layout.layers, output=True) if has_room else None
     reduced = (layout.sharding.reduces, layout.sharding.hidden_bytes) if has_ranks(plan) else (0, 0)
     return Work(plan, reads_of(plan, layout), hop_bytes, whole_reads, *reduced)
+
+
+def shape_of(plan: Plan) -> str:
+    """What plans have in common that take equally long: the same layers of the same model on the same Macs, computed
+    and sent in the same way.
+    """
+    group = plan.parallelism.group if plan.parallelism and has_ranks(plan) else ""
+    layers = [(stage.device_id, stage.start, stage.stop) for stage in plan.stages]
+    beside = plan.prefill.stage.device_id if plan.prefill else ""
+    ways = (plan.topology, group, plan.wire, plan.kv_bits, plan.chunk, plan.window, plan.draft, beside)
+    return hashlib.sha256(msgspec.json.encode((plan.fingerprint, plan.output, layers, ways))).hexdigest()[:32]
 
 
 def reads_of(plan: Plan, layout: Layout) -> tuple[int, ...]:
@@ -142,6 +155,34 @@ class MacSpeeds(NamedTuple):
 
 def forecast(work: Work, macs: MacSpeeds) -> Forecast | None:
     """What one request would get; None where a Mac has a chip that is not known, and nothing was measured on it."""
+    found = _by_parts(work, macs)
+    if found is None:
+        return None
+    told = _as_it_ran(found.told, shape_of(work.plan), macs)
+    return _advised(told, work) if found.compares else told
+
+
+def _as_it_ran(told: Forecast, shape: str, macs: MacSpeeds) -> Forecast:
+    """By what a token and a prompt took when the same plan ran; as it is where none did."""
+    token, prompt = (macs.measured("plan", tokens, shape) for tokens in (1, PROMPT_TOKENS))
+    share = token.seconds / told.token_s if token and token.seconds > 0 and told.token_s > 0 else 1.0
+    return msgspec.structs.replace(
+        told,
+        stages_s=tuple(share * seconds for seconds in told.stages_s),
+        hops_s=tuple(share * seconds for seconds in told.hops_s),
+        reduces_s=None if told.reduces_s is None else share * told.reduces_s,
+        prompt_s=prompt.seconds if prompt else told.prompt_s,
+    )
+
+
+class _Parts(NamedTuple):
+    """A forecast by what the parts of a plan take; `compares`: the head alone was foretold in the same way."""
+
+    told: Forecast
+    compares: bool
+
+
+def _by_parts(work: Work, macs: MacSpeeds) -> _Parts | None:
     plan, head = work.plan, work.plan.head.device_id
     owners = [stage.device_id for stage in plan.stages]
     lead = macs.flat("lead", head, LEAD_S)
@@ -167,7 +208,7 @@ def forecast(work: Work, macs: MacSpeeds) -> Forecast | None:
         alone_tokens_per_s=1 / (alone.seconds + lead.seconds) if alone else None,
     )
     is_like = alone is not None and alone.measured == all(each.measured for each in (*stages, *moves))
-    return _advised(told, work) if is_like or reduces else told
+    return _Parts(told, is_like or reduces is not None)
 
 
 def apart_s(work: Work, macs: MacSpeeds, tokens: float) -> float | None:
@@ -179,8 +220,8 @@ def apart_s(work: Work, macs: MacSpeeds, tokens: float) -> float | None:
         return None
     if tokens > 1:
         return max(each.seconds for each in stages)
-    told = forecast(work, macs)
-    return told.token_s - (told.reduces_s or 0.0) if told else None
+    found = _by_parts(work, macs)
+    return found.told.token_s - (found.told.reduces_s or 0.0) if found else None
 
 
 def _hops(work: Work, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> list[Estimate]:

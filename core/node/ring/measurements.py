@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from core.events import HopSample, Plan, Progress, RequestDone, StageState, StageStatus, TokenEvent
 from core.plan.cost_curve import curve_name
-from core.plan.predict import Work
+from core.plan.predict import Work, shape_of
 from core.plan.stage_roles import departing
 from core.plan.topology import has_ranks
 
@@ -94,9 +94,10 @@ class AnswerMeasurement:
         rate = done.decode_tokens_per_s
         if done.problem or not rate:
             return []
+        whole = self._whole(done, 1 / rate)
         if has_ranks(self._loaded.plan):
-            return self._adding_up(done, 1 / rate, apart_s)
-        beside = self._read_beside(done, 1 / rate)
+            return [*whole, *self._adding_up(done, 1 / rate, apart_s)]
+        beside = [*whole, *self._read_beside(done, 1 / rate)]
         if not self._loaded.pairs:
             return [*beside, *self._alone(done, rate, lead_s)]
         steps = self._steps()
@@ -109,6 +110,16 @@ class AnswerMeasurement:
         elif has_token[-1:] == [False] and not found.tokens:
             return
         self._rounds.append(found)
+
+    def _whole(self, done: RequestDone, token_s: float) -> list[Measured]:
+        """A token and the prompt, by the clock of the answer; guesses that were right say nothing of others."""
+        if done.tokens < LEAST_TOKENS or done.accepted_tokens:
+            return []
+        name = curve_name("plan", shape_of(self._loaded.plan))
+        found, read = [Measured(name, 1, token_s)], done.prompt_tokens - done.reused_tokens
+        if done.ttft_s and done.ttft_s > token_s and read >= LEAST_TOKENS and not done.beside_tokens:
+            found.append(Measured(name, read, done.ttft_s - token_s))
+        return found
 
     def _alone(self, done: RequestDone, rate: float, lead_s: float) -> list[Measured]:
         """With one Mac there is no ring that tells: the clock of the answer does."""

@@ -31,7 +31,7 @@ from core.models.files.sharding import Sharding
 from core.node.ring.measurements import LEAST_TOKENS
 from core.node.ring.throughput_history import MOST_CURVES, ThroughputHistory, read_curves, write_curves
 from core.plan.cost_curve import MOST_POINTS, Curves, Point, curve_name
-from core.plan.predict import MacSpeeds, forecast, work_of
+from core.plan.predict import MacSpeeds, forecast, shape_of, work_of
 from core.trust.files import MAX_PRIVATE_FILE
 from tests.support.plans import mac_id, plan_of
 
@@ -149,6 +149,36 @@ def test_an_answer_that_something_else_held_up_teaches_nothing_and_one_more_like
     assert only(heard(paces, *slow("slower now", 2.0)), "token", A)[1] == pytest.approx(2 * COMPUTE_S[A])
 
 
+def test_a_plan_that_ran_takes_what_it_took_then_and_its_parts_in_proportion(tmp_path: Path) -> None:
+    """Another answer, over as many Macs but cut elsewhere, says what those take, and nothing of this plan as a whole."""
+    paces = loaded(tmp_path / "p")
+    heard(paces, *answer())
+    first, second = RING.stages
+    cut = first.stop - 1
+    other = msgspec.structs.replace(
+        RING,
+        stages=(msgspec.structs.replace(first, stop=cut), msgspec.structs.replace(second, start=cut)),
+    )
+    paces.handle_event(PlanProposed(plan=other), 0.0)
+    curves = heard(paces, *answer("slower", token_s=0.4), *answer("slower still", token_s=0.4))
+    told, there = (
+        forecast(work_of(p, LAYOUT, (FRAME, FRAME), 0), MacSpeeds({}, lambda *_: None, curves)) for p in (RING, other)
+    )
+    assert told is not None
+    assert there is not None
+    assert (told.token_s, there.token_s) == pytest.approx((0.05, 0.4))
+    assert told.prompt_s is not None
+    assert sum(told.stages_s) > 2 * sum(told.hops_s) > 0
+
+
+def test_what_guesses_saved_says_nothing_of_a_plan(tmp_path: Path) -> None:
+    *events, done = answer()
+    assert isinstance(done, RequestDone)
+    guessed = msgspec.structs.replace(done, drafted_tokens=4, accepted_tokens=1)
+    assert curve_name("plan", shape_of(RING)) not in heard(loaded(tmp_path / "p"), *events, guessed)
+    assert only(heard(loaded(tmp_path / "q"), *events, done), "plan", shape_of(RING), at=0) == [1, 0.05]
+
+
 def test_what_a_head_adds_is_never_less_than_nothing(tmp_path: Path) -> None:
     """A file with a time below zero would count as damaged."""
     path = tmp_path / "p"
@@ -158,9 +188,10 @@ def test_what_a_head_adds_is_never_less_than_nothing(tmp_path: Path) -> None:
         assert read_curves(path) == curves
 
 
-def only(curves: Curves, *name: str) -> list[float]:
-    """The one point of the curve of that kind and those Macs."""
-    (point,) = curves[" ".join(name)]
+def only(curves: Curves, *name: str, at: int | None = None) -> list[float]:
+    """The one point of the curve of that kind and those Macs, or of several the one `at` that place."""
+    curve = curves[" ".join(name)]
+    (point,) = curve if at is None else curve[at : at + 1]
     return [point.amount, point.seconds]
 
 
@@ -209,7 +240,7 @@ def test_a_head_with_the_last_layers_is_counted_from_its_first_token_on(tmp_path
         for stage, (start, stop) in zip(RING.stages, (last, first), strict=True)
     )
     ring = msgspec.structs.replace(RING, topology="reverse", stages=stages)
-    assert heard(loaded(tmp_path / "p", ring), *answer()) == {}
+    assert heard(loaded(tmp_path / "p", ring), *answer()).keys() == {curve_name("plan", shape_of(ring))}
     events = [*answer()]
     curves = heard(loaded(tmp_path / "q", ring), *events[:10], *sums(6, 1), *events[10:])
     assert only(curves, "token", A) == pytest.approx([READS[A], COMPUTE_S[A]])
@@ -249,7 +280,7 @@ def test_ranks_tell_what_adding_up_takes_once_it_is_known_what_they_compute(tmp_
     asked = Parallelism(choice="tp", strategy="tp", reason="It was asked for.")
     ranks = msgspec.structs.replace(RING, topology="tensor", stages=tuple(whole), parallelism=asked)
     name = curve_name("reduce", A, "2")
-    assert heard(loaded(tmp_path / "p", ranks), *answer()) == {}
+    assert heard(loaded(tmp_path / "p", ranks), *answer()).keys() == {curve_name("plan", shape_of(ranks))}
     paces = loaded(tmp_path / "q")
     heard(paces, *answer())
     paces.handle_event(PlanProposed(plan=ranks), 0.0)
