@@ -150,7 +150,7 @@ def test_an_answer_that_something_else_held_up_teaches_nothing_and_one_more_like
 
 
 def test_a_plan_that_ran_takes_what_it_took_then_and_its_parts_in_proportion(tmp_path: Path) -> None:
-    """Another answer, over as many Macs but cut elsewhere, says what those take, and nothing of this plan as a whole."""
+    """Answers of a plan that is cut elsewhere say what the Macs take, and nothing of this one as a whole."""
     paces = loaded(tmp_path / "p")
     heard(paces, *answer())
     first, second = RING.stages
