@@ -25,7 +25,9 @@ _SEQ: Final = struct.Struct("<Q")
 
 
 class _Half:
-    """One direction of a session: its key, its counter, and its buffers, which grow and are never shared."""
+    """One direction of a session: its key, its counter, and its buffers, which grow and are never shared, but for what
+    an `Opener` leaves.
+    """
 
     def __init__(self, key: bytes, prefix: bytes) -> None:
         self._aead = ChaCha20Poly1305(key)
@@ -151,7 +153,8 @@ class Opener(_Half):
         return self.body
 
     def open(self) -> memoryview:
-        """The plaintext of the frame that lies in the buffer, valid until the next frame is read.
+        """The plaintext of the frame that lies in the buffer, valid until the next frame is read, or once it was left
+        for good.
 
         Raises SealError, with the unverified plaintext wiped: `decrypt_into` leaves it behind.
         """

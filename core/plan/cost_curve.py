@@ -7,7 +7,7 @@ another, as long as their sizes are not too far apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median_low
 from typing import Final, Literal, NamedTuple
@@ -61,17 +61,27 @@ def curve_name(kind: Kind, *macs: str) -> str:
     return " ".join((kind, *macs))
 
 
+def is_whole(name: str) -> bool:
+    """Whether the curve of that name is one of a plan as a whole."""
+    return name.partition(" ")[0] == "plan"
+
+
+def point_of(amount: float, times: Sequence[float]) -> Point:
+    """The point at `amount` of which `times`, one at least, are the last that were measured."""
+    return Point(amount, median_low(times), tuple(times))
+
+
 def learned(curve: Curve, amount: float, seconds: float, *, anew: bool = False) -> Curve:
-    """`curve` after a measurement of an `amount` above zero, which joins a point of much the same amount, or takes its
-    place where that counts no more; of too many points the one nearest to its neighbour goes.
+    """`curve` after a measurement of an `amount` above zero, which joins in proportion a point of much the same amount,
+    or takes its place where that counts no more; of too many points the one nearest to its neighbour goes.
     """
     alike = [p for p in curve if amount / ALIKE <= p.amount <= amount * ALIKE]
     near = min(alike, key=lambda p: abs(p.amount - amount), default=None)
     if near is not None:
-        times = (*(() if anew else near.times or (near.seconds,)), seconds)[-MOST_TIMES:]
-        moved = Point((near.amount + amount) / 2, median_low(times), times)
+        before = () if anew else near.times or (near.seconds,)
+        moved = point_of(near.amount, (*before, seconds * near.amount / amount)[-MOST_TIMES:])
         return tuple(sorted(moved if p is near else p for p in curve))
-    points = sorted((*curve, Point(amount, seconds, (seconds,))))
+    points = sorted((*curve, point_of(amount, (seconds,))))
     if len(points) > MOST_POINTS:
         _, crowded = min((after.amount / before.amount, before) for before, after in pairwise(points))
         points.remove(crowded)
@@ -83,7 +93,7 @@ def seconds_for(curve: Curve, amount: float, reach: float) -> float | None:
 
     Straight between two points, also where more took less time, as small chunks do on a GPU; beyond all of them on
     along the line from the first to the last, for between two that lie close together noise is steep. In proportion
-    where there is one, or where that line falls.
+    where there is one, or where that line does not rise.
     """
     if not curve or not curve[0].amount / reach <= amount <= curve[-1].amount * reach:
         return None

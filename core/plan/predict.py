@@ -129,13 +129,18 @@ class MacSpeeds(NamedTuple):
         """What a frame of `size` bytes adds. One direction says what the other does, and the smallest frame what those
         take that are smaller still.
         """
-        for pair in ((source, target), (target, source)):
+        for pair in sorted(((source, target), (target, source)), key=lambda pair: not self._has_measured(size, *pair)):
             curve = self.curves.get(curve_name("hop", *pair), ())
             if curve and (found := self.measured("hop", max(size, curve[0].amount), *pair)):
                 return found
         rtt_s = self.rtt(source, target)
         guess = HOP_WORK_S + (HOP_RTT_S if rtt_s is None else rtt_s) / 2 + size / HOP_BYTES_PER_S
         return Estimate(guess, False)
+
+    def _has_measured(self, size: float, *pair: str) -> bool:
+        """Whether a frame as large went that way."""
+        curve = self.curves.get(curve_name("hop", *pair), ())
+        return bool(curve) and size <= curve[-1].amount
 
     def reduce(self, size: int, macs: Sequence[str], *, rdma: bool) -> Estimate:
         """What it takes until `macs`, a ring, have added up `size` bytes."""
@@ -159,7 +164,7 @@ def forecast(work: Work, macs: MacSpeeds) -> Forecast | None:
     if found is None:
         return None
     told = _as_it_ran(found.told, shape_of(work.plan), macs)
-    return _advised(told, work) if found.compares else told
+    return _advised(told, work, sum(found.told.stages_s)) if found.compares else told
 
 
 def _as_it_ran(told: Forecast, shape: str, macs: MacSpeeds) -> Forecast:
@@ -287,11 +292,13 @@ def _load(plan: Plan, macs: MacSpeeds) -> Estimate:
     return Estimate(slowest + join.seconds, join.measured and all(each.measured for each in reads))
 
 
-def _advised(told: Forecast, work: Work) -> Forecast:
-    """With a sentence where the head alone is clearly faster, or ranks are slower than what could be instead."""
+def _advised(told: Forecast, work: Work, one_by_one_s: float) -> Forecast:
+    """With a sentence where the head alone is clearly faster, or ranks are slower than what could be instead: their
+    parts one after the other take `one_by_one_s`.
+    """
     head = work.plan.head.peer
     if told.reduces_s is not None:
-        return msgspec.structs.replace(told, advice=_advice_to_ranks(told, head, work.reduces))
+        return msgspec.structs.replace(told, advice=_advice_to_ranks(told, head, work.reduces, one_by_one_s))
     ratio = (told.alone_tokens_per_s or 0.0) * told.token_s
     if ratio < CLEARLY_FASTER:
         return told
@@ -307,11 +314,11 @@ def kept_advice(told: Forecast, before: str) -> str:
     return told.advice or (before if instead > told.tokens_per_s else "")
 
 
-def _advice_to_ranks(told: Forecast, head: str, reduces: int) -> str:
+def _advice_to_ranks(told: Forecast, head: str, reduces: int, one_by_one_s: float) -> str:
     """ "" where they are not slower than the head alone, or where that has no room, than one after the other."""
     instead, other = told.alone_tokens_per_s, f"{head} alone"
     if instead is None:
-        instead, other = 1 / sum(told.stages_s), "Macs with layers of their own"
+        instead, other = 1 / one_by_one_s, "Macs with layers of their own"
     if told.reduces_s is None or told.tokens_per_s >= instead:
         return ""
     return (

@@ -207,8 +207,7 @@ class Follower:
         if self._role.embeds:
             arrays = [tokens_in(decode_arrays(payload), self._vocabulary)]
         else:
-            with self._meter.codec:
-                arrays = self._hidden.decode(payload)
+            arrays = self._hidden.decode(payload)
         phases = self._meter.phases
         if phases:
             phases.lap("codec_decode")

@@ -35,14 +35,10 @@ class HiddenStates:
         return encode_arrays([part for array in arrays for part in _packed(array, self._wire)])
 
     def decode(self, payload: memoryview) -> Sequence[Arrived]:
-        """The arrays in the model's own types, computed. Raises ProtocolError where the sender packed them in another
-        way.
-        """
+        """The arrays in the model's own types. Raises ProtocolError where the sender packed them in another way."""
         if self._wire is None:
             return packed_arrays(payload)
-        arrays = _unpacked(decode_arrays(payload), self._wire, [dtype for _, dtype in self._layers.incoming])
-        mx.eval(arrays)
-        return arrays
+        return _unpacked(decode_arrays(payload), self._wire, [dtype for _, dtype in self._layers.incoming])
 
 
 def _packed(array: mx.array, wire: WireType | None) -> list[mx.array]:

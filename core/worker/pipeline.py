@@ -430,8 +430,7 @@ class Pipeline:
         payload, asked = memoryview(came.payload[0]), sent.frame
         phases = self.stage.meter.phases
         if self._arriving.outputs:
-            with self.stage.meter.codec:
-                hidden = self._hidden.decode(payload)
+            hidden = self._hidden.decode(payload)
             if phases:
                 phases.lap("codec_decode")
             out = self._execution.forward(asked._replace(step=came.step), self._arriving, hidden)

@@ -82,6 +82,6 @@ def _most(prompt: list[int], max_tokens: int, min_tokens: int, plan: Plan) -> in
         what = f"A prompt of {len(prompt)} tokens leaves no room in a context of {plan.context}."
         raise ContextExceeded(what, "Ask for less, or load the model with a larger --context.")
     if min_tokens > (most := min(max_tokens, room)):
-        what = f"An answer of at least {min_tokens} tokens cannot end after {most} at most."
+        what = f"min_tokens: an answer of at least {min_tokens} tokens cannot end after {most} at most."
         raise UsageError(what, "Ask for fewer, let it have more, or load the model with a larger --context.")
     return most

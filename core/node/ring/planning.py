@@ -333,7 +333,7 @@ class Planning:
             mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
             mirrored = self._beside.added(mirrored, request, profile, layout)
             preview = msgspec.structs.replace(preview, plan=with_draft(mirrored, draft))
-        work = work_of(split, layout, hop_bytes(split, profile), preview.total_bytes + preview.kv_bytes)
+        work = work_of(preview.plan or split, layout, hop_bytes(split, profile), preview.total_bytes + preview.kv_bytes)
         missing = self._inventory.holdings(entry.fingerprint).missing(split)
         copied = sum(layout.layer_bytes[layer] for layers in missing.values() for layer in layers)
         try:

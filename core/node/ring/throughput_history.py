@@ -29,21 +29,34 @@ from core.events import (
 )
 from core.models.files.layout import Layout
 from core.node.ring.measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
-from core.plan.cost_curve import MOST_POINTS, MOST_TIMES, REACH, Curve, Curves, Point, curve_name, learned, seconds_for
+from core.plan.cost_curve import (
+    MOST_POINTS,
+    MOST_TIMES,
+    REACH,
+    Curve,
+    Curves,
+    Point,
+    curve_name,
+    is_whole,
+    learned,
+    point_of,
+    seconds_for,
+)
 from core.plan.hops import hop_bytes
 from core.plan.predict import MacSpeeds, apart_s, work_of
 from core.trust.files import read_private, write_private
 
 # so that the file never grows beyond what `core.trust.files.read_private` reads
 MOST_CURVES: Final = 128
+DIGITS: Final = 7
 
 # a step that takes long, or a Mac that is silent for a moment: nothing is done anew, and slow is what it is
 _GOES_ON: Final[tuple[RecoveryState, ...]] = ("running", "suspect", "stuck")
 
 _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
-_Above = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
-_Times = Annotated[tuple[_Figure, ...], msgspec.Meta(max_length=MOST_TIMES)]
-_Points = Annotated[tuple[tuple[_Above, _Figure, _Times], ...], msgspec.Meta(max_length=MOST_POINTS)]
+# an amount above zero, and its times
+_Measured = Annotated[tuple[_Figure, ...], msgspec.Meta(min_length=2, max_length=1 + MOST_TIMES)]
+_Points = Annotated[tuple[_Measured, ...], msgspec.Meta(max_length=MOST_POINTS)]
 _decoder = msgspec.json.Decoder(dict[Annotated[str, msgspec.Meta(max_length=64)], _Points])
 
 
@@ -131,8 +144,10 @@ class ThroughputHistory:
         )
 
     def _unknown(self, found: list[Measured]) -> list[Measured]:
-        """What a first answer may say: of curves that are empty as yet."""
-        unknown = [each for each in found if each.curve not in self._curves]
+        """What a first answer may say: of curves that are empty as yet, but for that of the plan as a whole, of which
+        the parts say more.
+        """
+        unknown = [each for each in found if each.curve not in self._curves and not is_whole(each.curve)]
         self._cold.update(each.curve for each in unknown)
         return unknown
 
@@ -154,10 +169,17 @@ def read_curves(path: Path) -> dict[str, Curve]:
         found = _decoder.decode(read_private(path, TrustError))
     except (TrustError, msgspec.MsgspecError):
         return {}
-    return {name: tuple(sorted(Point(*point) for point in points)) for name, points in found.items()}
+    amounts = {name: {amount: times for amount, *times in points if amount} for name, points in found.items()}
+    return {name: tuple(sorted(point_of(*each) for each in points.items())) for name, points in amounts.items()}
 
 
 def write_curves(path: Path, curves: Mapping[str, Curve]) -> None:
     """Write it for the next start of this node, 0600."""
     with suppress(TrustError):  # a full disk costs figures that the next answers bring again
-        write_private(path, msgspec.json.encode(curves), TrustError)
+        write_private(
+            path, msgspec.json.encode({name: [*map(_kept, curve)] for name, curve in curves.items()}), TrustError
+        )
+
+
+def _kept(point: Point) -> list[float]:
+    return [float(f"{figure:.{DIGITS}g}") for figure in (point.amount, *(point.times or (point.seconds,)))]

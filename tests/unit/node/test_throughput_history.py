@@ -29,8 +29,8 @@ from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.models.files.sharding import Sharding
 from core.node.ring.measurements import LEAST_TOKENS
-from core.node.ring.throughput_history import MOST_CURVES, ThroughputHistory, read_curves, write_curves
-from core.plan.cost_curve import MOST_POINTS, Curves, Point, curve_name
+from core.node.ring.throughput_history import DIGITS, MOST_CURVES, ThroughputHistory, read_curves, write_curves
+from core.plan.cost_curve import MOST_POINTS, MOST_TIMES, Curves, Point, curve_name, point_of
 from core.plan.predict import MacSpeeds, forecast, shape_of, work_of
 from core.trust.files import MAX_PRIVATE_FILE
 from tests.support.plans import mac_id, plan_of
@@ -152,7 +152,7 @@ def test_an_answer_that_something_else_held_up_teaches_nothing_and_one_more_like
 def test_a_plan_that_ran_takes_what_it_took_then_and_its_parts_in_proportion(tmp_path: Path) -> None:
     """Answers of a plan that is cut elsewhere say what the Macs take, and nothing of this one as a whole."""
     paces = loaded(tmp_path / "p")
-    heard(paces, *answer())
+    heard(paces, *answer("the very first"), *answer())
     first, second = RING.stages
     cut = first.stop - 1
     other = msgspec.structs.replace(
@@ -160,6 +160,8 @@ def test_a_plan_that_ran_takes_what_it_took_then_and_its_parts_in_proportion(tmp
         stages=(msgspec.structs.replace(first, stop=cut), msgspec.structs.replace(second, start=cut)),
     )
     paces.handle_event(PlanProposed(plan=other), 0.0)
+    paces.handle_event(PlanLoaded(plan_gen=1, seconds=1.0), 0.0)
+    assert curve_name("plan", shape_of(other)) not in heard(paces, *answer("the first", token_s=4.0))
     curves = heard(paces, *answer("slower", token_s=0.4), *answer("slower still", token_s=0.4))
     told, there = (
         forecast(work_of(p, LAYOUT, (FRAME, FRAME), 0), MacSpeeds({}, lambda *_: None, curves)) for p in (RING, other)
@@ -167,16 +169,23 @@ def test_a_plan_that_ran_takes_what_it_took_then_and_its_parts_in_proportion(tmp
     assert told is not None
     assert there is not None
     assert (told.token_s, there.token_s) == pytest.approx((0.05, 0.4))
-    assert told.prompt_s is not None
     assert sum(told.stages_s) > 2 * sum(told.hops_s) > 0
+    *events, done = answer()
+    assert isinstance(done, RequestDone)
+    long = msgspec.structs.replace(done, prompt_tokens=900, ttft_s=9.4)
+    curves = heard(paces, *events, msgspec.structs.replace(long, beside_tokens=800), *events, long)
+    there = forecast(work_of(other, LAYOUT, (FRAME, FRAME), 0), MacSpeeds({}, lambda *_: None, curves))
+    assert there is not None
+    assert there.prompt_s == pytest.approx(9.35 * 1000 / 900, rel=0.01)
 
 
 def test_what_guesses_saved_says_nothing_of_a_plan(tmp_path: Path) -> None:
     *events, done = answer()
     assert isinstance(done, RequestDone)
     guessed = msgspec.structs.replace(done, drafted_tokens=4, accepted_tokens=1)
-    assert curve_name("plan", shape_of(RING)) not in heard(loaded(tmp_path / "p"), *events, guessed)
-    assert only(heard(loaded(tmp_path / "q"), *events, done), "plan", shape_of(RING), at=0) == [1, 0.05]
+    paces = loaded(tmp_path / "p")
+    assert curve_name("plan", shape_of(RING)) not in heard(paces, *answer("first"), *events, guessed)
+    assert only(heard(paces, *events, done), "plan", shape_of(RING), at=0) == [1, 0.05]
 
 
 def test_what_a_head_adds_is_never_less_than_nothing(tmp_path: Path) -> None:
@@ -185,7 +194,15 @@ def test_what_a_head_adds_is_never_less_than_nothing(tmp_path: Path) -> None:
     for token_s in (0.043, 0.0421, 0.0439, 0.04):
         curves = heard(loaded(path), *answer(token_s=token_s))
         write_curves(path, curves)
-        assert read_curves(path) == curves
+        assert_kept(read_curves(path), curves)
+
+
+def assert_kept(found: Curves, curves: Curves) -> None:
+    """As far as a file keeps figures."""
+    assert found.keys() == curves.keys()
+    for name, points in curves.items():
+        kept = [figure for point in found[name] for figure in (point.amount, point.seconds, *point.times)]
+        assert kept == pytest.approx([figure for p in points for figure in (p.amount, p.seconds, *p.times)])
 
 
 def only(curves: Curves, *name: str, at: int | None = None) -> list[float]:
@@ -240,7 +257,7 @@ def test_a_head_with_the_last_layers_is_counted_from_its_first_token_on(tmp_path
         for stage, (start, stop) in zip(RING.stages, (last, first), strict=True)
     )
     ring = msgspec.structs.replace(RING, topology="reverse", stages=stages)
-    assert heard(loaded(tmp_path / "p", ring), *answer()).keys() == {curve_name("plan", shape_of(ring))}
+    assert heard(loaded(tmp_path / "p", ring), *answer()) == {}
     events = [*answer()]
     curves = heard(loaded(tmp_path / "q", ring), *events[:10], *sums(6, 1), *events[10:])
     assert only(curves, "token", A) == pytest.approx([READS[A], COMPUTE_S[A]])
@@ -280,7 +297,7 @@ def test_ranks_tell_what_adding_up_takes_once_it_is_known_what_they_compute(tmp_
     asked = Parallelism(choice="tp", strategy="tp", reason="It was asked for.")
     ranks = msgspec.structs.replace(RING, topology="tensor", stages=tuple(whole), parallelism=asked)
     name = curve_name("reduce", A, "2")
-    assert heard(loaded(tmp_path / "p", ranks), *answer()).keys() == {curve_name("plan", shape_of(ranks))}
+    assert heard(loaded(tmp_path / "p", ranks), *answer()) == {}
     paces = loaded(tmp_path / "q")
     heard(paces, *answer())
     paces.handle_event(PlanProposed(plan=ranks), 0.0)
@@ -329,15 +346,16 @@ def test_it_is_remembered_by_this_user_alone_and_a_damaged_file_is_no_reason_to_
     curves = heard(loaded(path), *answer())
     write_curves(path, curves)
     assert os.stat(path).st_mode & 0o777 == 0o600
-    assert read_curves(path) == curves
+    assert_kept(read_curves(path), curves)
+    path.write_bytes(b'{"token a": [[7, 2], [0, 1]], "token b": [[7, 2], [7, 3]]}')  # and as it was without other times
+    assert read_curves(path) == {"token a": (Point(7, 2, (2,)),), "token b": (Point(7, 3, (3,)),)}
     for damaged in (
         b"",
         b"{",
-        b'{"token a": [[1, 1]]}',
-        b'{"token a": [[0, 1, []]]}',
-        b'{"token a": [[1, -1, []]]}',
-        b'{"token a": [[1, 1e999, []]]}',
-        b'{"token a": [[1, 1, [1, 1, 1, 1]]]}',
+        b'{"token a": [[1]]}',
+        b'{"token a": [[1, -1]]}',
+        b'{"token a": [[1, 1e999]]}',
+        b'{"token a": [[1, 1, 1, 1, 1]]}',
         b"[]",
     ):
         path.write_bytes(damaged)
@@ -347,7 +365,8 @@ def test_it_is_remembered_by_this_user_alone_and_a_damaged_file_is_no_reason_to_
 
 
 def test_the_file_stays_small_enough_to_be_read_again(tmp_path: Path) -> None:
-    path, points = tmp_path / "p", tuple(Point(1.2345678901234567e15 + i, 1 / 3e5 + i) for i in range(MOST_POINTS))
+    path, times = tmp_path / "p", tuple(float(f"{(n + 1) / 3e5:.{DIGITS}g}") for n in range(MOST_TIMES))
+    points = tuple(point_of(float(f"{1.3**n * 1e15 / 7:.{DIGITS}g}"), times) for n in range(MOST_POINTS))
     full = {curve_name("hop", f"{n:026}", "b" * 26): points for n in range(MOST_CURVES)}
     write_curves(path, full)
     assert path.stat().st_size <= MAX_PRIVATE_FILE
