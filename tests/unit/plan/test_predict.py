@@ -243,3 +243,11 @@ def test_only_the_experts_that_a_token_passes_are_read() -> None:
     assert few.read_bytes(0, 10, output=True) == 2 * GB
     assert few.total_bytes == LAYOUT.total_bytes == WHOLE
     assert msgspec.structs.replace(few, tied=True).read_bytes(0, 10, output=True) == 3 * GB
+
+
+def test_a_hop_is_foretold_by_the_way_that_carried_as_much() -> None:
+    there, back = curve_name("hop", "a", "b"), curve_name("hop", "b", "a")
+    curves: Curves = {there: (Point(1e3, 0.001), Point(1e6, 0.02)), back: (Point(8e3, 0.002),)}
+    macs = MacSpeeds({}, lambda _a, _b: None, curves)
+    assert macs.hop(1e6, "b", "a").seconds == pytest.approx(0.02)
+    assert macs.hop(8e3, "b", "a").seconds == pytest.approx(0.002)
