@@ -84,7 +84,8 @@ def shape_of(plan: Plan) -> str:
     group = plan.parallelism.group if plan.parallelism and has_ranks(plan) else ""
     layers = [(stage.device_id, stage.start, stage.stop) for stage in plan.stages]
     beside = plan.prefill.stage.device_id if plan.prefill else ""
-    ways = (plan.topology, group, plan.wire, plan.kv_bits, plan.chunk, plan.window, plan.draft, beside)
+    mirrored = plan.mirror_bytes > 0
+    ways = (plan.topology, group, plan.wire, plan.kv_bits, plan.chunk, plan.window, plan.draft, beside, mirrored)
     return hashlib.sha256(msgspec.json.encode((plan.fingerprint, plan.output, layers, ways))).hexdigest()[:32]
 
 

@@ -287,6 +287,20 @@ def test_a_body_that_was_left_stays_and_its_memory_takes_a_later_one() -> None:
     assert bytes(opener.open_frame(sealer.seal(FrameType.FILE_PART, parts=[bodies[3]]))[1]) == bodies[3]
 
 
+def test_a_frame_that_was_changed_leaves_a_body_that_was_kept_and_no_plaintext_of_its_own() -> None:
+    sealer, opener = pair()
+    secret = secrets.token_bytes(5000)
+    kept = opener.open_frame(sealer.seal(FrameType.FILE_PART, parts=[secret]))[1]
+    spare = bytearray(b"x" * opener._room)
+    opener.leave(spare)
+    changed = bytearray(sealer.seal(FrameType.FILE_PART, parts=[b"s" * 5000]))
+    changed[-1] ^= 1
+    with pytest.raises(SealError):
+        opener.open_frame(changed)
+    assert bytes(kept) == secret
+    assert bytes(spare[:5000]) == bytes(5000), "wiped"
+
+
 def test_the_largest_body_goes_and_one_byte_more_does_not() -> None:
     sealer, opener = pair()
     with pytest.raises(ProtocolError, match="beyond"):
