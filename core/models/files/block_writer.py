@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import threading
@@ -139,10 +140,11 @@ class BlockWriter:
 
             return {block: said for block, said in known.items() if sha256(block) == said}
 
-    def _read(self, name: str, block: int) -> bytes:
+    def _read(self, name: str, block: int, into: memoryview) -> None:
         with self._turn:
             fd = self._file(name)
-        return os.pread(fd, self._files[name].length(block), block * BLOCK_BYTES)
+        if os.preadv(fd, [into], block * BLOCK_BYTES) < len(into):
+            raise OSError(errno.EIO, f"{name} has become shorter")
 
     def _begin(self) -> None:
         (self._directory / MAP_NAME).unlink(missing_ok=True)

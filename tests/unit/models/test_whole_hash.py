@@ -8,17 +8,23 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.models.files.block_map import FileFacts
+from core.models.files.block_map import BLOCK_BYTES, FileFacts
 from core.models.files.whole_hash import WholeHash
 
-FACTS = FileFacts(size=8 * 245_760 - 7, sha256="0" * 64)
-BLOCKS = [bytes([number]) * 1000 for number in FACTS.blocks]
-SHA256 = hashlib.sha256(b"".join(BLOCKS)).hexdigest()
+FACTS = FileFacts(size=8 * BLOCK_BYTES - 7, sha256="0" * 64)
+BLOCKS = [bytes([number]) * FACTS.length(number) for number in FACTS.blocks]
+WHOLE = b"".join(BLOCKS)
+SHA256 = hashlib.sha256(WHOLE).hexdigest()
+
+
+def read(block: int, into: memoryview) -> None:
+    """As from the disk."""
+    into[:] = WHOLE[block * BLOCK_BYTES :][: len(into)]
 
 
 @given(order=st.permutations(FACTS.blocks), threads=st.integers(1, 4))
 def test_the_hash_is_that_of_the_file_in_whatever_order_its_blocks_come(order: list[int], threads: int) -> None:
-    whole = WholeHash(FACTS, BLOCKS.__getitem__)
+    whole = WholeHash(FACTS, read)
     with ThreadPoolExecutor(threads) as pool:
         for block in order[1:]:
             pool.submit(whole.add, block, BLOCKS[block])
@@ -28,7 +34,7 @@ def test_the_hash_is_that_of_the_file_in_whatever_order_its_blocks_come(order: l
 
 
 def test_where_a_block_came_twice_nobody_knows_which_of_them_the_disk_has() -> None:
-    whole = WholeHash(FACTS, BLOCKS.__getitem__)
+    whole = WholeHash(FACTS, read)
     for block in (*FACTS.blocks, 3):
         whole.add(block, BLOCKS[block])
     assert whole.sha256 is None
