@@ -116,8 +116,17 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Bus,
     return macs
 
 
-async def test_who_reads_sees_the_lines_of_all_macs_in_order_under_their_names_and_nobody_else_does(two: Any) -> None:
+async def test_who_reads_sees_the_lines_of_all_macs_in_order_under_their_names_and_nobody_else_does(
+    two: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bus, anna, logs, link = two[A]
+    rounds: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        rounds.append(seconds)
+        await asyncio.sleep(seconds)
+
+    monkeypatch.setattr(peer_logs, "sleep", sleep)
     _, bert, _, _ = two[B]
     said = ["a first", "b \x1bsecond", "a third", *(f"b {n}" for n in range(2 * MAX_LOG_LINES))]
     for text in said:
@@ -130,9 +139,10 @@ async def test_who_reads_sees_the_lines_of_all_macs_in_order_under_their_names_a
             await until(lambda: len(bus.now.logs) == len(said))
             bert.warn("one more")
             await until(lambda: len(bus.now.logs) == len(said) + 1)
-        await asyncio.sleep(0.05)  # what was asked last is answered
+        seen = len(rounds)
+        await until(lambda: len(rounds) > seen + 1)  # what was asked last is said
         asked = len(link.said)
-        await asyncio.sleep(0.05)
+        await until(lambda: len(rounds) > seen + 5)
         assert len(link.said) == asked
     finally:
         watching.cancel()

@@ -14,6 +14,7 @@ from core.trust.pairing import PairingView
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster import RosterStore
 from tests.support.macs import bundle, chain, mac
+from tests.support.waiting import until
 
 HOST = "127.0.0.1"
 
@@ -203,10 +204,12 @@ async def commit_only(server: PairingServer) -> bytes:
     reader, writer = await asyncio.open_connection(HOST, server.port)
     writer.write(b"MCP1" + bytes(32))
     try:
-        return await asyncio.wait_for(reader.read(97), 2)
+        revealed = await asyncio.wait_for(reader.read(97), 2)
     finally:
         writer.close()
-        await asyncio.sleep(0.02)  # let the server see that he is gone
+    if revealed:
+        await until(lambda: not server.is_busy)  # it sees that he is gone
+    return revealed
 
 
 async def test_an_attacker_cannot_look_at_more_digits_than_there_are_attempts(stores: list[RosterStore]) -> None:

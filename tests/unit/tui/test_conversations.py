@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -347,9 +346,11 @@ class Shelf(StillNode):
     def __init__(self) -> None:
         super().__init__(READY)
         self.kept: list[Conversation] = []
+        self.tries = 0
         self.problem: NodeError | None = None
 
     async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
+        self.tries += 1
         if self.problem:
             raise self.problem
         self.kept.append(conversation)
@@ -376,7 +377,8 @@ async def test_what_cannot_be_saved_is_told_once_and_saved_later(monkeypatch: py
         assert "could not be saved. The disk is full." in app.state.problem.what
         assert "Nothing is lost" in app.state.problem.fix
         app.set_state(state.failed(app.state, None))
-        await asyncio.sleep(0.2)
+        tried = shelf.tries
+        await until(pilot, lambda: shelf.tries > tried + 1)
         assert app.state.problem is None, "told once"
         shelf.problem = None
         await until(pilot, lambda: len(shelf.kept) == 1)
