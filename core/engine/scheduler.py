@@ -244,7 +244,16 @@ class Scheduler:
         A chunk that is due goes before a step, else it would never go where steps come back at once: every row in a
         lane has stepped since the chunk before it, so no row waits for two.
         """
+        if self._is_steady:
+            return None
         return self._composition() or self._next_chunk() or self._next_step() or self._next_window()
+
+    @property
+    def _is_steady(self) -> bool:
+        """Whether nothing can change before a step is back: each lane has one on the ring. It is asked for each token."""
+        if self._waiting or self._ops or self._has_lost or self._shared or self._one_drafter or not self._lanes:
+            return False
+        return all(lane.flying for lane in self._lanes) and all(row.is_in_lane for row in self._rows.values())
 
     def ahead(self, step: Step) -> Step | None:
         """The step behind `step`, which is back, to be put before anybody knows the tokens that it chose; `stepped` is

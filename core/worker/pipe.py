@@ -22,6 +22,7 @@ class Inbox:
         self._fd = fd
         self._commands: deque[Command] = deque()
         self._wake_read, self._wake_write = os.pipe()
+        self._is_woken = False  # or it will be at once, where there is something to read
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
         threading.Thread(target=self._read_until_eof, name="inbox", daemon=True).start()
@@ -31,7 +32,10 @@ class Inbox:
         return self._wake_read
 
     def take(self) -> Command | None:
-        """The next command, or None."""
+        """The next command, or None; asked for each token, so it costs nothing where there is none."""
+        if not self._is_woken:
+            return None
+        self._is_woken = False
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
         try:
@@ -57,6 +61,7 @@ class Inbox:
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full: it is readable all the same
             os.write(self._wake_write, b"!")
+        self._is_woken = True  # behind it: what can be read is always taken out
 
     def _read(self, count: int) -> bytes | None:
         parts: list[bytes] = []
