@@ -35,6 +35,30 @@ while True:
         say(type(command).__name__)
 """
 
+TAKING = """
+import select
+from core.errors import Problem
+from core.worker.messages import Failed
+from core.worker.pipe import private_pipe
+
+inbox, outbox = private_pipe()
+
+def wakes(timeout_s):
+    return bool(select.select([inbox.fileno()], [], [], timeout_s)[0])
+
+taken = 0
+while taken < 3000:
+    if inbox.take() is not None:
+        taken += 1
+    elif not wakes(10):
+        break
+spurious = 0
+while wakes(0.05) and spurious < 5:
+    inbox.take()
+    spurious += 1
+outbox.put(Failed(plan_gen=0, problem=Problem(kind="said", what=f"{taken} taken, awake {spurious} times for nothing")))
+"""
+
 BUSY = """
 from core.worker.messages import Listening
 from core.worker.pipe import private_pipe
@@ -98,6 +122,13 @@ def test_commands_come_in_order_and_whole_whatever_is_printed() -> None:
         out, err = child.communicate(timeout=5)
         assert (child.returncode, out) == (0, b"")
         assert err == b"a stray print must not spoil the pipe\n"
+
+
+def test_none_is_overlooked_and_there_is_rest_when_all_are_taken() -> None:
+    with process(TAKING) as child:
+        for number in range(3000):  # each while the one before is taken
+            tell(child, Cancel(request_id=str(number)))
+        assert said(child) in {f"3000 taken, awake {count} times for nothing" for count in (0, 1)}
 
 
 @pytest.mark.parametrize(
