@@ -253,7 +253,9 @@ class Scheduler:
         """Whether nothing can change before a step is back: each lane has one on the ring. It is asked for each token."""
         if self._waiting or self._ops or self._has_lost or self._shared or self._one_drafter or not self._lanes:
             return False
-        return all(lane.flying for lane in self._lanes) and all(row.is_in_lane for row in self._rows.values())
+        if not all(lane.flying for lane in self._lanes) or not all(row.is_in_lane for row in self._rows.values()):
+            return False
+        return self._prefixes.leaves_room(self._claimed_tokens)
 
     def ahead(self, step: Step) -> Step | None:
         """The step behind `step`, which is back, to be put before anybody knows the tokens that it chose; `stepped` is

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from core.errors import LinkTimeout, UsageError
-from core.events import Plan, Snapshot
+from core.events import Plan
 from core.models.files.layout import read_layout
 from core.node.ring.throughput_history import write_curves
 from core.plan.cost_curve import Point, curve_name
@@ -58,7 +58,7 @@ async def learned(demo: Demo) -> Forecast:
 async def test_after_an_answer_the_forecast_is_measured_and_near_it(demo: Demo) -> None:
     before = await foretold(demo)
     assert (before.measured, before.prompt_s) == (False, None), "a processor reads it, and no M2 Ultra"
-    said_before = demo.head.now.advice
+    await demo.head.until(lambda w: w.now.advice == before.advice, LEARNED_S, "What is said of the plan")
     answer = await ask(demo.head, " ".join(["one two three four"] * 12), 48)
     now = await learned(demo)
     assert answer.done.decode_tokens_per_s
@@ -68,11 +68,8 @@ async def test_after_an_answer_the_forecast_is_measured_and_near_it(demo: Demo) 
     assert (len(now.stages_s), len(now.hops_s)) == (3, 3)
     assert now.alone_tokens_per_s
     assert ("as fast" in now.advice) == (now.alone_tokens_per_s * now.token_s >= CLEARLY_FASTER)
-    advice = kept_advice(now, said_before)
-    async with asyncio.timeout(LEARNED_S):  # the running plan is told the same, with the next evaluation
-        async for event in demo.head.client.events():
-            if advice == (event.advice if isinstance(event, Snapshot) else getattr(event, "text", None)):
-                break
+    advice = kept_advice(now, before.advice)  # the running plan is told the same, with the next evaluation
+    await demo.head.until(lambda w: w.now.advice == advice, LEARNED_S, "What is said of the plan then")
 
     forward = await foretold(demo, topology="forward")
     assert forward.measured, "the same Macs in another order of work"
@@ -82,6 +79,7 @@ async def test_after_an_answer_the_forecast_is_measured_and_near_it(demo: Demo) 
     said = await macluster(demo.home.root, "plan", demo.model, "--json")
     assert json.loads(said.stdout)["forecast"]["tokens_per_s"] == pytest.approx(now.tokens_per_s)
     assert demo.home.throughput.stat().st_mode & 0o777 == 0o600
+    assert demo.head.now.advice == advice, "it stays said"
 
 
 async def test_layers_move_to_faster_macs_between_two_answers(made: Make) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import threading
@@ -140,11 +139,10 @@ class BlockWriter:
 
             return {block: said for block, said in known.items() if sha256(block) == said}
 
-    def _read(self, name: str, block: int, into: memoryview) -> None:
+    def _read(self, name: str, block: int, into: memoryview) -> int:
         with self._turn:
             fd = self._file(name)
-        if os.preadv(fd, [into], block * BLOCK_BYTES) < len(into):
-            raise OSError(errno.EIO, f"{name} has become shorter")
+        return os.preadv(fd, [into], block * BLOCK_BYTES)
 
     def _begin(self) -> None:
         (self._directory / MAP_NAME).unlink(missing_ok=True)

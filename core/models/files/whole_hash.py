@@ -13,9 +13,11 @@ STRIDE: Final = 4  # blocks that are read and hashed in one go: as much as a cor
 
 
 class WholeHash:
-    """Threads tell it which blocks came. `read` fills what it is given from a block on that came out of turn."""
+    """Threads tell it which blocks came. `read` fills what it is given from a block on that came out of turn, and says
+    how many bytes there were.
+    """
 
-    def __init__(self, facts: FileFacts, read: Callable[[int, memoryview], object]) -> None:
+    def __init__(self, facts: FileFacts, read: Callable[[int, memoryview], int]) -> None:
         self._facts, self._read = facts, read
         self._digest = hashlib.sha256()
         self._next = 0
@@ -38,7 +40,9 @@ class WholeHash:
         while count:
             room = room or memoryview(bytearray(STRIDE * BLOCK_BYTES))
             stretch = room[: min(count * BLOCK_BYTES, self._facts.size - self._next * BLOCK_BYTES)]
-            self._read(self._next, stretch)
+            if self._read(self._next, stretch) < len(stretch):  # it was written to by somebody else
+                self._is_of_use = False
+                return
             self._digest.update(stretch)
             count = self._hashed(count)
 
