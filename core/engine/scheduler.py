@@ -250,7 +250,7 @@ class Scheduler:
 
     @property
     def _is_steady(self) -> bool:
-        """Whether nothing can change before a step is back: each lane has one on the ring. It is asked for each token."""
+        """Whether nothing can change before a step is back: each lane has one on the ring. Asked for each token."""
         if self._waiting or self._ops or self._has_lost or self._shared or self._one_drafter or not self._lanes:
             return False
         if not all(lane.flying for lane in self._lanes) or not all(row.is_in_lane for row in self._rows.values()):
