@@ -58,7 +58,9 @@ async def learned(demo: Demo) -> Forecast:
 async def test_after_an_answer_the_forecast_is_measured_and_near_it(demo: Demo) -> None:
     before = await foretold(demo)
     assert (before.measured, before.prompt_s) == (False, None), "a processor reads it, and no M2 Ultra"
-    await demo.head.until(lambda w: w.now.advice == before.advice, LEARNED_S, "What is said of the plan")
+    assert "as fast" in before.advice, "by their chips, the head alone by far"
+    await demo.head.until(lambda w: w.now.advice != "", LEARNED_S, "What is said of the plan")
+    said_before = demo.head.now.advice  # with the round trips of that moment
     answer = await ask(demo.head, " ".join(["one two three four"] * 12), 48)
     now = await learned(demo)
     assert answer.done.decode_tokens_per_s
@@ -68,7 +70,7 @@ async def test_after_an_answer_the_forecast_is_measured_and_near_it(demo: Demo) 
     assert (len(now.stages_s), len(now.hops_s)) == (3, 3)
     assert now.alone_tokens_per_s
     assert ("as fast" in now.advice) == (now.alone_tokens_per_s * now.token_s >= CLEARLY_FASTER)
-    advice = kept_advice(now, before.advice)  # the running plan is told the same, with the next evaluation
+    advice = kept_advice(now, said_before)  # the running plan is told the same, with the next evaluation
     await demo.head.until(lambda w: w.now.advice == advice, LEARNED_S, "What is said of the plan then")
 
     forward = await foretold(demo, topology="forward")
