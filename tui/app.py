@@ -23,7 +23,7 @@ from core.requests.plans import RecoveryOrder
 from core.settings import default_home
 from tui.client import NodeClient
 from tui.control import messages
-from tui.control.actions import bindings, key_title, key_word, palette, why_not
+from tui.control.actions import bindings, key_title, palette, why_not
 from tui.control.appearance import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
 from tui.control.bridge import follow
 from tui.control.catalog import ModelCatalog
@@ -123,7 +123,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def get_key_display(self, binding: Binding) -> str:
         """Keys by the words that are printed on them."""
-        return key_title(binding.key) if self.preferences.plain else key_word(super().get_key_display(binding))
+        return key_title(binding.key, arrows=not self.preferences.plain)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """No screen needs the key that opens it."""
@@ -141,7 +141,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
     ) -> bool:
         """Do it, or say why that cannot be now."""
         if isinstance(action, str) and (why := why_not(self, default_namespace or self, action)):
-            self.notify(f"Not now: {why}.")
+            self.notify(why)
             return True
         return await super().run_action(action, default_namespace, namespaces)
 
@@ -240,7 +240,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
             self.prompt.taken()
             await self.run_action(command)
         elif command := alone(message.text):
-            self.notify(f"{command} stands alone: it asks for what it needs.")
+            self.notify(f"{command} takes no text after it.")
         else:
             self.chat.send(message.text)
 
@@ -306,7 +306,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         """Start the node of this Mac, on any free port where that is 0."""
         assert self._node is not None
         if self._node.is_running:
-            self.notify("Not now: it is being started.")
+            self.notify("macluster's service is already starting.")
             return
         self._node.start(*(() if port is None else ("--port", str(port))))
         self._events.lose(None)

@@ -326,8 +326,8 @@ class NodeClient:
             from core.node.base.last_words import unreachable
 
             return unreachable(self.home)
-        how = "did not answer in time" if isinstance(error, httpx2.TimeoutException) else "ended before it had answered"
-        return NodeUnreachable(f"The node of this Mac {how}.")
+        how = "didn't answer in time" if isinstance(error, httpx2.TimeoutException) else "ended before it answered"
+        return NodeUnreachable(f"macluster's service on this Mac {how}.")
 
     async def _call(
         self, method: str, path: str, body: Body | None, kind: type[_T], timeout_s: float | None = ANSWER_S
@@ -361,7 +361,7 @@ def check(request: Body) -> None:
     try:
         msgspec.json.decode(msgspec.json.encode(request), type=type(request))
     except msgspec.ValidationError as error:
-        raise UsageError(f"This cannot be asked: {plain(error)}.") from error
+        raise UsageError(f"Invalid request: {plain(error)}.") from error
 
 
 async def stream_of(reply: httpx2.Response) -> AsyncIterator[bytes]:
@@ -379,7 +379,7 @@ async def stream_of(reply: httpx2.Response) -> AsyncIterator[bytes]:
 def _session(wanted: SessionName) -> str:
     """Its path. Raises UsageError for a name that is none."""
     if not wanted.name:
-        raise UsageError("A session has a name.", "Take at most 32 letters, digits and signs.")
+        raise UsageError("The session needs a name.", "Use at most 32 letters, digits and signs.")
     return f"/v1/sessions/{_segment(wanted.name)}"
 
 
@@ -393,4 +393,6 @@ def _problem_of(reply: httpx2.Response) -> Problem:
     try:
         return msgspec.json.decode(reply.content, type=Problem)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Problem(kind="NodeError", what=f"The node failed (HTTP {reply.status_code}).", fix="Its log says more.")
+        return Problem(
+            kind="NodeError", what=f"macluster's service failed (HTTP {reply.status_code}).", fix="See its log."
+        )

@@ -46,7 +46,9 @@ class OwnNode:
             self._refused = error.problem
         except OSError as error:
             what = f"{error.filename or sys.executable}: {error.strerror or error}."
-            self._refused = NodeError(f"The node could not be started: {what}", "Mend that, and try again.").problem
+            self._refused = NodeError(
+                f"macluster's service can't be started: {what}", "Fix that and try again."
+            ).problem
 
     @property
     def is_running(self) -> bool:
@@ -66,8 +68,8 @@ class OwnNode:
         words = last_words(self._home)
         if words is not None and words.pid == self._process.pid and words.problem is not None:
             return words.problem
-        what = self._last_complaint() or f"The node of this Mac ended with status {self._process.returncode}."
-        return NodeError(what, f"{self._home.log} has what it did last.").problem
+        what = self._last_complaint() or f"macluster's service ended with status {self._process.returncode}."
+        return NodeError(what, f"See {self._home.log}.").problem
 
     async def close(self) -> None:
         """End it in order."""

@@ -126,7 +126,7 @@ async def test_the_keys_of_the_peers_pane() -> None:
             await app.run_action("screen.pane(1)")
             await someone.sees("1 Peers", "– skipped")
             await someone.opens("enter", screen=PeerScreen)
-            await someone.sees("What is known", other.device_id, "● ready", "member since epoch")
+            await someone.sees("Details", other.device_id, "● ready", "member since epoch")
             assert max(map(len, someone.text.splitlines())) == size[0]
             await someone.opens("t", screen=TrustScreen)
             await someone.until(lambda: pointed(app) == other.device_id)

@@ -97,7 +97,7 @@ async def it_is_loaded_as_chosen(viewer: Person, demo: Demo) -> None:
 async def it_is_downloaded(viewer: Person, hub: Hub) -> None:
     screen = await opened(viewer, 80)
     await viewer.press("h")
-    await viewer.sees("Models of the hub", "Qwen3-4B-4bit", "tok/s", "2 Macs", "Licence")
+    await viewer.sees("Models on the hub", "Qwen3-4B-4bit", "tok/s", "2 Macs", "Licence")
     await viewer.press("h")
     await viewer.sees("Models", "on disk")
     await to(viewer, screen, "solo")
@@ -122,7 +122,7 @@ async def it_is_downloaded(viewer: Person, hub: Hub) -> None:
     await viewer.sees("Space pauses", "(at most 9)")
     await viewer.opens("x", screen=ChoiceScreen)
     await viewer.press("down", "enter")
-    await viewer.sees("partial", "cannot be used")
+    await viewer.sees("partial", "can't be used")
     await to(viewer, screen, "acme/toy")
     await viewer.sees("Its download is not finished.")
     hub.slow_s = 0.0

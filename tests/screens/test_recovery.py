@@ -69,7 +69,7 @@ def test_a_node_that_was_killed_goes_on_with_the_answer_that_is_on_screen(termin
     node = node_of(window, "studio")
     command = node.cmdline()
     node.kill()
-    window.shows("✗ node stopped", "The node of this Mac stopped.")
+    window.shows("✗ not running", "macluster's service on this Mac stopped.")
     with started(command):
         held = window.shows("─── answer interrupted: the node of this Mac was restarted ───", "tell me about hops")
         go_on(window, tokens(held))

@@ -41,7 +41,7 @@ async def look(viewer: Person, width: int) -> None:
     assert max(map(len, viewer.text.splitlines())) == width
     await viewer.sees("studio output", "token ids, logits", "hidden states of layers", "(a guess by the chip)")
     await viewer.press("enter")
-    await viewer.sees("private is loaded already")
+    await viewer.sees("private is already loaded.")
     await viewer.press("j")
     await viewer.sees("studio gets the token", "4 B")
     await viewer.press("j")

@@ -66,7 +66,7 @@ async def test_a_member_sees_all_and_is_told_why_it_may_change_nothing(tmp_path:
         await viewer.sees("no admin here", "◆ paired · weakest", "kept by file permissions", "▲ none", "admin")
         assert max(map(len, viewer.text.splitlines())) == size[0]
         await viewer.press("x")
-        await viewer.sees("Not now: only an admin's Mac can.")
+        await viewer.sees("Only an admin Mac can do this.")
         await viewer.rests()
         assert isinstance(viewer.app.screen, TrustScreen), "no question without the right to act"
         await viewer.press("f")
@@ -84,7 +84,7 @@ def groups(public: bytes) -> list[str]:
 async def test_an_admin_is_asked_first_and_the_safe_answer_is_the_first(tmp_path: Path) -> None:
     async with linked(tmp_path) as (home, _), trust_screen(home, (120, 36)) as viewer:
         await viewer.opens("x", screen=TrustScreen)
-        await viewer.sees("Not now: the last admin has to stay one.")
+        await viewer.sees("This is the only admin.")
         await viewer.opens("j", "x", screen=ChoiceScreen)
         await viewer.sees(f"({mac(1).text_id[:8]})?", "It is revoked on every Mac", "Keep mac")
         await viewer.opens("enter", screen=TrustScreen)

@@ -62,33 +62,26 @@ def keys_of(actions: tuple[Action, ...], *runs: str) -> str:
     return " · ".join(f"{key_title(in_order(a.keys, sys.platform)[0])} {a.word}" for a in chosen)
 
 
-_KEY_WORDS = {"⏎": "Enter", "⎋": "Esc", "⭾": "Tab", "shift+tab": "Shift+Tab"} | {
-    name: name.capitalize() for name in ("esc", "tab", "space", "end")
+_KEY_TITLES: Final = {
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "question_mark": "?",
+    "slash": "/",
+    "colon": ":",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+    "escape": "Esc",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
 }
+_ARROWS: Final = {"left": "←", "right": "→", "up": "↑", "down": "↓"}
 
 
-def key_word(display: str) -> str:
-    """A key as it is called on the keyboard: "⏎" is Enter, "f1" is F1."""
-    if is_f_key(display):
-        return display.upper()
-    return _KEY_WORDS.get(display, display)
-
-
-def key_title(key: str) -> str:
-    """The name of a key in a sentence: "ctrl+r" is Ctrl+R, "left_square_bracket" is [."""
-    words = {
-        "left_square_bracket": "[",
-        "right_square_bracket": "]",
-        "question_mark": "?",
-        "slash": "/",
-        "colon": ":",
-        "less_than_sign": "<",
-        "greater_than_sign": ">",
-        "escape": "Esc",
-    }
-    if len(key) == 1 or key in words:
-        return words.get(key, key)
-    return "+".join(words.get(part, part.capitalize()) for part in key.split("+"))
+def key_title(key: str, *, arrows: bool = False) -> str:
+    """The name of a key: "ctrl+r" is Ctrl+R, "left_square_bracket" is [; "left" is Left, or ← with `arrows`."""
+    titles = _KEY_TITLES | _ARROWS if arrows else _KEY_TITLES
+    parts = [key] if len(key) == 1 else key.split("+")
+    return "+".join(part if len(key) == 1 else titles.get(part, part.capitalize()) for part in parts)
 
 
 # moving the cursor or the focus needs the keys, not a command
@@ -134,4 +127,4 @@ def _help(app: App[Any], owner: DOMNode, action: Action) -> str:
     """A line with its key, where it has one, and a line that says why it cannot be done now, where it cannot."""
     key = f"Key: {key_title(in_order(action.keys, sys.platform)[0])}" if action.keys else "No key"
     why = why_not(app, owner, action.run)
-    return f"{key}\nNot now: {why}" if why else key
+    return f"{key}\n{why}" if why else key

@@ -30,4 +30,4 @@ def complaints_of(preferences: Preferences, known: Collection[str]) -> tuple[str
     """What the person is told about the file."""
     if not preferences.theme or preferences.theme in known:
         return preferences.complaints
-    return (*preferences.complaints, f"There is no theme {preferences.theme!r}; the palette lists them.")
+    return (*preferences.complaints, f"Unknown theme {preferences.theme!r}. The palette lists all themes.")

@@ -7,8 +7,8 @@ from typing import Final, Protocol
 from tui.control.interface import AppInterface
 from tui.state.state import UiState
 
-NONE_LEFT: Final = "no other simulated Mac holds layers"
-ALL_IN: Final = "every cable is plugged in"
+NONE_LEFT: Final = "No other simulated Mac holds layers."
+ALL_IN: Final = "No Mac is unplugged."
 
 
 class Cables(Protocol):
@@ -49,10 +49,10 @@ class CableController:
         """Another Mac is gone."""
         if name := next_one(self._app.state, self._cables.pulled):
             await self._cables.pull(name)
-            self._app.notify(f"The cable of {name} is pulled. Ctrl+G plugs it in again.")
+            self._app.notify(f"{name} is unplugged. Ctrl+G plugs it back in.")
 
     async def plug(self) -> None:
         """The Mac whose cable was pulled last is there again."""
         for name in self._cables.pulled[-1:]:
             await self._cables.plug(name)
-            self._app.notify(f"The cable of {name} is plugged in again; the next load may use it.")
+            self._app.notify(f"{name} is plugged in again. The next load can use it.")

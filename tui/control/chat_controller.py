@@ -24,7 +24,7 @@ from tui.state.sampling import with_option
 from tui.state.state import UiState
 
 NO_MODEL = "No model is ready. Ctrl+O loads one."
-LOADING = "The model is being loaded. Enter asks once it is ready."
+LOADING = "The model is still loading. Press Enter again when it is ready."
 WRITING = "An answer is being written. Esc stops it."
 
 
@@ -50,7 +50,7 @@ class ChatController:
         """Ask what stands in the prompt, or say why that cannot be now."""
         app = self._app
         if recovery := held(app.state.snapshot):
-            app.notify(f"Nothing can be asked now. {recovery.text}")
+            app.notify(f"You can't ask right now. {recovery.text}")
         elif app.state.answer is not None:
             app.notify(WRITING)
         elif app.state.snapshot.plan_status == "loading":
@@ -69,7 +69,7 @@ class ChatController:
         app, now = self._app, time.time()
         again = conversation.retried(app.state, now)
         if again is app.state:
-            app.notify("There is no finished question to ask again.")
+            app.notify("There is no question to ask again.")
         elif app.state.snapshot.plan_status != "ready":
             app.notify(NO_MODEL)
         else:
@@ -85,9 +85,9 @@ class ChatController:
         if app.state.answer is not None:
             app.notify(WRITING)
         elif not at:
-            app.notify("There are no other versions here: Ctrl+R asks again, e changes a question.")
+            app.notify("There are no other versions here. Ctrl+R asks again, e edits a question.")
         elif not 0 <= (place := beside.index(at) + step) < len(beside):
-            app.notify(f"This is the {'first' if step < 0 else 'last'} of {len(beside)} branches.")
+            app.notify(f"This is the {'first' if step < 0 else 'last'} of {len(beside)} versions.")
         else:
             app.set_state(conversation.branched(app.state, at, step))
             return beside[place]
@@ -176,7 +176,7 @@ class ChatController:
             return
         self.ask_with(options)
         app.prompt.taken()
-        app.notify(f"From now on: {' · '.join(option_words(options)) or 'as usual'}. F6 has all of it.")
+        app.notify(f"Set: {' · '.join(option_words(options, is_short=False)) or 'defaults'} (F6 shows all settings)")
 
     def go_on(self) -> None:
         """Continue the answer that was interrupted."""

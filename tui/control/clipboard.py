@@ -53,8 +53,8 @@ async def copy(text: str, osc52: Callable[[str], None], folder: Path) -> str:
         return "Copied."
     if way == "osc52":
         osc52(text)
-        return "Copied through the terminal."
-    return f"This terminal has no clipboard; the text is in {_to_file(text, folder)}."
+        return "Copied."
+    return f"This terminal has no clipboard. The text is in {_to_file(text, folder)}."
 
 
 async def _pbcopy(text: str) -> bool:
@@ -74,5 +74,5 @@ def _to_file(text: str, folder: Path) -> Path:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise NodeError(f"The text could not be written to {path} ({error.strerror}).", "Free some space.") from error
+        raise NodeError(f"The text can't be written to {path} ({error.strerror}).", "Free some space.") from error
     return path

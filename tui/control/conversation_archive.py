@@ -114,14 +114,14 @@ class ConversationArchive:
         now = self._app.state
         if now.chat.is_unkept:
             self._app.set_state(conversation.unkept(now, False))
-            self._app.notify("This conversation is kept from now on.")
+            self._app.notify("This chat is saved from now on.")
         elif await confirm.may_forget(self._app):
             await self.settle()
             self._waiting.pop(now.chat.id, None)
             self._app.set_state(conversation.unkept(self._app.state, True))
             if now.chat.id:
                 await self._app.client.delete_conversation(ConversationId(id=now.chat.id))
-            self._app.notify("Nothing of this conversation is kept. It is gone when you leave it.")
+            self._app.notify("This chat is no longer saved. It is gone when you leave it.")
 
     async def _save(self) -> None:
         try:
@@ -154,10 +154,8 @@ class ConversationArchive:
 
 
 def _unsaved(why: Problem) -> Problem:
-    cure = "Nothing is lost while this window is open; it is tried again every few seconds."
-    return Problem(
-        kind=why.kind, what=f"The conversation could not be saved. {why.what}", fix=f"{why.fix} {cure}".strip()
-    )
+    cure = "macluster retries every few seconds. Don't close this window."
+    return Problem(kind=why.kind, what=f"This chat isn't saved. {why.what}", fix=f"{why.fix} {cure}".strip())
 
 
 def _mark(now: UiState) -> Mark:

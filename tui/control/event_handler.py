@@ -63,4 +63,4 @@ class EventHandler:
         if transfer.problem is not None:
             app.show_problem(transfer.problem)
         elif transfer.state == "done":
-            app.notify(f"{transfer.model} is on the disk of {names_of(app.state.snapshot, [transfer.mac])}.")
+            app.notify(f"{transfer.model} is now on the disk of {names_of(app.state.snapshot, [transfer.mac])}.")

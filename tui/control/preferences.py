@@ -73,10 +73,10 @@ def read(file: Path, memory: Path) -> Preferences:
         return Preferences(remembered=remembered)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        return Preferences(remembered=remembered, complaints=(f"{file.name} is not used: {why}.",))
+        return Preferences(remembered=remembered, complaints=(f"{file.name} can't be read: {why}.",))
     choices, complaints = _choices(found, text)
     keys, more = _keys(found.get("keys"), text)
-    strange = [f"{_where(text, name)} [{name}] means nothing here." for name in found if name not in (*_KINDS, "keys")]
+    strange = [f"{_where(text, name)} unknown section [{name}]." for name in found if name not in (*_KINDS, "keys")]
     all_complaints = (*complaints, *more, *strange)
     known = {"remembered": remembered, "keys": keys, "complaints": all_complaints}
     return msgspec.convert({**choices, **known}, Preferences)
@@ -114,9 +114,11 @@ def _choices(found: Mapping[str, object], text: str) -> tuple[dict[str, str | bo
         table = found.get(title)
         for name, value in table.items() if isinstance(table, dict) else ():
             if name not in kinds:
-                complaints.append(f"{_where(text, name)} [{title}] knows no {name!r}; it knows {', '.join(kinds)}.")
+                complaints.append(
+                    f"{_where(text, name)} unknown setting {name!r} in [{title}]; known: {', '.join(kinds)}."
+                )
             elif not _is_of(value, kinds[name]):
-                complaints.append(f"{_where(text, name)} {name} needs {_needs(kinds[name])}.")
+                complaints.append(f"{_where(text, name)} {name} must be {_needs(kinds[name])}.")
             else:
                 choices[name] = value
     return choices, complaints

@@ -34,12 +34,12 @@ class SessionWork:
     def why_not(self, run: str, state: UiState) -> str:
         """Why "save" or "load" cannot be done now; "" if it can."""
         if self.words:
-            return f"{self.words} is under way"
+            return f"{self.words} isn't finished yet (Esc stops it)."
         if state.snapshot.plan_status != "ready":
-            return "no model is ready (Ctrl+O loads one)"
+            return "No model is ready (Ctrl+O loads one)."
         if state.snapshot.plan and is_of_ranks(state.snapshot.plan):
-            return "what every Mac holds is kept of a split by layers only (T: another topology)"
-        return "nothing was said yet" if run == "save" and not state.turns else ""
+            return "Sessions need a split by layers (T chooses another topology)."
+        return "Nothing has been asked yet." if run == "save" and not state.turns else ""
 
     async def all(self, text: str = "") -> list[SavedSession]:
         """Every session of this Mac; where they are searched for a `text`, each with its words."""
@@ -73,16 +73,16 @@ class SessionWork:
     async def delete(self, name: str) -> None:
         """Forget one, and its key."""
         await self._client.delete_session(SessionName(name=name))
-        self._post(Noted(f"{name} is deleted."))
+        self._post(Noted(f"{name} was deleted."))
 
     async def _load(self, wanted: SessionName) -> None:
         kept = await self._client.load_session(wanted)
         self._post(TakenUp(kept.messages))
-        self._post(Noted(f"{kept.name} goes on: {plural(kept.tokens, 'token')} of {kept.model}."))
+        self._post(Noted(f"{kept.name} resumed: {plural(kept.tokens, 'token')} of {kept.model}."))
 
     async def _save(self, wanted: SessionName) -> None:
         kept = await self._client.save_session(wanted)
-        self._post(Noted(f"{kept.name} is saved: {plural(kept.tokens, 'token')} of {kept.model}."))
+        self._post(Noted(f"Saved {kept.name}: {plural(kept.tokens, 'token')} of {kept.model}."))
 
     async def _run(self, words: str, work: Coroutine[object, object, None]) -> bool:
         self.words, self.is_stopping, self._since = words, False, time.monotonic()
@@ -92,7 +92,7 @@ class SessionWork:
             self._post(Failed(problem_of(error)))
             return False
         except asyncio.CancelledError:
-            self._post(Noted(f"{words} is left to the node of this Mac, which ends it by itself."))
+            self._post(Noted(f"{words} continues in the background."))
             raise
         finally:
             self.words, self.is_stopping = "", False

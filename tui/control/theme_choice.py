@@ -70,7 +70,7 @@ class ThemeChoice:
             return
         self._kept = name
         if self._named not in ("", name):
-            self._app.notify(f"config.toml names {self._named}: that one is back at the next start.")
+            self._app.notify(f"config.toml sets {self._named}, so it returns at the next start.")
         self._app.in_background(self._save)
 
     async def _save(self) -> None:
@@ -78,4 +78,4 @@ class ThemeChoice:
             try:
                 await asyncio.to_thread(remember_theme, memory_in(self._folder), self._kept)
             except OSError as error:
-                self._app.notify(f"The theme is not remembered: {error.strerror}.")
+                self._app.notify(f"The theme can't be saved: {error.strerror}.")

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from tui.client import NodeClient
 
 _CLIENTS = tuple(SNIPPETS)
-_KEY_ANSWERS = ("Not yet", "Copy it", "It is kept")
-_NO_NODE = "the node of this Mac does not run"
+_KEY_ANSWERS = ("Keep showing it", "Copy key", "Done")
+_NO_NODE = "macluster's service isn't running on this Mac."
 
 
 class ApiScreen(SizedScreen):
@@ -54,9 +54,9 @@ class ApiScreen(SizedScreen):
     ACTIONS = API
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(API)]
 
-    HELP = """Other programs that ask this cluster: where, by which keys, what they ask now, and how they get there.
+    HELP = """Let other programs use this cluster: the address, the keys, current requests, and what to paste.
 
-`macluster serve --help` says how to serve other machines, too."""
+`macluster serve` can serve other machines too."""
 
     def __init__(self, client: NodeClient, state: UiState) -> None:
         super().__init__()
@@ -120,8 +120,8 @@ class ApiScreen(SizedScreen):
         if run != "end":
             return ""
         if self._is_about_rows:
-            return "" if self.rows.pointed else "nothing is asked"
-        return "" if self.keys.pointed and self.keys.pointed.made else "there is no key to revoke"
+            return "" if self.rows.pointed else "There are no requests."
+        return "" if self.keys.pointed and self.keys.pointed.made else "There is no key to revoke."
 
     def word_of(self, run: str) -> str:
         """What a key does here now."""
@@ -141,12 +141,12 @@ class ApiScreen(SizedScreen):
         elif not requests_of(now):
             self.do(self._client.stop_api())
         else:
-            effect = "What other programs are being answered ends with what is written so far."
-            self._choose("Serve no longer?", effect, ("Go on serving", "Serve no longer"), self._client.stop_api)
+            effect = "Requests in progress will be cut off."
+            self._choose("Stop serving?", effect, ("Keep serving", "Stop serving"), self._client.stop_api)
 
     def action_new_key(self) -> None:
         """Ask for its name, make it, and show it once."""
-        words = "What it is for, such as the name of a program or of a person:"
+        words = "What is it for? The name of a program or person:"
         screen = AskScreen("New key", words, check=self._free_name)
         self.app.push_screen(screen, lambda name: self.do(self._make(name)) if name else None)
 
@@ -174,17 +174,17 @@ class ApiScreen(SizedScreen):
 
     def _free_name(self, name: str) -> None:
         if any(key.name == name for key in self._state.snapshot.clients if key.made):
-            raise UsageError(f"There is a key {name} already.", "Choose another name.")
+            raise UsageError(f"A key named {name} already exists.", "Choose another name.")
 
     def _stop(self, row: BatchRow) -> None:
-        effect = "It ends with what is written so far. The program gets that."
-        title = f"Stop what {row.client} asked for?"
-        self._choose(title, effect, ("Let it go on", "Stop it"), lambda: self._client.cancel(row.request_id))
+        effect = "The program gets what is written so far."
+        title = f"Stop the request of {row.client}?"
+        self._choose(title, effect, ("Let it continue", "Stop it"), lambda: self._client.cancel(row.request_id))
 
     def _revoke(self, key: ApiClient) -> None:
-        effect = "Programs with this key are refused from now on. What it asked for already is still answered."
+        effect = "Programs with this key can't connect any more. Requests that already run will finish."
         wanted = ApiKeyName(name=key.name)
-        answers = ("Keep it", "Revoke it")
+        answers = ("Cancel", "Revoke key")
         self._choose(f"Revoke the key {key.name}?", effect, answers, lambda: self._client.revoke_api_key(wanted))
 
     def _choose(self, title: str, effect: str, answers: tuple[str, str], work: Callable[[], Awaitable[object]]) -> None:
@@ -196,9 +196,11 @@ class ApiScreen(SizedScreen):
             self._show_key(washed(made))
 
     def _show_key(self, made: NewApiKey) -> None:
-        body = Content.assemble((made.key, "bold"), "\n\nIt is shown this once: this Mac keeps its hash alone.")
-        screen = ChoiceScreen(f"The key {made.name}", body, _KEY_ANSWERS, must=True)
-        copy = _KEY_ANSWERS.index("Copy it")
+        body = Content.assemble(
+            (made.key, "bold"), "\n\nCopy this key now – you won't see it again (only a hash is stored)."
+        )
+        screen = ChoiceScreen(f"Key {made.name}", body, _KEY_ANSWERS, must=True)
+        copy = _KEY_ANSWERS.index("Copy key")
 
         def close(chosen: int | None) -> None:
             if chosen == copy:

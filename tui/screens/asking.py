@@ -14,7 +14,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from core.errors import UsageError
-from tui.control.actions import bindings, keys_of
+from tui.control.actions import bindings
 from tui.control.keymap import ASKING
 from tui.state.format import WARN
 from tui.widgets.marked_list import MarkedList
@@ -29,7 +29,7 @@ class ChoiceScreen(ModalScreen[int]):
     ACTIONS = ASKING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
 
-    HELP = """Arrows choose, Enter answers, Esc changes nothing."""
+    HELP = """The arrow keys select, Enter chooses, Esc cancels."""
 
     def __init__(self, title: str, body: Content, answers: tuple[str, ...], *, must: bool = False) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class ChoiceScreen(ModalScreen[int]):
         """The effect, then the answers."""
         box = Vertical(Static(self._body, markup=False), self._answers, id="asking")
         box.border_title = Content(self._title)
-        box.border_subtitle = Content("Enter answers" if self._must else f"Enter answers · {keys_of(ASKING, 'no')}")
+        box.border_subtitle = Content("Enter: choose" if self._must else "Enter: choose · Esc: cancel")
         yield box
 
     def on_mount(self) -> None:
@@ -53,7 +53,7 @@ class ChoiceScreen(ModalScreen[int]):
         if not (self._must and event.option_index == 0):
             self.dismiss(event.option_index)
 
-    def action_no(self) -> None:
+    def action_cancel(self) -> None:
         """Nothing is changed."""
         if not self._must:
             self.dismiss(0)
@@ -68,7 +68,7 @@ class AskScreen(ModalScreen[str | None]):
     ACTIONS = ASKING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
 
-    HELP = """Type, then Enter; Esc changes nothing."""
+    HELP = """Type, then press Enter. Esc cancels."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class AskScreen(ModalScreen[str | None]):
         """The words, then the line."""
         box = Vertical(Static(self._words, markup=False), self._input, self._wrong, id="asking")
         box.border_title = Content(self._title)
-        box.border_subtitle = Content(f"Enter done · {keys_of(ASKING, 'no')}")
+        box.border_subtitle = Content("Enter: OK · Esc: cancel")
         yield box
 
     def on_mount(self) -> None:
@@ -110,7 +110,7 @@ class AskScreen(ModalScreen[str | None]):
             return
         self.dismiss(line)
 
-    def action_no(self) -> None:
+    def action_cancel(self) -> None:
         """Nothing is changed."""
         self.dismiss(None)
 
@@ -120,7 +120,7 @@ def words_content(words: str) -> Content:
     numbered = [f"{n:2} {word:<12}" for n, word in enumerate(words.split(), 1)]
     rows = ["".join(numbered[i::6]).rstrip() for i in range(6)]
     return Content.assemble(
-        "Write these down on paper, in this order; they are shown once and kept nowhere.\n\n",
+        "Write these words down on paper, in this order. They are shown once and not stored.\n\n",
         ("\n".join(rows), "bold"),
-        "\n\nAnyone who has them can make a Mac of this cluster its admin.",
+        "\n\nAnyone who has them can become admin of this cluster.",
     )

@@ -35,7 +35,7 @@ class BatchScreen(SizedScreen):
     ACTIONS = BATCH
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(BATCH)]
 
-    HELP = """Who is answered at the same time, in which lanes, and who waits."""
+    HELP = """What is running now, in which lanes, and what is queued."""
 
     def __init__(self, client: NodeClient, state: UiState) -> None:
         super().__init__()
@@ -86,13 +86,13 @@ class BatchScreen(SizedScreen):
         """End the answer under the cursor; that of another client only if the person says so."""
         row, answer = self.list.pointed, self._state.answer
         if row is None:
-            self.post_message(Noted("Nothing is being asked, so there is nothing to stop."))
+            self.post_message(Noted("There is no request to stop."))
         elif answer is not None and answer.request_id == row.request_id:
             self._stop(row)
         else:
-            effect = "It ends with what is written so far. The client gets a message that it was stopped."
-            title = f"Stop {row.request_id[:8]}, which another client asked for?"
-            screen = ChoiceScreen(title, Content(effect), ("Let it go on", "Stop it"))
+            effect = "The program gets what is written so far and a note that it was stopped."
+            title = f"Stop request {row.request_id[:8]} of another program?"
+            screen = ChoiceScreen(title, Content(effect), ("Let it continue", "Stop it"))
             self.app.push_screen(screen, lambda chosen: self._stop(row) if chosen else None)
 
     def action_back(self) -> None:

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 class CheckScreen(SizedScreen):
     """A report that grows while the node looks around."""
 
-    TITLE = "Check of this Mac"
+    TITLE = "Check this Mac"
     CSS_PATH = "check.tcss"
     AUTO_FOCUS = "#findings"
     ACTIONS = CHECK
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHECK)]
 
-    HELP = """Why no other Mac is found, or cannot be linked, and what to do about it. ✓ ok, ▲ warning, ✗ wrong, \
-– not known: this system cannot be asked.
+    HELP = """Why no other Mac is found or connects, and what to do. ✓ ok, ▲ warning, ✗ problem, – unknown: \
+it can't be checked here.
 
-`macluster doctor` prints the same, also while no node runs."""
+`macluster doctor` prints the same, even if macluster's service isn't running."""
 
     def __init__(self, client: NodeClient) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class CheckScreen(SizedScreen):
         if self._findings:
             self.post_message(Copied(check_text(self._findings)))
         else:
-            self.post_message(Noted("Nothing was found yet."))
+            self.post_message(Noted("There is nothing to copy yet."))
 
     def action_back(self) -> None:
         """Leave; a check that is running ends."""

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from tui.control.chat_controller import ChatController
     from tui.control.conversation_archive import ConversationArchive
 
-EMPTY: Final = """No conversation is kept on this Mac yet.
+EMPTY: Final = """There are no saved conversations on this Mac yet.
 
-What you ask and what is answered is saved here by itself, sealed with a key of this Mac.
-Esc leads back to the chat; n begins a new one."""
-NO_MATCH: Final = "No conversation holds that text. Esc clears the search."
+Your chats are saved here automatically, encrypted with a key of this Mac.
+Esc goes back to the chat; n starts a new one."""
+NO_MATCH: Final = "Nothing found. Esc clears the search."
 TYPING_S: Final = 0.15  # a search waits for the next letter; the preview for the next row
 
 
@@ -52,7 +52,7 @@ class ConversationsScreen(SizedScreen):
     ACTIONS = CONVERSATIONS
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CONVERSATIONS)]
 
-    HELP = """What is kept on this Mac: conversations, and those that were saved as sessions."""
+    HELP = """Conversations and sessions saved on this Mac."""
 
     def __init__(
         self, client: NodeClient, conversations: ConversationArchive, chat: ChatController, state: UiState
@@ -64,9 +64,9 @@ class ConversationsScreen(SizedScreen):
         self._rows: tuple[Kept, ...] | None = None
         self._wanted = ""
         self._said: tuple[str, tuple[Said, ...]] = ("", ())
-        self._why_none = "Asking the node of this Mac."
+        self._why_none = "Loading…"
         self._title = TextView(id="title")
-        self._filter = Input(id="filter", compact=True, placeholder="a text in any message, a title or a model")
+        self._filter = Input(id="filter", compact=True, placeholder="text in any message, title or model")
         self._filter_line = Horizontal(Static("/ "), self._filter, id="filter-line")
         self._head = TextView(id="head")
         self._empty = TextView(id="none")
@@ -204,7 +204,7 @@ class ConversationsScreen(SizedScreen):
         if not pointed.is_session:
             self._do(self._open(ConversationId(id=pointed.id)))
         elif why := self._sessions.why_not("load", self._state):
-            self.post_message(Noted(f"Not now: {why}."))
+            self.post_message(Noted(why))
         else:
             self._begin(self._load(pointed.id))
 
@@ -243,16 +243,19 @@ class ConversationsScreen(SizedScreen):
 
     def action_save(self) -> None:
         """Save the conversation of the chat as a session."""
-        words = "A name; a session that has it is replaced. What every Mac holds of the chat is saved with its words."
-        self._ask(AskScreen("Save this conversation as a session", words), lambda name: self._sessions.save(str(name)))
+        words = (
+            "Name (an existing session of that name is replaced). "
+            "Saves the chat and its cache, so it resumes instantly."
+        )
+        self._ask(AskScreen("Save this chat as a session", words), lambda name: self._sessions.save(str(name)))
 
     def action_rename(self) -> None:
         """Give it another title."""
         pointed = self._readable()
         if pointed is not None and pointed.is_session:
-            self.post_message(Noted("A session keeps the name under which it was saved."))
+            self.post_message(Noted("A session can't be renamed."))
         elif pointed is not None:
-            asking = AskScreen("Rename the conversation", "Its title:", pointed.title)
+            asking = AskScreen("Rename the conversation", "Title:", pointed.title)
             wanted = ConversationTitle(id=pointed.id, title="-")
             self._ask(
                 asking,
@@ -264,11 +267,11 @@ class ConversationsScreen(SizedScreen):
         pointed = self._pointed
         if pointed is None:
             return
-        here = " It is on screen, which is then empty." if pointed.id == self._state.chat.id else ""
+        here = " The chat on screen is cleared." if pointed.id == self._state.chat.id else ""
         what = "This damaged file" if pointed.problem is not None and not pointed.is_session else pointed.title
         kind = "session" if pointed.is_session else "conversation"
-        effect = Content(f"{what} is deleted, with its key: nobody can read it again.{here}")
-        asking = ChoiceScreen(f"Delete the {kind}?", effect, ("Keep it", "Delete it"))
+        effect = Content(f"{what} is deleted for good.{here}")
+        asking = ChoiceScreen(f"Delete the {kind}?", effect, ("Cancel", "Delete"))
         if pointed.is_session:
             self._ask(asking, lambda _: self._sessions.delete(pointed.id))
         else:
@@ -278,7 +281,7 @@ class ConversationsScreen(SizedScreen):
         """Write it to a file."""
         pointed = self._readable()
         if pointed is not None and pointed.is_session:
-            self.post_message(Noted("Open the session first (Enter); the chat can be exported then."))
+            self.post_message(Noted("Open the session first (Enter), then export the chat."))
         elif pointed is not None:
             self._do(self._conversations.export(ConversationId(id=pointed.id)))
 
@@ -300,9 +303,9 @@ class ConversationsScreen(SizedScreen):
     def _readable(self) -> Kept | None:
         pointed = self._pointed
         if pointed is None:
-            self.post_message(Noted("There is no conversation here yet."))
+            self.post_message(Noted("Nothing to show."))
         elif pointed.problem is not None:
-            self.post_message(Noted(f"Not now: {pointed.problem.what}"))
+            self.post_message(Noted(pointed.problem.what))
             return None
         return pointed
 
@@ -328,6 +331,10 @@ class ConversationsScreen(SizedScreen):
 
 def title_content(rows: tuple[Kept, ...] | None, width: int) -> Content:
     """How many there are, in `width` cells."""
-    right = f"{plural(len(rows), 'conversation')} · sealed on this Mac " if rows is not None else "sealed on this Mac "
+    right = (
+        f"{plural(len(rows), 'conversation')} · encrypted on this Mac "
+        if rows is not None
+        else "encrypted on this Mac "
+    )
     line = between(" Conversations", right, width)
     return Content(line).stylize("bold", 0, 14).stylize(DIM, max(0, len(line) - len(right)), len(line))

@@ -44,7 +44,7 @@ class Dashboard(SizedScreen):
     ACTIONS = DASHBOARD
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(DASHBOARD)]
 
-    HELP = """The Macs of your home as one machine for language models."""
+    HELP = """Your Macs, working as one machine for language models."""
 
     def __init__(self, *, note: str, fps: int, starts_node: bool) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class Dashboard(SizedScreen):
         if self.prompt.display and not self._is_greeting:
             self.prompt.focus()
         else:
-            self.post_message(Noted("What you pasted waits in the prompt."))
+            self.post_message(Noted("The pasted text is in the prompt."))
 
     def come_back(self) -> None:
         """A screen was closed: on to the prompt, unless the person came from one of the other panes."""

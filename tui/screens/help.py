@@ -24,7 +24,7 @@ from tui.widgets.text_view import TextView
 
 COLUMN = 52
 NARROW_COLUMN = 36
-_KEYS = 11
+_KEYS = 13
 IN_PANE, ON_SCREEN, EVERYWHERE = "In this pane", "On this screen", "Everywhere"
 
 
@@ -90,7 +90,7 @@ class HelpScreen(ModalScreen[None]):
 
     def _draw(self) -> None:
         self._text.draw(help_content(searched(self._topic, self._typed), self._text.size.width))
-        say = f"/ {self._typed}▌ · Esc clears" if self._typed else "Esc close · type to search the keys"
+        say = f"/ {self._typed}▌ · Esc: clear" if self._typed else "Esc: close · type to search the keys"
         self._box.border_subtitle = Content(say)
 
     def action_close(self) -> None:
@@ -147,14 +147,14 @@ def help_content(topic: Topic, width: int) -> Content:
     column = COLUMN if width >= 2 * COLUMN else width // 2
     lines = [Content(topic.purpose), Content("")] if topic.purpose else []
     if not topic.here and not topic.everywhere.lines:
-        lines.append(Content.styled("No key does that; Ctrl+P finds commands that have none.", DIM))
+        lines.append(Content.styled("No key found. Ctrl+P also finds commands without a key.", DIM))
     elif column >= NARROW_COLUMN:
         rows = zip_longest(_lists(topic.here, column), _lists([topic.everywhere], column), fillvalue=Content(""))
         lines += [left.pad_right(max(0, column - left.cell_length)) + right for left, right in rows]
     else:
         lines += _lists([*topic.here, topic.everywhere], width)
-    lines += [Content(""), Content.styled("Copy: drag with the mouse, then Ctrl+C; or y for what the pane shows.", DIM)]
-    lines += [Content.styled(f"Keys can be changed: [keys] in {config_file()}; `macluster keys` names them.", DIM)]
+    lines += [Content(""), Content.styled("To copy: drag with the mouse, then Ctrl+C; y copies the whole pane.", DIM)]
+    lines += [Content.styled(f"To change keys: [keys] in {config_file()}; `macluster keys` lists them.", DIM)]
     return Content("\n").join(lines)
 
 
@@ -168,7 +168,7 @@ def _lists(groups: Sequence[Keys], width: int) -> list[Content]:
 
 
 def _rows(line: HelpLine, width: int) -> list[Content]:
-    does = f"{line.does} (not now: {line.reason})" if line.reason else line.does
+    does = f"{line.does} – {line.reason}" if line.reason else line.does
     style = DIM if line.reason else ""
     first, *others = wrap(does, max(1, width - _KEYS - 2))
     keys = (fit(line.keys, _KEYS), style or "bold $accent")

@@ -53,13 +53,12 @@ class HopScreen(SizedScreen):
     ACTIONS = HOP
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(HOP)]
 
-    HELP = """How long a frame takes from one Mac to the next. All hops share the scale of the chart, so they can be \
-compared.
+    HELP = """How long a frame takes from one Mac to the next. All hops share one scale, so you can compare them.
 
-Each end measures by its own clock, and two clocks differ: so the wire is taken to be half of the round trip. The \
-receiver waits while the other Macs work; that is no fault of the hop.
+The clocks of two Macs differ, so the network time is taken as half the round trip. The receiver waits while the other \
+Macs work; that isn't the hop's fault.
 
-The speed test sends empty and then full messages over the control link of the two Macs, sealed as everything else."""
+The speed test sends empty and then full messages between the two Macs, encrypted like everything else."""
 
     def __init__(self, client: NodeClient, state: UiState) -> None:
         super().__init__()
@@ -113,11 +112,11 @@ The speed test sends empty and then full messages over the control link of the t
         test = self._tests.get(hop.pair, SpeedTest()) if hop else SpeedTest()
         self._title.draw(title_content(self._picture, self._ring, hop, test, width))
         window_s = WINDOWS_S[self._window]
-        self._time.border_title = Content(f"Time a frame · {window_word(window_s)}")
-        self._time.border_subtitle = Content("paused ‖ p continues") if self._is_paused else None
+        self._time.border_title = Content(f"Time per frame · {window_word(window_s)}")
+        self._time.border_subtitle = Content("paused · p resumes") if self._is_paused else None
         if hop is None:
             self._chart.draw(Content(_why_none(self._picture)))
-            self._phases.draw(Content.styled("There is no hop to look at.", DIM))
+            self._phases.draw(Content.styled("No hop to show.", DIM))
             return
         inside = self._chart.size.width
         self._chart.draw(chart_content(self._picture, self._ring, hop, self._now, window_s, inside))
@@ -178,7 +177,7 @@ The speed test sends empty and then full messages over the control link of the t
         if hop is None:
             self.post_message(Noted("There is no hop to test: no model is split over several Macs."))
         elif self._is_testing:
-            self.post_message(Noted("A speed test is under way; Esc stops it."))
+            self.post_message(Noted("A speed test is running. Esc stops it."))
         else:
             self._show_result(hop.pair, SpeedTest(is_running=True))  # at once: the next key may come with this one
             self.run_worker(self._measure(hop.pair), group="speed test", exit_on_error=False)
@@ -209,5 +208,5 @@ def _begin_at(ring: Ring) -> int:
 def _why_none(state: UiState) -> str:
     plan = state.snapshot.plan
     if plan is not None:
-        return f"{plan.stages[0].peer} holds the whole model: there are no hops."
+        return f"{plan.stages[0].peer} holds the whole model, so there are no hops."
     return "No hops yet: they appear when a model runs on several Macs.\n\nCtrl+O chooses a model."

@@ -33,8 +33,7 @@ class LogsScreen(SizedScreen):
     ACTIONS = LOGS_SCREEN
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOGS_SCREEN)]
 
-    HELP = """What the nodes of all linked Macs report, at this Mac's time. / shows only lines that hold a text, m \
-those of one Mac, l those of some weight."""
+    HELP = """Log lines of all connected Macs, in this Mac's time. / filters by text, m by Mac, l by level."""
 
     def __init__(self, state: UiState, file: Path) -> None:
         super().__init__()
@@ -95,7 +94,7 @@ those of one Mac, l those of some weight."""
 
     def action_file(self) -> None:
         """Where the file is."""
-        self.post_message(Noted(f"The log of this Mac's node is {self._file}"))
+        self.post_message(Noted(f"Log file: {self._file}"))
         self.post_message(Copied(str(self._file)))
 
     def action_leave(self) -> None:

@@ -125,10 +125,10 @@ class ModelsScreen(SizedScreen):
         shown = arranged(choices, self._filter.value, ORDERS[self._order], fitting=self._fitting)
         self._head.draw(head_content(self.list.scrollable_content_region.width, known=is_of_hub))
         self.list.show(shown, now)
-        self._box.border_title = Content("Models of the hub" if is_of_hub else "Models")
+        self._box.border_title = Content("Models on the hub" if is_of_hub else "Models")
         counted = f"{len(shown)} of {len(choices)}" if len(shown) < len(choices) else plural(len(choices), "model")
         fitting = " · that fit" if self._fitting else ""
-        asking = "asking the node" if self._state.attached else "no node answers"
+        asking = "loading…" if self._state.attached else "not running"
         words = asking if known is None else f"{counted}{fitting} · by {ORDERS[self._order]}"
         self._box.border_subtitle = Content(words)
         self._point()
@@ -151,11 +151,11 @@ class ModelsScreen(SizedScreen):
         if choice is None:
             return
         if why := why_not_load(choice):
-            self.post_message(Noted(f"Not now: {why}."))
+            self.post_message(Noted(why))
         elif choice.offer:
             self.action_download()
         elif not self._catalog.is_planned(choice):
-            self.post_message(Noted("What you chose is being planned; Enter loads it once the preview shows it."))
+            self.post_message(Noted("Still planning your choice. Press Enter when the preview shows it."))
             self.post_message(ModelPointed(as_preview(self._catalog.options(choice)), at_once=True))
         else:
             self._loads_here = True
@@ -181,26 +181,26 @@ class ModelsScreen(SizedScreen):
         if name == "download" and comes_here(self._state.snapshot):
             choice = self.list.pointed
             copies = copies_of(choice, self._state.snapshot) if choice else None
-            return "" if copies else "something comes to this Mac's disk already (x stops it)"
+            return "" if copies else "A download to this Mac is already running (x stops it)."
         if name in _OF_TRANSFERS and not self._state.snapshot.transfers:
-            return "nothing is downloaded or copied"
+            return "Nothing is being downloaded or copied."
         return ""
 
     def _why_not_otherwise(self, name: str) -> str:
         """Why the model under the cursor cannot be loaded in another way."""
         choice = self._plannable
         if choice is None:
-            return "that needs a model that is whole and on this Mac's disk"
+            return "Download the model first."
         if choice.loaded:
             if name == "topology":
                 return ""
-            instead = "F4 edits its split" if name == "edit_split" else "u unloads it, then that can be chosen"
-            return f"{choice.name} is loaded; {instead}"
+            is_split = name == "edit_split"
+            return "F4 edits the split of a loaded model." if is_split else "Unload the model first (u) to change this."
         is_whole = self._catalog.options(choice).kv_bits is None
         if name == "bits" and is_whole and choice.preview.plan is not None and choice.preview.cuts is None:
-            return "the model is being examined; in a moment"
+            return "The model is still being examined. Try again in a moment."
         if name == "bits" and is_whole and choice.preview.whole_kv:
-            return f"keys and values stay as they are: {choice.preview.whole_kv}"
+            return f"This model's cache can't be compressed: {choice.preview.whole_kv}."
         return ""
 
     def action_filter(self) -> None:
@@ -262,9 +262,9 @@ class ModelsScreen(SizedScreen):
             return
         request = self._catalog.options(choice)
         others = [c for c in contexts(choice) if c != request.context]
-        body = "Tokens of prompts and answers that are kept in memory. The preview shows what they take on each Mac."
-        answers = (f"{context_length(request.context)}, as now", *(context_length(c) for c in others))
-        screen = ChoiceScreen(f"Context of {choice.name}", Content(body), answers)
+        body = "Tokens of prompt and answers kept in memory. The preview shows how much memory each Mac needs."
+        answers = (f"{context_length(request.context)} (current)", *(context_length(c) for c in others))
+        screen = ChoiceScreen(f"Context length of {choice.name}", Content(body), answers)
         self._ask(screen, lambda n: self._set_options(msgspec.structs.replace(request, context=others[n - 1])))
 
     def action_edit_split(self) -> None:
@@ -288,7 +288,7 @@ class ModelsScreen(SizedScreen):
 
     def action_stop_transfer(self) -> None:
         """Stop what is on its way."""
-        self._dialogs.stop(self._state.snapshot, "Let it go on")
+        self._dialogs.stop(self._state.snapshot, "Keep going")
 
     def action_leave(self) -> None:
         """To the dashboard; what is being loaded goes on."""
@@ -304,7 +304,7 @@ class ModelsScreen(SizedScreen):
             self._filter_line.display = False
             self.list.focus()
         elif self._state.snapshot.transfers:
-            self._dialogs.stop(self._state.snapshot, "Let it go on, and leave", lambda: self.dismiss())
+            self._dialogs.stop(self._state.snapshot, "Keep going and leave", lambda: self.dismiss())
         else:
             self.dismiss()
 

@@ -53,11 +53,11 @@ class PairingScreen(ModalScreen[None]):
     ACTIONS = PAIRING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(PAIRING)]
 
-    HELP = """Pairing lets another Mac into this cluster. Start it on both Macs; each person then types the six digits \
-that the other screen shows.
+    HELP = """Pairing adds another Mac to this cluster. Start it on both Macs, then type on each the six digits \
+that the other one shows.
 
-If they differ, somebody may be between the two Macs: stop. Nothing is kept unless both persons typed the right \
-digits. Where the Macs do not find each other, type the address that the other one shows."""
+If the digits differ, someone may be between the two Macs: stop. Nothing is saved until the right digits were typed on \
+both. If the Macs don't find each other, type the address that the other one shows."""
 
     def __init__(
         self,
@@ -178,9 +178,9 @@ digits. Where the Macs do not find each other, type the address that the other o
     def _ask_for(self, state: str, name: str) -> None:
         wants_digits = state == "compare"
         self._line.restrict, self._line.max_length = (r"[0-9 ]*", CODE_DIGITS + 1) if wants_digits else (None, 0)
-        self._line.placeholder = "six digits" if wants_digits else "HOST:PORT, if the Macs do not find each other"
+        self._line.placeholder = "six digits" if wants_digits else "Other Mac's address (only if it isn't listed)"
         self._line.disabled = self._is_typed
-        self._label.update(f"{fit(name, 24).rstrip()} shows  " if wants_digits else "its address  ")
+        self._label.update(f"{fit(name, 24).rstrip()} shows  " if wants_digits else "address  ")
         self._asked.display = state in ("compare", "waiting")
 
     def _list(self) -> None:
@@ -256,7 +256,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         if self._step is not None and _is_open(self._step):
             with suppress(*FAILURES):  # a node that is gone has closed its window
                 await self._client.stop_pairing()
-            self.notify("Pairing was stopped. Nothing of it was kept.", markup=False)
+            self.notify("Pairing stopped. Nothing was saved.", markup=False)
 
 
 def _is_open(step: PairingChanged) -> bool:

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 class PeerScreen(SizedScreen):
     """Follows what the node says of that Mac; what the roster says is asked once, and again when its level changes."""
 
-    TITLE = "A Mac"
+    TITLE = "Mac details"
     CSS_PATH = "peer.tcss"
     AUTO_FOCUS = "#facts"
     ACTIONS = PEER
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(PEER)]
 
-    HELP = """All that this Mac knows about another one. "not reached" says which address was tried and what happened; \
-addresses are tried in the order in which they stand here.
+    HELP = """What this Mac knows about another one. "unreachable" says which address was tried and what happened. \
+Addresses are tried in the order shown here.
 
-"sees" is what the loaded model lets that Mac see of a conversation."""
+"sees" says what that Mac can read of a conversation with the loaded model."""
 
     def __init__(self, client: NodeClient, state: UiState, device_id: str) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ addresses are tried in the order in which they stand here.
 
     def on_mount(self) -> None:
         """Ask what the roster says of it."""
-        self._box.border_title = Content("What is known")
+        self._box.border_title = Content("Details")
         self._ask_roster()
 
     def laid_out(self) -> None:
@@ -74,7 +74,7 @@ addresses are tried in the order in which they stand here.
         if not self.is_mounted or width <= 0:
             return
         self._title.draw(peer_title(peer, self._title.size.width))
-        gone = Content("It left: it is no longer advertised, and it is not linked.")
+        gone = Content("This Mac is no longer on the network.")
         self._text.draw(peer_content(state, peer, self._trusted, width) if peer else gone)
 
     @property

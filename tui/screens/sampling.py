@@ -13,7 +13,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from core.requests.conversations import ChatOptions
-from tui.control.actions import bindings, keys_of
+from tui.control.actions import bindings
 from tui.control.keymap import SAMPLING
 from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
@@ -30,16 +30,15 @@ from tui.widgets.too_small import TooSmall
 class SamplingScreen(SizedScreen):
     """Presets above, a line for every setting below; nothing changes before Enter."""
 
-    TITLE = "Sampling"
+    TITLE = "Chat settings"
     CSS_PATH = "sampling.tcss"
     ACTIONS = SAMPLING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(SAMPLING)]
 
-    HELP = """How the answers of this conversation are asked for. Enter in a line uses what is typed, from the next \
-question on; Esc leaves everything as it was.
+    HELP = """Settings for the answers in this conversation. Enter saves them from the next question on; Esc cancels.
 
-A preset fills the first lines. What differs from the defaults stands in the title of the chat, and is kept with the \
-conversation."""
+A preset fills in the first lines. Settings that differ from the defaults are shown in the chat's title and saved with \
+the conversation."""
 
     def __init__(self, options: ChatOptions, use: Callable[[ChatOptions], None], at: str = "temperature") -> None:
         super().__init__()
@@ -69,7 +68,7 @@ conversation."""
         """The cursor in the line of which somebody asked."""
         self.query_one("#presets-box").border_title = Content("Presets")
         self.query_one("#fields").border_title = Content("Settings of this conversation")
-        self.query_one("#fields").border_subtitle = Content(keys_of(SAMPLING, "use", "back"))
+        self.query_one("#fields").border_subtitle = Content("Enter: save · Esc: cancel")
         self._inputs[self._at].focus()
 
     def on_descendant_focus(self) -> None:
@@ -130,7 +129,7 @@ conversation."""
         if self._title.size.width <= 0:
             return
         options, wrong = self._typed()
-        words = "✗ not usable yet" if wrong else " · ".join(option_words(options)) or "the defaults"
+        words = "✗ fix the marked line" if wrong else " · ".join(option_words(options)) or "defaults"
         self._title.draw(title_content(words, self._title.size.width))
         for field in FIELDS:
             why = wrong.get(field.name)
@@ -140,10 +139,10 @@ conversation."""
 
 def title_content(words: str, width: int) -> Content:
     """What it amounts to, in `width` cells."""
-    line = between(" Sampling", f" {words} ", width)
-    return Content(line).stylize("bold", 0, 9)
+    line = between(" Chat settings", f" {words} ", width)
+    return Content(line).stylize("bold", 0, 14)
 
 
 def _preset(name: str) -> Content:
     words = option_words(ChatOptions(sampling=PRESETS[name]))
-    return Content.assemble(f"  {name:<16}", (" · ".join(words) or "the likeliest token each time", DIM))
+    return Content.assemble(f"  {name:<16}", (" · ".join(words) or "always the most likely token", DIM))

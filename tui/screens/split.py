@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 
 # the node is asked once the keys rest so long
 REST_S: Final = 0.1
-_NOTHING = "No model is loaded.\n\nCtrl+O chooses one; e there edits its split before it is loaded."
-_ASKING = "Asking the node where this model can be divided. Esc leaves."
-_OTHER_MACS = Problem(kind="PlanError", what="The Macs have changed meanwhile.", fix="Esc, then F4 starts again.")
+_NOTHING = "No model is loaded.\n\nCtrl+O chooses one; e there edits its split before loading."
+_ASKING = "Checking where this model can be divided. Esc leaves."
+_OTHER_MACS = Problem(kind="PlanError", what="The Macs changed meanwhile.", fix="Press Esc, then F4 to start again.")
 _EQUAL_PARTS = Problem(
     kind="PlanError",
-    what="Every Mac has an equal part of every layer here, so there is nothing to divide.",
-    fix="Choose a topology other than tensor (T), then divide its layers.",
+    what="In this topology every Mac holds part of every layer, so there is nothing to divide.",
+    fix="Choose a topology other than tensor first (T).",
 )
 # what two plans have in common that differ only in who owns which layers
 _ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows", "wire")
@@ -71,12 +71,11 @@ class SplitScreen(SizedScreen):
     ACTIONS = SPLIT
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(SPLIT)]
 
-    HELP = """Which Mac gets which layers. The arrows move the chosen boundary, Tab chooses the next one. What it \
-would mean for memory and speed is shown at once, and confirmed by the node a moment later. Nothing is applied before \
-Enter.
+    HELP = """Which Mac holds which layers. The arrow keys move the selected boundary, Tab selects the next one. The \
+effect on memory and speed is shown at once and confirmed a moment later. Nothing changes until you press Enter.
 
-For one user the time of a token is the sum of what all Macs compute and of all hops: moving a layer to a faster Mac \
-helps, more Macs do not."""
+For one user, a token takes the sum of every Mac's compute and every hop. Moving a layer to a faster Mac helps; adding \
+Macs doesn't."""
 
     def __init__(self, client: NodeClient, state: UiState, request: LoadRequest | None) -> None:
         super().__init__()
@@ -232,8 +231,8 @@ helps, more Macs do not."""
 
     def _progress(self) -> str:
         if self._now is None or self._now.cuts == self._loaded.cuts:
-            return "as loaded"
-        return "not applied" if self._now.past else "balanced, not loaded"
+            return "unchanged"
+        return "not applied" if self._now.past else "balanced, not applied"
 
     def action_move(self, by: int) -> None:
         """Move the chosen boundary by so many layers."""
@@ -247,7 +246,7 @@ helps, more Macs do not."""
         """As the node divides by the budgets."""
         if self._plan and self._balanced:
             cuts = divided_as(self._balanced, self._plan)
-            self._step(lambda now: boundaries.replaced(now, cuts, "Balanced by the memory of the Macs."))
+            self._step(lambda now: boundaries.replaced(now, cuts, "Balanced by the Macs' memory."))
 
     def action_undo(self) -> None:
         """The step before."""
@@ -267,15 +266,15 @@ helps, more Macs do not."""
         if plan is None or now is None:
             self.post_message(Noted("There is nothing to apply yet."))
         elif now.cuts == loaded.cuts:
-            self.post_message(Noted("This is the split that is loaded."))
+            self.post_message(Noted("This split is already loaded."))
         elif self._state.snapshot.plan_status == "loading":
-            self.post_message(Noted("Not now: a model is being loaded."))
+            self.post_message(Noted("Wait until the model has loaded."))
         elif means and not means.fits:
             short = min(means.shares, key=lambda share: share.free_bytes)
-            self.post_message(Noted(f"Not possible: {short.peer} lacks {gigabytes(-short.free_bytes)} GB."))
+            self.post_message(Noted(f"This doesn't fit: {short.peer} needs {gigabytes(-short.free_bytes)} GB more."))
         elif loaded.model:
             what = applying_words(plan, now.cuts, loaded)
-            screen = ChoiceScreen("Apply this split?", Content(f"It {what}."), ("Leave all as it is", "Apply it"))
+            screen = ChoiceScreen("Apply this split?", Content(f"This {what}."), ("Cancel", "Apply"))
             self.app.push_screen(screen, lambda answer: self._apply(plan, now.cuts) if answer else None)
         else:
             self._apply(plan, now.cuts)

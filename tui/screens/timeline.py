@@ -45,16 +45,16 @@ class TimelineScreen(SizedScreen):
     ACTIONS = TIMELINE
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(TIMELINE)]
 
-    HELP = """What every stage did in the last steps, lane by lane: ▒ packs, seals, sends or reads, █ computes, and · \
-waits for the others.
+    HELP = """What every stage did in the last steps, lane by lane: █ computes, ▒ encodes, encrypts, sends or reads, \
+· waits for the others.
 
-All of it is by the clock of this Mac: the others are asked what theirs shows, and the answer was on its way somewhere \
-between question and reply, so it may be wrong by half of that time, which is said below the bars.
+All times use this Mac's clock. The clocks of the other Macs are only known to within half a round trip; this error is \
+shown below the bars.
 
-Down and up single out one stage and lane: the others are dim, and below stand the phases of each of its steps in the \
-picture. Above the first and below the last, all are shown again.
+Down and Up select one stage and lane: the others are dimmed, and the phases of its steps are shown below. Past the \
+first or last one, all are shown again.
 
-The picture stands still; r makes another one."""
+The picture stands still; r traces again."""
 
     def __init__(self, client: NodeClient, state: UiState) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ The picture stands still; r makes another one."""
             now, attached = self._state.snapshot, self._state.attached
             why = why_empty(now, attached=attached, tracing=self._is_tracing, failed=self._has_failed)
             self._bars.draw(why)
-            self._phases.draw(Content.styled("There is no step to look at.", DIM))
+            self._phases.draw(Content.styled("No step to show.", DIM))
             return
         inside = self._above.scrollable_content_region.width
         self._bars.draw(bars_content(traced, steps, at, inside, alone))
@@ -146,12 +146,12 @@ The picture stands still; r makes another one."""
             self._trace()
             self._draw()
         else:
-            self.post_message(Noted("No answer is running, so there is nothing to trace: ask something first."))
+            self.post_message(Noted("No answer is running. Ask something first."))
 
     def action_step(self, steps: int) -> None:
         """So many steps on, or back."""
         if self._traced is None:
-            self.post_message(Noted("There is no step to go to: no answer was traced yet."))
+            self.post_message(Noted("Nothing has been traced yet."))
             return
         self._at = max(0, min(len(self._steps.numbers) - 1, self._at + steps))
         self._draw()

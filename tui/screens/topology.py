@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from tui.client import NodeClient
     from tui.control.catalog import ModelCatalog
 
-_NOTHING = "No model that fits these Macs is here.\n\nCtrl+O lists the models, and says of each why it does not fit."
-_ASKING = "Asking the node which models there are. Esc leaves."
+_NOTHING = "No model fits these Macs.\n\nCtrl+O lists the models and says why each doesn't fit."
+_ASKING = "Loading the list of models. Esc leaves."
 _MARKS: dict[PlanStatus, Mark] = {
     "ready": Mark("●", "loaded", GOOD),
     "loading": Mark("◌", "loading", WARN),
@@ -53,7 +53,7 @@ class TopologyScreen(SizedScreen):
     ACTIONS = TOPOLOGY
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(TOPOLOGY)]
 
-    HELP = """Which Mac embeds the words, and which one chooses the next: what each Mac sees of a conversation."""
+    HELP = """Which Macs can read the conversation."""
 
     def __init__(self, client: NodeClient, catalog: ModelCatalog, state: UiState) -> None:
         super().__init__()
@@ -105,12 +105,12 @@ class TopologyScreen(SizedScreen):
         topology, request, now = self.list.pointed, self._request, self._now
         preview = self._previews.get(topology)
         if why := self.list.why_not("select"):
-            self.post_message(Noted(f"Not now: {why}."))
+            self.post_message(Noted(why))
         elif request is None or preview is None or preview.plan is None:
             return
         elif now.plan:
             body = Content(loading_words(preview.plan, now.answers))
-            screen = ChoiceScreen(f"Load it as {topology}?", body, ("Leave all as it is", "Load it like this"))
+            screen = ChoiceScreen(f"Reload as {topology}?", body, ("Cancel", "Reload"))
             self.app.push_screen(screen, lambda answer: self._load(request, topology) if answer else None)
         else:
             self._load(request, topology)

@@ -34,9 +34,9 @@ class TransferDialogs:
         copies = copies_of(choice, now) if choice else None
         if choice is None or copies is None:
             return self._download_named("" if choice is None or choice.layers else choice.name)
-        body = f"{choice.name} has {gigabytes_short(choice.total_bytes)} GB. It travels over the sealed links."
-        another = () if comes_here(now) else ("Download another model of the hub",)
-        answers = ("Neither", f"Copy it to {copies.names}", *another)
+        body = f"{choice.name} is {gigabytes_short(choice.total_bytes)} GB. It is copied over encrypted links."
+        another = () if comes_here(now) else ("Download another model…",)
+        answers = ("Cancel", f"Copy to {copies.names}", *another)
         screen = ChoiceScreen("Copy or download", Content(body), answers)
         self._ask(screen, lambda n: self._copy(choice, copies) if n == 1 else self._download_named(""))
 
@@ -47,7 +47,7 @@ class TransferDialogs:
 
     def limit(self, now: Snapshot) -> None:
         """How quick each Mac may be given something."""
-        words = "Megabytes a second to each Mac, 0 for as many as come:"
+        words = "Megabytes per second to each Mac (0: no limit):"
         limit = max((each.limit_bytes_per_s for each in now.transfers), default=0)
 
         def typed(text: str | None) -> None:
@@ -55,12 +55,12 @@ class TransferDialogs:
                 self._screen.do(self._begin_limit(text))
 
         value = megabytes(limit) if limit else ""
-        self._screen.app.push_screen(AskScreen("Limit of the rate", words, value, check=limit_of), typed)
+        self._screen.app.push_screen(AskScreen("Limit the transfer rate", words, value, check=limit_of), typed)
 
     def stop(self, now: Snapshot, no: str, then: Callable[[], object] | None = None) -> None:
         """Whether what is on its way is to end; `no` lets it go on, and then comes what is given."""
-        body = Content("What has arrived stays on the disk; the next try continues it.")
-        screen = ChoiceScreen(f"{running_words(now)} is under way", body, (no, "Stop it; what is there is kept"))
+        body = Content("What has arrived stays on disk; the next try continues from there.")
+        screen = ChoiceScreen(f"Stop {running_words(now)}?", body, (no, "Stop"))
 
         def answered(number: int | None) -> None:
             if number:
@@ -71,14 +71,14 @@ class TransferDialogs:
         self._screen.app.push_screen(screen, answered)
 
     def _download_offered(self, choice: ModelChoice, offer: HubOffer) -> None:
-        where = f"{gigabytes_short(choice.total_bytes)} GB on the hub, licence {offer.licence or 'unknown'}."
-        fits = "" if choice.preview.plan else " It does not fit these Macs now; the preview says why."
+        where = f"{gigabytes_short(choice.total_bytes)} GB on the hub. Licence: {offer.licence or 'unknown'}."
+        fits = "" if choice.preview.plan else " It doesn't fit these Macs right now; the preview says why."
         begin, whole = (download_of(offer.repo, offer.revision, split=split) for split in (True, False))
         answers = (
-            "Not now",
-            "Only its description, a few MB; loading it fetches to each Mac its part",
-            "All of it to this Mac's disk",
-            "Another model of the hub",
+            "Cancel",
+            "Just the config for now (a few MB). Each Mac downloads its share when you load it",
+            "Download the whole model to this Mac",
+            "A different model…",
         )
 
         def answered(number: int) -> None:
@@ -90,7 +90,7 @@ class TransferDialogs:
         self._ask(ChoiceScreen(f"Download {choice.name}", Content(where + fits), answers), answered)
 
     def _download_named(self, name: str) -> None:
-        words = "The name of its repository on the hub, owner/name, such as mlx-community/Qwen3-4B-4bit:"
+        words = "Repository on the hub (owner/name), for example mlx-community/Qwen3-4B-4bit:"
         names = [choice.name for choice in self._catalog.choices or ()]
         kept = self._catalog.typed if self._catalog.typed not in names else ""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tui.client import NodeClient
 
 LOOK_S = 1.0
-_WORDS_ARE_KEPT = ("Not yet", "They are written down")
+_WORDS_ARE_KEPT = ("Keep showing them", "I have written them down")
 
 
 class TrustScreen(SizedScreen):
@@ -44,7 +44,7 @@ class TrustScreen(SizedScreen):
     ACTIONS = TRUST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(TRUST)]
 
-    HELP = """Who is trusted how far, and why."""
+    HELP = """How far each Mac is trusted, and why."""
 
     def __init__(self, client: NodeClient, state: UiState, device_id: str = "") -> None:
         super().__init__()
@@ -153,18 +153,20 @@ class TrustScreen(SizedScreen):
         """Another name."""
         if mac := self._allowed("rename"):
             self._ask(
-                AskScreen(f"Rename {mac.name}", "Its name on every Mac of the cluster:", mac.name, check=checked_name),
+                AskScreen(
+                    f"Rename {mac.name}", "Its new name on every Mac of the cluster:", mac.name, check=checked_name
+                ),
                 lambda name: self._begin(self._client.rename(Rename(mac=mac.device_id, name=name))),
             )
 
     def action_recover(self) -> None:
         """By the words on paper."""
         if self._allowed("recover"):
-            words = "The 24 recovery words, in their order, with spaces between them:"
+            words = "Type the 24 recovery words in order, separated by spaces:"
             self._ask(AskScreen("Recover", words, check=checked_phrase), self._ask_lost)
 
     def _ask_lost(self, phrase: str) -> None:
-        words = "Which Macs are lost for good? Names or ids with commas between them; they are revoked. Empty: none."
+        words = "Which Macs are lost for good? They are revoked. Names or ids, separated by commas; empty for none."
         view = self._view
         assert view
         self._ask(
@@ -179,11 +181,13 @@ class TrustScreen(SizedScreen):
         view = self._view
         if view and view.fork and self._allowed("decide"):
             keep = view.fork
-            reported = "Admins changed the roster apart, or somebody has an admin's key. Ask who made each change."
+            reported = (
+                "Admins changed the roster separately, or someone else has an admin's key. Ask who made each change."
+            )
             notes = (f"{side[:8]}: {note}" for side, note in zip(keep, view.fork_notes, strict=True))
             body = "\n".join((reported, *notes))
-            others = (f"{side[:8]}: the other one" for side in keep[1:])
-            answers = ("Decide later", f"{keep[0][:8]}: the one that this Mac has", *others)
+            others = (f"{side[:8]}: the other roster" for side in keep[1:])
+            answers = ("Decide later", f"{keep[0][:8]}: this Mac's roster", *others)
             screen = ChoiceScreen("Which roster is right?", Content(body), answers)
             self._choose(screen, lambda n: self._begin(self._client.resolve_fork(ForkChoice(keep=keep[n - 1]))))
 

@@ -12,7 +12,7 @@ from core.events import Peer, Plan, Stage, Value
 from core.requests.plans import LoadRequest
 
 _change = msgspec.structs.replace
-_SHARED = "Every Mac keeps at least one layer."
+_SHARED = "Every Mac needs at least one layer."
 
 
 class Boundaries(Value, frozen=True, kw_only=True):
@@ -58,10 +58,8 @@ def moved(now: Boundaries, by: int) -> Boundaries:
         return _change(now, remark=_SHARED)
     found = _landing(_places(now, low, high), cut, wanted)
     if found == cut:
-        return _change(now, remark="The model cannot be cut at any layer in that direction.")
-    remark = (
-        "" if found == wanted else f"The model cannot be cut before layer {wanted}: {_skipped(cut, wanted, found)}."
-    )
+        return _change(now, remark="The model can't be cut any further in that direction.")
+    remark = "" if found == wanted else f"The model can't be cut before layer {wanted}: {_skipped(cut, wanted, found)}."
     return _taken(now, (*now.cuts[: now.chosen], found, *now.cuts[now.chosen + 1 :]), remark)
 
 

@@ -94,17 +94,18 @@ def reseeded(options: ChatOptions) -> ChatOptions:
     return msgspec.structs.replace(options, sampling=msgspec.structs.replace(sampling, seed=seed))
 
 
-def option_words(options: ChatOptions) -> list[str]:
-    """What differs from the defaults, in few words: "temp 0.7", "seed 4", "schema", "system prompt"."""
-    words = [*_number_words(options.sampling, Sampling()), *_number_words(options, ChatOptions())]
+def option_words(options: ChatOptions, *, is_short: bool = True) -> list[str]:
+    """What differs from the defaults: "temp 0.7" (or "temperature 0.7"), "seed 4", "schema", "system prompt"."""
+    pairs: tuple[tuple[Struct, Struct], ...] = ((options.sampling, Sampling()), (options, ChatOptions()))
+    words = [word for now, default in pairs for word in _number_words(now, default, is_short=is_short)]
     words += [WORDS[options.constraint.kind]] if options.constraint else []
     words += [f"stop {len(options.stop)}"] if options.stop else []
     return words + (["system prompt"] if options.system else [])
 
 
-def _number_words(now: Struct, plain: Struct) -> list[str]:
+def _number_words(now: Struct, plain: Struct, *, is_short: bool) -> list[str]:
     return [
-        f"{option.short or option.label.lower()} {getattr(now, name)}"
+        f"{(is_short and option.short) or option.label.lower()} {getattr(now, name)}"
         for name, kind, option in option_fields(type(plain))
         if option.label and kind in (int, float) and getattr(now, name) != getattr(plain, name)
     ]

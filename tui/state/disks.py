@@ -79,7 +79,7 @@ def disk_rows(choice: ModelChoice, now: Snapshot) -> list[DiskRow]:
 def _coming_words(transfer: Transfer | None) -> str:
     if transfer is None or not transfer.total:
         return ""
-    return f" · {100 * transfer.done // transfer.total} % of what comes"
+    return f" · {100 * transfer.done // transfer.total} % copied"
 
 
 def transfers_of(choice: ModelChoice, now: Snapshot) -> list[Transfer]:
@@ -135,15 +135,15 @@ def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, 
     what = _way_words(transfer, now)
     match transfer.state:
         case "asking":
-            return what, "asking which files there are"
+            return what, "listing files"
         case "checking":
-            return what, "comparing hashes"
+            return what, "checking hashes"
         case _:
             words = byte_words(transfer.done, transfer.total, transfer.bytes_per_s)
             if transfer.state == "paused":
                 words += " · paused"
             if limit := transfer.limit_bytes_per_s:
-                words += f" (at most {megabytes(limit)})"
+                words += f" (limit {megabytes(limit)} MB/s)"
             left = left_s(transfer) if transfer.state == "running" else None
             return what, bar(transfer.done, transfer.total, words, left, max(6, min(BAR, width - 52)))
 
@@ -169,7 +169,7 @@ def limit_of(text: str) -> int:
         limit = -1.0
     if limit and not 0.001 <= limit <= 1e6:
         raise UsageError(
-            f"{clean_text(text)!r:.40} is no rate.", "Type megabytes a second, such as 10; 0 for no limit."
+            f"{clean_text(text)!r:.40} is not a rate.", "Type megabytes per second, such as 10; 0 for no limit."
         )
     return int(limit * 1e6)
 
@@ -184,5 +184,5 @@ def running_words(now: Snapshot) -> str:
     """What is on its way, in a word for a question: "The download of x", "3 copies of x"."""
     first = now.transfers[0]
     if len(now.transfers) == 1:
-        return f"The {'copy' if first.source else 'download'} of {first.model}"
-    return f"What is on its way to {plural(len(now.transfers), 'Mac')}"
+        return f"the {'copy' if first.source else 'download'} of {first.model}"
+    return f"the transfers to {plural(len(now.transfers), 'Mac')}"

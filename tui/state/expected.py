@@ -10,7 +10,7 @@ def adding_up(forecast: Forecast) -> str:
     """How much of a token's time goes into that; "" where nothing is added up."""
     if forecast.reduces_s is None:
         return ""
-    return f"≈ {duration(forecast.reduces_s)} of the {duration(forecast.token_s)} that a token takes"
+    return f"≈ {duration(forecast.reduces_s)} of each token's {duration(forecast.token_s)}"
 
 
 def faster(forecast: Forecast) -> str:

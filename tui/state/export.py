@@ -21,8 +21,8 @@ def markdown_of(conversation: Conversation) -> str:
     words = option_words(conversation.options)
     head = [
         f"# {conversation.title}",
-        f"Model: {conversation.model or 'none yet'}  \nBegun: {moment(conversation.created_at)}  \n"
-        f"Sampling: {', '.join(words) if words else 'the likeliest token each time'}",
+        f"Model: {conversation.model or 'none yet'}  \nStarted: {moment(conversation.created_at)}  \n"
+        f"Settings: {', '.join(words) if words else 'always the most likely token'}",
     ]
     if conversation.options.system:
         head.append("> " + conversation.options.system.replace("\n", "\n> "))
@@ -68,7 +68,7 @@ def write(path: Path, text: str, *, replace: bool = False) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise NodeError(f"{path} cannot be written: {error.strerror}.", "Name another file.") from error
+        raise NodeError(f"{path} can't be written: {error.strerror}.", "Name another file.") from error
     return True
 
 

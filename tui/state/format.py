@@ -48,15 +48,15 @@ _STAGE: dict[StageStatus, Mark] = {
     "linking": Mark("◍", "linking", WARN),
     "ready": Mark("●", "ready", GOOD),
     "broken": Mark("✗", "broken", BAD),
-    "lost": Mark("✗", "lost", BAD),
+    "lost": Mark("✗", "offline", BAD),
 }
 
 
 _FINDING: dict[FindingState, Mark] = {
     "ok": Mark("✓", "ok", GOOD),
     "warn": Mark("▲", "warning", WARN),
-    "bad": Mark("✗", "wrong", BAD),
-    "unknown": Mark("–", "not known", DIM),
+    "bad": Mark("✗", "problem", BAD),
+    "unknown": Mark("–", "unknown", DIM),
 }
 
 
@@ -70,6 +70,11 @@ def trust_mark(level: Level) -> Mark:
     return _TRUST[level]
 
 
+def peer_trust(peer: Peer) -> Mark:
+    """How far a Mac is trusted; one that is offline was paired, although its level can't be checked now."""
+    return _TRUST["paired" if peer.state == "lost" and peer.trust in ("unpaired", "seen") else peer.trust]
+
+
 def stage_mark(status: StageStatus) -> Mark:
     """How the state of a stage is shown."""
     return _STAGE[status]
@@ -80,7 +85,7 @@ def peer_mark(peer: Peer) -> Mark:
     if peer.trust == "blocked":
         return Mark("✗", "blocked", BAD)
     if peer.state == "lost":
-        return Mark("✗", "lost", BAD)
+        return Mark("✗", "offline", BAD)
     if peer.trust in ("unpaired", "seen"):
         return Mark("○", "not paired", WARN)
     if peer.state == "suspect":

@@ -16,10 +16,10 @@ from tui.state.format import context_length, gigabytes, plural
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 _SHORTEST: Final = 2048
-_MIRRORED: Final[dict[MirrorChoice, str]] = {"on": "mirrored here", "auto": "mirrored here where it pays"}
+_MIRRORED: Final[dict[MirrorChoice, str]] = {"on": "cache mirrored here", "auto": "cache mirrored here where it pays"}
 _DIVIDED: Final[dict[BalanceChoice, str]] = {
-    "speed": "layers by speed",
-    "auto": "layers by speed where that is clearly faster",
+    "speed": "layers: by speed",
+    "auto": "layers: automatic",
 }
 
 
@@ -56,17 +56,17 @@ def option_words(request: PlanRequest, choice: ModelChoice) -> list[str]:
     how = request.topology or request.parallelism
     return [
         *([f"context {context_length(request.context)}"] if request.context != usual.context else []),
-        *([f"keys and values in {request.kv_bits} bits"] if request.kv_bits else []),
+        *([f"cache: {request.kv_bits}-bit"] if request.kv_bits else []),
         *([f"{how} over RDMA" if request.rdma else how] if how else []),
-        *([f"hidden states as {request.wire}"] if request.wire else []),
+        *([f"link data: {request.wire}"] if request.wire else []),
         *([_DIVIDED[request.balance]] if request.balance != usual.balance else []),
         *([plural(request.rows, "row")] if request.rows != usual.rows else []),
         *([f"chunks of {request.chunk} tokens"] if request.chunk else []),
         *([f"{request.window} under way"] if request.window else []),
         *([_MIRRORED[request.mirror]] if request.mirror != usual.mirror else []),
         *([f"{gigabytes(request.spare_bytes)} GB of spare layers"] if request.spare_bytes else []),
-        *([f"{request.draft} guesses"] if request.draft else []),
-        *(["another Mac reads prompts"] if request.prefill != usual.prefill else []),
+        *([f"draft model: {request.draft}"] if request.draft else []),
+        *(["prefill on another Mac"] if request.prefill != usual.prefill else []),
         *(["--replay-check"] if request.replay_check else []),
     ]
 
@@ -121,7 +121,7 @@ def download_of(text: str, revision: str = "main", *, split: bool = False) -> Do
     except msgspec.ValidationError as error:
         name = repo if revision == "main" else f"{repo} at {revision}"
         raise UsageError(
-            f"{clean_text(name)!r:.80} is not a repository of the hub.",
-            "Names are owner/name, such as mlx-community/Qwen3-4B-4bit.",
+            f"{clean_text(name)!r:.80} is not the name of a repository.",
+            "Use owner/name, for example mlx-community/Qwen3-4B-4bit.",
         ) from error
     return request

@@ -42,29 +42,29 @@ def title(snapshot: Snapshot, recovery: Recovery) -> str:
     """What is the matter: "mini is gone · layers 53–63 have no home"."""
     name, lost = mac_name(snapshot, recovery.mac), _lost(snapshot.plan, recovery.mac)
     if recovery.state == "rebuild":
-        macs = plural(len(recovery.plan.stages), "Mac") if recovery.plan else "the Macs that are left"
+        macs = plural(len(recovery.plan.stages), "Mac") if recovery.plan else "the remaining Macs"
         again = _stage(recovery.plan, recovery.mac) is not None
-        return f"{name} starts again · reading again" if again else f"{name or 'A Mac'} is gone · going on with {macs}"
-    what = f"{name or 'A Mac'} is gone"
+        return f"{name} restarted · re-reading" if again else f"{name or 'A Mac'} is offline · continuing on {macs}"
+    what = f"{name or 'A Mac'} is offline"
     if recovery.state == "replan" or not lost:
         return f"{what} · looking for another split" if recovery.state == "replan" else what
-    return f"{what} · {lost} no home"
+    return f"{what} · {lost} missing"
 
 
 def facts(state: UiState, recovery: Recovery, width: int) -> Content:
     """What happened, what is kept, and how far it is, in lines of `width` cells."""
     waited = since(recovery, state.ticked_at)
-    answers = f" of {plural(len(recovery.requests), 'answer')}" if len(recovery.requests) > 1 else ""
-    kept = f"kept, {plural(recovery.tokens, 'token')}{answers}. Nothing is lost on this Mac."
+    answers = f" in {plural(len(recovery.requests), 'answer')}" if len(recovery.requests) > 1 else ""
+    kept = f"Nothing lost so far ({plural(recovery.tokens, 'token')} written{answers})."
     ago = "" if recovery.state == "wait" else f" ({waited} ago)"
     lines = [
         *_lines("What happened", recovery.text + ago, width),
-        *_lines("Your text", kept if recovery.requests else "kept. No answer was being written.", width),
+        *_lines("Your text", kept if recovery.requests else "No answer was being written.", width),
     ]
     if recovery.state == "rebuild":
         lines += _progress(state.snapshot, recovery, width)
     if recovery.state == "wait":
-        smaller = "Ctrl+O loads a smaller model; this answer is kept."
+        smaller = "Ctrl+O loads a smaller model; this answer is saved."
         way_out = recovery.fix if "replan" in recovery.choices else smaller
         lines += _lines("Waiting", f"for {waited}. {way_out}", width)
     return Content("\n").join(lines)
@@ -75,10 +75,13 @@ def choices(snapshot: Snapshot, recovery: Recovery) -> tuple[Choice, ...]:
     plan, name = recovery.plan, mac_name(snapshot, recovery.mac) or "the Mac"
     split = ", ".join(f"{s.peer} {part_of(plan, s)}" for s in plan.owners) if plan else ""
     words: dict[RecoveryChoice, tuple[str, str]] = {
-        "replan": (f"Re-plan on {plural(len(plan.stages), 'Mac')}" if plan else "Re-plan", split or "on those left"),
-        "wait": (f"Wait for {name}", "goes on by itself"),
+        "replan": (
+            f"Continue on {plural(len(plan.stages), 'Mac')}" if plan else "Continue",
+            split or "on the remaining Macs",
+        ),
+        "wait": (f"Wait for {name}", "resumes by itself"),
         "save": ("Save", "and continue later"),
-        "stop": ("Stop here", "keep the partial answer"),
+        "stop": ("Stop", "and keep what's written"),
     }
     return tuple(Choice(order, *words[order]) for order in recovery.choices)
 
@@ -93,10 +96,10 @@ def progress_words(snapshot: Snapshot, recovery: Recovery) -> str:
     """How far the layers are loaded or, after that, the answers are read again."""
     if recovery.total:
         per_s = (recovery.total - recovery.done) / recovery.eta_s if recovery.eta_s else None
-        read = token_words("read again", recovery.done, recovery.total, per_s)
+        read = token_words("re-read", recovery.done, recovery.total, per_s)
         return " · ".join([read, *left_words(recovery.eta_s)])
     done, total = _loaded(snapshot)
-    return f"layers {byte_words(done, total)}" if total else "layers are handed out"
+    return f"layers {byte_words(done, total)}" if total else "assigning layers"
 
 
 def readiness(state: UiState) -> tuple[str, str] | None:
@@ -109,9 +112,9 @@ def readiness(state: UiState) -> tuple[str, str] | None:
         case "suspect":
             return f"◐ slow {waited}", WARN
         case "stuck":
-            return f"◐ {'stuck' if recovery.mac else 'long step'} {waited}", WARN
+            return f"◐ {'stuck' if recovery.mac else 'slow step'} {waited}", WARN
         case "resume":
-            return f"↻ linking again {waited}", WARN
+            return f"↻ reconnecting {waited}", WARN
         case "rebuild":
             part, whole = (recovery.done, recovery.total) if recovery.total else _loaded(state.snapshot)
             return (f"↻ rebuilding {100 * part // whole} %" if whole else "↻ rebuilding"), WARN
@@ -162,7 +165,7 @@ def _lost(plan: Plan | None, device_id: str) -> str:
     stage = _stage(plan, device_id)
     if plan is None or stage is None:
         return ""
-    return f"{part_of(plan, stage)} has" if is_of_ranks(plan) else f"layers {part_of(plan, stage)} have"
+    return f"{part_of(plan, stage)} is" if is_of_ranks(plan) else f"layers {part_of(plan, stage)} are"
 
 
 def _stage(plan: Plan | None, device_id: str) -> Stage | None:

@@ -63,7 +63,7 @@ def with_option(options: ChatOptions, name: str, text: str) -> ChatOptions:
     """With what was typed for one of `TYPED`; nothing is its default. Raises UsageError."""
     field = next((each for each in TYPED if each.name == name.replace("-", "_")), None)
     if field is None:
-        raise UsageError(f"There is no option {name}.", f"These are: {', '.join(each.name for each in TYPED)}.")
+        raise UsageError(f"Unknown option {name}.", f"Known: {', '.join(each.name for each in TYPED)}.")
     try:
         return _with(options, field, text)
     except (ValueError, UsageError) as error:
@@ -102,7 +102,7 @@ def _text(value: object) -> str:
 def _reason(field: OptionField, error: ValueError | UsageError) -> str:
     """What is wrong with what was typed; the limit that msgspec names: "at most 5"."""
     if isinstance(error, ValueError):
-        return "this is not a whole number" if field.kind is int else "this is not a number"
+        return "not a whole number" if field.kind is int else "not a number"
     if field.kind is Constraint:
         return error.what.removesuffix(".")
     said = str(error.__cause__).partition(" - at")[0].replace("`", "")

@@ -233,7 +233,7 @@ def _attach(state: UiState, now: float) -> UiState:
         return state
     if last is not None and last.request_id == answer.request_id:
         return answer_event(state, _change(last, text=""), now)
-    return with_answer(state, done=True, why=f"{INTERRUPTED}: the node of this Mac was restarted")
+    return with_answer(state, done=True, why=f"{INTERRUPTED}: macluster's service was restarted")
 
 
 def _joined(old: tuple[LogLine, ...], new: tuple[LogLine, ...]) -> tuple[LogLine, ...]:

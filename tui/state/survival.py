@@ -12,12 +12,17 @@ def survival(plan: Plan) -> str:
     held = [stage.peer for stage in others if stage.device_id in {*plan.indispensable} - {*plan.nowhere_else}]
     if not others:
         return ""
-    rest, alone = ("the others", "") if len(others) > 1 else (head.peer, " alone")
+    rest = "the others have" if len(others) > 1 else f"{head.peer} has"
     why = [
-        *([f"It cannot lose {' or '.join(held)}: {rest} could not hold it{alone}."] if held else []),
-        *([f"It cannot lose {' or '.join(nowhere)}: no other disk has its layers (--spare GB)."] if nowhere else []),
+        *([f"If {' or '.join(held)} drops out, the answer has to wait: {rest} too little memory."] if held else []),
+        *(
+            [f"If {' or '.join(nowhere)} drops out, the answer has to wait: no other disk has its layers."]
+            if nowhere
+            else []
+        ),
     ]
     if why:
         return " ".join(why)
-    lost = f"any one Mac but {head.peer}" if len(others) > 1 else others[0].peer
-    return f"It can lose {lost}: {rest} can hold it{alone}."
+    if len(others) == 1:
+        return f"{others[0].peer} can drop out; {head.peer} can take over."
+    return f"Any Mac except {head.peer} can drop out; the others can take over."

@@ -26,18 +26,14 @@ def title_content(now: Snapshot, width: int) -> Content:
 def empty_content(now: Snapshot, *, attached: bool) -> Content:
     """Why there are no rows, and what to do."""
     if not attached:
-        return Content.styled("The node of this Mac does not answer; it is tried again every second.", WARN)
+        return Content.styled("macluster's service doesn't answer; retrying every second.", WARN)
     if now.plan is None:
-        return Content("No model is loaded, so nothing can be asked. Ctrl+O chooses one.")
+        return Content("No model is loaded. Ctrl+O chooses one.")
     if now.plan_status != "ready":
-        return Content(f"{now.plan.model} is not ready, so nothing is computed. Esc: the dashboard says how far it is.")
-    words = (
-        "Nothing is being asked. Esc leads back to the chat. What other programs ask of this Mac is listed here, too."
-    )
+        return Content(f"{now.plan.model} isn't ready yet. The dashboard shows its progress (Esc).")
+    words = "No requests running. Requests of other programs appear here too."
     if parked := now.batch.parked_tokens:
-        words += (
-            f"\n\n{parked} tokens of earlier answers are kept in memory: a prompt that begins like them reuses them."
-        )
+        words += f"\n\n{parked} tokens of earlier chats are cached. A prompt that starts the same way reuses them."
     return Content(words)
 
 
@@ -59,7 +55,7 @@ def ring_content(now: Snapshot, width: int) -> Content:
 def _ring(plan: Plan, width: int) -> str:
     names = [stage.peer for stage in plan.stages]
     if len(names) == 1:
-        return fit(f"{names[0]} alone: nothing travels", width).rstrip()
+        return fit(f"{names[0]} only", width).rstrip()
     return fit(" → ".join([*names, names[0]]), width).rstrip()
 
 

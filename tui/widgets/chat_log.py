@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tui.widgets.message_view import MessageView
 
 MESSAGES_SHOWN = 200
-_SURVIVAL = "While an answer is written, Ctrl+T pulls a Mac's cable; Ctrl+G plugs it in again. The answer goes on."
+_SURVIVAL = "While an answer is written, Ctrl+T unplugs a Mac and Ctrl+G plugs it back in. The answer continues."
 
 
 def warm_up() -> None:
@@ -47,9 +47,9 @@ class ChatLog(VerticalScroll, can_focus=True):
 
     HELP = """The conversation. It follows the answer until you scroll up; End follows it again.
 
-[ and ] mark a message, y copies it. Y copies its last code block; again, the one before. e changes a marked \
-question and asks anew from there, Ctrl+R asks for another answer; what was there stays beside it: 2/3 ‹ › says which \
-of them is shown, < and > go to the others. Everything that was written stays, also when an answer breaks off."""
+[ and ] select a message, y copies it. Y copies its last code block; press again for the previous one. e edits the \
+selected question and asks again from there, Ctrl+R asks for another answer. Earlier versions are kept: 2/3 ‹ › says \
+which one is shown, < and > switch. What was written stays, even if an answer breaks off."""
 
     ACTIONS = CHAT
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHAT)]
@@ -222,13 +222,13 @@ of them is shown, < and > go to the others. Everything that was written stays, a
         turn = self._chosen()
         blocks = code_blocks(turn.text) if turn is not None else []
         if turn is None or not blocks:
-            self.post_message(Noted("That message has no code block."))
+            self.post_message(Noted("This message has no code block."))
             return
         number, copied = self._code_copied
         copied = copied % len(blocks) if number == turn.number else 0
         self._code_copied = (turn.number, copied + 1)
         if len(blocks) > 1:
-            self.post_message(Noted(f"Code block {len(blocks) - copied} of {len(blocks)}; Y takes the one before."))
+            self.post_message(Noted(f"Code block {len(blocks) - copied} of {len(blocks)}. Y copies the previous one."))
         self.post_message(Copied(blocks[-1 - copied]))
 
     def action_edit_message(self) -> None:
@@ -239,7 +239,7 @@ of them is shown, < and > go to the others. Everything that was written stays, a
         if turn is not None and turn.role == "user":
             self.post_message(Edited(turn.number))
         else:
-            self.post_message(Noted("Mark a question with [ and ]; then e changes it."))
+            self.post_message(Noted("Select a question with [ and ], then press e to edit it."))
 
     def _chosen(self) -> Turn | None:
         number = self._marked.turn.number if self._marked is not None else None
@@ -251,7 +251,7 @@ def chat_words(state: UiState) -> list[str]:
     """What is asked, and how, where that is not the usual way."""
     plan, chat = state.snapshot.plan, state.chat
     words = [plan.model] if plan is not None else []
-    return [*words, *option_words(chat.options), *(["not kept"] if chat.is_unkept else [])]
+    return [*words, *option_words(chat.options), *(["not saved"] if chat.is_unkept else [])]
 
 
 def empty_content(state: UiState, note: str, width: int = 72) -> Content:
@@ -260,29 +260,31 @@ def empty_content(state: UiState, note: str, width: int = 72) -> Content:
     head = [Content.styled(note, DIM), Content("")] if note else []
     if recovery := held(snapshot):
         return Content("\n").join(
-            [*head, Content.styled(recovery.text, WARN), Content("What you can do is listed below.")]
+            [*head, Content.styled(recovery.text, WARN), Content("Your choices are listed below.")]
         )
     if snapshot.plan_status == "ready" and snapshot.plan is not None:
         macs = plural(len(snapshot.plan.stages), "Mac")
-        text = f"{snapshot.plan.model} is loaded on {macs}.\n\nWrite below; Enter sends. F3 has earlier conversations."
+        text = (
+            f"{snapshot.plan.model} is loaded on {macs}.\n\nType below and press Enter. F3 shows earlier conversations."
+        )
         if state.last is not None:
-            text += f"\n\nCtrl+L goes on with the last conversation: {fit(state.last.title, 40).rstrip()}"
+            text += f"\n\nCtrl+L continues the last conversation: {fit(state.last.title, 40).rstrip()}"
         text += f"\n\n{_SURVIVAL}" if note else ""
-        other = "\n\nAn answer that was asked for elsewhere is being written; its words are shown there."
+        other = "\n\nAnother program is using the model; its answer is shown there."
         return Content("\n").join([*head, Content(text + (other if snapshot.running else ""))])
     if snapshot.plan_status == "loading" and snapshot.plan is not None:
         return Content("\n").join(
             [*head, Content(f"Loading {snapshot.plan.model}"), Content(""), *loading_lines(state, width)]
         )
     if snapshot.plan_status == "broken":
-        text = "The model stopped working; pane 2 says why.\n\nCtrl+O loads it again or another one."
+        text = "The model stopped – see pane 2 for the reason.\n\nCtrl+O loads it again, or another one."
         return Content("\n").join(
             [*head, Content.styled(text.split("\n")[0], BAD), *map(Content, text.split("\n")[1:])]
         )
     if not state.attached:
-        text = "No node runs on this Mac: why is said above." if state.offline else "Looking for the node of this Mac."
-        return Content("\n").join([*head, Content(text)])
+        stopped = "macluster's service isn't running on this Mac; the reason is at the top."
+        return Content("\n").join([*head, Content(stopped if state.offline else "Connecting to macluster's service…")])
     if state.preparing:
         return Content("\n").join([*head, Content(state.preparing), Content(""), Content(_SURVIVAL)])
-    text = "No model is loaded.\n\nCtrl+O shows the models of this Mac and how they fit.\nF1 explains what you see."
+    text = "No model is loaded.\n\nCtrl+O shows the models on this Mac and how they fit.\nF1 explains what you see."
     return Content("\n").join([*head, Content(text)])

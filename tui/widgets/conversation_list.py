@@ -23,11 +23,10 @@ _WHO: Final = {"user": ("you", "bold $primary"), "assistant": ("model", "bold $a
 class ConversationList(PointedList[Kept]):
     """A line each, the newest first."""
 
-    HELP = """What is kept on this Mac, each in a sealed file. ● is on screen, ✗ cannot be read.
+    HELP = """Conversations and sessions saved on this Mac, each in an encrypted file. ● is open, ✗ can't be read.
 
-Conversations are kept by themselves, with all their branches; v in the chat keeps nothing of one. ◆ is a session: a \
-conversation that was saved under a name with what every Mac held of it, so that it goes on at once, over any split of \
-the same model, and nothing is read again."""
+Conversations are saved automatically, with all their versions; v in the chat turns saving off. ◆ is a session: a chat \
+that was saved under a name together with its cache, so it resumes at once on any split of the same model."""
 
     ACTIONS = CONVERSATION_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CONVERSATION_LIST)]
@@ -91,13 +90,13 @@ def preview_content(row: Kept | None, said: tuple[Said, ...], wanted: str) -> Co
         return Content(row.ending.strip())
     found = next((at for at, one in enumerate(said) if wanted and wanted.casefold() in one.text.casefold()), None)
     first = max(0, len(said) - PREVIEW_MESSAGES) if found is None else found
-    lines = [Content.styled(f"… {plural(first, 'message')} before", DIM)] if first else []
+    lines = [Content.styled(f"… {plural(first, 'earlier message')}", DIM)] if first else []
     return Content("\n\n").join([*lines, *(_message(one, wanted) for one in said[first : first + PREVIEW_MESSAGES])])
 
 
 def _message(one: Said, wanted: str) -> Content:
     who, style = _WHO.get(one.role, (one.role, DIM))
-    head = Content.assemble((who, style), ("" if one.is_shown else " · in another branch", DIM))
+    head = Content.assemble((who, style), ("" if one.is_shown else " · in another version", DIM))
     text = one.text.strip()
     at = text.casefold().find(wanted.casefold()) if wanted else -1
     start = max(0, at - _BEFORE_HIT) if len(text) > PREVIEW_CHARACTERS else 0

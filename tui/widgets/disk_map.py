@@ -18,7 +18,7 @@ def map_lines(choice: ModelChoice, now: Snapshot, width: int) -> list[Content]:
     rows = disk_rows(choice, now)
     bar = max(8, min(40, width - _NAME - _WORDS))
     lines = [_line(index, row, choice.layers, bar) for index, row in enumerate(rows)]
-    return [Content.styled("Layers on disks", DIM), *lines] if lines else []
+    return [Content.styled("Layers on disk", DIM), *lines] if lines else []
 
 
 def _line(index: int, row: DiskRow, layers: int, bar: int) -> Content:

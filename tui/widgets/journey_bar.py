@@ -54,7 +54,11 @@ class JourneyBar(TextView):
         """How the journey is to be read; "" where nothing travels."""
         if self._journey is None:
             return ""
-        return "▸ at its own pace" if self._journey.slowed == 1 else f"▸ journey slowed {self._journey.slowed}×"
+        return (
+            "▸ one token, real time"
+            if self._journey.slowed == 1
+            else f"▸ one token, {self._journey.slowed}× slow motion"
+        )
 
     def _step(self) -> None:
         if self.size.width <= 0 or not self.screen.is_current:

@@ -14,16 +14,16 @@ from tui.control.keymap import KEY_LIST
 from tui.state.format import DIM, GOOD, Mark, fit, moment, plural
 from tui.widgets.pointed_list import PointedList
 
-_ASKS, _RESTS = Mark("●", "asks", GOOD), Mark("○", "rests", DIM)
+_ASKS, _RESTS = Mark("●", "in use", GOOD), Mark("○", "idle", DIM)
 
 
 class KeyList(PointedList[ApiClient]):
     """A line a key; the cursor decides which one is revoked."""
 
-    HELP = """Who may ask this Mac: a key for each program, or for each person. ● asks now, ○ rests.
+    HELP = """A key for each program or person that may use this Mac. ● in use, ○ idle.
 
-This Mac keeps the hash of a key alone, and its last four characters: what is lost cannot be shown again, so make \
-another one and revoke the old one."""
+This Mac stores only a hash of a key and its last four characters. A lost key can't be shown again. Make a new one and \
+revoke the old one."""
 
     ACTIONS = KEY_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(KEY_LIST)]

@@ -28,11 +28,11 @@ _WHEN = re.compile(r"^\d\d:\d\d:\d\d\S*|  \S+ \d\d:\d\d$")
 class LogView(Log):
     """Log lines that can be selected, with filters and a flag to follow. Rows that do not fit go on below."""
 
-    HELP = """What the nodes of all linked Macs report, newest at the bottom. "follow" stays with the newest \
-line; it stops while you look at earlier ones.
+    HELP = """Log lines of all connected Macs, newest at the bottom. "follow" stays with the newest line; it stops \
+while you look at earlier ones.
 
-The level hides lines of less weight. The whole log of this Mac is also in a file; o on the screen of the logs \
-says where."""
+The level hides less important lines. The whole log of this Mac is also in a file; o on the log screen copies its \
+path."""
 
     ACTIONS: ClassVar[tuple[Action, ...]] = LOGS
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOGS)]

@@ -17,10 +17,10 @@ from tui.widgets.pointed_list import PointedList
 class MacList(PointedList[TrustedMac]):
     """A line a Mac; the cursor decides whom the details and the keys are about."""
 
-    HELP = """Who is trusted how far. ◆ paired, ◇ seen, ○ unpaired, ✗ blocked: prompts go \
-to paired Macs only, and a plan is trusted as far as its weakest Mac.
+    HELP = """How far each Mac is trusted. ◆ paired, ◇ seen, ○ unpaired, ✗ blocked. Prompts go to paired Macs only; a \
+model is trusted as far as its least trusted Mac.
 
-"sees" is what the loaded model lets a Mac see of a conversation."""
+"sees" says what a Mac can read of a conversation with the loaded model."""
 
     ACTIONS = MAC_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(MAC_LIST)]

@@ -193,7 +193,7 @@ def _waiting(turn: Turn) -> str:
         return bar(now.done, now.total, token_words("read", now.done, now.total, now.per_s), now.left_s, _BAR)
     if turn.prompt_tokens > PREFILL_CHUNK:  # nothing of it came back yet, which may take a while
         return bar(0, turn.prompt_tokens, token_words("read", 0, turn.prompt_tokens), width=_BAR)
-    return f"reading {turn.prompt_tokens:,} tokens" if turn.prompt_tokens else "waiting for the node"
+    return f"reading {turn.prompt_tokens:,} tokens" if turn.prompt_tokens else "waiting"
 
 
 def foot_content(turn: Turn, now: float, recovery: Recovery | None = None, *, zoomed: bool = False) -> Content:
@@ -203,14 +203,14 @@ def foot_content(turn: Turn, now: float, recovery: Recovery | None = None, *, zo
             return Content.styled(f"─── paused · {since(recovery, now)} ───", WARN)
         # that goes on, however long a part of it takes
         if turn.reading is not None or (recovery.state == "stuck" and turn.prompt_tokens and not turn.tokens):
-            return Content.styled(f"{_waiting(turn)} · Esc stop", DIM)
-        return Content.styled(f"{recovery.text} · {since(recovery, now)} · Esc stop", WARN)
+            return Content.styled(f"{_waiting(turn)} · Esc: stop", DIM)
+        return Content.styled(f"{recovery.text} · {since(recovery, now)} · Esc: stop", WARN)
     if not turn.done and zoomed:
         return Content("")
     if not turn.done:
         words = figures(turn) if turn.tokens else [_waiting(turn)]
         is_timed = turn.reading is not None and turn.reading.left_s is not None
-        words += [age(now - turn.at) if now - turn.at >= 1 and not is_timed else "", "Esc stop"]
+        words += [age(now - turn.at) if now - turn.at >= 1 and not is_timed else "", "Esc: stop"]
         return Content.styled(" · ".join(w for w in words if w), DIM)
     lines = [Content.styled(f"─── {turn.why} ───", DIM)] if turn.why else []
     words = figures(turn) if turn.tokens and not zoomed else []
@@ -220,7 +220,7 @@ def foot_content(turn: Turn, now: float, recovery: Recovery | None = None, *, zo
         words.append(f"first token {duration(turn.ttft_s)}")
     last = [Content.styled(" · ".join(words), DIM)] if words else []
     if turn.is_valid is not None:
-        mark = Content.styled("✓ valid", GOOD) if turn.is_valid else Content.styled("✗ cut off: not valid", WARN)
+        mark = Content.styled("✓ valid", GOOD) if turn.is_valid else Content.styled("✗ cut off, not valid", WARN)
         last.insert(0, mark)
     lines += [Content.styled(" · ", DIM).join(last)] if last else []
     return Content("\n").join(lines)

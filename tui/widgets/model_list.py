@@ -23,14 +23,14 @@ ORDERS: tuple[Order, ...] = ("best fit", "size", "name")
 class ModelList(PointedList[ModelChoice]):
     """A line a model; the cursor decides what the preview shows."""
 
-    HELP = """Models on the disks of the linked Macs, and how each would fit. ✓ fits, ▲ fits but is not on every disk \
-where it is needed (d copies it), ● is loaded, ✗ does not fit, ○ is not on this Mac.
+    HELP = """Models on the disks of the connected Macs, and how each would fit. ✓ fits, ↓ fits but must first be \
+copied to some disks, ● is loaded, ✗ doesn't fit, ○ isn't on this Mac.
 
-Where no disk has a model, or h asks for them, the list is of models that are known to be on the Hugging Face hub: the \
-largest that fits these Macs first, with the speed that is expected.
+h shows models on the Hugging Face hub instead: the largest that fits these Macs first, with its expected speed. They \
+are also shown if no disk has a model yet.
 
-The preview shows where its layers would go, computed from the budgets of the Macs. What is chosen there (context, \
-topology, bits of keys and values) is what Enter loads."""
+The preview shows where the layers would go. Enter loads the model with what you chose there (context, topology, cache \
+bits)."""
 
     ACTIONS = MODEL_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(MODEL_LIST)]
@@ -56,7 +56,7 @@ topology, bits of keys and values) is what Enter loads."""
         """Why Enter can do nothing with the model under the cursor; "" if it can."""
         if run != "select":
             return ""
-        return why_not_load(self.pointed) if self.pointed else "no model is listed"
+        return why_not_load(self.pointed) if self.pointed else "No model is listed."
 
     def word_of(self, run: str) -> str:
         """What Enter does with it."""
@@ -66,9 +66,9 @@ topology, bits of keys and values) is what Enter loads."""
 def why_not_load(choice: ModelChoice) -> str:
     """Why a model cannot be loaded, or brought to the disk where it is on none; "" if it can."""
     if choice.loaded:
-        return f"{choice.name} is loaded already"
+        return f"{choice.name} is already loaded."
     if choice.preview.plan is None and not choice.offer:
-        return f"{choice.name} cannot be loaded; the preview says why"
+        return f"{choice.name} can't be loaded; the preview says why."
     return ""
 
 
@@ -82,7 +82,7 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
     if on_way := transfers_of(choice, now):
         if all(each.state == "paused" for each in on_way):
             return Mark("◌", "paused", WARN)
-        what = "coming" if on_way[0].mac == own_id(now) else "going out"
+        what = "copying here" if on_way[0].mac == own_id(now) else "copying out"
         return Mark("◌", f"{what}, {left}" if (left := " ".join(left_words(left_s(on_way[0])))) else what, WARN)
     if choice.layers and not choice.path and not choice.offer:
         return Mark("○", "d copies it here", WARN)
@@ -95,8 +95,8 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
         size = f"{gigabytes_short(missing)} GB"
         return Mark("✗", f"{size} short" if choice.offer else f"needs {size} more", BAD)
     if not choice.layers:
-        return Mark("✗", "cannot be used", BAD)
-    return Mark("✗", problem.what if problem is not None else "does not fit", BAD)
+        return Mark("✗", "can't be used", BAD)
+    return Mark("✗", problem.what if problem is not None else "doesn't fit", BAD)
 
 
 def missing_bytes(draft: Plan) -> int:

@@ -28,8 +28,8 @@ from tui.state.format import (
     gigabytes_short,
     is_ready,
     part_of,
+    peer_trust,
     plural,
-    trust_mark,
 )
 from tui.state.recovery import mac_mark
 from tui.state.state import Departure, UiState, own_first, strangers
@@ -37,8 +37,8 @@ from tui.widgets.pane import Drawing, Pane
 
 _NO_PEERS = (
     "Looking for Macs on this network.\n\n"
-    "Run macluster on another Mac; it appears here. Press p on both to pair them.\n"
-    "You can also start alone: Ctrl+O shows the models of this Mac."
+    "Run macluster on another Mac and it appears here. Press p on both to pair them.\n"
+    "You can also start alone: Ctrl+O shows the models on this Mac."
 )
 _CURSOR = "$block-cursor-background"
 _ALL = range(sys.maxsize)
@@ -55,12 +55,12 @@ class InSight(NamedTuple):
 class PeerPane(Pane):
     """The Macs with their memory, their layers and how far they are trusted; the cursor decides whom a key is about."""
 
-    HELP = """Macs that this Mac knows. ● ready, ◌ connecting, ◐ slow or stuck, ✗ lost or blocked, ↻ rebuilding, \
+    HELP = """Macs that this Mac knows. ● ready, ◌ connecting, ◐ slow or stuck, ✗ offline or blocked, ↻ rebuilding, \
 ○ not paired: only paired Macs can hold layers.
 
-The bar is memory in use of the budget that macluster may use there, in GB. The dim line has the state, \
-the trust level (◆ paired, ○ not paired, ◇ seen, ✗ blocked), the first 8 characters of the \
-device id and the round trip time. A skipped Mac holds no layers of what is loaded next."""
+The bar shows memory in use, out of the budget that macluster may use there, in GB. The dim line has the trust level \
+(◆ paired, ○ not paired, ◇ seen, ✗ blocked), the state, the first 8 characters of the device id, and the round trip \
+time. A Mac that is left out holds no layers of the next model you load."""
 
     ACTIONS = PEERS
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(PEERS)]
@@ -211,7 +211,7 @@ def _head_line(name_width: int, bar_width: int) -> Content:
 def _departure(gone: Departure, name_width: int, width: int) -> list[Content]:
     return [
         Content.assemble(("✗ ", BAD), fit(gone.name, name_width), ("left", BAD)),
-        Content.styled(fit(f"  ↳ {gone.reason or 'it went away'}", width).rstrip(), DIM),
+        Content.styled(fit(f"  ↳ {gone.reason or 'it left the network'}", width).rstrip(), DIM),
     ]
 
 
@@ -235,12 +235,12 @@ def _peer_line(
         fit(peer.chip, 8) + " ",
         (gauge(peer.used_bytes, budget, bar), "$primary"),
         fit(used, room, right=True) + " ",
-        fit(part_of(plan, stage) if plan and stage else "reads" if reads else "", 7, right=True),
+        fit(part_of(plan, stage) if plan and stage else "prefill" if reads else "", 7, right=True),
     )
 
 
 def _details(peer: Peer, state: str, width: int, *, is_skipped: bool) -> Content:
-    mark = trust_mark(peer.trust)
+    mark = peer_trust(peer)
     words = ["not paired", "press p"] if state == "not paired" else [state]
     if mark.word in ("unpaired", state):  # the level says the same
         del words[0]
@@ -249,7 +249,7 @@ def _details(peer: Peer, state: str, width: int, *, is_skipped: bool) -> Content
         words.append("this Mac")
     elif peer.rtt_s is not None:
         words.append(duration(peer.rtt_s))
-    skipped = "– skipped · " if is_skipped else ""
+    skipped = "– left out · " if is_skipped else ""
     trust = f"{mark.glyph} {'not paired' if mark.word == 'unpaired' else mark.word}"
     rest = fit(" · " + " · ".join(words), width - 4 - len(skipped) - len(trust)).rstrip()
     return Content.assemble(("  ↳ ", DIM), (skipped, WARN), (trust, mark.style), (rest, DIM))

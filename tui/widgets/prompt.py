@@ -19,9 +19,9 @@ from tui.state.format import context_length, count
 from tui.state.recovery import held
 from tui.state.state import UiState
 
-_ASKS = {"ready": "Ask anything", "loading": "The model is being loaded; then ask here"}
-_PREPARING = "The demo is being prepared; then ask here"
-_NO_MODEL = "Ctrl+O chooses a model; then ask here"
+_ASKS = {"ready": "Ask anything", "loading": "Loading the model…"}
+_PREPARING = "Preparing the demo…"
+_NO_MODEL = "Ctrl+O chooses a model"
 
 
 _NEARLY = 0.9
@@ -31,9 +31,9 @@ _CHARACTERS = 4  # of a token, about; only the node knows
 class Prompt(TextArea):
     """A text area that sends with Enter and remembers what was sent."""
 
-    HELP = """Write here; Enter sends to the model. The whole conversation goes with it each time.
+    HELP = """Type here; Enter sends to the model. The whole conversation is sent each time.
 
-Esc stops the answer; pressed again it leaves the prompt, so that single letters work as keys."""
+Esc stops the answer. Pressed again it leaves the prompt, so that single letters work as keys."""
 
     ACTIONS = PROMPT
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(PROMPT)]
@@ -146,10 +146,10 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
 def hint_words(state: UiState, context: str = "", width: int = 80) -> str:
     """What Enter and Esc do now, and how full the `context` is; in `width` cells what is needed most."""
     if state.editing:
-        return "Enter asks this instead · Esc gives up, nothing changes"
+        return "Enter: ask the edited question · Esc: cancel"
     stops = state.answer is not None and held(state.snapshot) is None
-    last = "Esc stop" if stops else "↑ history"
-    choices = (("Enter send", "Ctrl+J new line", last), ("Enter send", last), ())
+    last = "Esc: stop" if stops else "↑: history"
+    choices = (("Enter: send", "Ctrl+J: new line", last), ("Enter: send", last), ())
     hints = (" · ".join(filter(None, (*keys, context))) for keys in choices)
     return next((hint for hint in hints if cell_len(hint) <= width), context)
 
@@ -163,6 +163,6 @@ def context_words(state: UiState, about: int = 0) -> str:
     if (plan := state.snapshot.plan) is None:
         return ""
     if about and used + about > plan.context:
-        return f"▲ about {count(used + about)} tokens, and the context holds {context_length(plan.context)}"
+        return f"▲ too long: about {count(used + about)} tokens, context {context_length(plan.context)}"
     words = f"context {count(used)}/{context_length(plan.context)}"
-    return f"▲ {words}, nearly full: Ctrl+N starts a new one" if used > _NEARLY * plan.context else words
+    return f"▲ {words}, nearly full: Ctrl+N starts a new chat" if used > _NEARLY * plan.context else words

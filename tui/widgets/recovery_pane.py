@@ -20,7 +20,7 @@ from tui.state.state import UiState
 from tui.widgets.marked_list import MarkedList
 from tui.widgets.text_view import TextView
 
-_WORDS: Final[dict[RecoveryChoice, str]] = {"replan": "Re-plan", "wait": "Wait", "save": "Save", "stop": "Stop"}
+_WORDS: Final[dict[RecoveryChoice, str]] = {"replan": "Continue", "wait": "Wait", "save": "Save", "stop": "Stop"}
 
 
 class RecoveryPane(VerticalScroll, can_focus=False):
@@ -63,10 +63,10 @@ class RecoveryPane(VerticalScroll, can_focus=False):
 class RecoveryChoices(MarkedList):
     """A numbered line a choice; the first one is followed without a word, and chosen at the start."""
 
-    HELP = """A Mac that holds layers is gone, so no token can be computed; all that was written is kept. What the \
-first line says happens by itself. A digit, or arrows and Enter, choose something else; Esc chooses nothing.
+    HELP = """A Mac that holds layers is offline, so no token can be computed. Nothing that was written is lost. The \
+first choice happens by itself. A digit, or the arrow keys and Enter, choose another one; Esc chooses nothing.
 
-Ctrl+O loads another model, such as a smaller one; the answer can then be continued later."""
+Ctrl+O loads another model, for example a smaller one. You can continue the answer later."""
 
     ACTIONS = RECOVERY
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(RECOVERY)]

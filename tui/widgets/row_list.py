@@ -15,7 +15,7 @@ from tui.state.format import DIM, GOOD, WARN, Mark, count, fit, gauge
 from tui.widgets.pointed_list import PointedList
 
 _MARKS: dict[RowState, Mark] = {
-    "waiting": Mark("○", "waiting", DIM),
+    "waiting": Mark("○", "queued", DIM),
     "reading": Mark("◌", "reading", WARN),
     "writing": Mark("●", "writing", GOOD),
 }
@@ -25,10 +25,10 @@ _BAR = 8
 class RowList(PointedList[BatchRow]):
     """A line a row; the cursor decides which answer a key is about."""
 
-    HELP = """Every request that this Mac leads: ● writing its answer, ◌ reading its prompt, ○ waiting for a row.
+    HELP = """Every request to this Mac's model: ● writing its answer, ◌ reading its prompt, ○ queued.
 
-Rows in one lane step together, so that several answers cost little more than one. "reused" tokens of a prompt were in \
-memory already. tok/s counts from the first token of the answer."""
+Rows in one lane step together, so several answers cost little more than one. "reused" tokens of a prompt were cached. \
+tok/s counts from the first token of the answer."""
 
     ACTIONS = ROW_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ROW_LIST)]
@@ -58,7 +58,7 @@ memory already. tok/s counts from the first token of the answer."""
 def head_content(width: int) -> Content:
     """The head line above the rows."""
     return Content.styled(
-        "  " + "".join(_cells(("state", "id", "whose", "prompt and answer", "tok/s", "lane"), width)), DIM
+        "  " + "".join(_cells(("state", "id", "client", "prompt and answer", "tok/s", "lane"), width)), DIM
     )
 
 
@@ -75,7 +75,7 @@ def _row_content(row: BatchRow, queue: list[str], is_ours: bool, width: int) -> 
     texts = (
         mark.word,
         row.request_id[:8],
-        "this chat" if is_ours else row.client or "other client",
+        "this chat" if is_ours else row.client or "other",
         doing,
         rate,
         str(row.lane or "–"),

@@ -27,18 +27,18 @@ from tui.state.survival import survival
 from tui.widgets.journey_bar import JourneyBar
 from tui.widgets.pane import Drawing, Pane
 
-_NO_PLAN = "No model is loaded.\n\nCtrl+O chooses one. Its layers are then divided by the memory of the paired Macs."
+_NO_PLAN = "No model is loaded.\n\nCtrl+O chooses one. Its layers are then divided by the paired Macs' memory."
 _RANGE, _MEMORY, _GAUGE = 8, 19, 7
 
 
 class SplitPane(Pane):
     """The plan as a bar, and a line for every stage."""
 
-    HELP = """Which Mac holds which layers, in the order of the layers. Every stage has its own texture. While an \
-answer is written ▸ shows one token on its way, on every Mac and hop as long as was measured, but slowed down.
+    HELP = """Which Mac holds which layers, in layer order. Every stage has its own texture. While an answer is written, \
+▸ shows one token on its way round, in slow motion, with the times that were measured.
 
-GB held are weights and room for the conversation (KV), of what the Mac may use. Splitting buys capacity: \
-a model that fits one Mac is fastest there."""
+GB held are weights and cache, out of what the Mac may use. Splitting is for models that don't fit on one Mac: a model \
+that fits is fastest there."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -95,10 +95,12 @@ def split_content(state: UiState, width: int) -> Content:
     ]
     kv = sum(s.kv_bytes for s in plan.stages)
     lines.append(
-        Content.styled(f"{plan.topology} · context {context_length(plan.context)} (KV {gigabytes(kv)} GB) in all", DIM)
+        Content.styled(
+            f"{plan.topology} · {context_length(plan.context)} context (cache {gigabytes(kv)} GB in total)", DIM
+        )
     )
     if plan.draft:
-        lines.append(Content.styled(f"{plan.draft} guesses on {plan.head.peer}, and this model checks it", DIM))
+        lines.append(Content.styled(f"draft model {plan.draft} on {plan.head.peer}", DIM))
     if snapshot.advice and snapshot.plan_status == "ready":
         lines.append(Content.styled(f"▲ {snapshot.advice}", WARN))
     if words := survival(plan):

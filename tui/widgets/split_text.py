@@ -71,7 +71,7 @@ def bar_content(now: Boundaries, names: Sequence[str], width: int) -> Content:
 def moving_content(now: Boundaries, names: Sequence[str], width: int) -> Content:
     """Which boundary the arrows move."""
     if not now.cuts:
-        return Content.styled(f"{names[0]} holds the whole model: there is no boundary to move.", DIM)
+        return Content.styled(f"{names[0]} holds the whole model, so there is no boundary to move.", DIM)
     number = chr(ord("①") + now.chosen) if now.chosen < _CIRCLED else f"({now.chosen + 1})"
     of = f" of {len(now.cuts)}" if len(now.cuts) > 1 else ""
     room = max(4, (width - len(_MOVING) - 12) // 2)
@@ -94,9 +94,9 @@ def disks_content(now: Effect, width: int) -> Content:
     if not reported:
         return Content("")
     if not any(disk.missing_bytes for _, disk in reported):
-        return Content.styled("✓ Nothing has to come to a disk first.", GOOD)
+        return Content.styled("✓ Every Mac already has its layers.", GOOD)
     name, _ = _columns(width)
-    head = Content.styled(fit(fit("Mac", name) + fit("on its disk", _ON_DISK) + "comes first", width), DIM)
+    head = Content.styled(fit(fit("Mac", name) + fit("on disk", _ON_DISK) + "to download", width), DIM)
     return Content("\n").join([head, *(_disk_line(share, disk, name).truncate(width) for share, disk in reported)])
 
 
@@ -111,7 +111,7 @@ def _disk_line(share: Share, disk: OnDisk, name: int) -> Content:
 
 def forecast_content(forecast: Forecast) -> Content:
     """How far the prediction can be trusted, and what to think of splitting this model at all."""
-    guess = "Partly a guess by the chips' names; answers make it a measurement."
+    guess = "Partly estimated from the chips; answers make it exact."
     lines = [] if forecast.measured else [Content.styled(guess, DIM)]
     if forecast.advice:
         lines.append(Content.styled(f"▲ {forecast.advice}", WARN))
@@ -121,10 +121,10 @@ def forecast_content(forecast: Forecast) -> Content:
 def applying_content(plan: Plan, cuts: tuple[int, ...], loaded: Loaded) -> Content:
     """What Enter would do."""
     if cuts == loaded.cuts:
-        return Content.styled("● This is the split that is loaded.", GOOD)
+        return Content.styled("● Currently loaded.", GOOD)
     macs = plural(len(plan.stages), "Mac")
     if not loaded.model:
-        return Content.styled(f"Enter loads the model like this on {macs}.", DIM)
+        return Content.styled(f"Enter loads the model with this split on {macs}.", DIM)
     return Content.styled(f"▲ Applying {applying_words(plan, cuts, loaded)}.", WARN)
 
 
@@ -137,8 +137,7 @@ def applying_words(plan: Plan, cuts: tuple[int, ...], loaded: Loaded) -> str:
         what = f"unloads the model and loads it again on {macs}{_changes(plan, loaded.cuts, cuts)}"
     if not loaded.answers:
         return what
-    stopped = "the answer that is" if loaded.answers == 1 else f"the {loaded.answers} answers that are"
-    return f"{what}, and stops {stopped} being written"
+    return f"{what}, and stops {'the running answer' if loaded.answers == 1 else f'{loaded.answers} running answers'}"
 
 
 def _changes(plan: Plan, before: Sequence[int], after: Sequence[int]) -> str:
@@ -153,7 +152,7 @@ def _changes(plan: Plan, before: Sequence[int], after: Sequence[int]) -> str:
 
 def _head(width: int) -> Content:
     name, bar = _columns(width)
-    text = fit("Mac", name) + fit("layers", _LAYERS - 2, right=True) + "  " + fit("weights + KV", _SIZES)
+    text = fit("Mac", name) + fit("layers", _LAYERS - 2, right=True) + "  " + fit("weights + cache", _SIZES)
     return Content.styled(fit(text + fit("free after", _FREE) + ("est. stage time" if bar >= 0 else ""), width), DIM)
 
 

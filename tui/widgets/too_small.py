@@ -24,4 +24,4 @@ class TooSmall(Static):
 
     def show(self, width: int, height: int) -> None:
         """Say it for this size."""
-        self.update(Content(f"This terminal is {width}x{height}; macluster needs {LEAST[0]}x{LEAST[1]} or more."))
+        self.update(Content(f"This terminal is {width}x{height}. macluster needs at least {LEAST[0]}x{LEAST[1]}."))

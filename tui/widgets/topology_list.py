@@ -21,11 +21,11 @@ TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 class TopologyList(PointedList[Topology]):
     """A line a topology; the cursor decides which one the details are about."""
 
-    HELP = """Who embeds the words, and who has the output that chooses the next one: that decides which Mac can read \
-a conversation. Every Mac of a ring gets hidden states of its layers; a token id is a piece of text, and logits say \
-what the answer may be. In tensor every Mac has a part of every layer, and gets the token ids.
+    HELP = """Which Macs can read the conversation. Every Mac of a ring gets the hidden states of its layers. A token \
+id is a piece of text, and logits show what the answer may be. In tensor, every Mac has part of every layer and gets \
+the token ids.
 
-≈ is a guess by the chip's name, without it the rate comes from past answers on these Macs."""
+≈ is estimated from the chips; without it, the rate comes from past answers on these Macs."""
 
     ACTIONS = TOPOLOGY_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(TOPOLOGY_LIST)]
@@ -56,13 +56,13 @@ what the answer may be. In tensor every Mac has a part of every layer, and gets 
         if run != "select" or now is None:
             return ""
         if now.plan and now.plan.topology == topology:
-            return f"{topology} is {now.mark.word} already"
+            return f"{topology} is already {now.mark.word}."
         if now.plan and now.mark.word == "loading":
-            return "a model is being loaded"
+            return "A model is being loaded."
         preview = self._previews.get(topology)
         if preview is None:
-            return "the node has not planned that yet"
-        return "" if preview.plan else f"it cannot be loaded as {topology}; the text beside it says why"
+            return "This topology isn't planned yet."
+        return "" if preview.plan else f"It can't be loaded as {topology}; the text next to it says why."
 
     def key_of(self, item: Topology) -> str:
         """Its name."""

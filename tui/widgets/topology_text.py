@@ -41,7 +41,7 @@ class Now(NamedTuple):
 def title_content(model: str, asked: int, of: int, width: int) -> Content:
     """Which model it is about, and how many of the topologies the node has planned, in `width` cells."""
     name = " Topology"
-    right = f"asking the node · {asked} of {of} " if model and asked < of else ""
+    right = f"planning · {asked} of {of} " if model and asked < of else ""
     line = between(f"{name} · {model}" if model else name, right, width)
     return Content(line).stylize("bold", 0, len(name)).stylize(DIM, max(0, len(line) - len(right)), len(line))
 
@@ -60,9 +60,9 @@ def mark_of(topology: Topology, preview: PlanPreview | None, now: Now) -> Mark:
     if now.plan and now.plan.topology == topology:
         return now.mark
     if preview is None:
-        return Mark("◌", "asking", DIM)
+        return Mark("◌", "planning", DIM)
     if preview.plan is None:
-        return Mark("✗", "cannot be", BAD)
+        return Mark("✗", "not possible", BAD)
     return Mark("✓", plural(len(preview.plan.stages), "Mac"), GOOD)
 
 
@@ -72,7 +72,7 @@ def topology_content(
     """All about one topology; `others` are the names of the Macs that are linked."""
     lines = [Content(TOPOLOGIES[topology].meaning), Content("")]
     if preview is None:
-        return Content("\n").join([*lines, Content.styled("The node is planning it …", DIM)])
+        return Content("\n").join([*lines, Content.styled("Planning…", DIM)])
     if split := preview.plan or preview.draft:
         lines += [*_ring_lines(split, width), Content(""), *_mac_lines(split, preview, others, width), Content("")]
         lines += [note_content(note) + "\n" for note in split.notes]
@@ -84,11 +84,11 @@ def topology_content(
 
 def loading_words(plan: Plan, answers: int) -> str:
     """What loading `plan` does to the same model, which is loaded, and to so many answers that are being written."""
-    what = f"The model is unloaded, and loaded again on {plural(len(plan.stages), 'Mac')}."
+    what = f"The model is unloaded and loaded again on {plural(len(plan.stages), 'Mac')}."
     if not answers:
         return what
-    stopped = "The answer that is being written is" if answers == 1 else f"{answers} answers are"
-    return f"{what}\n\n{stopped} stopped. What is written stays; once the model is loaded, c goes on with it."
+    stopped = "The running answer stops" if answers == 1 else f"{answers} running answers stop"
+    return f"{what}\n\n{stopped}. What is written stays; c continues it once the model is loaded."
 
 
 def journey(plan: Plan) -> list[str]:
@@ -145,13 +145,13 @@ def _row(name: str, layers: str, sends: str, seen: str, room: int) -> Content:
 
 def forecast_lines(forecast: Forecast) -> list[Content]:
     """What one person who asks would get, on what grounds, and what to think of it."""
-    basis = "from past runs here" if forecast.measured else "a guess by the chip"
+    basis = "measured" if forecast.measured else "estimated"
     lines = [
-        Content.assemble("Expected     ", (f"{forecast.tokens_per_s:.1f} tok/s", "bold"), (f"  ({basis})", DIM)),
+        Content.assemble("Speed        ", (f"{forecast.tokens_per_s:.1f} tok/s", "bold"), (f"  ({basis})", DIM)),
         Content(f"First token  {prompt_words(forecast)}"),
-        Content(f"Load time    ≈ {duration(forecast.load_s)}"),
+        Content(f"Load time    about {duration(forecast.load_s)}"),
     ]
-    return [*lines, *beside_one(forecast, "Adding up    ")]
+    return [*lines, *beside_one(forecast, "All-reduce   ")]
 
 
 def beside_one(forecast: Forecast, label: str) -> list[Content]:
@@ -167,8 +167,8 @@ def beside_one(forecast: Forecast, label: str) -> list[Content]:
 def prompt_words(forecast: Forecast) -> str:
     """How long a prompt keeps one waiting."""
     if forecast.prompt_s is None:
-        return "not known: no long prompt yet"
-    return f"≈ {duration(forecast.prompt_s)} per 1k tokens of prompt"
+        return "not measured yet"
+    return f"about {duration(forecast.prompt_s)} per 1k prompt tokens"
 
 
 def _problem_lines(preview: PlanPreview) -> list[Content]:
@@ -179,7 +179,7 @@ def _problem_lines(preview: PlanPreview) -> list[Content]:
     lacking = [s.peer for s in preview.plan.stages if s.device_id in preview.missing_on] if preview.plan else []
     if not lacking:
         return []
-    what = f"{gigabytes_short(preview.missing_bytes)} GB come to the disk of {' and '.join(lacking)} first."
+    what = f"{gigabytes_short(preview.missing_bytes)} GB are copied to {' and '.join(lacking)} first."
     return [Content.assemble(("↓ ", WARN), what), Content("")]
 
 
@@ -187,8 +187,8 @@ def _next_step(topology: Topology, preview: PlanPreview, now: Now) -> Content:
     if now.plan and now.plan.topology == topology:
         return Content.styled(f"{now.mark.glyph} {now.mark.word}", now.mark.style)
     if preview.plan is None:
-        return Content.styled("It cannot be loaded like this now.", DIM)
-    return Content.styled("Enter loads it like this" + (", and asks first" if now.plan else ""), DIM)
+        return Content.styled("It can't be loaded this way right now.", DIM)
+    return Content.styled("Enter: reload this way (asks first)" if now.plan else "Enter: load this way", DIM)
 
 
 def _size(count: int) -> str:

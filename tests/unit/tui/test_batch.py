@@ -54,12 +54,12 @@ def test_every_row_is_as_wide_as_the_list_and_says_its_state_in_words(width: int
 
 def test_a_row_says_how_far_it_is_and_whose_it_is() -> None:
     writing, reading, waiting, last = (line.plain for line in rows_content(BATCH.rows, "b" * 32, 90))
-    assert all(part in writing for part in ("aaaaaaaa ", "other client", "412/900 written · prompt 50", "18.0    1"))
+    assert all(part in writing for part in ("aaaaaaaa ", "other", "412/900 written · prompt 50", "18.0    1"))
     assert all(part in reading for part in ("this chat", "512/2048 ▇▇▁▁▁▁▁▁ · 300 reused", "–    –"))
     assert "1 of 2 in the queue · prompt 120" in waiting
     assert "2 of 2 in the queue · prompt 4.0k" in last
     narrow = rows_content((msgspec.structs.replace(WAITING, written=30),), "", 76)[0].plain
-    assert "1 of 1 in the queue · prompt 120 " in narrow, "what does not fit is left out, not cut"
+    assert "1 of 1 in the queue · prompt 120 " in narrow, "what doesn't fit is left out, not cut"
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,10 @@ ASKED = sent(UiState(snapshot=READY, attached=True), "why?", 1.0)
     [
         pytest.param(UiState(), "pair", "does not run", id="offline"),
         pytest.param(UiState(attached=True), "pair", "", id="pair"),
-        pytest.param(UiState(attached=True), "go_on", "no answer of this Mac was interrupted", id="go-on"),
-        pytest.param(UiState(attached=True), "stop_answer", "no answer is being written", id="stop"),
-        pytest.param(UiState(attached=True), "unload", "no model is loaded", id="unload"),
-        pytest.param(UiState(attached=True), "retry", "nothing was asked yet", id="retry"),
+        pytest.param(UiState(attached=True), "go_on", "There is no interrupted answer to continue.", id="go-on"),
+        pytest.param(UiState(attached=True), "stop_answer", "No answer is being written.", id="stop"),
+        pytest.param(UiState(attached=True), "unload", "No model is loaded.", id="unload"),
+        pytest.param(UiState(attached=True), "retry", "Nothing has been asked yet.", id="retry"),
         pytest.param(ASKED, "retry", "an answer is being written", id="retry-under-way"),
         pytest.param(UiState(attached=True), "keep", "Ctrl+O loads one", id="keep"),
         pytest.param(UiState(attached=True), "open('trust')", "", id="open"),
@@ -105,10 +105,10 @@ async def test_a_key_that_can_do_nothing_says_why_and_stays_in_its_place(tmp_pat
         at = content.plain.index("c Continue")
         assert any(span.start <= at < span.end and span.style == "$text-muted" for span in content.spans)
         await pilot.press("c")
-        assert [n.message for n in app._notifications][-1] == "Not now: no answer of this Mac was interrupted."
+        assert [n.message for n in app._notifications][-1] == "There is no interrupted answer to continue."
         titles = {c.title: c.help for c in app.get_system_commands(app.screen)}
-        assert titles["Stop the answer"] == "No key\nNot now: no answer is being written"
-        assert titles["Ask the last question again"] == "Key: Ctrl+R\nNot now: nothing was asked yet"
+        assert titles["Stop the answer"] == "No key\nNo answer is being written."
+        assert titles["Ask the last question again"] == "Key: Ctrl+R\nNothing has been asked yet."
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def test_illegal_places_are_jumped_and_said(by: int, cut: int, says: str) -> Non
 
 def test_a_boundary_that_cannot_move_says_why() -> None:
     tight = Boundaries(layers=3, cuts=(1, 2))
-    assert boundaries.moved(tight, 1) == msgspec.structs.replace(tight, remark="Every Mac keeps at least one layer.")
+    assert boundaries.moved(tight, 1) == msgspec.structs.replace(tight, remark="Every Mac needs at least one layer.")
     only = msgspec.structs.replace(START, legal=(9, 14))
     assert "cannot be cut" in boundaries.moved(only, 1).remark
     alone = Boundaries(layers=3, cuts=())
@@ -235,7 +235,7 @@ def test_where_nothing_has_to_come_one_line_says_so_and_what_nobody_told_is_not_
     assert "c" not in disks_content(told, 76).plain.split("\n")[2].split()
     whole = effect(msgspec.structs.replace(ON_DISKS, disks=(ON_DISKS.disks[0],) * 3), (9, 14))
     assert whole
-    assert disks_content(whole, 76).plain == "✓ Nothing has to come to a disk first."
+    assert disks_content(whole, 76).plain == "✓ Every Mac already has its layers."
     assert disks_content(silent, 76).plain == ""
 
 
@@ -269,7 +269,7 @@ def test_a_mac_that_lacks_memory_is_told_by_glyph_word_and_number() -> None:
 @pytest.mark.parametrize(
     ("loaded", "says"),
     [
-        pytest.param(Loaded((9, 14), "m", 1), "● This is the split that is loaded.", id="same"),
+        pytest.param(Loaded((9, 14), "m", 1), "● This split is already loaded.", id="same"),
         pytest.param(Loaded(None, "", 0), "Enter loads the model like this on 3 Macs.", id="nothing"),
         pytest.param(Loaded(None, "x", 0), "▲ Applying unloads x and loads this model on 3 Macs.", id="another"),
         pytest.param(
@@ -292,7 +292,7 @@ def test_what_applying_does_is_said_before(loaded: Loaded, says: str) -> None:
 
 def test_one_mac_has_nothing_to_move() -> None:
     text = bar_content(Boundaries(layers=4, cuts=()), ["studio"], 60).plain
-    assert "studio holds the whole model: there is no boundary to move." in text
+    assert "studio holds the whole model, so there is no boundary to move." in text
 
 
 class PartlyOnDisks(StillNode):

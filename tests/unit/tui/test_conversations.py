@@ -220,7 +220,7 @@ def test_a_shape_is_typed_as_its_file_or_itself_and_kept_as_it_was_read(tmp_path
         assert sampling.options_of(FORM, options) == (ChatOptions(), {})
 
 
-@pytest.mark.parametrize(("valid", "mark"), [(True, "✓ valid · 2 tok"), (False, "✗ cut off: not valid · 2 tok")])
+@pytest.mark.parametrize(("valid", "mark"), [(True, "✓ valid · 2 tok"), (False, "✗ cut off, not valid · 2 tok")])
 def test_the_foot_says_whether_an_answer_has_its_shape(valid: bool, mark: str) -> None:
     now = conversation.accepted(conversation.sent(asked(), "one", 1.0), "r1", 5, 1.0)
     now = state.fold(now, msgspec.structs.replace(done(tokens=2), is_valid=valid), 3.0)
@@ -311,7 +311,7 @@ def test_the_preview_shows_the_conversation_from_what_was_searched_on() -> None:
         "… 7 messages before\n\nmodel\nword 7"
     )
     hidden = preview_content(row, said_in(kept, "treasure"), "treasure")
-    assert hidden.plain == "… 40 messages before\n\nmodel · in another branch\nHidden Treasure[2J"
+    assert hidden.plain == "… 40 messages before\n\nmodel · in another version\nHidden Treasure[2J"
     assert any(str(span.style) == "reverse" for span in hidden.spans)
 
 
@@ -503,7 +503,7 @@ async def test_the_last_conversation_is_offered_and_one_key_away() -> None:
     library.kept = [chats.kept(now.chat, now.turns, 9.0)]
     app = MaclusterApp(library)  # type: ignore[arg-type]
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "Ctrl+L goes on with the last conversation: why?" in text_of(app))
+        await until(pilot, lambda: "Ctrl+L continues the last conversation: why?" in text_of(app))
         await pilot.press("ctrl+l")
         await until(pilot, lambda: len(app.state.turns) == 2)
         assert app.state.chat.id == ID

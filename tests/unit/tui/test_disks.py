@@ -111,7 +111,7 @@ def test_who_could_be_given_it(model: ModelChoice, names: str | None) -> None:
 def test_where_which_layers_lie_is_a_map() -> None:
     parted = choice("A", layers_on=(("B", ((0, 2), (4, 6))), ("C", ())))
     assert [line.plain for line in map_lines(parted, NOW, 40)] == [
-        "Layers on disks",
+        "Layers on disk",
         "this Mac    ████████████ all",
         "b           ▓▓▓▓▁▁▁▁▓▓▓▓ 0–1, 4–5",
         "c           ▁▁▁▁▁▁▁▁▁▁▁▁ none",
@@ -119,7 +119,7 @@ def test_where_which_layers_lie_is_a_map() -> None:
     assert "b           ▓" in fit_content(parted, UiState(snapshot=NOW), 60).plain
     assert not map_lines(choice("AB"), NOW, 60)
     now = msgspec.structs.replace(NOW, transfers=(coming("C", done=GB),))
-    assert map_lines(choice("AB"), now, 40)[-1].plain == "c           ▁▁▁▁▁▁▁▁▁▁▁▁ none · 25 % of what comes"
+    assert map_lines(choice("AB"), now, 40)[-1].plain == "c           ▁▁▁▁▁▁▁▁▁▁▁▁ none · 25 % copied"
 
 
 @pytest.mark.parametrize(

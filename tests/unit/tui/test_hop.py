@@ -275,8 +275,8 @@ def test_windows_have_words(seconds: float, word: str) -> None:
     ("test", "said"),
     [
         pytest.param(SpeedTest(), "s tests the speed", id="none yet"),
-        pytest.param(SpeedTest(is_running=True), "95 of 190  Esc stops it", id="runs"),
-        pytest.param(SpeedTest(problem=Busy("One runs.").problem), "✗ No speed test: One runs.", id="refused"),
+        pytest.param(SpeedTest(is_running=True), "95 of 190  Esc: stop", id="runs"),
+        pytest.param(SpeedTest(problem=Busy("One runs.").problem), "✗ Speed test failed: One runs.", id="refused"),
         pytest.param(SpeedTest(result=FOUND), "10 MB/s · 6.2 ms there and back (least 5.0 ms)", id="found"),
         pytest.param(
             SpeedTest(result=msgspec.structs.replace(FOUND, answering=True)),

@@ -69,7 +69,7 @@ def test_ranks_compute_at_the_same_time_and_nothing_travels_from_one_to_the_next
     ring = ring_of(now)
     assert ring.shares
     assert ring.shares.compute_s == pytest.approx(0.03)
-    assert "compute+add " in hops_content(now, 60, 100.0).plain
+    assert "compute+reduce " in hops_content(now, 60, 100.0).plain
     assert journey_of(msgspec.structs.replace(REVERSE, parallelism=how), ring) is None
 
 

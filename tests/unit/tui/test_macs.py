@@ -109,7 +109,7 @@ def test_any_numbers_that_a_mac_may_tell_of_itself_are_drawn(rtt_s: float | None
 def test_the_row_says_skipped_why_it_was_not_reached_and_where_the_cursor_is() -> None:
     text = peers_content(skip_turned(now(PAIRED, LOST), PAIRED.device_id), 60, LOST.device_id).plain
     assert "●" in text.splitlines()[3]
-    assert "– skipped · ◆ paired · ready · mmmmmmmm · 4.6 ms" in text
+    assert "– left out · ◆ paired · ready · mmmmmmmm · 4.6 ms" in text
     assert "✗▸cube" in text
     assert "✗ 10.0.0.9:4717 does not answer." in text
     assert text.count("▸") == 1
@@ -129,7 +129,7 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
         "does not answer",
         "process 77, 2.0 GB",
         "sees            logits",
-        "no model is loaded",
+        "No model is loaded.",
         "Space uses it again",
     ):
         assert words in text
@@ -145,7 +145,7 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
         pytest.param(STRANGER, "forget", "leaves the list", id="forget-stranger"),
         pytest.param(PAIRED, "forget", "", id="forget"),
         pytest.param(None, "add", "", id="add"),
-        pytest.param(None, "details", "no Mac is there", id="nobody"),
+        pytest.param(None, "details", "No Mac is selected.", id="nobody"),
     ],
 )
 def test_a_key_that_does_nothing_says_why(peer: Peer | None, action: MacAction, why: str) -> None:
@@ -168,7 +168,7 @@ def test_the_check_says_glyph_word_and_cure() -> None:
     ]
     assert "✗ 1 wrong" in check_title(findings, 80, is_running=False).plain
     assert "◌ checking" in check_title([], 80, is_running=True).plain
-    assert "✓ nothing is wrong" in check_title(findings[:1], 80, is_running=False).plain
+    assert "✓ no problems" in check_title(findings[:1], 80, is_running=False).plain
     text = check_text(findings)
     assert "✓ ok" in text
     assert "✗ wrong     multicast     Refused." in text

@@ -277,7 +277,7 @@ async def test_the_pane_says_what_is_kept_and_takes_a_choice(size: tuple[int, in
         assert someone.app.focused is someone.app.dashboard.recovery.choices
         assert someone.app.dashboard.recovery.choices.highlighted == 0
         titles = {line.does for keys in topic_of(someone.app.screen).here for line in keys.lines}
-        assert "The first choice" in titles
+        assert "First choice" in titles
         await someone.pilot.press("escape", "escape", "escape")
         assert not someone.node.cancelled
         assert someone.node.orders == []

@@ -205,7 +205,7 @@ def test_a_split_that_does_not_fit_is_shown_with_what_is_missing_where() -> None
     preview = PlanPreview(draft=split(8, 14), problem=problem, cuts=(1, 2, 3))
     lines = preview_lines(preview)
     assert lines[3].endswith("4.0 GB short")
-    assert not any("lose" in line for line in lines), "what does not fit has nothing to lose"
+    assert not any("lose" in line for line in lines), "what doesn't fit has nothing to lose"
     assert lines[-1].startswith("toy needs 4.1 GB more on mac1. Free memory there")
     facts = json.loads(to_json(preview_facts(preview)))
     assert facts["plan"] is None

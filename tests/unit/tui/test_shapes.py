@@ -1,4 +1,4 @@
-"""A shape as people type it, key by key: what cannot be used is told, whatever stands there."""
+"""A shape as people type it, key by key: what can't be used is told, whatever stands there."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def test_a_narrow_line_says_whether_one_can_ask_and_counts_strangers_apart() -> 
 def test_a_context_that_is_nearly_full_is_told_before_the_next_question() -> None:
     now = conversation.accepted(asked(), "r1", 3900, 1.0)
     room = UiState(snapshot=Snapshot(plan=PLAN), turns=now.turns)
-    assert context_words(room) == "▲ context 3.9k/4k, nearly full: Ctrl+N starts a new one"
+    assert context_words(room) == "▲ context 3.9k/4k, nearly full: Ctrl+N starts a new chat"
     empty = UiState(snapshot=Snapshot(plan=PLAN))
     assert context_words(empty) == "context 0/4k"
     assert context_words(empty, 4000) == "context 0/4k"
@@ -301,7 +301,7 @@ def test_an_empty_chat_says_what_to_do() -> None:
 def test_the_foot_says_why_an_answer_stopped() -> None:
     turn = conversation.refused(asked(), Problem(kind="Busy", what="The queue is full.")).turns[-1]
     assert foot_content(turn, 101.0).plain == "─── The queue is full. ───"
-    assert "waiting for the node" in foot_content(asked().turns[-1], 100.0).plain
+    assert "waiting" in foot_content(asked().turns[-1], 100.0).plain
     assert "→ wait" in banner_content(Problem(kind="Busy", what="full", fix="wait")).plain
 
 

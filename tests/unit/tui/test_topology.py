@@ -93,7 +93,7 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
         "studio      0–3      10.2 KB      token ids",
         "mbp         4–5      10.2 KB      hidden states of layers 4–5",
         "mini        6–7      4 B          token ids, logits",
-        "Expected     16.7 tok/s  (from past runs here)",
+        "Speed        16.7 tok/s  (from past runs here)",
         "First token  ≈ 3.0 s per 1k tokens of prompt",
         "Load time    ≈ 40 s",
         "Enter loads it like this",

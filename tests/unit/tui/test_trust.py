@@ -52,17 +52,17 @@ VIEW = TrustView(
     ("view", "mac", "action", "why"),
     [
         (VIEW, MEMBER, "revoke", ""),
-        (VIEW, ADMIN, "revoke", "the last admin has to stay one"),
-        (VIEW, ADMIN, "admin", "the last admin has to stay one"),
+        (VIEW, ADMIN, "revoke", "This is the only admin."),
+        (VIEW, ADMIN, "admin", "This is the only admin."),
         (VIEW, ADMIN, "rename", ""),
-        (VIEW, STRANGER, "revoke", "it is not in the roster"),
-        (VIEW, MEMBER, "decide", "there is no fork to decide"),
-        (msgspec.structs.replace(VIEW, is_admin=False), MEMBER, "revoke", "only an admin's Mac can"),
+        (VIEW, STRANGER, "revoke", "This Mac isn't a member of the cluster."),
+        (VIEW, MEMBER, "decide", "There is only one roster."),
+        (msgspec.structs.replace(VIEW, is_admin=False), MEMBER, "revoke", "Only an admin Mac can do this."),
         (msgspec.structs.replace(VIEW, is_admin=False), MEMBER, "rotate", ""),
         (msgspec.structs.replace(VIEW, is_admin=False), MEMBER, "recover", ""),
-        (msgspec.structs.replace(VIEW, has_recovery=False), MEMBER, "recover", "no recovery words were ever made"),
-        (msgspec.structs.replace(VIEW, epoch=0), MEMBER, "rotate", "this Mac is paired with no other yet"),
-        (msgspec.structs.replace(VIEW, fork=("a", "b")), MEMBER, "revoke", "the fork has to be decided first"),
+        (msgspec.structs.replace(VIEW, has_recovery=False), MEMBER, "recover", "No recovery words exist yet."),
+        (msgspec.structs.replace(VIEW, epoch=0), MEMBER, "rotate", "This Mac isn't paired with another Mac yet."),
+        (msgspec.structs.replace(VIEW, fork=("a", "b")), MEMBER, "revoke", "Choose between the two rosters first (d)."),
         (msgspec.structs.replace(VIEW, fork=("a", "b")), MEMBER, "decide", ""),
     ],
 )
@@ -81,9 +81,9 @@ def test_every_action_on_trust_says_whether_it_can_be_done() -> None:
     rank = msgspec.structs.replace(MEMBER, sees="token ids")
     for mac in (rank, ADMIN, STRANGER):
         assert "as a rank" not in mac_content(VIEW, mac, 60, whole=False).plain
-    can, cannot = text.split("Not now: only an admin's Mac can.")
-    assert "Give this Mac a new key" in can
-    assert "Revoke the Mac for good" in cannot
+    can, cannot = text.split("Only an admin Mac can do this.")
+    assert "Make a new key for this Mac" in can
+    assert "Revoke the selected Mac for good" in cannot
     assert len(TRUST_ACTIONS) == len(set(TRUST_ACTIONS))
 
 
@@ -96,7 +96,7 @@ def test_the_trust_screen_names_the_store_of_the_key_the_weakest_and_a_fork() ->
     weak = msgspec.structs.replace(VIEW, level="blocked", macs=(ADMIN, bad), fork=("a" * 64, "b" * 64), fork_epoch=7)
     text = cluster_content(weak).plain
     assert "✗ mini: another key answered" in text
-    assert "✗ Fork: two rosters of epoch 7, aaaaaaaa (here) and bbbbbbbb" in text
+    assert "✗ Two rosters of epoch 7, aaaaaaaa (here) and bbbbbbbb" in text
     deep = cluster_content(msgspec.structs.replace(weak, fork_epoch=5)).plain
     assert "✗ Fork: 2 histories from epoch 5 on, aaaaaaaa (here) and bbbbbbbb" in deep
 
