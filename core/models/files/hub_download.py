@@ -1,8 +1,8 @@
-"""`python -m core.models.files.hub_download`: downloads a model of the hub, or a part of one, and goes on where it stopped.
+"""Download a model of the hub, or a part of one, resuming where an earlier run stopped.
 
-Reads an order from standard input, a line, and limits behind it; writes a `Fetched` a line to standard output. Ends
-when its standard input does.
-The rules for HF_ENDPOINT and HF_TOKEN are huggingface_hub's.
+`python -m core.models.files.hub_download` reads one order as a line of JSON from standard input, and rate limits on the
+lines after it; it writes a `Fetched` per line to standard output. It ends when its standard input does. The rules for
+HF_ENDPOINT and HF_TOKEN are huggingface_hub's.
 """
 
 from __future__ import annotations
