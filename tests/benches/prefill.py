@@ -45,7 +45,7 @@ ASKED: Final = Sampling(logprobs=20)
 SOLO_S: Final = 300.0
 BAR: Final = 72
 
-Likely = dict[int, float]  # logarithms of the probabilities of the likeliest tokens, by their ids
+TopLogprobs = dict[int, float]  # logarithms of the probabilities of the likeliest tokens, by their ids
 
 
 class PrefillWay(NamedTuple):
@@ -101,7 +101,7 @@ class PrefillPlayed(NamedTuple):
     """One turn, and what came of it."""
 
     turn: PrefillRun
-    likely: Likely
+    top_logprobs: TopLogprobs
     traces: Traces
 
 
@@ -214,7 +214,7 @@ def summary(runs: list[PrefillTrace], prompt: int, sizes: ModelSize) -> PrefillR
         solo_s=median(run.alone.seconds for run in runs),
         same_logits=all(_is_same(run) for run in runs),
         solo_difference=max(
-            _difference(p.likely, run.alone) for run in runs for p in run.ways if p.turn.chunk == chunk
+            _difference(p.top_logprobs, run.alone) for run in runs for p in run.ways if p.turn.chunk == chunk
         ),
         bar_s=bar_s,
         bars={window: bars(stages, bar_s, BAR) for window, stages in last.items()},
@@ -233,12 +233,12 @@ def _median_turn(turns: Sequence[PrefillRun]) -> PrefillRun:
 
 def _is_same(run: PrefillTrace) -> bool:
     """Whether each chunk size gave the same with every window; to a bit, since the same is computed."""
-    firsts: dict[int, Likely] = {}
-    return all(firsts.setdefault(p.turn.chunk, p.likely) == p.likely for p in run.ways)
+    firsts: dict[int, TopLogprobs] = {}
+    return all(firsts.setdefault(p.turn.chunk, p.top_logprobs) == p.top_logprobs for p in run.ways)
 
 
-def _difference(likely: Likely, alone: PrefillAlone) -> float:
-    return max(abs(logprob - alone.logprobs[token]) for token, logprob in likely.items())
+def _difference(top_logprobs: TopLogprobs, alone: PrefillAlone) -> float:
+    return max(abs(logprob - alone.logprobs[token]) for token, logprob in top_logprobs.items())
 
 
 def describe(result: PrefillResult) -> str:

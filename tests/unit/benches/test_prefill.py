@@ -8,31 +8,31 @@ from core.worker.messages import TraceSpan
 from tests.benches.made_models import ModelSize
 from tests.benches.prefill import (
     WINDOWS,
-    Likely,
     PrefillAlone,
     PrefillPlayed,
     PrefillRun,
     PrefillTrace,
+    TopLogprobs,
     describe,
     summary,
 )
 from tests.benches.stage_timeline import Activity
 
 SIZES = ModelSize(2, 64, "bfloat16")
-LIKELY = {0: -0.5, 2: -1.0}
+TOP = {0: -0.5, 2: -1.0}
 LOGPROBS = [-0.5, -9.0, -1.0]
 
 
-def a_turn(chunk: int, window: int, seconds: float, likely: Likely = LIKELY) -> PrefillPlayed:
+def a_turn(chunk: int, window: int, seconds: float, top_logprobs: TopLogprobs = TOP) -> PrefillPlayed:
     spans = [TraceSpan(number, 1, "chunk", number * 0.1, number * 0.1 + 0.05) for number in range(4)]
     turn = PrefillRun(chunk=chunk, window=window, seconds=seconds, activity=Activity(1, [0.5, 0.5], 0))
-    return PrefillPlayed(turn, likely, [spans, spans])
+    return PrefillPlayed(turn, top_logprobs, [spans, spans])
 
 
-def a_run(windowed_s: float, likely: Likely = LIKELY) -> PrefillTrace:
+def a_run(windowed_s: float, top_logprobs: TopLogprobs = TOP) -> PrefillTrace:
     """Two chunk sizes; a window of one takes 10 s, and so does mlx_lm."""
     seconds = {1: 10.0, 2: 8.0, 3: windowed_s}
-    ways = [a_turn(64, window, seconds[window], likely if window == 3 else LIKELY) for window in WINDOWS]
+    ways = [a_turn(64, window, seconds[window], top_logprobs if window == 3 else TOP) for window in WINDOWS]
     return PrefillTrace(
         [*ways, *(a_turn(128, window, 1.0, {1: -2.0}) for window in WINDOWS)], PrefillAlone(10.0, LOGPROBS)
     )
@@ -47,15 +47,15 @@ def test_ratios_are_of_the_first_chunk_size_and_medians_over_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("likely", "is_same", "difference"),
+    ("top_logprobs", "is_same", "difference"),
     [
-        pytest.param(LIKELY, True, 0.0, id="same"),
+        pytest.param(TOP, True, 0.0, id="same"),
         pytest.param({0: -0.5, 2: -1.25}, False, 0.25, id="other probability"),
         pytest.param({0: -0.5, 1: -1.0}, False, 8.0, id="other token"),
     ],
 )
-def test_logits_that_differ_are_told(likely: Likely, is_same: bool, difference: float) -> None:
-    result = summary([a_run(5.0), a_run(5.0, likely)], 2048, SIZES)
+def test_logits_that_differ_are_told(top_logprobs: TopLogprobs, is_same: bool, difference: float) -> None:
+    result = summary([a_run(5.0), a_run(5.0, top_logprobs)], 2048, SIZES)
     assert (result.same_logits, result.solo_difference) == (is_same, difference)
     assert ("DIFFER" in describe(result)) is not is_same
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.errors import Busy, TransferError
 from core.mac import holes
-from core.models.files import trim
+from core.models.files import freeing_blocks
 from core.models.files.block_map import (
     BLOCK_BYTES,
     MAP_NAME,
@@ -23,10 +23,10 @@ from core.models.files.block_map import (
     read_written,
 )
 from core.models.files.block_writer import BlockWriter
-from core.models.files.compared import check_compared
+from core.models.files.compared_hashes import check_compared
+from core.models.files.freeing_blocks import kept_of, let_go, taken_bytes
 from core.models.files.hub_origin import HubOrigin, write_origin
 from core.models.files.parts import Part
-from core.models.files.trim import kept_of, let_go, taken_bytes
 
 NAME = "model.safetensors"
 BLOCKS = [bytes([number]) * BLOCK_BYTES for number in range(1, 6)]
@@ -102,7 +102,7 @@ def test_what_one_that_was_killed_has_left_goes_with_the_next(whole: Path, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(trim, "_punch", killed)
+        patched.setattr(freeing_blocks, "_punch", killed)
         with pytest.raises(KeyboardInterrupt):
             let_go(whole, there, kept_of(there, needed(0, 2)), lambda: True)
     left = read_map(whole)
@@ -130,7 +130,7 @@ def test_a_disk_that_makes_no_holes_keeps_everything(whole: Path, monkeypatch: p
 
     there = read_written(whole)
     assert there
-    monkeypatch.setattr(trim, "punch", refuse)
+    monkeypatch.setattr(freeing_blocks, "punch", refuse)
     with pytest.raises(TransferError, match="cannot let go of a part of a file"):
         let_go(whole, there, kept_of(there, needed(3)), lambda: True)
     assert not (whole / MAP_NAME).exists()

@@ -15,12 +15,12 @@ from core.errors import TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap
 from core.node.disks.block_link import BlockLink
 from core.node.disks.block_requests import BlockRequests
-from core.node.disks.block_runs import MAX_RUN, BlockSent, RunAsk, blocks_in
+from core.node.disks.block_runs import MAX_RUN, BlockSent, RunRequest, blocks_in
 
 AHEAD: Final = 4  # runs that are on their way while one is hashed
 HERE: Final = ""
 
-Run = tuple[str, RunAsk]
+Run = tuple[str, RunRequest]
 
 
 class FileHashes(NamedTuple):
@@ -67,7 +67,7 @@ class WholeFileReader:
                 coming.result().close()
             coming.cancel()
 
-    async def _read(self, holder: str, run: RunAsk) -> list[BlockSent]:
+    async def _read(self, holder: str, run: RunRequest) -> list[BlockSent]:
         if holder == HERE:
             return await asyncio.to_thread(_read_here, self._directory, self._there, run)
         sent = list(blocks_in(run, self._there.files[run.name], await (await self._link(holder)).ask(run)))
@@ -86,10 +86,10 @@ def runs_of(name: str, holders: Sequence[str]) -> Iterator[Run]:
     for holder, numbers in groupby(range(len(holders)), holders.__getitem__):
         blocks = list(numbers)
         for at in range(0, len(blocks), MAX_RUN):
-            yield holder, RunAsk(name, blocks[at], len(blocks[at : at + MAX_RUN]))
+            yield holder, RunRequest(name, blocks[at], len(blocks[at : at + MAX_RUN]))
 
 
-def _read_here(directory: Path, there: BlockMap, run: RunAsk) -> list[BlockSent]:
+def _read_here(directory: Path, there: BlockMap, run: RunRequest) -> list[BlockSent]:
     facts, known = there.files[run.name], there.hashes[run.name]
     try:
         with (directory / run.name).open("rb") as file:

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from core.errors import BadModel, TransferError
-from core.models.files import fetch_parts, fetch_whole, hub_reader
+from core.models.files import hub_download_parts, hub_download_whole, hub_reader
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, whole_parts
 from core.models.files.block_writer import BlockWriter
+from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import Catalog, fingerprint, read_model
-from core.models.files.compared import write_compared
-from core.models.files.fetch_messages import BeginOrder, Fetched, FetchOrder, PartsOrder
-from core.models.files.fetch_parts import Run, runs_of
+from core.models.files.compared_hashes import write_compared
+from core.models.files.hub_download_messages import BeginOrder, Fetched, FetchOrder, PartsOrder
+from core.models.files.hub_download_parts import Run, runs_of
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.manifest import Manifests
-from core.models.files.pace import BytePace
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.models.slicing.loading import slice_parts
@@ -46,7 +46,7 @@ class Asker:
 
     async def begin(self) -> Path:
         order = BeginOrder(repo=REPO, revision="main", below=str(self.below))
-        await asyncio.to_thread(fetch_parts.begin, order, self.told.append)
+        await asyncio.to_thread(hub_download_parts.begin, order, self.told.append)
         return Path(self.told[-1].place)
 
     async def bring(self, place: Path, parts: Sequence[Part] = ()) -> None:
@@ -54,7 +54,7 @@ class Asker:
         assert there
         origin = HubOrigin(repo=REPO, commit=COMMIT)
         order = PartsOrder(folder=str(place), origin=origin, parts=tuple(parts) or whole_parts(there.files))
-        await asyncio.to_thread(fetch_parts.bring, order, self.told.append, BytePace())
+        await asyncio.to_thread(hub_download_parts.bring, order, self.told.append, ByteRateLimit())
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ async def test_a_whole_download_outlasts_all_of_that_too(asker: Asker, made: Pat
     faults = ("429", "cut", "range", "403", "long", "503", "")
     asker.hub.fault = lambda name, number: faults[min(number, 6)] if name.startswith("model-00001") else ""
     order = FetchOrder(repo=REPO, revision="main", cache=str(tmp_path / "cache"))
-    await asyncio.to_thread(fetch_whole.fetch, order, asker.told.append, BytePace())
+    await asyncio.to_thread(hub_download_whole.fetch, order, asker.told.append, ByteRateLimit())
     (place,) = (tmp_path / "cache").glob("models--acme--toy/snapshots/*")
     assert (place.name, weights(place)) == (COMMIT, weights(made))
     assert (place.parent.parent / "refs" / "main").read_text() == COMMIT
@@ -214,7 +214,7 @@ async def test_a_pointer_is_no_weights(asker: Asker, tmp_path: Path, made: Path)
 
 
 def test_ranges_are_of_what_lacks_and_no_longer_than_one_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_parts, "RANGE_BLOCKS", 3)
+    monkeypatch.setattr(hub_download_parts, "RANGE_BLOCKS", 3)
     files = {"a": FileFacts(size=8 * BLOCK_BYTES, sha256="a" * 64), "b": FileFacts(size=10, sha256="b" * 64)}
     there = BlockMap(files, {"a": {1: b"", 6: b""}, "b": {}})
     wanted = [Part(file="b", begin=0, end=10), Part(file="a", begin=5, end=8 * BLOCK_BYTES)]

@@ -11,15 +11,15 @@ import pytest
 
 from core.errors import Busy, TransferError
 from core.events import Transfer
-from core.models.files.pace import BytePace
+from core.models.files.byte_rate_limit import ByteRateLimit
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.message_frames import AnyMessage
+from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.own_transfer import OwnTransfer
 from core.node.disks.transfer_meter import Meter
-from core.node.disks.wish import Wish
+from core.node.disks.wish import QueuedTransfer
 from tests.support.tasks import tasks_of
 
 FIRST = Transfer(model="toy", fingerprint="a" * 64, mac="me", state="asking")
@@ -43,13 +43,13 @@ class Made:
         self.told: list[tuple[Transfer, str]] = []
         self.paused = folder / "paused.json"
         told = lambda *told: self.told.append(told)  # noqa: E731
-        self.own = OwnTransfer(self.work, told, self.paused, inventory, bus, self.tasks._journal, self.tasks)
+        self.own = CurrentTransfer(self.work, told, self.paused, inventory, bus, self.tasks._journal, self.tasks)
         self.error: TransferError | None = None
-        self.wishes: list[Wish] = []
-        self.begun: list[BytePace] = []
+        self.wishes: list[QueuedTransfer] = []
+        self.begun: list[ByteRateLimit] = []
         self.enough = asyncio.Event()
 
-    async def work(self, wish: Wish, meter: Meter, pace: BytePace) -> None:
+    async def work(self, wish: QueuedTransfer, meter: Meter, pace: ByteRateLimit) -> None:
         if self.error:
             raise self.error
         self.wishes.append(wish)
@@ -59,7 +59,7 @@ class Made:
 
     def begin(self, bytes_per_s: int = 0, asked_by: str = "") -> None:
         first = msgspec.structs.replace(FIRST, limit_bytes_per_s=bytes_per_s)
-        self.own.begin(Wish(first=first, asked_by=asked_by, parts={"model.safetensors": ((0, 9), (20, 30))}))
+        self.own.begin(QueuedTransfer(first=first, asked_by=asked_by, parts={"model.safetensors": ((0, 9), (20, 30))}))
 
     @property
     def states(self) -> list[str]:

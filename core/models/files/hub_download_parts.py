@@ -19,13 +19,13 @@ from huggingface_hub.errors import RevisionNotFoundError
 from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_of, read_map
 from core.models.files.block_writer import BlockWriter
-from core.models.files.compared import Compared, block_hash, read_compared
-from core.models.files.fetch_messages import BeginOrder, Fetched, PartsOrder
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.compared_hashes import Compared, block_hash, read_compared
 from core.models.files.folder import MAX_JSON_BYTES
+from core.models.files.hub_download_messages import BeginOrder, Fetched, PartsOrder
+from core.models.files.hub_files import POINTER, HubFile, files_of
 from core.models.files.hub_origin import HubOrigin, write_origin
 from core.models.files.hub_reader import HubReader, Patience, RemoteFile, check_endpoint
-from core.models.files.hub_repo import POINTER, HubFile, files_of
-from core.models.files.pace import BytePace
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES, MAX_HEADER_BYTES
 from core.settings import MIB
@@ -116,7 +116,7 @@ def _facts(file: HubFile, content: bytes) -> FileFacts:
     return FileFacts(size=file.size, sha256=file.etag if file.is_large else hashlib.sha256(content).hexdigest())
 
 
-def bring(order: PartsOrder, report: Report, pace: BytePace) -> None:
+def bring(order: PartsOrder, report: Report, pace: ByteRateLimit) -> None:
     """Those blocks of `parts` that are not there. Raises as `begin`; what has come by then counts."""
     check_endpoint()
     folder = Path(order.folder)
@@ -149,7 +149,7 @@ class _Bringing:
         origin: HubOrigin,
         parts: Iterable[Part],
         report: Report,
-        pace: BytePace,
+        pace: ByteRateLimit,
     ) -> None:
         self._writer, self._compared, self._origin, self._report = writer, compared, origin, report
         self._stop = threading.Event()

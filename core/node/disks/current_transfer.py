@@ -15,21 +15,21 @@ import msgspec
 
 from core.errors import Busy, MaclusterError, TransferError
 from core.events import ModelsChanged, Transfer
-from core.models.files.pace import BytePace
+from core.models.files.byte_rate_limit import ByteRateLimit
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_meter import Meter
-from core.node.disks.wish import Wish, forget_paused, keep_paused, read_paused
+from core.node.disks.wish import QueuedTransfer, forget_paused, keep_paused, read_paused
 from core.requests.disks import TransferChange
 
 REST_S: Final = 2.0
 
-Bring = Callable[[Wish, Meter, BytePace], Awaitable[None]]
+Bring = Callable[[QueuedTransfer, Meter, ByteRateLimit], Awaitable[None]]
 
 
-class OwnTransfer:
+class CurrentTransfer:
     """`bring` has a wish come, or goes on with it; `publish` gets how far it is, and for which Mac. One that is paused
     is no task: what has come lies on the disk, and it begins again where that ends, also when a later node lets it go
     on, for it is remembered in the file `paused`. It gives way to another one.
@@ -47,9 +47,9 @@ class OwnTransfer:
     ) -> None:
         self._bring, self._publish, self._paused, self._inventory = bring, publish, paused, inventory
         self._bus, self._journal, self._tasks = bus, journal, tasks
-        self._wish: Wish | None = None
+        self._wish: QueuedTransfer | None = None
         self._meter: Meter | None = None
-        self._pace = BytePace()
+        self._pace = ByteRateLimit()
         self._task: asyncio.Task[None] | None = None
         self._then: Literal["stop", "pause", "resume"] = "stop"  # where its task was cancelled
         self._failed_at = -inf
@@ -85,10 +85,10 @@ class OwnTransfer:
         """What was paused when the last node of this Mac, which is `device_id`, ended is paused again."""
         if wish := read_paused(self._paused):
             self._wish = wish
-            self._pace = BytePace(wish.first.limit_bytes_per_s)
+            self._pace = ByteRateLimit(wish.first.limit_bytes_per_s)
             self._meter = self._metered(msgspec.structs.replace(wish.first, mac=device_id))
 
-    def begin(self, wish: Wish) -> None:
+    def begin(self, wish: QueuedTransfer) -> None:
         """Raises Busy where another one runs."""
         if self._is_held:
             raise Busy("Room is being made on that Mac's disk.", "Try again in a moment.")
@@ -96,7 +96,7 @@ class OwnTransfer:
             raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
         if self._wish:
             self._end("stopped")
-        self._wish, self._pace = wish, BytePace(wish.first.limit_bytes_per_s)
+        self._wish, self._pace = wish, ByteRateLimit(wish.first.limit_bytes_per_s)
         self._start(wish.first)
 
     def change(self, what: TransferChange, bytes_per_s: int) -> None:
@@ -159,7 +159,7 @@ class OwnTransfer:
         assert self._meter
         keep_paused(self._paused, msgspec.structs.replace(self._wish, first=self._meter.now))
 
-    async def _run(self, meter: Meter, wish: Wish) -> None:
+    async def _run(self, meter: Meter, wish: QueuedTransfer) -> None:
         try:
             await self._bring(wish, meter, self._pace)
         except MaclusterError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class BytePace:
+class ByteRateLimit:
     """At most `bytes_per_s` bytes a second, 0 for as many as come. All that come for one purpose share one; threads
     may.
     """

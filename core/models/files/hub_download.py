@@ -1,8 +1,8 @@
-"""`python -m core.models.files.fetch`: downloads a model of the hub, or a part of one, and goes on where it stopped.
+"""Download a model of the hub, or a part of one, resuming where an earlier run stopped.
 
-Reads an order from standard input, a line, and limits behind it; writes a `Fetched` a line to standard output. Ends
-when its standard input does.
-The rules for HF_ENDPOINT and HF_TOKEN are huggingface_hub's.
+`python -m core.models.files.hub_download` reads one order as a line of JSON from standard input, and rate limits on the
+lines after it; it writes a `Fetched` per line to standard output. It ends when its standard input does. The rules for
+HF_ENDPOINT and HF_TOKEN are huggingface_hub's.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from huggingface_hub.errors import (
 )
 
 from core.errors import MaclusterError, TransferError
-from core.models.files import fetch_parts, fetch_whole
-from core.models.files.fetch_messages import AnyOrder, BeginOrder, Fetched, FetchOrder, LimitOrder, PartsOrder
-from core.models.files.pace import BytePace
+from core.models.files import hub_download_parts, hub_download_whole
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, FetchOrder, LimitOrder, PartsOrder
 from core.text import clean_text
 
 
@@ -63,7 +63,7 @@ def main() -> int:
     output = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints must not run into the lines
     line = sys.stdin.buffer.readline()
-    pace = BytePace()
+    pace = ByteRateLimit()
     threading.Thread(target=_follow_parent, args=(pace,), daemon=True).start()
     order: FetchOrder | BeginOrder | PartsOrder = msgspec.json.decode(line, type=AnyOrder)
     turn = threading.Lock()
@@ -75,11 +75,11 @@ def main() -> int:
     try:
         match order:
             case FetchOrder():
-                fetch_whole.fetch(order, report, pace)
+                hub_download_whole.fetch(order, report, pace)
             case BeginOrder():
-                fetch_parts.begin(order, report)
+                hub_download_parts.begin(order, report)
             case PartsOrder():
-                fetch_parts.bring(order, report, pace)
+                hub_download_parts.bring(order, report, pace)
     except Exception as error:  # a library may raise anything, and the person is to read it
         repo = order.origin.repo if isinstance(order, PartsOrder) else order.repo
         report(Fetched(problem=explained(error, repo).problem))
@@ -87,7 +87,7 @@ def main() -> int:
     return 0
 
 
-def _follow_parent(pace: BytePace) -> None:
+def _follow_parent(pace: ByteRateLimit) -> None:
     for line in sys.stdin.buffer:
         pace.change(msgspec.json.decode(line, type=LimitOrder).bytes_per_s)
     os._exit(1)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from core.models.files.pace import BytePace
+from core.models.files.byte_rate_limit import ByteRateLimit
 
 
 @pytest.mark.parametrize("limit", [1_000, 50_000, 10_000_000])
 def test_no_more_comes_than_the_limit_allows(limit: int) -> None:
-    pace, asks, came = BytePace(limit), [0.0, 0.0, 0.0], 0
+    pace, asks, came = ByteRateLimit(limit), [0.0, 0.0, 0.0], 0
     while min(asks) < 100.0:
         lane = asks.index(now := min(asks))  # the next to ask gets it at once
         came += 7_000
@@ -19,13 +19,13 @@ def test_no_more_comes_than_the_limit_allows(limit: int) -> None:
 
 
 def test_without_a_limit_nobody_waits() -> None:
-    pace = BytePace()
+    pace = ByteRateLimit()
     assert pace.left_s(pace.came(1 << 40, 5.0), 5.0) == 0.0
     assert pace.most(1 << 20, 0.25) > 1 << 20
 
 
 def test_who_waits_goes_on_where_the_limit_is_changed() -> None:
-    pace = BytePace(10)
+    pace = ByteRateLimit(10)
     until = pace.came(1_000, 5.0)
     assert pace.left_s(until, 6.0) == 99.0
     pace.change(1_000)

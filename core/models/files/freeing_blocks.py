@@ -11,7 +11,7 @@ from typing import Final
 from core.errors import Busy, TransferError
 from core.mac.holes import PAGE_BYTES, punch
 from core.models.files.block_map import BLOCK_BYTES, WHOLE_NAME, BlockMap, blocks_of, read_map, write_map
-from core.models.files.compared import write_compared
+from core.models.files.compared_hashes import write_compared
 from core.models.files.parts import Part
 from core.trust.files import folder_to_disk, to_disk
 

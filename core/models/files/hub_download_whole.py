@@ -18,10 +18,10 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.file_download import repo_folder_name
 
 from core.errors import TransferError
-from core.models.files.fetch_messages import Fetched, FetchOrder
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.hub_download_messages import Fetched, FetchOrder
+from core.models.files.hub_files import HubFile, files_of
 from core.models.files.hub_reader import HubReader, Patience
-from core.models.files.hub_repo import HubFile, files_of
-from core.models.files.pace import BytePace
 from core.settings import GB
 
 CONNECTIONS: Final = 4
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
         return self.blob.with_name(f"{self.blob.name}.incomplete")
 
 
-def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: BytePace) -> None:
+def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLimit) -> None:
     """Download what is not there yet. Raises TransferError, and what the hub's library raises."""
     patience = Patience()
     origin, found = files_of(order.repo, order.revision, patience)
