@@ -13,10 +13,10 @@ from core.engine.drafting import Drafter
 from core.engine.pacing import RingFigures, planned_pace
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Step, Work
-from core.engine.sampling import NextTokens, Picked, RowSampler, choose_all, confirmed, likely, pick_drafted
+from core.engine.sampling import NextTokens, Picked, RowSampler, choose_all, confirmed, logprobs_of, pick_drafted
 from core.engine.scheduler import EndedRow, Scheduler
 from core.errors import GroupFailed, MaclusterError, Problem, StageFailed, UsageError, error_from
-from core.events import Batch, FinishReason, LikelyToken, Plan
+from core.events import Batch, FinishReason, Plan, TokenLogprobs
 from core.plan.topology import has_ranks
 from core.settings import MAX_DRAFT, QUEUE_LIMIT
 from core.worker.messages import (
@@ -147,8 +147,8 @@ class Head:
         waited = self.reading.take_waited(request.request_id)
         try:
             _check_tokens(request, self._vocabulary)
-            if request.tells_prompt and not self._pipeline.chooses:
-                what = "How likely the tokens of a prompt were is known to another Mac in this topology."
+            if request.scores_prompt and not self._pipeline.chooses:
+                what = "Logprobs of a prompt aren't available in this topology: another Mac samples."
                 raise UsageError(what, "Load the model as private.")
             admit = request.admit
             grammar = self._grammars.of(admit)
@@ -266,7 +266,7 @@ class Head:
                 self._pipeline.compose(work.ops, work)
             case Chunk():
                 request = NO_REQUEST if len(work.requests) > 1 else bytes.fromhex(work.requests[0])
-                tells, tokens = self._tells(work), mx.array(work.tokens)
+                tells, tokens = self._scores_prompt(work), mx.array(work.tokens)
                 self._pipeline.forward(work.handle, tokens, quiet=not tells, every=tells, request=request, work=work)
                 self._read_draft(work)
                 if self._pace and work.positions == (0,) and self._scheduler.running == 1 and self._look():
@@ -312,8 +312,8 @@ class Head:
                     raise GroupFailed(error.what, error.fix) from error
                 self._lose(work, error.problem)
         else:
-            if isinstance(work, Chunk) and answer.logits is not None and self._tells(work):
-                self._tell_prompt(work, answer.logits[0])
+            if isinstance(work, Chunk) and answer.logits is not None and self._scores_prompt(work):
+                self._report_prompt_logprobs(work, answer.logits[0])
             for progress in self._scheduler.acked(work):
                 self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
 
@@ -323,16 +323,15 @@ class Head:
         self._fail(lost, problem)
         self._dismiss(lost)
 
-    def _tells(self, work: Chunk) -> bool:
-        """Whether it is to be told how likely its tokens were."""
+    def _scores_prompt(self, work: Chunk) -> bool:
         row = self._rows.get(work.requests[0])
-        return row is not None and row.request.tells_prompt
+        return row is not None and row.request.scores_prompt
 
-    def _tell_prompt(self, work: Chunk, logits: mx.array) -> None:
-        """`logits` [positions, vocabulary] tell of the tokens behind each position."""
+    def _report_prompt_logprobs(self, work: Chunk, logits: mx.array) -> None:
+        """Report the logprob of the token after each position of `logits` [positions, vocabulary]."""
         request, start = self._rows[work.requests[0]].request, work.positions[0] + 1
-        found = likely(logits, request.tokens[start : start + len(logits)], request.sampling.logprobs or 0)
-        tokens = tuple(LikelyToken(token=each.token, logprob=each.logprob or 0.0, top=each.top) for each in found)
+        found = logprobs_of(logits, request.tokens[start : start + len(logits)], request.sampling.logprobs or 0)
+        tokens = tuple(TokenLogprobs(token=each.token, logprob=each.logprob or 0.0, top=each.top) for each in found)
         self._report(PromptScored(request_id=request.request_id, start=start, tokens=tokens))
 
     def _choose(self, step: Step, answer: StepAnswer) -> None:
