@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from core.events import Plan
+
+ADVICE: Final = "`macluster copy` puts them on another"
 
 
 def survival(plan: Plan) -> str:
@@ -16,7 +20,7 @@ def survival(plan: Plan) -> str:
     why = [
         *([f"If {' or '.join(held)} drops out, the answer has to wait: {rest} too little memory."] if held else []),
         *(
-            [f"If {' or '.join(nowhere)} drops out, the answer has to wait: no other disk has its layers."]
+            [f"If {' or '.join(nowhere)} drops out, the answer has to wait: no other disk has its layers ({ADVICE})."]
             if nowhere
             else []
         ),

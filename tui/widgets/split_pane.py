@@ -34,11 +34,11 @@ _RANGE, _MEMORY, _GAUGE = 8, 19, 7
 class SplitPane(Pane):
     """The plan as a bar, and a line for every stage."""
 
-    HELP = """Which Mac holds which layers, in layer order. Every stage has its own texture. While an answer is written, \
-▸ shows one token on its way round, in slow motion, with the times that were measured.
+    HELP = """Which Mac holds which layers, in layer order. Every stage has its own texture. While an answer is \
+written, ▸ shows one token on its way round, in slow motion, with the times that were measured.
 
-GB held are weights and cache, out of what the Mac may use. Splitting is for models that don't fit on one Mac: a model \
-that fits is fastest there."""
+GB held are weights and cache, out of what the Mac may use. Splitting is for models that don't fit on one Mac: a \
+model that fits is fastest there."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
