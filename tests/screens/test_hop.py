@@ -79,11 +79,11 @@ async def test_the_link_is_tested_and_a_test_is_stopped_before_the_screen_is_lef
         while hop_of(viewer).source != "studio":
             await viewer.press("right")
         await viewer.press("s")
-        await viewer.sees("there and back", "MB/s")
+        await viewer.sees("round trip", "MB/s")
         for key in ("s", "s", "escape"):  # in one go: it rests for a second before it begins again, and may end soon
             viewer.app.simulate_key(key)
         await viewer.sees("No speed test", "was stopped")
-        assert any("under way" in note.message for note in viewer.app._notifications)
+        assert any("is running" in note.message for note in viewer.app._notifications)
         assert isinstance(viewer.app.screen, HopScreen)
         await viewer.press("escape")
         await viewer.until(lambda: not isinstance(viewer.app.screen, HopScreen))

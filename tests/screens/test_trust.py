@@ -63,7 +63,7 @@ def epoch(home: Home) -> int:
 @pytest.mark.parametrize("size", [(120, 36), (80, 24)])
 async def test_a_member_sees_all_and_is_told_why_it_may_change_nothing(tmp_path: Path, size: tuple[int, int]) -> None:
     async with linked(tmp_path) as (_, member), trust_screen(member, size) as viewer:
-        await viewer.sees("no admin here", "◆ paired · weakest", "kept by file permissions", "▲ none", "admin")
+        await viewer.sees("this Mac isn't admin", "◆ paired", "in a file only you can read", "▲ none", "admin")
         assert max(map(len, viewer.text.splitlines())) == size[0]
         await viewer.press("x")
         await viewer.sees("Only an admin Mac can do this.")
@@ -108,9 +108,9 @@ async def test_an_admin_is_asked_first_and_the_safe_answer_is_the_first(tmp_path
 async def test_recovery_words_stay_until_they_are_written_down_and_wrong_ones_do_nothing(tmp_path: Path) -> None:
     async with linked(tmp_path) as (home, _), trust_screen(home, (80, 24)) as viewer:
         await viewer.press("r")
-        await viewer.sees("Not now: no recovery words")
+        await viewer.sees("No recovery words exist yet.")
         await viewer.opens("w", screen=ChoiceScreen)
-        await viewer.sees("Make recovery words?", "Not now")
+        await viewer.sees("Make recovery words?", "Cancel")
         await viewer.press("down", "enter")
         await viewer.sees("Write these down", "24 ", "They are written down")
         await viewer.press("escape", "enter", "escape")

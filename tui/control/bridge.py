@@ -22,7 +22,6 @@ FAILURES = (MaclusterError, msgspec.MsgspecError)
 
 
 def problem_of(error: Exception) -> Problem:
-    """A failure of the client as what a person can be told."""
     if isinstance(error, MaclusterError):
         return error.problem
     what = "macluster's service sent a reply that this version can't read."
@@ -30,7 +29,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 async def follow(client: NodeClient, take: Callable[[AnyEvent], None], lose: Callable[[Problem], None]) -> None:
-    """Give every event to `take`, for ever. While no node answers, `lose` hears why once a second."""
+    """Pass every event to `take`, forever. While no node answers, call `lose` once a second with the reason."""
     while True:
         gone = NodeUnreachable("macluster's service on this Mac stopped.").problem
         try:

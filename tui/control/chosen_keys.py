@@ -28,7 +28,7 @@ ACTIONS: Final = {a.id.removeprefix(PREFIX): a for table in TABLES for a in tabl
 
 
 def chosen_keys(table: Mapping[str, object]) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Keys by the id of a binding; and each line that cannot be followed, by its name, with why. It changes no key."""
+    """Keys by binding id, and each line that can't be used with the reason. Changes no key."""
     wanted: dict[str, tuple[str, ...]] = {}
     complaints: list[tuple[str, str]] = []
     for name, value in table.items():
@@ -61,9 +61,7 @@ def _why_not(name: str, chosen: tuple[str, ...]) -> str:
 
 
 def _clash(name: str, wanted: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:
-    """An action, and why it cannot have its keys. Those of one table are there at the same time, and so are those of
-    the app and of the dashboard.
-    """
+    """An action and why it can't have its keys. Keys of one table, and those of app and dashboard, must differ."""
     table = next(table for table in TABLES if any(a.id == name for a in table))
     for other in (*table, *APP, *(DASHBOARD if table == APP else ())):
         taken = set(wanted.get(other.id, other.keys.split(","))) & set(wanted[name])
@@ -73,6 +71,5 @@ def _clash(name: str, wanted: Mapping[str, tuple[str, ...]]) -> tuple[str, str] 
 
 
 def _named(key: str) -> str:
-    """As Textual calls it: "ctrl+[" is ctrl+left_square_bracket."""
     *held, last = key.split("+") if len(key) > 1 else (key,)
     return "+".join([*(name.lower() for name in held), _character_to_key(last) if len(last) == 1 else last.lower()])

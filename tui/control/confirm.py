@@ -11,7 +11,7 @@ from tui.state import export as files
 
 
 async def may_leave(app: AppInterface) -> bool:
-    """Whether the conversation on screen may go: of one that is not kept nothing would be left."""
+    """Ask before leaving a chat that isn't saved."""
     if not app.state.chat.is_unkept or not app.state.turns:
         return True
     effect = "This chat isn't saved. If you leave it, it is gone."
@@ -19,7 +19,7 @@ async def may_leave(app: AppInterface) -> bool:
 
 
 async def may_forget(app: AppInterface) -> bool:
-    """Whether what is kept of the conversation on screen may be deleted."""
+    """Ask before deleting the saved copy of the chat."""
     if not app.state.chat.id:
         return True
     effect = "The saved copy on this Mac will be deleted. The chat stays on screen until you leave it."
@@ -27,7 +27,7 @@ async def may_forget(app: AppInterface) -> bool:
 
 
 async def export(app: AppInterface, conversation: Conversation) -> None:
-    """Write it to the file that the person names. Raises NodeError, UsageError."""
+    """Export to a file that the person names. Raises NodeError, UsageError."""
     words = (
         "Saved as Markdown, or as JSON if the name ends in .json. "
         "The file is not encrypted; only your account can read it."

@@ -33,7 +33,7 @@ Mark = tuple[object, ...]
 
 
 class ConversationArchive:
-    """Saves the conversation of `app` after each question, each answer and each change, unless it is not to be kept."""
+    """Saves the conversation after each question, answer and change, unless saving is off."""
 
     def __init__(self, app: AppInterface) -> None:
         self._app = app
@@ -45,9 +45,7 @@ class ConversationArchive:
         self._told: Problem | None = None
 
     def look(self, now: UiState) -> None:
-        """Save `now` if something is new in it; and what could not be saved before, every few seconds. Where no node is
-        there it waits for one: why there is none is told already.
-        """
+        """Save what is new, and every few seconds what failed before. Waits while no node runs."""
         if now.chat.id and not now.chat.is_unkept and _mark(now) != self._saved:
             has_words = bool(now.turns or now.others or now.chat.draft)
             kept = chats.kept(now.chat, now.turns, time.time(), now.others) if has_words else None
@@ -58,28 +56,27 @@ class ConversationArchive:
             self._app.in_background(self._save, group="archive")
 
     def knows(self, now: UiState) -> None:
-        """`now` is what is kept: it need not be saved."""
+        """Note that `now` is already saved."""
         self._saved = _mark(now)
 
     async def settle(self) -> None:
-        """Before the app ends: what is being saved is saved, or cannot be within a second."""
+        """Wait up to a second until everything is saved."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), SETTLE_S)
 
     async def all(self, text: str = "") -> list[ConversationInfo]:
-        """Every kept conversation that holds `text`, the newest first."""
+        """Every saved conversation that contains `text`, newest first."""
         client = self._app.client
         found = await (client.find_conversations(SearchText(text=text)) if text else client.conversations())
         # a list needs single lines, but an ending keeps its own
         return [msgspec.structs.replace(washed(each), ending=washed(each.ending, lines=True)) for each in found]
 
     async def read(self, wanted: ConversationId) -> Conversation:
-        """One of them, as it was saved last."""
         await self.settle()
         return await self._app.client.conversation(wanted)
 
     async def holding(self, cut_off: Sequence[UnfinishedAnswer]) -> Conversation | None:
-        """The one whose last answer is one of those that were cut off."""
+        """The conversation whose last answer was cut off."""
         wanted = {each.request_id for each in cut_off}
         for each in await self.all() if wanted else ():
             if each.last_request in wanted:
@@ -87,20 +84,18 @@ class ConversationArchive:
         return None
 
     async def rename(self, wanted: ConversationTitle) -> None:
-        """Give one another title."""
         await self.settle()
         await self._app.client.rename_conversation(wanted)
         if wanted.id == self._app.state.chat.id:
             self._app.set_state(conversation.called(self._app.state, wanted.title))
 
     async def delete(self, wanted: ConversationId) -> None:
-        """Forget one."""
         await self.settle()
         self._waiting.pop(wanted.id, None)
         await self._app.client.delete_conversation(wanted)
 
     async def export(self, wanted: ConversationId | None = None) -> None:
-        """Write one, without a word the one on screen, to a file that the person names."""
+        """Export one, by default the one on screen, to a file that the person names."""
         now = self._app.state
         if wanted is not None and wanted.id != now.chat.id:
             await confirm.export(self._app, await self.read(wanted))
@@ -110,7 +105,7 @@ class ConversationArchive:
             self._app.notify("There is nothing to export yet.")
 
     async def switch_keeping(self) -> None:
-        """Keep nothing of the conversation on screen, and forget what is kept of it; or keep it again."""
+        """Turn saving off and delete the saved copy, or turn saving on."""
         now = self._app.state
         if now.chat.is_unkept:
             self._app.set_state(conversation.unkept(now, False))
@@ -146,7 +141,6 @@ class ConversationArchive:
             self._idle.set()
 
     def _can_save(self) -> None:
-        """What was told of it holds no longer."""
         self._failed_at = 0.0
         if self._told is not None and self._app.state.problem == self._told:
             self._app.set_state(state.failed(self._app.state, None))

@@ -15,8 +15,8 @@ TRACE: Final = "tui-crash.log"
 
 
 def write(error: BaseException, folder: Path) -> str:
-    """Write where `error` came from; the sentence that says where that is. Neither values nor the error's own words
-    are kept: they can hold what was typed.
+    """Write the traceback of `error` and return a sentence that says where. Leaves out values and the error's text:
+    they may contain what was typed.
     """
     path = folder / TRACE
     lines = [f"{time.strftime('%Y-%m-%d %H:%M:%S')} macluster {VERSION}\n", *_frames(error), "\n"]

@@ -22,7 +22,6 @@ class Action(NamedTuple):
 
 
 def _cursor(name: str, thing: str) -> tuple[Action, ...]:
-    """What moves the cursor of every list; `thing` is what a row is."""
     return (
         Action(f"mc.{name}-down", "j", "cursor_down", "Down", f"Next {thing}"),
         Action(f"mc.{name}-up", "k", "cursor_up", "Up", f"Previous {thing}"),
@@ -30,7 +29,6 @@ def _cursor(name: str, thing: str) -> tuple[Action, ...]:
 
 
 def _parts(name: str, whole: str = "screen") -> tuple[Action, ...]:
-    """What moves the focus on every screen and in every dialog."""
     return (
         Action(f"mc.{name}-next", "tab", "app.focus_next", "Next", f"Next part of the {whole}"),
         Action(f"mc.{name}-previous", "shift+tab", "app.focus_previous", "Previous", f"Previous part of the {whole}"),
@@ -38,7 +36,6 @@ def _parts(name: str, whole: str = "screen") -> tuple[Action, ...]:
 
 
 def _scroll(name: str) -> tuple[Action, ...]:
-    """What scrolls every text."""
     return (
         Action(f"mc.{name}-down", "j", "scroll_down", "Down", "Scroll down"),
         Action(f"mc.{name}-up", "k", "scroll_up", "Up", "Scroll up"),

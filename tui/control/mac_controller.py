@@ -20,14 +20,13 @@ _WINDOW = "Press p on the other Mac, then type the address that it shows (HOST:P
 
 
 class MacController:
-    """Reads and sets the state of `app`, and says to its person what cannot be now."""
+    """Pairs, adds, leaves out and forgets Macs, and reports what isn't possible now."""
 
     def __init__(self, app: AppInterface, models: ModelController) -> None:
         self._app = app
         self._models = models
 
     def act(self, device_id: str, action: MacAction) -> None:
-        """Do that with that Mac."""
         app, peer = self._app, self._find(device_id)
         match action:
             case "add" if peer is not None and self._is_known(peer) and peer.state in ("seen", "lost"):
@@ -48,19 +47,19 @@ class MacController:
                 app.in_background(self._forget, peer)
 
     def pair(self, device_id: str = "") -> None:
-        """Open the pairing dialog, with a Mac that is chosen already or the list of those that were seen."""
+        """Open the pairing dialog, with a Mac already chosen or with the list of Macs."""
         if not self._app.state.attached:
             self._app.notify("macluster's service isn't running on this Mac.")
         else:
             self._app.open_screen("pairing", chosen=self._find(device_id))
 
     def offers(self) -> Iterator[SystemCommand]:
-        """For the palette: a "Pair" for every Mac that was seen."""
+        """For the palette: a "Pair" for every Mac that can be paired."""
         for peer in state.strangers(self._app.state):
             yield SystemCommand(f"Pair {peer.name}", f"Mac {peer.short_id}", partial(self.pair, peer.device_id))
 
     async def rescan(self) -> None:
-        """Look for all of them now. Raises what `tui.control.bridge.FAILURES` lists."""
+        """Look for all Macs now. Raises what `tui.control.bridge.FAILURES` lists."""
         await self._app.client.rescan()
         self._app.notify("Looking for Macs by Bonjour and at every known address.")
 
@@ -68,17 +67,14 @@ class MacController:
         return next((p for p in self._app.state.snapshot.peers if p.device_id == device_id), None)
 
     def _is_known(self, peer: Peer) -> bool:
-        """Whether nobody need pair with it: it is paired, or this one."""
         return peer.is_self or peer not in state.strangers(self._app.state)
 
     async def _ask_address(self, peer: Peer) -> None:
-        """Where a paired Mac is that is not linked."""
         words = f"Address of {peer.name} (HOST:PORT):"
         if place := await self._ask_place(f"Address of {peer.name}", words, peer.address):
             await self._app.client.know(Address(device_id=peer.device_id, host=place.host, port=place.port))
 
     async def _ask_window(self) -> None:
-        """A pairing with whoever is at an address."""
         if place := await self._ask_place("Add a Mac by address", _WINDOW):
             self._app.open_screen("pairing", offer=PairingOffer(host=place.host, port=place.port))
 
@@ -94,7 +90,7 @@ class MacController:
         self._models.find()
 
     async def _forget(self, peer: Peer) -> None:
-        """Revoke it by the rules of trust. Raises what `tui.control.bridge.FAILURES` lists."""
+        """Revoke the Mac after asking. Raises what `tui.control.bridge.FAILURES` lists."""
         view = state.washed(await self._app.client.trust())
         mac = next((m for m in view.macs if m.device_id == peer.device_id), None)
         if why := why_not(view, mac, "revoke"):

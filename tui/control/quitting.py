@@ -22,7 +22,7 @@ _AGAIN: Final = "\n\nPress Ctrl+Q again to quit."
 
 
 def effect(state: UiState, owner: Owner) -> str:
-    """What quitting would take from the person or from other Macs; "" if nothing."""
+    """What quitting would stop or lose; "" for nothing."""
     now = state.snapshot
     if owner == "service":
         lost = "The answer will finish, but the rest won't be saved in this chat."
@@ -43,12 +43,12 @@ def effect(state: UiState, owner: Owner) -> str:
 
 
 def words(state: UiState, owner: Owner) -> str:
-    """How to quit, and what ends with that."""
+    """How to quit, and what stops then."""
     return _WORDS[owner] if state.attached else "Ctrl+Q quits."
 
 
 class Quitting:
-    """Ends `app`; asks first where something is lost by that."""
+    """Quits `app`; asks first if something is lost."""
 
     def __init__(self, app: AppInterface, conversations: ConversationArchive, owner: Callable[[], Owner]) -> None:
         self._app = app
@@ -57,7 +57,7 @@ class Quitting:
         self._is_asked = False
 
     async def leave(self) -> None:
-        """Ask if need be, then leave. Asked already, it is meant."""
+        """Ask if needed, then quit. Quits without asking if the question is already open."""
         text = effect(self._app.state, self._owner())
         if text and not self._is_asked:
             self._is_asked = True

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SessionWork:
-    """Asks the node; `post` tells what comes of it."""
+    """Saves and loads sessions; results go to `post`."""
 
     def __init__(self, client: NodeClient, post: Callable[[Message], object]) -> None:
         self._client, self._post = client, post
@@ -28,11 +28,10 @@ class SessionWork:
 
     @property
     def waited_s(self) -> float:
-        """How long what is under way takes already."""
         return max(0.0, time.monotonic() - self._since)
 
     def why_not(self, run: str, state: UiState) -> str:
-        """Why "save" or "load" cannot be done now; "" if it can."""
+        """Why "save" or "load" can't be done now; "" if it can."""
         if self.words:
             return f"{self.words} isn't finished yet (Esc stops it)."
         if state.snapshot.plan_status != "ready":
@@ -42,7 +41,7 @@ class SessionWork:
         return "Nothing has been asked yet." if run == "save" and not state.turns else ""
 
     async def all(self, text: str = "") -> list[SavedSession]:
-        """Every session of this Mac; where they are searched for a `text`, each with its words."""
+        """Every session on this Mac, with its messages if it is searched for a `text`."""
         found = await self._client.sessions()
         if text:
             found = [await self._with_words(one) for one in found if not one.problem]
@@ -55,7 +54,7 @@ class SessionWork:
             return one
 
     async def stop(self) -> bool:
-        """Stop what is under way; False where there is nothing, or it is being stopped."""
+        """Stop the running work; False if there is none, or if it is already stopping."""
         if not self.words or self.is_stopping:
             return False
         self.is_stopping = True
@@ -63,15 +62,14 @@ class SessionWork:
         return True
 
     async def load(self, name: str) -> bool:
-        """Bring it to the Macs of the plan, and its words into the chat. Whether that went well."""
+        """Load a session into the plan's Macs and its messages into the chat. Returns whether that worked."""
         return await self._run(f"Loading {name}", self._load(SessionName(name=name)))
 
     async def save(self, name: str) -> bool:
-        """Save what every Mac holds of the conversation whose answer ended last. Whether that went well."""
+        """Save the conversation whose answer ended last. Returns whether that worked."""
         return await self._run(f"Saving {name}", self._save(SessionName(name=name)))
 
     async def delete(self, name: str) -> None:
-        """Forget one, and its key."""
         await self._client.delete_session(SessionName(name=name))
         self._post(Noted(f"{name} was deleted."))
 

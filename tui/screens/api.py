@@ -45,7 +45,7 @@ _NO_NODE = "macluster's service isn't running on this Mac."
 
 
 class ApiScreen(SizedScreen):
-    """The address above, keys and requests below it, then what to paste."""
+    """The API: its address, keys, running requests, and what to paste into other programs."""
 
     TITLE = "Other programs"
     CSS_PATH = "api.tcss"
@@ -72,7 +72,6 @@ class ApiScreen(SizedScreen):
         self._paste = VerticalScroll(self._text, id="paste", classes="pane")
 
     def compose(self) -> ComposeResult:
-        """Title, address, keys beside requests, what to paste, keys."""
         yield from (self._title, self._address)
         yield Container(self._keys_box, self._rows_box, id="parts")
         yield self._paste
@@ -80,24 +79,20 @@ class ApiScreen(SizedScreen):
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """Name the parts."""
         self._address.border_title = Content("Address")
         self._keys_box.border_title = Content("Keys")
         self._rows_box.border_title = Content("Requests")
         self.keys.border_title, self.rows.border_title = "Keys", "Requests"  # what the help calls them
 
     def on_descendant_focus(self) -> None:
-        """The frame stands for its list."""
         self._keys_box.set_class(self.focused is self.keys, "lit")
         self._rows_box.set_class(self.focused is self.rows, "lit")
         self.refresh_bindings()
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self.show(self._state)
 
     def show(self, state: UiState) -> None:
-        """Draw what changed."""
         self._state = state
         now, width = state.snapshot, self._title.size.width
         if width <= 0:
@@ -114,7 +109,6 @@ class ApiScreen(SizedScreen):
         self._text.draw(paste_content(self._program, now, self._paste.scrollable_content_region.width))
 
     def why_not(self, run: str) -> str:
-        """Why something cannot be done now; "" if it can."""
         if run in ("serve", "new_key", "end") and not self._state.attached:
             return _NO_NODE
         if run != "end":
@@ -124,7 +118,6 @@ class ApiScreen(SizedScreen):
         return "" if self.keys.pointed and self.keys.pointed.made else "There is no key to revoke."
 
     def word_of(self, run: str) -> str:
-        """What a key does here now."""
         if run == "end":
             return "Stop" if self._is_about_rows else "Revoke"
         return ("Off" if self._state.snapshot.api else "On") if run == "serve" else ""
@@ -134,7 +127,6 @@ class ApiScreen(SizedScreen):
         return self.focused is self.rows
 
     def action_serve(self) -> None:
-        """On, or off; asks first where that ends answers."""
         now = self._state.snapshot
         if now.api is None:
             self.do(self._client.start_api())
@@ -145,13 +137,11 @@ class ApiScreen(SizedScreen):
             self._choose("Stop serving?", effect, ("Keep serving", "Stop serving"), self._client.stop_api)
 
     def action_new_key(self) -> None:
-        """Ask for its name, make it, and show it once."""
         words = "What is it for? The name of a program or person:"
         screen = AskScreen("New key", words, check=self._free_name)
         self.app.push_screen(screen, lambda name: self.do(self._make(name)) if name else None)
 
     def action_end(self) -> None:
-        """Stop the request under the cursor, or revoke the key under it."""
         row, key = self.rows.pointed, self.keys.pointed
         if self._is_about_rows and row is not None:
             self._stop(row)
@@ -159,17 +149,14 @@ class ApiScreen(SizedScreen):
             self._revoke(key)
 
     def action_program(self, step: int) -> None:
-        """What to paste into the next program."""
         self._program = _CLIENTS[(_CLIENTS.index(self._program) + step) % len(_CLIENTS)]
         self._paste.scroll_home(animate=False)
         self.show(self._state)
 
     def action_copy(self) -> None:
-        """What to paste."""
         self.post_message(Copied(text_of(self._program, self._state.snapshot)))
 
     def action_back(self) -> None:
-        """To the dashboard."""
         self.dismiss()
 
     def _free_name(self, name: str) -> None:

@@ -21,8 +21,8 @@ from tui.widgets.marked_list import MarkedList
 
 
 class ChoiceScreen(ModalScreen[int]):
-    """Gives the number of the answer. The first one is chosen at the start, and Esc means it too; where `must` is set,
-    it only says "not yet".
+    """Returns the number of the chosen answer. The first one is selected at the start, and Esc means it too; with
+    `must` neither closes the dialog.
     """
 
     CSS_PATH = "asking.tcss"
@@ -37,31 +37,27 @@ class ChoiceScreen(ModalScreen[int]):
         self._answers = MarkedList(*(Option(Content(a)) for a in answers), markup=False)
 
     def compose(self) -> ComposeResult:
-        """The effect, then the answers."""
         box = Vertical(Static(self._body, markup=False), self._answers, id="asking")
         box.border_title = Content(self._title)
         box.border_subtitle = Content("Enter: choose" if self._must else "Enter: choose · Esc: cancel")
         yield box
 
     def on_mount(self) -> None:
-        """The safe answer first."""
         self._answers.highlighted = 0
         self._answers.focus()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """That is the answer."""
         if not (self._must and event.option_index == 0):
             self.dismiss(event.option_index)
 
     def action_cancel(self) -> None:
-        """Nothing is changed."""
         if not self._must:
             self.dismiss(0)
 
 
 class AskScreen(ModalScreen[str | None]):
-    """Gives the line that was typed, or None. An empty one does nothing unless it `may_be_empty`; under one for which
-    `check` raises a UsageError stands why it will not do.
+    """Returns the typed line, or None. An empty line is ignored unless it `may_be_empty`; if `check` raises a
+    UsageError, its text is shown below.
     """
 
     CSS_PATH = "asking.tcss"
@@ -85,19 +81,16 @@ class AskScreen(ModalScreen[str | None]):
         self._wrong = Static(markup=False)
 
     def compose(self) -> ComposeResult:
-        """The words, then the line."""
         box = Vertical(Static(self._words, markup=False), self._input, self._wrong, id="asking")
         box.border_title = Content(self._title)
         box.border_subtitle = Content("Enter: OK · Esc: cancel")
         yield box
 
     def on_mount(self) -> None:
-        """Ready to type."""
         self._wrong.display = False
         self._input.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """That is the line, if it will do."""
         event.stop()
         line = event.value.strip()
         if not line and not self._may_be_empty:
@@ -111,12 +104,10 @@ class AskScreen(ModalScreen[str | None]):
         self.dismiss(line)
 
     def action_cancel(self) -> None:
-        """Nothing is changed."""
         self.dismiss(None)
 
 
 def words_content(words: str) -> Content:
-    """24 words in four columns, numbered."""
     numbered = [f"{n:2} {word:<12}" for n, word in enumerate(words.split(), 1)]
     rows = ["".join(numbered[i::6]).rstrip() for i in range(6)]
     return Content.assemble(

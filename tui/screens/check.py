@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class CheckScreen(SizedScreen):
-    """A report that grows while the node looks around."""
+    """A report that grows while the node checks."""
 
     TITLE = "Check this Mac"
     CSS_PATH = "check.tcss"
@@ -49,34 +49,28 @@ it can't be checked here.
         self._box = VerticalScroll(self._text, id="findings", classes="pane")
 
     def compose(self) -> ComposeResult:
-        """Title, findings, keys."""
         yield from (self._title, self._box, KeyBar(), TooSmall())
 
     def on_mount(self) -> None:
-        """Begin at once."""
         self._box.border_title = Content("Findings")
         self.action_again()
 
     def laid_out(self) -> None:
-        """Draw for the new size."""
         self._draw()
 
     def action_again(self) -> None:
-        """Look at everything once more."""
         if not self._is_running:
             self._findings, self._is_running = (), True
             self.run_worker(self._check(), group="check", exit_on_error=False)
             self._draw()
 
     def action_copy_report(self) -> None:
-        """Copy all that was found."""
         if self._findings:
             self.post_message(Copied(check_text(self._findings)))
         else:
             self.post_message(Noted("There is nothing to copy yet."))
 
     def action_back(self) -> None:
-        """Leave; a check that is running ends."""
         self.dismiss()
 
     async def _check(self) -> None:

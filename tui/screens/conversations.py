@@ -44,7 +44,7 @@ TYPING_S: Final = 0.15  # a search waits for the next letter; the preview for th
 
 
 class ConversationsScreen(SizedScreen):
-    """A list and what was said in the one under the cursor, side by side or one above the other."""
+    """A list and a preview, next to each other or one above the other."""
 
     TITLE = "Conversations"
     CSS_PATH = "conversations.tcss"
@@ -77,7 +77,6 @@ class ConversationsScreen(SizedScreen):
         self._under_way = TextView(id="under-way")
 
     def compose(self) -> ComposeResult:
-        """Title, the two halves, what is under way, keys."""
         yield self._title
         with Container(id="parts"):
             with self._box:
@@ -88,28 +87,23 @@ class ConversationsScreen(SizedScreen):
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """Ask the node; the search line is hidden until it is asked for."""
         self._box.border_title = Content("Conversations")
         self._filter_line.display = self._under_way.display = False
         self._look()
 
     def on_descendant_focus(self) -> None:
-        """The frame of the list stands for the list and its search line."""
         self._box.set_class(self.focused in (self.list, self._filter), "lit")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._arrange()
 
     def show(self, state: UiState) -> None:
-        """Another conversation may be on screen, the node is back, or time passes."""
         before, self._state = self._state, state
         if (before.chat.id, before.attached) != (state.chat.id, state.attached):
             self._look()
         self._draw_work()
 
     def why_not(self, run: str) -> str:
-        """Why an action cannot be done now; "" if it can."""
         return self._sessions.why_not("save", self._state) if run == "save" else ""
 
     def _look(self) -> None:
@@ -192,12 +186,10 @@ class ConversationsScreen(SizedScreen):
         return self.list.pointed if self.list.display else None
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The preview follows the cursor."""
         self._draw_preview()
         self._read()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Open it in the chat; a session goes on with what every Mac held."""
         pointed = self._readable()
         if pointed is None:
             return
@@ -217,24 +209,19 @@ class ConversationsScreen(SizedScreen):
             self.dismiss()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search while typing."""
         self._look()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Back to the list of what was found."""
         self.list.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Letters are text while the search is written."""
         return not (self._filter.has_focus and action in ("filter", "new", "save", "delete", "rename", "export"))
 
     def action_filter(self) -> None:
-        """Show the search line and go there."""
         self._filter_line.display = True
         self._filter.focus()
 
     def action_new(self) -> None:
-        """Begin a new conversation."""
         self._do(self._new())
 
     async def _new(self) -> None:
@@ -242,7 +229,6 @@ class ConversationsScreen(SizedScreen):
             self.dismiss()
 
     def action_save(self) -> None:
-        """Save the conversation of the chat as a session."""
         words = (
             "Name (an existing session of that name is replaced). "
             "Saves the chat and its cache, so it resumes instantly."
@@ -250,7 +236,6 @@ class ConversationsScreen(SizedScreen):
         self._ask(AskScreen("Save this chat as a session", words), lambda name: self._sessions.save(str(name)))
 
     def action_rename(self) -> None:
-        """Give it another title."""
         pointed = self._readable()
         if pointed is not None and pointed.is_session:
             self.post_message(Noted("A session can't be renamed."))
@@ -263,7 +248,6 @@ class ConversationsScreen(SizedScreen):
             )
 
     def action_delete(self) -> None:
-        """Forget it, after asking."""
         pointed = self._pointed
         if pointed is None:
             return
@@ -278,7 +262,6 @@ class ConversationsScreen(SizedScreen):
             self._ask(asking, lambda _: self._chat.delete(ConversationId(id=pointed.id)))
 
     def action_export(self) -> None:
-        """Write it to a file."""
         pointed = self._readable()
         if pointed is not None and pointed.is_session:
             self.post_message(Noted("Open the session first (Enter), then export the chat."))
@@ -286,11 +269,9 @@ class ConversationsScreen(SizedScreen):
             self._do(self._conversations.export(ConversationId(id=pointed.id)))
 
     def action_leave(self) -> None:
-        """To the dashboard."""
         self.dismiss()
 
     async def action_back(self) -> None:
-        """One step back: stop what is under way, clear the search, leave."""
         if self._sessions.words and not self._sessions.is_stopping:
             self.do(self._sessions.stop())
         elif self._filter_line.display and not self._sessions.words:
@@ -330,7 +311,6 @@ class ConversationsScreen(SizedScreen):
 
 
 def title_content(rows: tuple[Kept, ...] | None, width: int) -> Content:
-    """How many there are, in `width` cells."""
     right = (
         f"{plural(len(rows), 'conversation')} · encrypted on this Mac "
         if rows is not None

@@ -45,7 +45,7 @@ STOP_AGAIN_S: Final = 0.1
 
 
 class HopScreen(SizedScreen):
-    """A chart, and beside or below it the phases of a frame; ← and → change the hop."""
+    """A chart and the phases of a frame; ← and → change the hop."""
 
     TITLE = "Hop"
     CSS_PATH = "hop.tcss"
@@ -78,22 +78,19 @@ The speed test sends empty and then full messages between the two Macs, encrypte
         self._where = VerticalScroll(self._phases, self._worth, id="phases", classes="pane")
 
     def compose(self) -> ComposeResult:
-        """Title, the two halves, keys."""
         yield self._title
         yield Container(self._time, self._where, id="parts")
         yield KeyBar()
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """The titles that never change."""
         self._where.border_title = Content("Where time goes · per frame")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """Time goes on; the picture stands still while it is paused, a test under way does not."""
+        """Draw the state. A paused chart stands still; a running test goes on."""
         self._state = state
         if not self._is_paused:
             self._picture, self._ring, self._now = state, ring_of(state), time.time()
@@ -101,7 +98,6 @@ The speed test sends empty and then full messages between the two Macs, encrypte
 
     @property
     def hop(self) -> Hop | None:
-        """The one that is shown."""
         return self._ring.hops[self._at % len(self._ring.hops)] if self._ring.hops else None
 
     def _draw(self) -> None:
@@ -156,23 +152,19 @@ The speed test sends empty and then full messages between the two Macs, encrypte
             return  # the node is gone: so is the test, and its own call says so
 
     def action_hop(self, step: int) -> None:
-        """The next hop of the ring, or the one before."""
         if self._ring.hops:
             self._at = (self._at + step) % len(self._ring.hops)
             self._draw()
 
     def action_pause(self) -> None:
-        """Pause the picture, or continue."""
         self._is_paused = not self._is_paused
         self.show(self._state)
 
     def action_window(self) -> None:
-        """The next span of time."""
         self._window = (self._window + 1) % len(WINDOWS_S)
         self._draw()
 
     def action_test(self) -> None:
-        """Test the link of this hop."""
         hop = self.hop
         if hop is None:
             self.post_message(Noted("There is no hop to test: no model is split over several Macs."))
@@ -183,17 +175,14 @@ The speed test sends empty and then full messages between the two Macs, encrypte
             self.run_worker(self._measure(hop.pair), group="speed test", exit_on_error=False)
 
     def action_scroll_part(self, lines: int) -> None:
-        """Where there is no room for all of it."""
         (self._time if self._time.has_focus else self._where).scroll_relative(y=lines, animate=False)
 
     def action_leave(self) -> None:
-        """To the dashboard; a test is stopped."""
         if self._is_testing:
             self.app.run_worker(self._stop(), group="speed test stop", exit_on_error=False)
         self.dismiss()
 
     def action_back(self) -> None:
-        """One step back: stop the test, else to the dashboard."""
         if self._is_testing:
             self.run_worker(self._stop(), group="speed test stop", exit_on_error=False)
         else:
@@ -201,7 +190,6 @@ The speed test sends empty and then full messages between the two Macs, encrypte
 
 
 def _begin_at(ring: Ring) -> int:
-    """The slowest hop is what one comes to see."""
     return ring.hops.index(ring.slowest) if ring.slowest else 0
 
 

@@ -25,7 +25,7 @@ from tui.widgets.too_small import TooSmall
 
 
 class LogsScreen(SizedScreen):
-    """A title, the filter line, the lines."""
+    """All log lines, with a filter."""
 
     TITLE = "Logs"
     CSS_PATH = "logs.tcss"
@@ -46,7 +46,6 @@ class LogsScreen(SizedScreen):
         self._box = Vertical(id="logs-box", classes="pane")
 
     def compose(self) -> ComposeResult:
-        """The frame stands for the lines in it."""
         yield self._title
         with self._box:
             yield Horizontal(Static("/", markup=False), self._filter, id="filter-line")
@@ -55,21 +54,17 @@ class LogsScreen(SizedScreen):
         yield TooSmall()
 
     def on_descendant_focus(self) -> None:
-        """The frame stands for its lines."""
         self._box.set_class(self.focused is self.log_view, "lit")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self.show(self._state)
         self._describe()
 
     def show(self, state: UiState) -> None:
-        """Write what is new."""
         self._state = state
         self.log_view.show(state)
 
     def on_log_view_described(self) -> None:
-        """Say what is shown."""
         self._describe()
 
     def _describe(self) -> None:
@@ -81,28 +76,22 @@ class LogsScreen(SizedScreen):
         self._title.draw(Content.assemble((" Logs", "bold"), (" " * space, DIM), follow))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter by what is typed so far."""
         self.log_view.choose(self.log_view.chosen._replace(text=event.value.strip()))
 
     def on_input_submitted(self) -> None:
-        """On to the lines."""
         self.log_view.focus()
 
     def action_filter(self) -> None:
-        """Type a text."""
         self._filter.focus()
 
     def action_file(self) -> None:
-        """Where the file is."""
         self.post_message(Noted(f"Log file: {self._file}"))
         self.post_message(Copied(str(self._file)))
 
     def action_leave(self) -> None:
-        """To where one came from."""
         self.dismiss()
 
     def action_back(self) -> None:
-        """One step: leave the filter line, clear it, leave."""
         if self.focused is self._filter:
             self.log_view.focus()
         elif self._filter.value:
@@ -112,7 +101,6 @@ class LogsScreen(SizedScreen):
 
 
 def _ending(path: str, width: int) -> str:
-    """The end of a path says more than its beginning."""
     return path if len(path) <= width else "…" + path[len(path) - width + 1 :]
 
 

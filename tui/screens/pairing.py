@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 
 class PairingInput(Input):
-    """What it does not take is a key of the dialog."""
+    """An input that leaves keys it doesn't take to the dialog."""
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        """Only what may stand in it."""
+        """Take only what may stand in it."""
         is_taken = not self.restrict or re.fullmatch(self.restrict, character or "") is not None
         return is_taken and super().check_consume_key(key, character)
 
 
 class PairingScreen(ModalScreen[None]):
-    """A window over the dashboard. It is there only because the person here asked for it: no stranger can open it."""
+    """A window over the dashboard. Only the person here can open it, never another Mac."""
 
     TITLE = "Pairing"
     CSS_PATH = "pairing.tcss"
@@ -90,12 +90,10 @@ both. If the Macs don't find each other, type the address that the other one sho
         self._box = Vertical(id="pairing")
 
     def compose(self) -> ComposeResult:
-        """Words, digits, the line to type in, words."""
         with self._box:
             yield from (self._say, self._macs, self._digits, self._asked, self._about, self._end)
 
     def on_mount(self) -> None:
-        """Begin, or go on with what another window of this Mac began."""
         now = self._state.snapshot.pairing
         if now is not None and _is_open(now):
             self._step = now
@@ -106,7 +104,6 @@ both. If the Macs don't find each other, type the address that the other one sho
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """The pairing moved on, a Mac was seen, or a second has passed."""
         self._state = state
         new, old = state.snapshot.pairing, self._step
         is_open = any(step is not None and _is_open(step) for step in (new, old))
@@ -130,7 +127,6 @@ both. If the Macs don't find each other, type the address that the other one sho
         self._call(call)
 
     def _offer_at(self, offer: PairingOffer) -> None:
-        """At the window of a Mac whose address a person gave."""
         self._offer, self._problem = offer, None
         if self._step is None:
             self._step, self._earlier = PairingChanged(state="waiting"), self._state.snapshot.pairing
@@ -198,18 +194,15 @@ both. If the Macs don't find each other, type the address that the other one sho
             self.set_focus(wanted)
 
     def on_descendant_blur(self) -> None:
-        """What was hidden lets go of the focus only now: the next key must not get lost."""
         self._draw()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """This one."""
         event.stop()
         found = self._listed or ()
         self._begin(found[event.option_index] if event.option_index < len(found) else None)
         self._draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Six digits, or an address; anything less does nothing."""
         event.stop()
         state = self._step.state if self._step else ""
         if state == "compare" and (code := parse_code(event.value)):
@@ -222,7 +215,6 @@ both. If the Macs don't find each other, type the address that the other one sho
         self._draw()
 
     def action_again(self) -> None:
-        """Start anew with the same Mac."""
         if self._step is None or _is_open(self._step):
             return
         if self._offer is not None:
@@ -233,26 +225,21 @@ both. If the Macs don't find each other, type the address that the other one sho
         self._draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A letter is a key only where digits are typed: a host's name may have it."""
         return action != "fingerprint" or (self._step is not None and self._step.state == "compare")
 
     def action_fingerprint(self) -> None:
-        """All of the other key's fingerprint, or its ends."""
         self._whole_key = not self._whole_key
         self._draw()
 
     def action_done(self) -> None:
-        """Close what has ended."""
         if self._step is not None and not _is_open(self._step):
             self.dismiss()
 
     async def action_stop(self) -> None:
-        """Break it off, or close what has ended."""
         await self.break_off()
         self.dismiss()
 
     async def break_off(self) -> None:
-        """Stop a pairing that is under way."""
         if self._step is not None and _is_open(self._step):
             with suppress(*FAILURES):  # a node that is gone has closed its window
                 await self._client.stop_pairing()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class PeerScreen(SizedScreen):
-    """Follows what the node says of that Mac; what the roster says is asked once, and again when its level changes."""
+    """All about one Mac. The roster is asked once, and again when the Mac's level changes."""
 
     TITLE = "Mac details"
     CSS_PATH = "peer.tcss"
@@ -52,20 +52,16 @@ Addresses are tried in the order shown here.
         self._box = VerticalScroll(self._text, id="facts", classes="pane")
 
     def compose(self) -> ComposeResult:
-        """Title, facts, keys."""
         yield from (self._title, self._box, KeyBar(), TooSmall())
 
     def on_mount(self) -> None:
-        """Ask what the roster says of it."""
         self._box.border_title = Content("Details")
         self._ask_roster()
 
     def laid_out(self) -> None:
-        """Draw for the new size."""
         self.show(self._state)
 
     def show(self, state: UiState) -> None:
-        """Draw what is new."""
         before, self._state = self._peer, state
         peer = self._peer
         if peer is not None and before is not None and peer.trust != before.trust:
@@ -90,18 +86,14 @@ Addresses are tried in the order shown here.
             self.show(self._state)
 
     def why_not(self, run: str) -> str:
-        """Why this Mac cannot be asked for something; "" if it can."""
         _, name, words = parse(run)
         return why_not_mac(self._state, self._peer, str(words[0])) if name == "ask" else ""
 
     def action_ask(self, action: MacAction) -> None:
-        """Something of this Mac."""
         self.post_message(MacAsked(self._device_id, action))
 
     def action_copy_text(self) -> None:
-        """Copy what is shown."""
         self.post_message(Copied(self._text.shown.plain))
 
     def action_back(self) -> None:
-        """Back to where the person was."""
         self.dismiss()

@@ -28,7 +28,7 @@ from tui.widgets.too_small import TooSmall
 
 
 class SamplingScreen(SizedScreen):
-    """Presets above, a line for every setting below; nothing changes before Enter."""
+    """Presets, and a line for every setting; nothing changes until Enter."""
 
     TITLE = "Chat settings"
     CSS_PATH = "sampling.tcss"
@@ -51,7 +51,6 @@ the conversation."""
         self._words = {f.name: TextView(classes="limits") for f in FIELDS}
 
     def compose(self) -> ComposeResult:
-        """Title, presets, fields, keys."""
         yield self._title
         with Vertical(id="parts"):
             with Vertical(id="presets-box", classes="pane"):
@@ -65,14 +64,13 @@ the conversation."""
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """The cursor in the line of which somebody asked."""
         self.query_one("#presets-box").border_title = Content("Presets")
         self.query_one("#fields").border_title = Content("Settings of this conversation")
         self.query_one("#fields").border_subtitle = Content("Enter: save · Esc: cancel")
         self._inputs[self._at].focus()
 
     def on_descendant_focus(self) -> None:
-        """The frames stand for what is in them, and a mark for the line that is written in."""
+        """Highlight the frame and mark the line of the focused input."""
         self.query_one("#presets-box").set_class(self.focused is self._presets, "lit")
         self.query_one("#fields").set_class(self.focused is not self._presets, "lit")
         for field in FIELDS:
@@ -80,23 +78,19 @@ the conversation."""
             self._labels[field.name].update(f"{mark} {field.option.label}")
 
     def laid_out(self) -> None:
-        """Draw for the new size."""
         self._draw()
 
     def show(self, state: UiState) -> None:
         """What happens meanwhile changes nothing here."""
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Say at once what is wrong, and at which line."""
         self._draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Use it."""
         event.stop()
         self.action_use()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Fill in a preset; the rest stays as it is typed."""
         event.stop()
         preset = texts_of(ChatOptions(sampling=list(PRESETS.values())[event.option_index]))
         for name in PRESET:
@@ -104,7 +98,6 @@ the conversation."""
         self._inputs["temperature"].focus()
 
     def action_use(self) -> None:
-        """Ask like that from now on, unless something typed is wrong."""
         options, wrong = self._typed()
         if wrong:
             name = next(iter(wrong))
@@ -115,11 +108,9 @@ the conversation."""
         self.dismiss()
 
     def action_leave(self) -> None:
-        """To the dashboard; nothing changes."""
         self.dismiss()
 
     def action_back(self) -> None:
-        """Nothing changes."""
         self.dismiss()
 
     def _typed(self) -> tuple[ChatOptions, dict[str, str]]:
@@ -138,7 +129,6 @@ the conversation."""
 
 
 def title_content(words: str, width: int) -> Content:
-    """What it amounts to, in `width` cells."""
     line = between(" Chat settings", f" {words} ", width)
     return Content(line).stylize("bold", 0, 14)
 

@@ -62,8 +62,8 @@ _ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows", "wire")
 
 
 class SplitScreen(SizedScreen):
-    """The bar above, what it means below. Begins with what is loaded, if that is what `request` asks for, else with the
-    balanced plan; `request` is None where there is nothing to divide. Nothing is applied before Enter.
+    """The boundaries, and what they would mean. Starts with the loaded split if it is what `request` asks for, else
+    with the balanced plan. `request` is None if there is nothing to divide. Nothing is applied until Enter.
     """
 
     TITLE = "Edit split"
@@ -92,30 +92,25 @@ Macs doesn't."""
         self._box = VerticalScroll(self._effect, id="effect", classes="pane", can_focus=False)
 
     def compose(self) -> ComposeResult:
-        """Title, the two halves, keys."""
         yield self._title
         yield Vertical(self._bar, self._box, id="parts")
         yield KeyBar()
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """Ask the node for the balanced plan, and where the model can be cut."""
         self._bar.border_title = Content("Boundaries")
         self._box.border_title = Content("Effect")
         if self._request:
             self._ask(self._begin)
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """What is loaded, or being written, may have changed."""
         self._state = state
         self._draw()
 
     def on_click(self, event: Click) -> None:
-        """A click on the bar chooses the boundary that is nearest to it."""
         if event.widget is self._bar and self._now:
             width = self._bar.content_region.width
             layer = self._now.layers * (event.screen_x - self._bar.content_region.x) // max(1, width)
@@ -144,7 +139,7 @@ Macs doesn't."""
         self._draw()
 
     def _as_loaded(self, balanced: Plan) -> Plan | None:
-        """What is loaded, if it differs from `balanced` at most in who owns which layers, with the budgets of now."""
+        """The loaded plan with current budgets, if it differs from `balanced` only in who owns which layers."""
         plan = self._state.snapshot.plan
         if plan is None or any(getattr(plan, f) != getattr(balanced, f) for f in _ALIKE):
             return None
@@ -160,7 +155,6 @@ Macs doesn't."""
         self._draw()
 
     async def _confirm(self, cuts: tuple[int, ...]) -> None:
-        """Let the node say what `cuts` mean."""
         assert self._plan
         preview = await self._preview(spans(self._plan, cuts))
         if preview is None:
@@ -172,7 +166,7 @@ Macs doesn't."""
             self._problem = preview.problem or _OTHER_MACS
 
     async def _preview(self, layers: tuple[str, ...]) -> PlanPreview | None:
-        """What the node says of the request with these layers; None where it said why not."""
+        """The node's preview for these layers; None if it failed."""
         assert self._request
         request = of_used(self._state, msgspec.structs.replace(as_preview(self._request), layers=layers))
         try:
@@ -189,13 +183,11 @@ Macs doesn't."""
 
     @property
     def _loaded(self) -> Loaded:
-        """What applying has to do with."""
         now, same = self._state.snapshot, self._as_loaded(self._balanced) if self._balanced else None
         runs = now.plan_status != "broken" and same and self._plan and _macs(same) == _macs(self._plan)
         return Loaded(cuts_of(same) if same and runs else None, now.plan.model if now.plan else "", len(now.running))
 
     def _step(self, change: Callable[[Boundaries], Boundaries]) -> None:
-        """Change the boundaries, show what that means, and let the node confirm it."""
         if self._now is None:
             return
         before, self._now = self._now, change(self._now)
@@ -235,33 +227,26 @@ Macs doesn't."""
         return "not applied" if self._now.past else "balanced, not applied"
 
     def action_move(self, by: int) -> None:
-        """Move the chosen boundary by so many layers."""
         self._step(lambda now: boundaries.moved(now, by))
 
     def action_boundary(self) -> None:
-        """The next boundary."""
         self._step(boundaries.chosen_next)
 
     def action_balance(self) -> None:
-        """As the node divides by the budgets."""
         if self._plan and self._balanced:
             cuts = divided_as(self._balanced, self._plan)
             self._step(lambda now: boundaries.replaced(now, cuts, "Balanced by the Macs' memory."))
 
     def action_undo(self) -> None:
-        """The step before."""
         self._step(boundaries.undone)
 
     def action_scroll(self, by: int) -> None:
-        """Scroll what it means."""
         self._box.scroll_relative(y=by, animate=False)
 
     def action_back(self) -> None:
-        """Leave; nothing was applied."""
         self.dismiss()
 
     def action_apply(self) -> None:
-        """Load the model so; asks first where that ends what runs."""
         plan, now, means, loaded = self._plan, self._now, self._means, self._loaded
         if plan is None or now is None:
             self.post_message(Noted("There is nothing to apply yet."))
@@ -286,7 +271,6 @@ Macs doesn't."""
 
 
 def _macs(plan: Plan) -> list[str]:
-    """Device ids in the order of the layers."""
     return [owner.device_id for owner in plan.owners]
 
 

@@ -21,7 +21,7 @@ from tui.state.state import UiState
 
 
 class Sources(Protocol):
-    """What the app has that a screen may need."""
+    """What a screen may need of the app."""
 
     client: NodeClient
     state: UiState
@@ -57,7 +57,6 @@ def make(app: Sources, name: str, **details: object) -> Screen[Any]:
 
 
 def is_open(screen: Screen[Any], name: str) -> bool:
-    """Whether `screen` is the one of that name."""
     return type(screen).__name__ == _class_of(name)
 
 

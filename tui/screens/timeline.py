@@ -37,7 +37,7 @@ TRACED_S: Final = 0.5
 
 
 class TimelineScreen(SizedScreen):
-    """The bars above, the phases of one step below; ← and → go through the steps, ↑ and ↓ through stages and lanes."""
+    """Bars, and the phases of one step. ← and → go through the steps, ↑ and ↓ through stages and lanes."""
 
     TITLE = "Timeline"
     CSS_PATH = "timeline.tcss"
@@ -72,18 +72,15 @@ The picture stands still; r traces again."""
         self._below = VerticalScroll(self._phases, id="phases", classes="pane")
 
     def compose(self) -> ComposeResult:
-        """Title, bars, phases, keys."""
         yield self._title
         yield from (self._above, self._below)
         yield KeyBar()
         yield TooSmall()
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """An answer that runs is traced, unless there is a picture already."""
         self._state = state
         if self._traced is None and not self._has_failed and self._is_answering:
             self._trace()
@@ -120,7 +117,6 @@ The picture stands still; r traces again."""
 
     @property
     def _shown_alone(self) -> TrackName | None:
-        """What was singled out, where these steps have it."""
         return self._alone if self._alone in [track.name for track in self._tracks] else None
 
     def _trace(self) -> None:
@@ -141,7 +137,6 @@ The picture stands still; r traces again."""
         self._draw()
 
     def action_again(self) -> None:
-        """Trace what runs now."""
         if self._is_answering:
             self._trace()
             self._draw()
@@ -149,7 +144,6 @@ The picture stands still; r traces again."""
             self.post_message(Noted("No answer is running. Ask something first."))
 
     def action_step(self, steps: int) -> None:
-        """So many steps on, or back."""
         if self._traced is None:
             self.post_message(Noted("Nothing has been traced yet."))
             return
@@ -157,14 +151,11 @@ The picture stands still; r traces again."""
         self._draw()
 
     def action_row(self, by: int) -> None:
-        """Single out the stage and lane so many below, or none."""
         self._alone = next_name(self._tracks, self._shown_alone, by)
         self._draw()
 
     def action_scroll_phases(self, lines: int) -> None:
-        """Where there is no room for all of them."""
         self._below.scroll_relative(y=lines, animate=False)
 
     def action_back(self) -> None:
-        """To the rows."""
         self.dismiss()

@@ -43,8 +43,8 @@ _MARKS: dict[PlanStatus, Mark] = {
 
 
 class TopologyScreen(SizedScreen):
-    """The topologies, and all about the one under the cursor, for the model that is loaded, or else for the first
-    one that fits. The node is asked for one after the other, and nothing is loaded before Enter.
+    """The topologies, and details of the selected one, for the loaded model or the first that fits. The node plans one
+    after the other; nothing is loaded until Enter.
     """
 
     TITLE = "Topology"
@@ -67,41 +67,35 @@ class TopologyScreen(SizedScreen):
         self._details = VerticalScroll(self._about, id="topology", classes="pane")
 
     def compose(self) -> ComposeResult:
-        """Title, the two halves, keys."""
         yield self._title
         yield Container(self._box, self._details, id="parts")
         yield KeyBar()
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """The cursor begins on what is loaded, or was chosen."""
         self._box.border_title = Content("Topologies")
         chosen = self._state.snapshot.plan or self._request
         self.list.point((chosen and chosen.topology) or TOPOLOGIES[0])
         self._look()
 
     def on_descendant_focus(self) -> None:
-        """The frame stands for its list."""
         self._box.set_class(self.focused is self.list, "lit")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """What is loaded, the Macs, or what is known of their paces may have changed: then the node is asked anew."""
+        """Draw, and plan again if the model, the Macs or their measured speeds changed."""
         self._state = state
         self._look()
         self._draw()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The details follow the cursor."""
         self._details.scroll_home(animate=False)
         self._draw()
         self.refresh_bindings()  # not each can be loaded
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Load it so; asks first where that ends what is loaded."""
         topology, request, now = self.list.pointed, self._request, self._now
         preview = self._previews.get(topology)
         if why := self.list.why_not("select"):
@@ -116,12 +110,11 @@ class TopologyScreen(SizedScreen):
             self._load(request, topology)
 
     def action_back(self) -> None:
-        """To the dashboard."""
         self.dismiss()
 
     @property
     def _request(self) -> LoadRequest | None:
-        """What is loaded, or could be as it was chosen, but for the topology; None where nothing can."""
+        """The options of the loaded model, or of the first that fits; None if none does."""
         choices = self._catalog.choices or ()
         if plan := self._state.snapshot.plan:
             loaded = next((c for c in choices if c.asked and c.fingerprint == plan.fingerprint), None)
@@ -135,7 +128,6 @@ class TopologyScreen(SizedScreen):
         return Now(now.plan, _MARKS.get(now.plan_status, _MARKS["broken"]), len(now.running))
 
     def _look(self) -> None:
-        """Ask the node, if what it said may not hold any more."""
         request, now = self._request, self._state.snapshot
         macs = tuple((p.device_id, p.budget_bytes) for p in now.peers if p.state == "connected")
         answered = now.last_done.request_id if now.last_done else ""

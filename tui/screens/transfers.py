@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class TransferDialogs:
-    """They are shown over `screen`, which begins what they decide."""
+    """Dialogs over `screen`, which runs what they decide."""
 
     def __init__(self, screen: SizedScreen, client: NodeClient, catalog: ModelCatalog) -> None:
         self._screen, self._client, self._catalog = screen, client, catalog
 
     def bring(self, choice: ModelChoice | None, now: Snapshot) -> None:
-        """Copy the model to where it lacks, or download it, or another one."""
+        """Copy the model to Macs that lack it, or download it or another one."""
         if choice is not None and choice.offer:
             return self._download_offered(choice, choice.offer)
         copies = copies_of(choice, now) if choice else None
@@ -41,12 +41,11 @@ class TransferDialogs:
         self._ask(screen, lambda n: self._copy(choice, copies) if n == 1 else self._download_named(""))
 
     def pause(self, now: Snapshot) -> None:
-        """Pause what comes, or let it go on where all of it is paused."""
+        """Pause transfers, or resume them if all are paused."""
         is_paused = all(each.state == "paused" for each in now.transfers)
         self._order(TransferOrder(what="resume" if is_paused else "pause"))
 
     def limit(self, now: Snapshot) -> None:
-        """How quick each Mac may be given something."""
         words = "Megabytes per second to each Mac (0: no limit):"
         limit = max((each.limit_bytes_per_s for each in now.transfers), default=0)
 
@@ -58,7 +57,7 @@ class TransferDialogs:
         self._screen.app.push_screen(AskScreen("Limit the transfer rate", words, value, check=limit_of), typed)
 
     def stop(self, now: Snapshot, no: str, then: Callable[[], object] | None = None) -> None:
-        """Whether what is on its way is to end; `no` lets it go on, and then comes what is given."""
+        """Ask whether to stop transfers; `no` keeps them, and then calls `then`."""
         body = Content("What has arrived stays on disk; the next try continues from there.")
         screen = ChoiceScreen(f"Stop {running_words(now)}?", body, (no, "Stop"))
 

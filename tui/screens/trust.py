@@ -35,7 +35,7 @@ _WORDS_ARE_KEPT = ("Keep showing them", "I have written them down")
 
 
 class TrustScreen(SizedScreen):
-    """The cluster above, the Macs below it, and all about the one under the cursor."""
+    """The cluster, its Macs, and details of the selected one."""
 
     TITLE = "Trust"
     CSS_PATH = "trust.tcss"
@@ -61,7 +61,6 @@ class TrustScreen(SizedScreen):
         self._mac = VerticalScroll(self._about, id="mac", classes="pane")
 
     def compose(self) -> ComposeResult:
-        """Title, cluster, the two halves, keys."""
         yield from (self._title, self._cluster)
         with Container(id="parts"):
             with self._box:
@@ -71,26 +70,22 @@ class TrustScreen(SizedScreen):
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """Ask the node now, and again every second."""
         self._cluster.border_title = Content("This cluster")
         self._box.border_title = Content("Macs")
         self._look()
         self.set_interval(LOOK_S, self._look)
 
     def on_descendant_focus(self) -> None:
-        """The frame stands for its list."""
         self._box.set_class(self.focused is self.list, "lit")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """What changed is asked for every second anyway; only a node that stopped is told from here."""
+        """Note the state. Changes of trust are fetched every second anyway."""
         self._state = state
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The details follow the cursor."""
         self._whole_key = False
         self._draw()
 
@@ -126,31 +121,25 @@ class TrustScreen(SizedScreen):
             self._about.draw(mac_content(view, mac, width, whole=self._whole_key))
 
     def action_fingerprint(self) -> None:
-        """All of the key's fingerprint, or its ends."""
         self._whole_key = not self._whole_key
         self._draw()
 
     def action_revoke(self) -> None:
-        """Put the Mac out."""
         self._change("revoke", lambda mac: self._client.revoke(_target(mac)))
 
     def action_admin(self) -> None:
-        """Make it an admin, or one no more."""
         self._change(
             "admin",
             lambda mac: (self._client.demote if mac.role == "admin" else self._client.promote)(_target(mac)),
         )
 
     def action_rotate(self) -> None:
-        """A new key for this Mac."""
         self._change("rotate", lambda _: self._client.rotate())
 
     def action_words(self) -> None:
-        """New recovery words."""
         self._change("words", lambda _: self._client.new_recovery())
 
     def action_rename(self) -> None:
-        """Another name."""
         if mac := self._allowed("rename"):
             self._ask(
                 AskScreen(
@@ -160,7 +149,6 @@ class TrustScreen(SizedScreen):
             )
 
     def action_recover(self) -> None:
-        """By the words on paper."""
         if self._allowed("recover"):
             words = "Type the 24 recovery words in order, separated by spaces:"
             self._ask(AskScreen("Recover", words, check=checked_phrase), self._ask_lost)
@@ -177,7 +165,6 @@ class TrustScreen(SizedScreen):
         )
 
     def action_decide(self) -> None:
-        """Which roster counts."""
         view = self._view
         if view and view.fork and self._allowed("decide"):
             keep = view.fork
@@ -192,16 +179,13 @@ class TrustScreen(SizedScreen):
             self._choose(screen, lambda n: self._begin(self._client.resolve_fork(ForkChoice(keep=keep[n - 1]))))
 
     def action_back(self) -> None:
-        """To the dashboard."""
         self.dismiss()
 
     def why_not(self, run: str) -> str:
-        """Why a change cannot be made now; "" if it can."""
         action = next((action for action in TRUST_ACTIONS if action == run), None)
         return why_not(self._view, self.list.pointed, action) if self._view and action else ""
 
     def _allowed(self, action: TrustAction) -> TrustedMac | None:
-        """The Mac under the cursor, if the change can be made."""
         return None if self._view is None or self.why_not(action) else self.list.pointed
 
     def _change(self, action: TrustAction, call: Callable[[TrustedMac], Awaitable[TrustView | RecoveryWords]]) -> None:
@@ -234,7 +218,7 @@ def _target(mac: TrustedMac) -> Target:
 
 
 def _checked_lost(names: str, view: TrustView) -> tuple[str, ...]:
-    """The Macs that are lost, as typed with commas between them. Raises UsageError for one that the roster lacks."""
+    """The lost Macs, typed with commas between them. Raises UsageError for one that isn't in the roster."""
     typed = tuple(name.strip() for name in names.split(",") if name.strip())
     for name in typed:
         pick(name, [(mac.device_id, mac.name) for mac in view.macs if mac.role in ("admin", "member")])

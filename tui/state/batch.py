@@ -7,7 +7,7 @@ from tui.state.format import context_length, count, plural
 
 
 def summary(batch: Batch, plan: Plan) -> str:
-    """How many rows, lanes and tokens there are of those that the plan has."""
+    """How many rows, lanes and tokens are in use."""
     queue = len(batch.queue)
     parts = [f"{len(batch.running)} of {plural(plan.rows, 'row')}"]
     parts += [f"{plural(batch.in_flight, 'lane')} in flight"] if batch.lanes else []
@@ -17,7 +17,7 @@ def summary(batch: Batch, plan: Plan) -> str:
 
 
 def why_they_wait(now: Snapshot) -> str:
-    """What the first of the queue waits for; "" where there is nothing to wait for."""
+    """Why the first queued request waits; "" if nothing waits."""
     batch, plan = now.batch, now.plan
     if plan is None or not batch.queue:
         return ""

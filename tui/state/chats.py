@@ -40,7 +40,7 @@ class Chat(Value, frozen=True, kw_only=True):
 
 
 def title_of(chat: Chat, turns: tuple[Turn, ...]) -> str:
-    """What it is called: in one line."""
+    """The title, in one line."""
     asked = next((turn.text for turn in turns if turn.role == "user"), chat.draft)
     words = chat.title or " ".join(asked.split())
     if not words:
@@ -49,7 +49,7 @@ def title_of(chat: Chat, turns: tuple[Turn, ...]) -> str:
 
 
 def kept(chat: Chat, shown: tuple[Turn, ...], now: float, others: tuple[Turn, ...] = ()) -> Conversation:
-    """All that is kept of it, also of branches that are not shown."""
+    """Everything to save, including versions that aren't shown."""
     turns = tuple(sorted((*shown, *others), key=lambda turn: turn.number))
     places = {turn.number: place for place, turn in enumerate(turns)}
     return Conversation(
@@ -66,7 +66,7 @@ def kept(chat: Chat, shown: tuple[Turn, ...], now: float, others: tuple[Turn, ..
 
 
 def reopened(conversation: Conversation, first_number: int) -> tuple[Chat, tuple[Turn, ...], tuple[Turn, ...]]:
-    """The same on screen, what is shown of it, and what is not; its messages are numbered from `first_number`."""
+    """The chat, its shown messages and the others, numbered from `first_number`."""
     chat = Chat(
         id=conversation.id,
         title=_line(conversation.title) if conversation.turns else Clean(""),  # a draft gives none for good
@@ -86,7 +86,7 @@ def reopened(conversation: Conversation, first_number: int) -> tuple[Chat, tuple
 
 
 def reseeded(options: ChatOptions) -> ChatOptions:
-    """With another seed, where one is set and chance decides: another answer is wanted."""
+    """With another seed if one is set and it matters, so that the answer differs."""
     sampling = options.sampling
     if sampling.seed is None or sampling.temperature == 0:
         return options

@@ -12,7 +12,7 @@ _OFFLINE = ("pair", "unload", "keep", "go_on", "retry", "last_chat")
 
 
 def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
-    """Why the action `run` of the app cannot be done; "" if it can. `starts_node`: this program may start the node."""
+    """Why the app can't do the action `run` now; "" if it can. `starts_node`: this program may start the node."""
     now = state.snapshot
     name = run.partition("(")[0]
     if name in _OFFLINE and not state.attached:
@@ -41,7 +41,7 @@ def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
 
 
 def why_not_mac(state: UiState, peer: Peer | None, action: str) -> str:
-    """Why a Mac cannot be asked for that; "" if it can, or if only the roster knows."""
+    """Why an action isn't possible with that Mac; "" if it is, or if only the roster knows."""
     if peer is None:
         return "" if action == "add" else "No Mac is selected."
     is_stranger = peer in strangers(state)

@@ -33,13 +33,12 @@ class Journey(NamedTuple):
 
     @property
     def round_s(self) -> float:
-        """Seconds that a round takes on the screen."""
         return _trip_s(self.legs) * self.slowed
 
 
 def journey_of(plan: Plan, ring: Ring) -> Journey | None:
-    """The journey of a token round `plan`; None where there is no hop, or not every one was measured, and for ranks,
-    who work at the same time.
+    """The way of a token round `plan`; None without hops, before all were measured, and for ranks, which work at the
+    same time.
     """
     if is_of_ranks(plan) or not ring.is_measured or len(ring.hops) != len(plan.stages):
         return None
@@ -53,7 +52,7 @@ def journey_of(plan: Plan, ring: Ring) -> Journey | None:
 
 
 def place(journey: Journey, elapsed_s: float) -> Place | None:
-    """Where the token is so long after it began its round on the screen; None once it is round."""
+    """Where the token is `elapsed_s` after its round began on the screen; None once it is round."""
     left_s = elapsed_s / journey.slowed
     for owner, leg in enumerate(journey.legs):
         for is_hop, seconds in enumerate(leg):

@@ -36,17 +36,16 @@ class Kept(Value, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """What it is called in a list: like no other one."""
+        """The title, made unique with the start time."""
         return f"{self.begun} · {self.title}" if self.begun else self.title
 
     @property
     def key(self) -> str:
-        """What no other one has."""
         return f"session {self.id}" if self.is_session else self.id
 
 
 class Said(Value, frozen=True, kw_only=True):
-    """A message as a preview shows it."""
+    """A message in the preview."""
 
     role: str
     text: Clean
@@ -54,8 +53,8 @@ class Said(Value, frozen=True, kw_only=True):
 
 
 def kept_list(infos: Iterable[ConversationInfo], sessions: Iterable[SavedSession], wanted: str) -> tuple[Kept, ...]:
-    """All of them, the newest first: the conversations `infos`, which hold the text `wanted`, and those `sessions`
-    whose name, model or words do.
+    """Conversations and sessions, newest first. `infos` already match `wanted`; sessions match by name, model or
+    messages.
     """
     found = list(infos)
     often = Counter(info.title for info in found)
@@ -70,7 +69,7 @@ def _holds(session: SavedSession, text: str) -> bool:
 
 
 def said_in(conversation: Conversation, wanted: str) -> tuple[Said, ...]:
-    """Its messages; behind those that are shown also those of other branches that hold the text `wanted`."""
+    """The shown messages, then messages of other versions that contain `wanted`."""
     path = set(conversation.path)
     shown = [_said(conversation.turns[at].role, conversation.turns[at].text) for at in conversation.path]
     beside = [
@@ -82,7 +81,6 @@ def said_in(conversation: Conversation, wanted: str) -> tuple[Said, ...]:
 
 
 def said_in_session(session: SavedSession) -> tuple[Said, ...]:
-    """Its messages."""
     return tuple(_said(message.role, message.content) for message in session.messages)
 
 

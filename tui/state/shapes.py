@@ -15,7 +15,7 @@ SHOWN: Final = 1000  # characters of one, in a line
 
 
 def schema_in(file: Path) -> Constraint:
-    """A document of the JSON schema in `file`. Raises UsageError for a file that cannot be read, or holds no schema."""
+    """The JSON schema in `file`. Raises UsageError if it can't be read or contains no schema."""
     source = _read(file)
     if not _is_object(source):
         raise UsageError(
@@ -25,12 +25,12 @@ def schema_in(file: Path) -> Constraint:
 
 
 def grammar_in(file: Path) -> Constraint:
-    """A text of the grammar in `file`. Raises UsageError."""
+    """The grammar in `file`. Raises UsageError."""
     return Constraint(kind="lark", source=_read(file))
 
 
 def shape_of(text: str) -> Constraint:
-    """What was typed; a schema may stand there itself. Raises UsageError."""
+    """A typed shape; a schema may be given inline. Raises UsageError."""
     word, _, rest = text.strip().partition(" ")
     rest = rest.strip()
     if rest and word == WORDS["regex"]:
@@ -45,12 +45,10 @@ def shape_of(text: str) -> Constraint:
 
 
 def shape_text(shape: Constraint) -> str:
-    """In one line, as it stands in a form."""
     return f"{WORDS[shape.kind]} {clean_text(' '.join(shape.source.splitlines()))}"[:SHOWN]
 
 
 def _file(text: str) -> Path:
-    """One that can be read at once, at every key."""
     try:
         file = Path(text).expanduser()
         if file.is_file():

@@ -10,7 +10,7 @@ ADVICE: Final = "`macluster copy` puts them on another"
 
 
 def survival(plan: Plan) -> str:
-    """Which Macs may be lost, as a sentence; "" for a plan on one Mac. Meant for a plan that fits."""
+    """Which Macs may drop out, as a sentence; "" for a plan on one Mac. For plans that fit."""
     head, *others = plan.stages
     nowhere = [stage.peer for stage in others if stage.device_id in plan.nowhere_else]
     held = [stage.peer for stage in others if stage.device_id in {*plan.indispensable} - {*plan.nowhere_else}]

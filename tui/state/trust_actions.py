@@ -15,7 +15,7 @@ _ABOUT_A_MAC: Final = ("revoke", "admin", "rename")
 
 
 class Question(NamedTuple):
-    """A change as the person is asked about it: what it does, and the words for leaving it and for doing it."""
+    """A change as it is confirmed: its effect, and the words for cancelling and doing it."""
 
     title: str
     effect: str
@@ -24,7 +24,7 @@ class Question(NamedTuple):
 
 
 def why_not(view: TrustView, mac: TrustedMac | None, action: TrustAction) -> str:
-    """Why a change cannot be made now; "" if it can."""
+    """Why a change isn't possible now; "" if it is."""
     if action == "decide":
         return "" if view.fork else "There is only one roster."
     if view.fork:
@@ -48,21 +48,21 @@ def _why_not_that_mac(view: TrustView, mac: TrustedMac | None, action: TrustActi
 
 
 def checked_name(name: str) -> str:
-    """A name that a Mac may be given. Raises UsageError."""
+    """A valid name for a Mac. Raises UsageError."""
     if (size := len(name.encode())) > LONGEST_NAME:
         raise UsageError(f"A name can be {LONGEST_NAME} bytes long; this one has {size}.")
     return name
 
 
 def checked_phrase(words: str) -> str:
-    """As many words as there are on paper. Raises UsageError."""
+    """All 24 words. Raises UsageError."""
     if (count := len(words.split())) != RECOVERY_WORDS:
         raise UsageError(f"Type all {RECOVERY_WORDS} words; you typed {count}.")
     return words
 
 
 def question(view: TrustView, mac: TrustedMac, action: TrustAction) -> Question:
-    """The question before a change that has one."""
+    """The confirmation for a change that has one."""
     name = f"{mac.name} ({mac.device_id[:8]})"
     match action:
         case "revoke" if mac.is_self:

@@ -14,12 +14,11 @@ _TITLE = " Other programs"
 
 
 def requests_of(now: Snapshot) -> tuple[BatchRow, ...]:
-    """What other programs ask."""
     return tuple(row for row in now.batch.rows if row.client)
 
 
 def title_content(now: Snapshot, width: int) -> Content:
-    """Whether they are served, and how much they ask, in `width` cells."""
+    """Whether the API is on, and how many requests it has, in `width` cells."""
     asking = sum(client.asking for client in now.clients)
     asked = plural(asking, "request") if asking else "no requests"
     if waits := _waiting(now, asking):
@@ -31,7 +30,7 @@ def title_content(now: Snapshot, width: int) -> Content:
 
 
 def _waiting(now: Snapshot, asking: int) -> int:
-    """How many of those that ask are not read or written yet; some of them have no row that could be listed."""
+    """How many requests are queued; some of them have no row to list."""
     running = now.batch.running
     if now.plan is None or not running or not (now.batch.queue or len(running) >= now.plan.rows):
         return 0
@@ -39,7 +38,7 @@ def _waiting(now: Snapshot, asking: int) -> int:
 
 
 def address_content(now: Snapshot, *, attached: bool) -> Content:
-    """Where they ask, what answers, and what a person should know of it."""
+    """The address, the served model, and warnings."""
     if not attached:
         return Content.styled("✗ macluster's service doesn't answer; retrying every second.", BAD)
     api = now.api
@@ -59,7 +58,6 @@ NO_REQUESTS: Final = Content("No requests right now. Running requests appear her
 
 
 def paste_content(client: str, now: Snapshot, width: int) -> Content:
-    """What to paste into that program."""
     snippet = SNIPPETS[client]
     lines = [Content.styled(snippet.where, DIM), Content(text_of(client, now)), Content("")]
     note = f"{KEY} stands for a key. n makes one and shows it once."
@@ -67,7 +65,6 @@ def paste_content(client: str, now: Snapshot, width: int) -> Content:
 
 
 def paste_title(client: str) -> str:
-    """Which program, of how many."""
     names = list(SNIPPETS)
     return f"‹ {SNIPPETS[client].title} › {names.index(client) + 1} of {len(names)}"
 

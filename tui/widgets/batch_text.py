@@ -14,7 +14,7 @@ _DRAWN = 8
 
 
 def title_content(now: Snapshot, width: int) -> Content:
-    """How full it is, in `width` cells; at less than 100 without the name of the screen."""
+    """How full the batch is, in `width` cells; below 100 cells without the screen's name."""
     if now.plan is None:
         return Content.styled(fit(_TITLE, width), "bold")
     full = f"{summary(now.batch, now.plan)} "
@@ -38,9 +38,7 @@ def empty_content(now: Snapshot, *, attached: bool) -> Content:
 
 
 def ring_content(now: Snapshot, width: int) -> Content:
-    """The Macs in the order of the ring, the lanes that travel it, and the prompts between them. Which Mac computes
-    which lane is not known here, so that is not drawn.
-    """
+    """The Macs in ring order, the lanes, and the prompts between them. Which Mac computes which lane is unknown."""
     plan, batch = now.plan, now.batch
     if plan is None:
         return Content("")
@@ -60,7 +58,6 @@ def _ring(plan: Plan, width: int) -> str:
 
 
 def _lanes(lanes: tuple[BatchLane, ...], width: int) -> list[Content]:
-    """As many side by side as there is room for."""
     cells = [
         _marked(f"lane {n}", "▮" * min(lane.rows, _DRAWN), plural(lane.rows, "row"), in_flight=lane.in_flight)
         for n, lane in enumerate(lanes, 1)

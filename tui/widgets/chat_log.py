@@ -36,7 +36,7 @@ _SURVIVAL = "While an answer is written, Ctrl+T unplugs a Mac and Ctrl+G plugs i
 
 
 def warm_up() -> None:
-    """Import what the first answer needs, for a thread to do while nobody waits."""
+    """Import what the first answer needs, in a thread."""
     import tui.widgets.message_view  # noqa: F401
 
     render(Chunk(Clean("```python\npass\n```")), 80)
@@ -74,15 +74,12 @@ which one is shown, < and > switch. What was written stays, even if an answer br
         self._gives_way = self._gave_way = False
 
     def compose(self) -> ComposeResult:
-        """Until there is a message, a hint."""
         yield self._empty
 
     def on_mount(self) -> None:
-        """Write tokens at a steady rate however fast they come."""
         self._flusher = self.set_interval(1 / self._fps, self._flush, pause=True)
 
     def show(self, state: UiState) -> None:
-        """Take `state`; the flusher writes what is new in it."""
         if state.turns is not self._state.turns and self._flusher is not None:
             self._flusher.resume()
         self._state = state
@@ -90,11 +87,11 @@ which one is shown, < and > switch. What was written stays, even if an answer br
         self._show_empty()
 
     def give_way(self) -> None:
-        """Wait a frame, though not two in a row: what the person types is drawn first."""
+        """Wait a frame (never two in a row), so that typing is drawn first."""
         self._gives_way = True
 
     def zoom(self, on: bool) -> None:
-        """It has the screen alone, or not: a line above it then has the title, and the heads have the figures."""
+        """Show the chat alone: the line above has the title, and the heads have the figures."""
         self._zoomed = on
         with self.app.batch_update():
             for view in self._views:
@@ -131,7 +128,6 @@ which one is shown, < and > switch. What was written stays, even if an answer br
             self._flusher.pause()
 
     async def _sync(self, turns: tuple[Turn, ...]) -> None:
-        """A view for every turn, and none for those that are gone."""
         numbers = {t.number for t in turns}
         stale = [v for v in self._views if v.turn.number not in numbers]
         known = {v.turn.number for v in self._views}
@@ -155,7 +151,6 @@ which one is shown, < and > switch. What was written stays, even if an answer br
             self._mark(found)
 
     def look_for(self, number: int) -> None:
-        """Mark that message once it is there; 0: none."""
         self._wanted = number
 
     def _mark(self, view: MessageView) -> None:
@@ -174,12 +169,10 @@ which one is shown, < and > switch. What was written stays, even if an answer br
         return QuestionView(turn, place) if turn.role == "user" else AnswerView(turn, place)
 
     def on_resize(self) -> None:
-        """Another height: other lines are unseen."""
         self.refresh()
         self.call_after_refresh(self._count_new_rows)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Scrolling changes how many lines are still unseen."""
         super().watch_scroll_y(old_value, new_value)
         self._count_new_rows()
 
@@ -195,22 +188,18 @@ which one is shown, < and > switch. What was written stays, even if an answer br
             self.border_subtitle = Content(below) if below else None
 
     def action_latest(self) -> None:
-        """To the end, and follow it."""
         self.anchor()
 
     def action_message(self, step: int) -> None:
-        """Mark the message before or after."""
         if not self._views:
             return
         at = self._views.index(self._marked) if self._marked is not None else len(self._views)
         self._mark(self._views[max(0, min(len(self._views) - 1, at + step))])
 
     def action_branch(self, step: int) -> None:
-        """Show another branch at the marked message, else at the last one that has any."""
         self.post_message(Branched(self._marked.turn.number if self._marked is not None else 0, step))
 
     def action_copy_message(self) -> None:
-        """Copy the marked message, else the last answer."""
         turn = self._chosen()
         if turn is not None and turn.text:
             self.post_message(Copied(turn.text))
@@ -218,7 +207,6 @@ which one is shown, < and > switch. What was written stays, even if an answer br
             self.post_message(Noted("There is no answer to copy yet."))
 
     def action_copy_code(self) -> None:
-        """Copy the last code block of that message; pressed again, the one before it."""
         turn = self._chosen()
         blocks = code_blocks(turn.text) if turn is not None else []
         if turn is None or not blocks:
@@ -232,7 +220,6 @@ which one is shown, < and > switch. What was written stays, even if an answer br
         self.post_message(Copied(blocks[-1 - copied]))
 
     def action_edit_message(self) -> None:
-        """Change the marked question, else the last one."""
         turn = self._marked.turn if self._marked is not None else None
         if turn is None:
             turn = next((t for t in reversed(self._state.turns) if t.role == "user"), None)
@@ -248,14 +235,14 @@ which one is shown, < and > switch. What was written stays, even if an answer br
 
 
 def chat_words(state: UiState) -> list[str]:
-    """What is asked, and how, where that is not the usual way."""
+    """The model, and options that differ from the defaults."""
     plan, chat = state.snapshot.plan, state.chat
     words = [plan.model] if plan is not None else []
     return [*words, *option_words(chat.options), *(["not saved"] if chat.is_unkept else [])]
 
 
 def empty_content(state: UiState, note: str, width: int = 72) -> Content:
-    """What an empty conversation says: what is going on and what to do next."""
+    """An empty conversation: what is going on and what to do next."""
     snapshot = state.snapshot
     head = [Content.styled(note, DIM), Content("")] if note else []
     if recovery := held(snapshot):

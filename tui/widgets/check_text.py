@@ -15,7 +15,7 @@ _INDENT = 2 + _WORD + _NAME
 
 
 def check_title(findings: Sequence[Finding], width: int, *, is_running: bool) -> Content:
-    """What it came to, in `width` cells."""
+    """The result in `width` cells."""
     wrong, beware = (sum(f.state == state for f in findings) for state in ("bad", "warn"))
     counts = [f"✗ {plural(wrong, 'problem')}"] * bool(wrong) + [f"▲ {plural(beware, 'warning')}"] * bool(beware)
     fine = "✓ no problems" if findings else "○ not checked yet"
@@ -34,7 +34,6 @@ def check_content(findings: Sequence[Finding], width: int, *, is_running: bool) 
 
 
 def check_text(findings: Sequence[Finding]) -> str:
-    """The same to be copied."""
     return check_content(findings, 100, is_running=False).plain
 
 
@@ -51,6 +50,5 @@ def _finding(finding: Finding, width: int) -> Content:
 
 
 def _hung(text: str, width: int) -> Content:
-    """`text` beside the names, on as many lines as it takes."""
     lines = textwrap.wrap(text, max(20, width - _INDENT)) or [""]
     return Content(("\n" + " " * _INDENT).join(lines))

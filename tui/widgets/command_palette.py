@@ -10,19 +10,17 @@ from tui.widgets.marked_list import MarkedList
 
 
 class MarkedCommands(CommandList, MarkedList):
-    """What was found; a command has two blank cells before it."""
+    """The found commands; each starts with two blank cells."""
 
 
 class MarkedPalette(CommandPalette):
-    """As Textual's, but for the list."""
+    """Textual's palette with our list."""
 
     def compose(self) -> ComposeResult:
-        """The parts as they are there, with our list in the place of its own."""
         for part in super().compose():
             yield MarkedCommands() if type(part) is CommandList else part
 
     def on_mount(self) -> None:
-        """Textual would leave it in the theme in which it was opened."""
         self.app.theme_changed_signal.subscribe(self, self._restyle)
 
     def _restyle(self, theme: Theme) -> None:
@@ -30,4 +28,4 @@ class MarkedPalette(CommandPalette):
 
 
 class ThemePalette(MarkedPalette):
-    """The list of themes: what is behind it is seen as it will be."""
+    """The list of themes; the screen behind it shows the theme."""

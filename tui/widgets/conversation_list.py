@@ -21,7 +21,7 @@ _WHO: Final = {"user": ("you", "bold $primary"), "assistant": ("model", "bold $a
 
 
 class ConversationList(PointedList[Kept]):
-    """A line each, the newest first."""
+    """One line per conversation or session, newest first."""
 
     HELP = """Conversations and sessions saved on this Mac, each in an encrypted file. ● is open, ✗ can't be read.
 
@@ -37,22 +37,18 @@ that was saved under a name together with its cache, so it resumes at once on an
         self._now = 0.0
 
     def show(self, rows: tuple[Kept, ...], open_id: str, now: float) -> None:
-        """List them; the cursor begins on the one that is open."""
         self._open = self._first = open_id
         self._now = now
         self.list_items(rows)
 
     def key_of(self, item: Kept) -> str:
-        """Its key."""
         return item.key
 
     def rows_of(self, items: tuple[Kept, ...], width: int) -> list[Content]:
-        """A row each."""
         return [row_content(row, self._open, self._now, width) for row in items]
 
 
 def head_content(width: int) -> Content:
-    """The head line above the rows."""
     return Content.styled("  " + _cells("conversation", "model", "msgs", "tokens", "last", width), DIM)
 
 
@@ -79,8 +75,8 @@ def _cells(title: str, model: str, messages: str, tokens: str, when: str, width:
 
 
 def preview_content(row: Kept | None, said: tuple[Said, ...], wanted: str) -> Content:
-    """What was `said` in the one under the cursor, from the first message on that holds `wanted`, else its end; or why
-    it cannot be read.
+    """The messages of the selected conversation: from the first match of `wanted`, else its end; or why it can't be
+    read.
     """
     if row is None:
         return Content("")

@@ -50,12 +50,10 @@ The speed comes from past answers on these Macs (measured), or from their chips 
         self._request: PlanRequest | None = None
 
     def point(self, choice: ModelChoice | None, request: PlanRequest | None) -> None:
-        """Preview `choice`, which is to be loaded as `request` says."""
         self._choice, self._request = choice, request
         self.show(self._state)
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """Progress while something loads, else the fit."""
         plan = state.snapshot.plan
         if state.snapshot.plan_status == "loading" and plan is not None:
             return Drawing("Loading", progress_content(state, width))
@@ -89,8 +87,8 @@ def fit_content(
     *,
     rows: int = DENSE_ROWS,
 ) -> Content:
-    """The preview of one model in `width` cells, as it is planned, or requested where there is no plan. Where `rows`
-    are few there are no empty lines; where they are very few, what decides whether to load it comes first.
+    """The preview of one model in `width` cells. With few `rows` there are no empty lines; with very few, what decides
+    whether to load it comes first.
     """
     if choice is None and not state.attached:
         return Content.styled("macluster's service isn't running on this Mac; the dashboard says why.", WARN)
@@ -190,7 +188,6 @@ def _disk_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content
 
 
 def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:
-    """What has to come to which disk, or could."""
     if offer := choice.offer:
         return [
             Content.styled(
@@ -230,7 +227,7 @@ def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
 
 
 def _way_lines(plan: Plan | None, *, is_loaded: bool) -> list[Content]:
-    """How the Macs share it, and who of them could read what is said: no choice of these goes unseen."""
+    """How the Macs share the model, and which of them can read the text."""
     if plan is None:
         return []
     macs = len(plan.stages)

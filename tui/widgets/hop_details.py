@@ -38,7 +38,7 @@ _TIME: Final = 10
 
 
 class SpeedTest(NamedTuple):
-    """A speed test of a hop: it runs, or what it came to, or why it came to nothing."""
+    """A speed test of a hop: running, its result, or why it failed."""
 
     is_running: bool = False
     result: SpeedResult | None = None
@@ -53,7 +53,7 @@ def window_word(window_s: float) -> str:
 
 
 def title_content(state: UiState, ring: Ring, hop: Hop | None, test: SpeedTest, width: int) -> Content:
-    """Which hop, and what is known of its link, in `width` cells."""
+    """The hop and its link, in `width` cells."""
     if hop is None:
         return Content.styled(fit(" Hop details", width), "bold")
     left = f" Hop {ring.hops.index(hop) + 1} of {len(ring.hops)} · {hop.source} → {hop.target}"
@@ -70,7 +70,7 @@ def title_content(state: UiState, ring: Ring, hop: Hop | None, test: SpeedTest, 
 
 
 def chart_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: float, width: int) -> Content:
-    """The time of a frame, on one scale for all hops, and what it was mostly and at worst; in `width` cells."""
+    """The time of a frame, on one scale for all hops, with percentiles; in `width` cells."""
     points = {h.pair: points_of(state, h.pair, now, window_s) for h in ring.hops}
     top = _top(points.values())
     cells = columns(samples_of(points[hop.pair]), now, window_s, max(1, width - _AXIS))
@@ -86,14 +86,14 @@ def chart_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: fl
 
 
 def bar_rows(values: Sequence[float | None], top: float) -> list[str]:
-    """One column a value on the scale 0 to `top`, `ROWS` high, the topmost row first; a space where there is none."""
+    """One column per value on the scale 0 to `top`, `ROWS` high, topmost row first; a space for None."""
     steps = len(STEPS)
     heights = [0 if v is None else max(1, round(ROWS * steps * min(v, top) / top)) for v in values]
     return ["".join(_cell(height - row * steps) for height in heights) for row in reversed(range(ROWS))]
 
 
 def _cell(height: int) -> str:
-    """The part of a bar that lies in one row; `height` is what reaches above the row's foot, in eighths."""
+    """The part of a bar in one row; `height` is what reaches above the row's foot, in eighths."""
     return " " if height <= 0 else STEPS[min(height, len(STEPS)) - 1]
 
 
@@ -111,7 +111,7 @@ def _spread(points: list[HopPoint], window_s: float) -> Content:
 
 
 def ring_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: float, width: int) -> Content:
-    """Every hop in a line, on one scale, so that they can be compared; in `width` cells."""
+    """One line per hop, on one scale, in `width` cells."""
     points = {h.pair: points_of(state, h.pair, now, window_s) for h in ring.hops}
     top = _top(points.values())
     bar = max(0, width - 2 - _LABEL - _TIME - 1)
@@ -137,12 +137,11 @@ def ring_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: flo
 
 
 def _top(points: Iterable[list[HopPoint]]) -> float:
-    """The end of the scale that all hops share."""
     return scale_top(max((time for found in points for _, time in samples_of(found)), default=0.001))
 
 
 def frames_word(points: list[HopPoint]) -> str:
-    """How many frames the figures are of, and how large those are."""
+    """How many frames were measured, and their size."""
     phases = phases_of(points)
     if phases is None:
         return ""
@@ -151,7 +150,7 @@ def frames_word(points: list[HopPoint]) -> str:
 
 
 def phases_content(hop: Hop, points: list[HopPoint], width: int) -> Content:
-    """Where the time of a frame goes, as figures and bars of one scale, in `width` cells."""
+    """Where the time of a frame goes, as figures and bars on one scale, in `width` cells."""
     phases = phases_of(points)
     if phases is None:
         return Content.styled("Times appear with the next answer.", DIM)
@@ -170,7 +169,6 @@ def phases_content(hop: Hop, points: list[HopPoint], width: int) -> Content:
 
 
 def _parts(hop: Hop, phases: Phases) -> list[tuple[str, float, str]]:
-    """Name, seconds and colour, in the order in which they pass."""
     return [
         (f"{fit(hop.source, 12).rstrip()} computes", phases.compute_s, "$primary"),
         ("encode", phases.codec_s, "$accent"),
@@ -183,7 +181,7 @@ def _parts(hop: Hop, phases: Phases) -> list[tuple[str, float, str]]:
 
 
 def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
-    """What a cable would be worth, by what is measured; or that nothing is to be gained here."""
+    """What a cable would gain, by measurement."""
     spent = ring.shares
     if spent is None or spent.token_s <= 0:
         return Content("")
@@ -216,7 +214,7 @@ def _nothing_to_gain(compute: float) -> str:
 
 
 def speed_content(test: SpeedTest, progress: Progress | None, width: int) -> Content:
-    """The test that runs, or its result, or how to start one."""
+    """The running test, its result, or how to start one."""
     if test.is_running:
         done, total = (progress.done, progress.total) if progress else (0, 0)
         bar = gauge(done, total, min(24, max(4, width - 40)))

@@ -20,7 +20,7 @@ _PARTS = (("compute", "▇", "$primary"), ("encrypt", "▅", "$stage-3"), ("netw
 
 
 class HopPane(Pane):
-    """Every hop with its time per token, its rate and its last minute, all on one scale."""
+    """Each hop with its time per token, rate and last minute, on one scale."""
 
     ACTIONS = (*HOPS, *PANE)
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(HOPS)]
@@ -32,7 +32,6 @@ MB/s is the rate while a frame travels. All bars share the logarithmic scale at 
 the sum of every Mac's compute, encryption at both ends of every hop, time on the network, and waiting."""
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """The ring as it was lately."""
         return Drawing("3 Hops · last 60 s", hops_content(state, width, time.time()), slowest_words(ring_of(state)))
 
 
@@ -81,7 +80,6 @@ def _megabytes(bytes_per_s: float | None) -> str:
 
 
 def _sums(ring: Ring, width: int) -> list[Content]:
-    """Where the time of a token goes."""
     spent = ring.shares
     if spent is None or spent.token_s <= 0:
         return [Content.styled("Times appear with the next answer.", DIM)]
@@ -89,7 +87,7 @@ def _sums(ring: Ring, width: int) -> list[Content]:
 
 
 def _shares(spent: Shares, ring: Ring, width: int) -> list[Content]:
-    """A bar of the parts, and what they are in the same order. What ranks compute has what they add up in it."""
+    """A bar of the parts, and their names in the same order. Ranks' compute includes the all-reduces."""
     what = f"step of {ring.rows} rows" if ring.rows > 1 else "token"
     head = f"{what} {duration(spent.token_s)}: "
     named = (("compute+reduce", *_PARTS[0][1:]), *_PARTS[1:]) if ring.at_once else _PARTS
@@ -108,7 +106,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def slowest_words(ring: Ring) -> str:
-    """The slowest hop by name, where one clearly is."""
+    """The slowest hop, if one clearly is."""
     if (hop := ring.slowest) is None:
         return ""
     rtt = "" if hop.rtt_s is None else f" · rtt {duration(hop.rtt_s)}"

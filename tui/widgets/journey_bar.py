@@ -18,7 +18,7 @@ STEP_S = 0.2
 
 
 class JourneyBar(TextView):
-    """Draws itself anew only while a token travels; where animations are off it stands still."""
+    """Redraws only while a token travels; stands still if animations are off."""
 
     def __init__(self) -> None:
         super().__init__(id="journey")
@@ -28,11 +28,9 @@ class JourneyBar(TextView):
         self._began = 0.0
 
     def on_mount(self) -> None:
-        """The clock stands until there is a journey."""
         self._clock = self.set_interval(STEP_S, self._step, pause=True)
 
     def show(self, state: UiState) -> None:
-        """Draw the plan of `state`, and let the token travel if there is one."""
         plan = state.snapshot.plan
         self._layers = [owner.stop - owner.start for owner in plan.owners] if plan else []
         self.display = bool(plan)
@@ -46,12 +44,11 @@ class JourneyBar(TextView):
         self._draw()
 
     def on_resize(self) -> None:
-        """Another width: draw again."""
         self._draw()
 
     @property
     def caption(self) -> str:
-        """How the journey is to be read; "" where nothing travels."""
+        """How to read the animation; "" if nothing travels."""
         if self._journey is None:
             return ""
         return (

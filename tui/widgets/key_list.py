@@ -18,7 +18,7 @@ _ASKS, _RESTS = Mark("●", "in use", GOOD), Mark("○", "idle", DIM)
 
 
 class KeyList(PointedList[ApiClient]):
-    """A line a key; the cursor decides which one is revoked."""
+    """One line per API key."""
 
     HELP = """A key for each program or person that may use this Mac. ● in use, ○ idle.
 
@@ -32,25 +32,21 @@ revoke the old one."""
         super().__init__(id="api-keys")
 
     def show(self, clients: tuple[ApiClient, ...]) -> None:
-        """List `clients`."""
         self.list_items(clients)
 
     def key_of(self, item: ApiClient) -> str:
-        """Its name."""
         return item.name
 
     def rows_of(self, items: tuple[ApiClient, ...], width: int) -> list[Content]:
-        """A row a key."""
         return [_row_content(client, width) for client in items]
 
 
 def head_content(width: int) -> Content:
-    """The head line above the rows."""
     return Content.styled("  " + "".join(_cells(("name", "key", "now", "made"), width)), DIM)
 
 
 def masked(client: ApiClient) -> str:
-    """As much of a key as is known."""
+    """The known part of a key."""
     if not client.made:
         return "–"
     return f"{PREFIX}…{client.hint}" if client.hint else "…"
@@ -65,7 +61,6 @@ def _row_content(client: ApiClient, width: int) -> Content:
 
 
 def _cells(texts: tuple[str, ...], width: int) -> tuple[str, ...]:
-    """What it is called, and whether it asks, stay longest."""
     name, key, now, made = texts
     left = max(8, width - 2 - 11 - 12 - 10)
     return fit(name, left - 1) + " ", fit(key, 11), fit(now, 12), fit(made, width - 2 - left - 11 - 12)

@@ -15,7 +15,7 @@ from tui.widgets.pointed_list import PointedList
 
 
 class MacList(PointedList[TrustedMac]):
-    """A line a Mac; the cursor decides whom the details and the keys are about."""
+    """One line per Mac."""
 
     HELP = """How far each Mac is trusted. ◆ paired, ◇ seen, ○ unpaired, ✗ blocked. Prompts go to paired Macs only; a \
 model is trusted as far as its least trusted Mac.
@@ -26,24 +26,19 @@ model is trusted as far as its least trusted Mac.
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(MAC_LIST)]
 
     def __init__(self, device_id: str = "") -> None:
-        """The cursor begins on the Mac with that id."""
         super().__init__(id="macs", first=device_id)
 
     def show(self, macs: tuple[TrustedMac, ...]) -> None:
-        """List `macs`."""
         self.list_items(macs)
 
     def key_of(self, item: TrustedMac) -> str:
-        """Its device id."""
         return item.device_id
 
     def rows_of(self, items: tuple[TrustedMac, ...], width: int) -> list[Content]:
-        """A row a Mac."""
         return [row_content(mac, items, width) for mac in items]
 
 
 def head_content(macs: tuple[TrustedMac, ...], width: int) -> Content:
-    """The head line above the rows of `macs`."""
     return Content.styled(
         "  " + "".join(_cells(("Mac", "level", "role", "id", "sees"), _level_width(macs), width)), DIM
     )

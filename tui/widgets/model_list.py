@@ -21,7 +21,7 @@ ORDERS: tuple[Order, ...] = ("best fit", "size", "name")
 
 
 class ModelList(PointedList[ModelChoice]):
-    """A line a model; the cursor decides what the preview shows."""
+    """One line per model."""
 
     HELP = """Models on the disks of the connected Macs, and how each would fit. ✓ fits, ↓ fits but must first be \
 copied to some disks, ● is loaded, ✗ doesn't fit, ○ isn't on this Mac.
@@ -40,31 +40,26 @@ bits)."""
         self._now = Snapshot()
 
     def show(self, choices: tuple[ModelChoice, ...], now: Snapshot) -> None:
-        """List `choices`."""
         self._now = now
         self.list_items(choices)
 
     def key_of(self, item: ModelChoice) -> str:
-        """Its name."""
         return item.name
 
     def rows_of(self, items: tuple[ModelChoice, ...], width: int) -> list[Content]:
-        """A row a model."""
         return [row_content(choice, self._now, width) for choice in items]
 
     def why_not(self, run: str) -> str:
-        """Why Enter can do nothing with the model under the cursor; "" if it can."""
         if run != "select":
             return ""
         return why_not_load(self.pointed) if self.pointed else "No model is listed."
 
     def word_of(self, run: str) -> str:
-        """What Enter does with it."""
         return "Download" if run == "select" and self.pointed and self.pointed.offer else ""
 
 
 def why_not_load(choice: ModelChoice) -> str:
-    """Why a model cannot be loaded, or brought to the disk where it is on none; "" if it can."""
+    """Why a model can't be loaded or downloaded; "" if it can."""
     if choice.loaded:
         return f"{choice.name} is already loaded."
     if choice.preview.plan is None and not choice.offer:
@@ -73,7 +68,7 @@ def why_not_load(choice: ModelChoice) -> str:
 
 
 def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
-    """Whether a model fits; the word is the sentence of the list."""
+    """Whether a model fits."""
     plan, problem = choice.preview.plan, choice.preview.problem
     if choice.loaded and now.plan_status == "loading":
         return Mark("◌", "loading", WARN)
@@ -100,12 +95,12 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
 
 
 def missing_bytes(draft: Plan) -> int:
-    """By how much the stages of a split exceed their Macs, all together."""
+    """How much memory the Macs lack for a split, all together."""
     return sum(max(0, s.needed_bytes - s.budget_bytes) for s in draft.stages)
 
 
 def head_content(width: int, *, known: bool = False) -> Content:
-    """The head line above the rows; of models that are `known`, and on no disk, the speed is told."""
+    """The head line; for hub models (`known`) with the speed."""
     return Content.styled(
         "  " + _cells("model", "size", "tok/s" if known else "on disk", "fit", width, known=known), DIM
     )
@@ -122,7 +117,7 @@ def row_content(choice: ModelChoice, now: Snapshot, width: int) -> Content:
 
 
 def speed_words(choice: ModelChoice) -> str:
-    """What is expected of a model: "≈ 8.1"; "–" where it does not fit, or nobody can say."""
+    """The expected speed: "≈ 8.1"; "–" if it doesn't fit or is unknown."""
     forecast = choice.preview.forecast
     return f"≈ {rate(forecast.tokens_per_s)}" if forecast and choice.preview.plan else "–"
 
@@ -138,7 +133,7 @@ def _cells(name: str, size: str, disk: str, verdict: str, width: int, *, known: 
 def arranged(
     choices: tuple[ModelChoice, ...], text: str, order: Order, *, fitting: bool = False
 ) -> tuple[ModelChoice, ...]:
-    """The models whose name holds `text`, in `order`; with `fitting` only those that fit. Best fit: loaded, then few
+    """Models whose name contains `text`, in `order`; with `fitting` only those that fit. Best fit: loaded, then few
     Macs, then large ones first.
     """
     named = (c for c in choices if text.casefold() in c.name.casefold())

@@ -21,14 +21,13 @@ _KINDS = {
 
 
 def stranger_content(peer: Peer) -> Content:
-    """A Mac that could be paired, as a line of the list."""
     mark = trust_mark(peer.trust)
     more = f"  {fit(mark.word, 9)}{fit(peer.address, 17).rstrip()}"
     return Content.assemble((mark.glyph + " ", mark.style), fit(peer.name, 24), f" {peer.short_id}", (more, DIM))
 
 
 def say_content(step: PairingChanged | None, me: str, name: str, now: float, *, is_typed: bool) -> Content:
-    """What to do now. `me` is this Mac, `name` the other one; `now` counts seconds since the epoch."""
+    """What to do now. `me` is this Mac, `name` the other one; `now` in seconds since the epoch."""
     if step is None:
         return Content("Which Mac? Start pairing on that Mac too.")
     glyph, word, style = _KINDS[step.state]
@@ -51,7 +50,7 @@ def say_content(step: PairingChanged | None, me: str, name: str, now: float, *, 
 
 
 def about_content(step: PairingChanged | None, state: UiState, *, whole: bool = False) -> Content:
-    """Who the other one says it is, its fingerprint `whole` or its ends, or where this Mac can be found."""
+    """The other Mac and its fingerprint, or this Mac's address."""
     if step is None:
         return Content("")
     if step.state == "waiting" and step.address:
@@ -74,7 +73,7 @@ def _whole(sha256: str) -> str:
 
 
 def end_content(step: PairingChanged | None, problem: Problem | None, *, attached: bool) -> Content:
-    """What to beware of, or how it ended."""
+    """A warning, or how pairing ended."""
     if not attached:
         return Content.styled("✗ macluster's service stopped, and pairing with it.", BAD)
     if problem is not None:

@@ -45,7 +45,7 @@ _ALL = range(sys.maxsize)
 
 
 class InSight(NamedTuple):
-    """Some lines of the table, and how many stand above and below them."""
+    """Lines of the table, and how many are above and below them."""
 
     above: int
     body: Content
@@ -53,7 +53,7 @@ class InSight(NamedTuple):
 
 
 class PeerPane(Pane):
-    """The Macs with their memory, their layers and how far they are trusted; the cursor decides whom a key is about."""
+    """The Macs with memory, layers and trust."""
 
     HELP = """Macs that this Mac knows. ● ready, ◌ connecting, ◐ slow or stuck, ✗ offline or blocked, ↻ rebuilding, \
 ○ not paired: only paired Macs can hold layers.
@@ -72,12 +72,10 @@ time. A Mac that is left out holds no layers of the next model you load."""
 
     @property
     def pointed(self) -> Peer | None:
-        """The Mac under the cursor."""
         peers = own_first(self._state)
         return next((p for p in peers if p.device_id == self._pointed_id), peers[0] if peers else None)
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """A head line, then two lines a Mac, three where it was not reached."""
         peers = state.snapshot.peers
         ready = sum(map(is_ready, peers))
         others = len(strangers(state))
@@ -92,49 +90,38 @@ time. A Mac that is left out holds no layers of the next model you load."""
 
     @property
     def _cursor(self) -> str:
-        """The device id of the Mac that it is shown on."""
         return self.pointed.device_id if self.has_focus and self.pointed else ""
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Other Macs are in sight."""
         super().watch_scroll_y(old_value, new_value)
         self.show(self._state)
 
     def action_copy_text(self) -> None:
-        """Copy all Macs, not those in sight alone."""
         self.post_message(Copied(peers_content(self._state, self.scrollable_content_region.width, self._cursor).plain))
 
     def on_focus(self) -> None:
-        """The cursor is shown."""
         self.show(self._state)
 
     def on_blur(self) -> None:
-        """It is hidden again."""
         self.show(self._state)
 
     def action_cursor_down(self) -> None:
-        """The next Mac."""
         self._move(1)
 
     def action_cursor_up(self) -> None:
-        """The one before."""
         self._move(-1)
 
     def action_cursor_first(self) -> None:
-        """The first Mac."""
         self._move(-len(self._state.snapshot.peers))
 
     def action_cursor_last(self) -> None:
-        """The last Mac."""
         self._move(len(self._state.snapshot.peers))
 
     def why_not(self, run: str) -> str:
-        """Why the Mac under the cursor cannot be asked for something; "" if it can."""
         _, name, words = parse(run)
         return why_not_mac(self._state, self.pointed, str(words[0])) if name == "ask" else ""
 
     def action_ask(self, action: MacAction) -> None:
-        """Something of the Mac under the cursor."""
         pointed = self.pointed
         self.post_message(MacAsked(pointed.device_id if pointed else "", action))
 
@@ -155,7 +142,7 @@ def peers_content(state: UiState, width: int, pointed: str = "") -> Content:
 
 
 def peers_in_sight(state: UiState, width: int, pointed: str, seen: range) -> InSight:
-    """That table, but only the Macs of which one of the lines `seen` is: of a hundred most are out of sight."""
+    """The same table, but only Macs with lines in `seen`: of a hundred Macs, most are out of sight."""
     snapshot = state.snapshot
     if not snapshot.peers and not state.departures:
         return InSight(0, Content(_NO_PEERS), 0)
@@ -216,7 +203,6 @@ def _departure(gone: Departure, name_width: int, width: int) -> list[Content]:
 
 
 def _height(peer: Peer) -> int:
-    """How many lines a Mac takes."""
     return 3 if peer.problem else 2
 
 

@@ -27,7 +27,7 @@ def peer_title(peer: Peer | None, width: int) -> Content:
 
 
 def peer_content(state: UiState, peer: Peer, trusted: TrustedMac | None, width: int) -> Content:
-    """Its facts in `width` cells; `trusted` is what the roster says, None until the node was asked."""
+    """All facts in `width` cells; `trusted` comes from the roster, None until the node answered."""
     mark, trust = mac_mark(state, peer), peer_trust(peer)
     rows = [
         _row("state", Content.assemble((f"{mark.glyph} {mark.word}", mark.style)), _link(peer)),
@@ -102,7 +102,7 @@ def _row(label: str, value: Content, more: str) -> Content:
 
 
 def _wrapped(label: str, text: str, width: int, style: str = "") -> list[Content]:
-    """The text beside its label, on as many lines as it takes; nothing where there is none."""
+    """The text next to its label, wrapped; nothing if it is empty."""
     if not text:
         return []
     lines = textwrap.wrap(text, max(20, width - _LABEL))
@@ -112,5 +112,4 @@ def _wrapped(label: str, text: str, width: int, style: str = "") -> list[Content
 
 
 def _without_doubles(rows: list[Content]) -> list[Content]:
-    """One empty line where several would stand."""
     return [row for at, row in enumerate(rows) if row.plain or (at and rows[at - 1].plain)]

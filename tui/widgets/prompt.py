@@ -53,7 +53,6 @@ Esc stops the answer. Pressed again it leaves the prompt, so that single letters
         self._hint = ""
 
     def show(self, state: UiState) -> None:
-        """Say what Enter and Esc do now, and how full the context is."""
         before, self._chat = self._chat, state.chat
         if before.id != state.chat.id:
             if before.id and before.is_unkept:
@@ -72,7 +71,7 @@ Esc stops the answer. Pressed again it leaves the prompt, so that single letters
             self.placeholder = asks
 
     def on_key(self, event: Key) -> None:
-        """Leave Enter to its binding, in its turn: a priority binding would overtake letters that are still queued."""
+        """Leave Enter to its binding: a priority binding would overtake letters that are still queued."""
         if event.key == "enter":
             event.prevent_default()
         elif event.key == "colon" and not self.text:
@@ -80,13 +79,11 @@ Esc stops the answer. Pressed again it leaves the prompt, so that single letters
             self.app.action_command_palette()
 
     def action_send(self) -> None:
-        """Post what is written, if anything is."""
         text = self.text.strip()
         if text:
             self.post_message(Sent(text))
 
     def taken(self) -> None:
-        """The text was sent: remember it and start anew."""
         self._remember([self.text.strip()])
         self._draft = ""
         self.clear()
@@ -96,41 +93,36 @@ Esc stops the answer. Pressed again it leaves the prompt, so that single letters
         self.insert(text.replace("\r\n", "\n").replace("\r", "\n"))
 
     def put(self, text: str) -> None:
-        """Write `text` in the place of what there is."""
         self.text = text
         self.move_cursor(self.document.end)
 
     def lend(self, text: str) -> None:
-        """Write `text` here to be changed; what was here comes back by `give_back`."""
+        """Replace the text for editing; `give_back` restores it."""
         self._draft = self.text
         self.put(text)
         self.focus()
 
     def give_back(self) -> None:
-        """What was here before `lend`."""
         self.put(self._draft)
         self._draft = ""
 
     def action_new_line(self) -> None:
-        """A line break at the cursor."""
         self.insert("\n")
 
     def action_earlier(self) -> None:
-        """The message before, when the prompt is empty or shows history; else the line above."""
+        """Recall the previous message if the prompt is empty or shows history; else move the cursor up."""
         if not self._browses() or self._at == 0:
             self.action_cursor_up()
             return
         self._recall(self._at - 1)
 
     def action_later(self) -> None:
-        """The message after, when the prompt shows history; else the line below."""
         if not self._browses() or self._at >= len(self._history):
             self.action_cursor_down()
             return
         self._recall(self._at + 1)
 
     def _remember(self, questions: Iterable[str]) -> None:
-        """Questions that come back with ↑, each one once, the last one first."""
         fresh = list(dict.fromkeys(q for q in questions if q))
         self._history = [q for q in self._history if q not in fresh] + fresh
         self._at = len(self._history)
@@ -144,7 +136,7 @@ Esc stops the answer. Pressed again it leaves the prompt, so that single letters
 
 
 def hint_words(state: UiState, context: str = "", width: int = 80) -> str:
-    """What Enter and Esc do now, and how full the `context` is; in `width` cells what is needed most."""
+    """What Enter and Esc do, and how full the `context` is; in `width` cells the most important."""
     if state.editing:
         return "Enter: ask the edited question · Esc: cancel"
     stops = state.answer is not None and held(state.snapshot) is None
@@ -155,8 +147,8 @@ def hint_words(state: UiState, context: str = "", width: int = 80) -> str:
 
 
 def context_words(state: UiState, about: int = 0) -> str:
-    """How much of the context the conversation takes: "context 3.1k/32k", with a warning before it is full, or before
-    `about` so many tokens more are sent than it holds; "" without a model.
+    """How full the context is: "context 3.1k/32k", with a warning if it is nearly full, or if `about` more tokens won't
+    fit; "" without a model.
     """
     answers = [t for t in state.turns if t.role == "assistant" and t.prompt_tokens]
     used = answers[-1].prompt_tokens + answers[-1].tokens if answers else 0

@@ -32,7 +32,7 @@ _RANGE, _MEMORY, _GAUGE = 8, 19, 7
 
 
 class SplitPane(Pane):
-    """The plan as a bar, and a line for every stage."""
+    """The plan as a bar, and one line per stage."""
 
     HELP = """Which Mac holds which layers, in layer order. Every stage has its own texture. While an answer is \
 written, ▸ shows one token on its way round, in slow motion, with the times that were measured.
@@ -45,12 +45,10 @@ model that fits is fastest there."""
         self._journey = JourneyBar()
 
     def compose(self) -> ComposeResult:
-        """The bar, and the text below it."""
         yield self._journey
         yield from super().compose()
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """The plan, or why there is none."""
         self._journey.show(state)
         plan = state.snapshot.plan
         title = (
@@ -94,11 +92,8 @@ def split_content(state: UiState, width: int) -> Content:
         for i, s in enumerate(plan.owners)
     ]
     kv = sum(s.kv_bytes for s in plan.stages)
-    lines.append(
-        Content.styled(
-            f"{plan.topology} · {context_length(plan.context)} context (cache {gigabytes(kv)} GB in total)", DIM
-        )
-    )
+    context = f"{plan.topology} · {context_length(plan.context)} context (cache {gigabytes(kv)} GB in total)"
+    lines.append(Content.styled(fit(context, width).rstrip(), DIM))
     if plan.draft:
         lines.append(Content.styled(f"draft model {plan.draft} on {plan.head.peer}", DIM))
     if snapshot.advice and snapshot.plan_status == "ready":
@@ -134,7 +129,6 @@ def _stage_line(index: int, stage: Stage, mark: Mark, now: StageState | None, wi
 
 
 def _memory(stage: Stage) -> Content:
-    """What the stage holds of what its Mac may use."""
     size = stage.needed_bytes
     text = f"{gigabytes_short(size)}/{gigabytes_short(stage.budget_bytes)}"
     style = "$primary" if size <= stage.budget_bytes else BAD

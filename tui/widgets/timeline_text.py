@@ -45,7 +45,7 @@ _PHASE_WORDS: Final[dict[Phase, str]] = {
 
 
 def title_content(traced: TraceResult | None, steps: Steps, at: int, width: int) -> Content:
-    """Which step it is, of how many, in `width` cells."""
+    """Which step of how many, in `width` cells."""
     if traced is None or not steps.numbers:
         return Content.styled(fit(_TITLE, width), "bold")
     step = steps.numbers[at]
@@ -69,8 +69,8 @@ def why_empty(now: Snapshot, *, attached: bool, tracing: bool, failed: bool = Fa
 
 
 def bars_content(traced: TraceResult, steps: Steps, at: int, width: int, alone: TrackName | None = None) -> Content:
-    """A line for each stage and lane, of the step in the place `at` and those before it; below, the clock. Where one of
-    them is looked at `alone`, the others are dim.
+    """One line per stage and lane, for the step at place `at` and those before it; below, the clock. If one track is
+    shown `alone`, the others are dimmed.
     """
     chosen = steps.last(at)
     tracks = tracks_of(traced, steps, chosen)
@@ -88,7 +88,7 @@ def bars_content(traced: TraceResult, steps: Steps, at: int, width: int, alone: 
 
 
 def clock_words(traced: TraceResult) -> str:
-    """By whose clock all of it is, and how far each of the others may be wrong."""
+    """Whose clock it is, and the possible error of the others."""
     head, *others = traced.stages
     if not others:
         return f"Times by the clock of {head.mac}."
@@ -97,18 +97,17 @@ def clock_words(traced: TraceResult) -> str:
 
 
 def phases_content(traced: TraceResult, step: int, width: int) -> Content:
-    """Where the time of `step` went: a line for each phase that took any, a column for each stage, in microseconds."""
+    """Where the time of `step` went, in microseconds: one line per phase, one column per stage."""
     return _table([(stage.mac, _phases(stage, step)) for stage in traced.stages], width)
 
 
 def track_content(traced: TraceResult, steps: Steps, at: int, track: TrackName, width: int) -> Content:
-    """As `phases_content` of one stage, with a column for each step of one lane that has a bar."""
+    """The same for one stage, with one column per step of one lane."""
     chosen = [step for step in steps.last(at) if steps.lanes[step] == track.lane]
     return _table([(f"step {step}", _phases(traced.stages[track.stage], step)) for step in chosen], width)
 
 
 def phases_title(traced: TraceResult | None, alone: TrackName | None) -> str:
-    """What the figures below are of."""
     if traced is None or alone is None:
         return "Where the time of this step went"
     return f"Where the time of lane {alone.lane} went on {traced.stages[alone.stage].mac}"
@@ -152,7 +151,6 @@ def _line(
 
 
 def _pointer(ends: tuple[float, float], own: tuple[float, float], room: int) -> Content:
-    """From where to where the step goes that the keys are at."""
     whole = ends[1] - ends[0]
     start, stop = (round(room * (at - ends[0]) / whole) if whole > 0 else 0 for at in own)
     word = f" {duration(own[1] - own[0])} "

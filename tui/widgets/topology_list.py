@@ -19,7 +19,7 @@ TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 
 
 class TopologyList(PointedList[Topology]):
-    """A line a topology; the cursor decides which one the details are about."""
+    """One line per topology."""
 
     HELP = """Which Macs can read the conversation. Every Mac of a ring gets the hidden states of its layers. A token \
 id is a piece of text, and logits show what the answer may be. In tensor, every Mac has part of every layer and gets \
@@ -38,20 +38,16 @@ the token ids.
 
     @property
     def pointed(self) -> Topology:
-        """The topology under the cursor."""
         return super().pointed or TOPOLOGIES[0]
 
     def point(self, topology: Topology) -> None:
-        """Move the cursor there."""
         self.highlighted = TOPOLOGIES.index(topology)
 
     def show(self, previews: Mapping[Topology, PlanPreview], now: Now) -> None:
-        """What is known of each."""
         self._previews, self._now = previews, now
         self.list_items(TOPOLOGIES)
 
     def why_not(self, run: str) -> str:
-        """Why Enter can do nothing with the topology under the cursor; "" if it can."""
         now, topology = self._now, self.pointed
         if run != "select" or now is None:
             return ""
@@ -65,10 +61,8 @@ the token ids.
         return "" if preview.plan else f"It can't be loaded as {topology}; the text next to it says why."
 
     def key_of(self, item: Topology) -> str:
-        """Its name."""
         return item
 
     def rows_of(self, items: tuple[Topology, ...], width: int) -> list[Content]:
-        """A line a topology; empty ones before the first `show`."""
         now, previews = self._now, self._previews
         return [row_content(each, previews.get(each), now, width) if now else Content("") for each in items]

@@ -44,7 +44,7 @@ def title_content(view: TrustView | None, width: int) -> Content:
 
 
 def cluster_content(view: TrustView, plan: Plan | None = None) -> Content:
-    """This Mac's key, the roster, the recovery words, what `plan` sends in clear, and a fork if there is one."""
+    """This Mac's key, the roster, recovery words, what `plan` sends unencrypted, and a fork if there is one."""
     glyph, kept, style = _KEPT.get(view.key_storage, ("▲", view.key_storage, WARN))
     lines = [Content.assemble("This Mac's key  ", (f"{glyph} ", style), kept)]
     if view.epoch == 0:
@@ -90,7 +90,7 @@ def _weakest(view: TrustView) -> list[Content]:
 
 
 def mac_content(view: TrustView, mac: TrustedMac, width: int, *, whole: bool) -> Content:
-    """All about one Mac, and what can be done; its fingerprint `whole`, or its ends."""
+    """All about one Mac, and the possible actions; its fingerprint `whole`, or its ends."""
     mark = trust_mark(mac.level)
     lines = [
         Content.assemble((f"{mark.glyph} {mark.word}", mark.style), (f" · {mac.role} · {mac.device_id[:8]}", DIM)),
@@ -105,12 +105,10 @@ def mac_content(view: TrustView, mac: TrustedMac, width: int, *, whole: bool) ->
 
 
 def _could_be_a_rank(mac: TrustedMac) -> bool:
-    """Whether it would see words in the topology tensor, of which it sees none now."""
     return mac.level == "paired" and not mac.is_self and "token ids" not in mac.sees
 
 
 def _actions_content(view: TrustView, mac: TrustedMac) -> list[Content]:
-    """What can be done, then what cannot, by reason."""
     reasons: dict[str, list[TrustAction]] = {}
     for action in TRUST_ACTIONS:
         reasons.setdefault(why_not(view, mac, action), []).append(action)

@@ -49,7 +49,7 @@ def test_every_row_is_as_wide_as_the_list_and_says_its_state_in_words(width: int
     lines = [head_content(width), *rows_content(BATCH.rows, "b" * 32, width)]
     assert {cell_len(line.plain) for line in lines} == {width}
     words = [line.plain[:9] for line in lines[1:]]
-    assert words == ["● writing", "◌ reading", "○ waiting", "○ waiting"]
+    assert words == ["● writing", "◌ reading", "○ queued ", "○ queued "]
 
 
 def test_a_row_says_how_far_it_is_and_whose_it_is() -> None:
@@ -66,8 +66,8 @@ def test_a_row_says_how_far_it_is_and_whose_it_is() -> None:
     ("batch", "says"),
     [
         pytest.param(Batch(), "0 of 8 rows · context 0/4k", id="nothing"),
-        pytest.param(BATCH, "2 of 8 rows · 1 lane in flight · 2 wait · context 812/4k (parked 300)", id="all"),
-        pytest.param(Batch(rows=(WAITING,)), "0 of 8 rows · 1 waits · context 0/4k", id="one waits"),
+        pytest.param(BATCH, "2 of 8 rows · 1 lane in flight · 2 queued · context 812/4k (cached 300)", id="all"),
+        pytest.param(Batch(rows=(WAITING,)), "0 of 8 rows · 1 queued · context 0/4k", id="one waits"),
     ],
 )
 def test_the_top_line_fits_both_sizes(batch: Batch, says: str) -> None:
@@ -107,7 +107,7 @@ def test_only_what_is_known_is_drawn_of_the_ring() -> None:
 
 
 def test_an_empty_screen_says_what_is_going_on_and_what_to_do() -> None:
-    assert "tried again" in empty_content(now(), attached=False).plain
+    assert "retrying" in empty_content(now(), attached=False).plain
     assert "Ctrl+O" in empty_content(Snapshot(), attached=True).plain
     assert "m is not ready" in empty_content(msgspec.structs.replace(now(), plan_status="loading"), attached=True).plain
     assert "300 tokens of earlier answers" in empty_content(now(Batch(parked_tokens=300)), attached=True).plain
@@ -136,7 +136,7 @@ def test_what_starts_and_what_ends_is_on_screen_at_once() -> None:
 
 def test_status_tells_rows_lanes_and_queue_and_nothing_without_a_plan() -> None:
     lines = "\n".join(status_lines(now()))
-    assert "Rows: 2 of 8 rows · 1 lane in flight · 2 wait · context 812/4k (parked 300)" in lines
+    assert "Rows: 2 of 8 rows · 1 lane in flight · 2 queued · context 812/4k (cached 300)" in lines
     assert "aaaaaaaa  writing      50    49      412     1" in lines
     facts = status_facts(now())["batch"]
     assert (facts["rows_max"], facts["context_tokens"], facts["waiting"]) == (8, 4096, 2)

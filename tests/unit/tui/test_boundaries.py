@@ -89,7 +89,7 @@ def test_a_boundary_that_cannot_move_says_why() -> None:
     tight = Boundaries(layers=3, cuts=(1, 2))
     assert boundaries.moved(tight, 1) == msgspec.structs.replace(tight, remark="Every Mac needs at least one layer.")
     only = msgspec.structs.replace(START, legal=(9, 14))
-    assert "cannot be cut" in boundaries.moved(only, 1).remark
+    assert "can't be cut" in boundaries.moved(only, 1).remark
     alone = Boundaries(layers=3, cuts=())
     assert boundaries.moved(boundaries.chosen_next(alone), 1).cuts == ()
 
@@ -221,7 +221,7 @@ def test_what_has_to_come_to_each_disk_moves_with_the_layers(cuts: tuple[int, ..
     means = effect(ON_DISKS, cuts)
     assert means
     head, *lines = (" ".join(line.split()) for line in disks_content(means, 76).plain.split("\n"))
-    assert (head, lines[: len(says)]) == ("Mac on its disk comes first", says)
+    assert (head, lines[: len(says)]) == ("Mac on disk to download", says)
     counts = [share.layers for share in means.shares]
     assert [s.disk and s.disk.missing_bytes for s in means.shares] == [100 * (counts[0] - 9), 100 * counts[1], 0]
 
@@ -269,19 +269,19 @@ def test_a_mac_that_lacks_memory_is_told_by_glyph_word_and_number() -> None:
 @pytest.mark.parametrize(
     ("loaded", "says"),
     [
-        pytest.param(Loaded((9, 14), "m", 1), "● This split is already loaded.", id="same"),
-        pytest.param(Loaded(None, "", 0), "Enter loads the model like this on 3 Macs.", id="nothing"),
+        pytest.param(Loaded((9, 14), "m", 1), "● Currently loaded.", id="same"),
+        pytest.param(Loaded(None, "", 0), "Enter loads the model with this split on 3 Macs.", id="nothing"),
         pytest.param(Loaded(None, "x", 0), "▲ Applying unloads x and loads this model on 3 Macs.", id="another"),
         pytest.param(
             Loaded((7, 14), "m", 1),
-            "▲ Applying unloads the model and loads it again on 3 Macs (b +2, c −2 layers), and stops the answer that "
-            "is being written.",
+            "▲ Applying unloads the model and loads it again on 3 Macs (b +2, c −2 layers), and stops the running "
+            "answer.",
             id="writing",
         ),
         pytest.param(
             Loaded((9, 13), "m", 3),
-            "▲ Applying unloads the model and loads it again on 3 Macs (c +1, head −1 layers), and stops the 3 answers "
-            "that are being written.",
+            "▲ Applying unloads the model and loads it again on 3 Macs (c +1, head −1 layers), and stops 3 running "
+            "answers.",
             id="rows",
         ),
     ],

@@ -158,7 +158,7 @@ def test_a_system_prompt_comes_first_and_a_new_chat_is_asked_the_same_way() -> N
     new = conversation.cleared(unkept)
     assert (new.turns, new.chat) == ((), chats.Chat(options=options))
     assert title_content(unkept, 80).plain.startswith(
-        f" Chat · {PLAN.model} · 2 Macs · stop 1 · system prompt · not kept"
+        f" Chat · {PLAN.model} · 2 Macs · stop 1 · system prompt · not saved"
     )
     assert len(title_content(unkept, 60).plain) == 60
 
@@ -177,10 +177,10 @@ FORM = sampling.texts_of(ChatOptions())
         pytest.param("top_k", "1.5", "this is not a whole number", id="not-whole"),
         pytest.param("repetition_penalty", "0", "more than 0", id="penalty"),
         pytest.param("max_tokens", "0", "at least 1", id="no-tokens"),
-        pytest.param("constraint", "yes|no", "begins with schema, regex or grammar", id="no-shape"),
-        pytest.param("constraint", "schema", "begins with schema, regex or grammar", id="no-schema"),
+        pytest.param("constraint", "yes|no", "Start with schema, regex or grammar", id="no-shape"),
+        pytest.param("constraint", "schema", "Start with schema, regex or grammar", id="no-schema"),
         pytest.param("constraint", "schema /none.json", "There is no file /none.json", id="no-file"),
-        pytest.param("constraint", 'schema {"type":', "There is no file", id="half-a-schema"),
+        pytest.param("constraint", 'schema {"type":', "The file", id="half-a-schema"),
         pytest.param("seed", str(1 << 63), "at most 9223372036854775807", id="seed"),
         pytest.param("stop", "|".join("abcdefghijklmnopq"), "at most 16", id="stops"),
     ],

@@ -94,7 +94,7 @@ def test_shares_are_words_and_add_up_to_the_token() -> None:
     lines = hops_content(measured(), 44, 50.0).plain.splitlines()
     assert lines[-2].startswith("token 62.0 ms: ▇▇")
     assert cell_len(lines[-2]) == 44
-    assert lines[-1] == "compute 81 % seal 2 % wire 10 % wait 7 %"
+    assert lines[-1] == "compute 81 % encrypt 2 % network 10 % wait 7 %"
     assert (percent(0.001, 1), percent(0, 1)) == ("<1 %", "0 %")
 
 
@@ -168,6 +168,6 @@ async def test_the_token_travels_only_while_an_answer_is_written_and_things_may_
         assert bar.caption == ""
         app.animation_level = "full"
         app.set_state(writing)
-        assert bar.caption == "▸ journey slowed 50×"
+        assert bar.caption == "▸ one token, 50× slow motion"
         app.set_state(msgspec.structs.replace(still, snapshot=ready))
         assert bar.caption == ""

@@ -47,7 +47,7 @@ async def test_an_empty_picker_offers_what_fits_best_and_d_downloads_it(size: tu
     app = MaclusterApp(node)  # type: ignore[arg-type]
     async with app.run_test(size=size) as pilot:
         await pilot.press("ctrl+o")
-        await until(lambda: "Licence apache-2.0" in text_of(app))
+        await until(lambda: "Licence: apache-2.0" in text_of(app))
         shown = text_of(app)
         assert all(words in shown for words in ("Models on the hub", "✓▸gpt-oss-120b", "63 GB", "≈ ", "2 Macs"))
         assert max(map(len, shown.splitlines())) == size[0]

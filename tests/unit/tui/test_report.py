@@ -146,7 +146,7 @@ def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> 
     assert lines[2].split()[-4:] == ["2.0", "GB", "384", "B"]
     assert lines[4:] == [
         "mac1 begins with layer 2.",
-        "It can lose mac1: mac0 can hold it alone.",
+        "mac1 can drop out; mac0 can take over.",
         "mac0 would see token ids, logits.",
         "mac1 would see hidden states of layers 2–3.",
         "It can be cut before layer 2 only.",
@@ -168,7 +168,7 @@ def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> 
     ("macs", "held", "words"),
     [
         pytest.param(1, [], "", id="one"),
-        pytest.param(2, [], "It can lose mac1: mac0 can hold it alone.", id="two"),
+        pytest.param(2, [], "mac1 can drop out; mac0 can take over.", id="two"),
         pytest.param(2, [1], "It cannot lose mac1: mac0 could not hold it alone.", id="two-held"),
         pytest.param(3, [], "It can lose any one Mac but mac0: the others can hold it.", id="any"),
         pytest.param(3, [2], "It cannot lose mac2: the others could not hold it.", id="held"),

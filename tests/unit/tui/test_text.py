@@ -232,7 +232,7 @@ def test_a_reverse_plan_is_drawn_in_the_order_of_its_layers() -> None:
     assert [line.split()[1:4] for line in drawn[1:3]] == [["1", "b", "0–2"], ["2", "a", "(you)"]]
     assert drawn[3].startswith("reverse · ")
     drafted = UiState(snapshot=Snapshot(plan=msgspec.structs.replace(reverse, draft="small"), plan_status="ready"))
-    assert "small guesses on a, and this model checks it" in split_content(drafted, 60).plain
+    assert "draft model small on a" in split_content(drafted, 60).plain
     assert [hop.label for hop in ring_of(now).hops] == ["a→b", "b→a"]
 
 
@@ -260,8 +260,8 @@ def test_states_are_words_too() -> None:
     now = UiState(snapshot=Snapshot(trust=TrustChanged(level="unpaired", weakest="mini")), attached=True)
     line = status_content(now, 120).plain
     assert "○ unpaired" in line
-    assert "weakest mini" in line
-    assert "node stopped" in status_content(state.detached(now, Problem(kind="x", what="y")), 120).plain
+    assert "unpaired" in line
+    assert "not running" in status_content(state.detached(now, Problem(kind="x", what="y")), 120).plain
     assert {format.trust_mark(t).word for t in ("blocked", "unpaired", "seen", "paired")} == {
         "blocked",
         "unpaired",
@@ -287,7 +287,7 @@ def test_a_context_that_is_nearly_full_is_told_before_the_next_question() -> Non
     empty = UiState(snapshot=Snapshot(plan=PLAN))
     assert context_words(empty) == "context 0/4k"
     assert context_words(empty, 4000) == "context 0/4k"
-    assert context_words(empty, 5200) == "▲ about 5.2k tokens, and the context holds 4k"
+    assert context_words(empty, 5200) == "▲ too long: about 5.2k tokens, context 4k"
     assert hint_words(empty, "context 0/4k", 60) == "Enter send · Ctrl+J new line · ↑ history · context 0/4k"
     assert hint_words(empty, "context 0/4k", 40) == "Enter send · ↑ history · context 0/4k"
 

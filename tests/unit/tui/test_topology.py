@@ -93,10 +93,10 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
         "studio      0–3      10.2 KB      token ids",
         "mbp         4–5      10.2 KB      hidden states of layers 4–5",
         "mini        6–7      4 B          token ids, logits",
-        "Speed        16.7 tok/s  (from past runs here)",
-        "First token  ≈ 3.0 s per 1k tokens of prompt",
-        "Load time    ≈ 40 s",
-        "Enter loads it like this",
+        "Speed        16.7 tok/s  (measured)",
+        "First token  about 3.0 s per 1k prompt tokens",
+        "Load time    about 40 s",
+        "Enter: load this way",
     ):
         assert row in text
     ranks = words("tensor", preview("tensor", 16, 8, 8))
@@ -156,33 +156,33 @@ def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
 def test_a_guess_is_called_one_and_advice_is_given() -> None:
     guess = Forecast(stages_s=(0.1,), hops_s=(), prompt_s=1, load_s=1, measured=False, advice="studio alone is faster.")
     shown = preview("private", 16, 8, forecast=guess)
-    assert "(a guess by the chip)" in words("private", shown)
+    assert "(estimated)" in words("private", shown)
     assert "▲ studio alone is faster." in words("private", shown)
     assert row_content("private", shown, NOTHING, 44).plain.rstrip().endswith("≈ 10.0 tok/s")
     silent = preview("private", 16, 8, forecast=None)
-    assert "Expected" not in words("private", silent)
+    assert "Speed" not in words("private", silent)
     assert "tok/s" not in row_content("private", silent, NOTHING, 44).plain
 
 
 @pytest.mark.parametrize(
     ("shown", "row", "said"),
     [
-        pytest.param(None, "◌ private  asking", "The node is planning it", id="asking"),
-        pytest.param(preview("private", 16), "✗ private  cannot be", "→ Pair another Mac", id="one Mac"),
-        pytest.param(preview("private", 4, 3), "✗ private  cannot be", "GB more on", id="too large"),
+        pytest.param(None, "◌ private  planning", "Planning…", id="asking"),
+        pytest.param(preview("private", 16), "✗ private  not possible", "→ Pair another Mac", id="one Mac"),
+        pytest.param(preview("private", 4, 3), "✗ private  not possible", "GB more on", id="too large"),
         pytest.param(
             preview("private", 16, 8, missing_on=("mbp",), missing_bytes=5_000_000_000),
             "✓ private  2 Macs",
-            "5.0 GB come to the disk of mbp first",
+            "5.0 GB are copied to mbp first",
             id="no files",
         ),
         pytest.param(
             PlanPreview(problem=Problem(kind="NodeError", what="It is gone.", fix="Start it.")),
-            "✗ private  cannot be",
+            "✗ private  not possible",
             "✗ It is gone.\n→ Start it.",
             id="no node",
         ),
-        pytest.param(preview("private", 16, 8), "✓ private  2 Macs", "Enter loads it like this", id="fits"),
+        pytest.param(preview("private", 16, 8), "✓ private  2 Macs", "Enter: load this way", id="fits"),
     ],
 )
 def test_what_can_be_loaded_and_why_not(shown: PlanPreview | None, row: str, said: str) -> None:
@@ -199,11 +199,11 @@ def test_what_is_loaded_is_marked_and_a_reload_says_what_it_stops() -> None:
     loading = Now(now.plan, Mark("◌", "loading", WARN), 0)
     assert row_content("private", None, loading, 44).plain.startswith("◌ private  loading")
     assert "stopped" not in loading_words(plan("forward", 16, 8), 0)
-    assert "The answer that is being written is stopped." in loading_words(plan("forward", 16, 8), 1)
+    assert "The running answer stops." in loading_words(plan("forward", 16, 8), 1)
     assert "2 answers are stopped." in loading_words(plan("forward", 16, 8), 2)
 
 
 def test_the_title_says_how_far_the_node_is() -> None:
-    assert title_content("m", 1, 4, 60).plain.rstrip().endswith("asking the node · 1 of 4")
+    assert title_content("m", 1, 4, 60).plain.rstrip().endswith("planning · 1 of 4")
     assert title_content("m", 4, 4, 60).plain.rstrip() == " Topology · m"
     assert title_content("", 0, 4, 60).plain.rstrip() == " Topology"
