@@ -97,16 +97,18 @@ def _hop(state: UiState, wide: bool) -> Content:
 def _right(state: UiState, wide: bool) -> Content:
     trust = state.snapshot.trust
     mark = trust_mark(trust.level)
-    trusted = [peer for peer in state.snapshot.peers if peer not in strangers(state)]
-    level = mark.word if len(trusted) > 1 or not trusted else "this Mac only"
-    differs = len({peer.trust for peer in trusted if not peer.is_self}) > 1
+    is_alone = len(state.snapshot.peers) - len(strangers(state)) == 1
     # a narrow line needs the room for whether one can ask
-    weakest = f" · least trusted: {fit(trust.weakest, 32).rstrip()}" if trust.weakest and wide and differs else ""
+    weakest = (
+        f" · least trusted: {fit(trust.weakest, 32).rstrip()}"
+        if trust.weakest and wide and trust.level != "paired"
+        else ""
+    )
     end = Content.assemble((" · ", DIM), readiness_words(state))
     if plain := cable_mark(state.snapshot.plan):
         words = f" · {plain.glyph} {plain.word if wide else 'plain cable'}"
         end = Content.assemble((words, plain.style), end)
-    return Content.assemble((f"{mark.glyph} {level}", mark.style), weakest, end)
+    return Content.assemble((f"{mark.glyph} {'this Mac only' if is_alone else mark.word}", mark.style), weakest, end)
 
 
 def readiness_words(state: UiState) -> tuple[str, str]:

@@ -36,8 +36,7 @@ def title_content(view: TrustView | None, width: int) -> Content:
     if view is None:
         return Content.styled(" Trust · loading…", "bold")
     mark = trust_mark(view.level)
-    differs = len({mac.level for mac in view.macs}) > 1
-    least = f" · least trusted: {fit(view.weakest, 32).rstrip()}" if view.weakest and differs else ""
+    least = f" · least trusted: {fit(view.weakest, 32).rstrip()}" if view.weakest and view.level != "paired" else ""
     right = f"{mark.glyph} {mark.word}{least} "
     line = between(" Trust", right, width)
     return Content(line).stylize("bold", 0, 6).stylize(mark.style, max(0, len(line) - len(right)), len(line))

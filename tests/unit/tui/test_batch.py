@@ -85,10 +85,10 @@ def test_the_top_line_fits_both_sizes(batch: Batch, says: str) -> None:
         pytest.param(now(plan=None), "", id="no plan"),
         pytest.param(now(), "", id="about to be admitted"),
         pytest.param(
-            now(Batch(rows=(WRITING, LAST), reserved_tokens=962)), "4096 tokens of memory, and 3134", id="memory"
+            now(Batch(rows=(WRITING, LAST), reserved_tokens=962)), "4096 tokens of memory; 3134 are free", id="memory"
         ),
-        pytest.param(now(plan=msgspec.structs.replace(PLAN, rows=2)), "All 2 rows are taken", id="rows"),
-        pytest.param(msgspec.structs.replace(now(), plan_status="broken"), "The model is not ready", id="broken"),
+        pytest.param(now(plan=msgspec.structs.replace(PLAN, rows=2)), "All 2 rows are busy", id="rows"),
+        pytest.param(msgspec.structs.replace(now(), plan_status="broken"), "The model isn't ready", id="broken"),
     ],
 )
 def test_the_queue_knows_what_it_waits_for(snapshot: Snapshot, why: str) -> None:
@@ -109,7 +109,7 @@ def test_only_what_is_known_is_drawn_of_the_ring() -> None:
 def test_an_empty_screen_says_what_is_going_on_and_what_to_do() -> None:
     assert "retrying" in empty_content(now(), attached=False).plain
     assert "Ctrl+O" in empty_content(Snapshot(), attached=True).plain
-    assert "m is not ready" in empty_content(msgspec.structs.replace(now(), plan_status="loading"), attached=True).plain
+    assert "m isn't ready" in empty_content(msgspec.structs.replace(now(), plan_status="loading"), attached=True).plain
     assert "300 tokens of earlier answers" in empty_content(now(Batch(parked_tokens=300)), attached=True).plain
 
 
@@ -149,7 +149,7 @@ def test_status_tells_rows_lanes_and_queue_and_nothing_without_a_plan() -> None:
 def test_the_title_of_other_programs_counts_what_waits_for_a_row_though_it_has_none_to_be_listed() -> None:
     row = msgspec.structs.replace(WRITING, client="laptop")
     full, nobody = Batch(rows=(row,) * PLAN.rows), Batch()
-    for batch, asking, said in ((full, PLAN.rows + 2, ", 2 wait "), (full, PLAN.rows, " way "), (nobody, 1, " way ")):
+    for batch, asking, said in ((full, PLAN.rows + 2, ", 2 queued "), (full, PLAN.rows, " way "), (nobody, 1, " way ")):
         clients = (ApiClient(name="x", asking=asking),)
         told = msgspec.structs.replace(now(batch), api=ApiServed(url="u"), clients=clients)
         assert api_title(told, 80).plain.endswith(said)

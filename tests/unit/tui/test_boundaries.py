@@ -344,7 +344,7 @@ async def test_ranks_are_not_edited_and_the_editor_says_what_to_do() -> None:
             await pilot.pause()
         await pilot.press("f4")
         async with asyncio.timeout(10):
-            while "an equal part of every layer" not in text_of(app):
+            while "part of every layer, so" not in text_of(app):
                 await pilot.pause()
         assert "→ Choose a topology other than tensor" in text_of(app)
         await pilot.press("left", "b", "enter")

@@ -181,7 +181,7 @@ def test_a_model_that_a_mac_of_the_plan_lacks_is_copied_there_first() -> None:
     assert [c.preview.missing_on for c in arranged((lacking, choice("ABC")), "", "best fit")] == [(), ("B",)]
     shown = fit_content(lacking, UiState(snapshot=NOW), 60).plain
     assert "Loading first copies 3.0 GB to b; d copies the whole model." in shown
-    assert "Enter load" in shown
+    assert "Enter: load" in shown
     stage = Stage(device_id="A", peer="a", start=0, stop=6, weight_bytes=90 * GB, kv_bytes=0, budget_bytes=17 * GB)
     draft = msgspec.structs.replace(PLAN, stages=(stage,))
     short = choice(preview=PlanPreview(draft=draft))

@@ -122,7 +122,7 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
     )
     lost = msgspec.structs.replace(LOST, also_at=("cube.local:4717",), worker_pid=77, worker_rss_bytes=2_000_000_000)
     text = peer_content(skip_turned(now(lost), lost.device_id), lost, trusted, 100).plain
-    for words in ("✗ lost", "◆ paired · admin since epoch 3", "c" * 26, "ABAB ABAB"):
+    for words in ("✗ offline", "◆ paired · admin since epoch 3", "c" * 26, "ABAB ABAB"):
         assert words in text
     for words in (
         "cube.local:4717",
@@ -141,7 +141,7 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
     [
         pytest.param(PAIRED, "skip", "", id="skip"),
         pytest.param(OWN, "skip", "always holds layers", id="skip-self"),
-        pytest.param(STRANGER, "skip", "not paired", id="skip-stranger"),
+        pytest.param(STRANGER, "skip", "isn't paired", id="skip-stranger"),
         pytest.param(STRANGER, "forget", "leaves the list", id="forget-stranger"),
         pytest.param(PAIRED, "forget", "", id="forget"),
         pytest.param(None, "add", "", id="add"),
@@ -166,7 +166,7 @@ def test_the_check_says_glyph_word_and_cure() -> None:
         Finding(name="multicast", state="bad", what="Refused.", fix="Allow it."),
         Finding(name="firewall", state="unknown", what="Not here."),
     ]
-    assert "✗ 1 wrong" in check_title(findings, 80, is_running=False).plain
+    assert "✗ 1 problem" in check_title(findings, 80, is_running=False).plain
     assert "◌ checking" in check_title([], 80, is_running=True).plain
     assert "✓ no problems" in check_title(findings[:1], 80, is_running=False).plain
     text = check_text(findings)

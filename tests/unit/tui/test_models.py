@@ -77,7 +77,7 @@ async def test_in_the_smallest_terminal_the_picker_keeps_the_fit_and_the_keys_to
     app = MaclusterApp(ExaminingNode())  # type: ignore[arg-type]
     async with app.run_test(size=(60, 16)) as pilot:
         await pilot.press("ctrl+o")
-        await until(lambda: "Enter load" in text_of(app))
+        await until(lambda: "Enter: load" in text_of(app))
         lines = text_of(app).splitlines()
         preview = next(at for at, line in enumerate(lines) if "Fit preview" in line)
         shown = "\n".join(lines[preview:-1])

@@ -98,7 +98,7 @@ async def test_other_keys_work_and_the_footer_and_the_help_say_so(tmp_path: Path
     app = app_with(tmp_path, read(tmp_path, '[keys]\nhelp = "f12"\nfoo = "x"'))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await pilot.pause()
-        assert any("There is no action 'foo'" in note.message for note in app._notifications)
+        assert any("Unknown action 'foo'" in note.message for note in app._notifications)
         await pilot.press("f1")
         assert not isinstance(app.screen, HelpScreen)
         await pilot.press("f12")
@@ -143,4 +143,4 @@ def test_a_node_keeps_no_spare_worker_where_the_file_says_so(tmp_path: Path) -> 
     (complaint,) = read(tmp_path, "[node]\nspare_worker = 3").complaints
     assert "spare_worker must be true or false" in complaint
     (complaint,) = read(tmp_path, "[node]\nawake = true").complaints
-    assert 'awake needs one of "loaded", "always", "never"' in complaint
+    assert 'awake must be one of "loaded", "always", "never"' in complaint

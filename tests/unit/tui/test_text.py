@@ -260,7 +260,7 @@ def test_states_are_words_too() -> None:
     now = UiState(snapshot=Snapshot(trust=TrustChanged(level="unpaired", weakest="mini")), attached=True)
     line = status_content(now, 120).plain
     assert "○ unpaired" in line
-    assert "unpaired" in line
+    assert "unpaired · least trusted: mini" in line
     assert "not running" in status_content(state.detached(now, Problem(kind="x", what="y")), 120).plain
     assert {format.trust_mark(t).word for t in ("blocked", "unpaired", "seen", "paired")} == {
         "blocked",
@@ -277,7 +277,7 @@ def test_a_narrow_line_says_whether_one_can_ask_and_counts_strangers_apart() -> 
     now = UiState(snapshot=Snapshot(peers=macs, plan=PLAN, plan_status="ready", trust=trust), attached=True)
     narrow, wide = (status_content(now, width).plain for width in (80, 120))
     assert ("● 2/2 Macs │" in narrow, "│ 1 not paired" in narrow, narrow.endswith("● ready")) == (True, True, True)
-    assert ("● 2 of 2 Macs · 1 not paired" in wide, "weakest b" in wide) == (True, True)
+    assert ("● 2 of 2 Macs · 1 not paired" in wide, "least trusted" in wide) == (True, False)
 
 
 def test_a_context_that_is_nearly_full_is_told_before_the_next_question() -> None:
@@ -288,7 +288,7 @@ def test_a_context_that_is_nearly_full_is_told_before_the_next_question() -> Non
     assert context_words(empty) == "context 0/4k"
     assert context_words(empty, 4000) == "context 0/4k"
     assert context_words(empty, 5200) == "▲ too long: about 5.2k tokens, context 4k"
-    assert hint_words(empty, "context 0/4k", 60) == "Enter send · Ctrl+J new line · ↑ history · context 0/4k"
+    assert hint_words(empty, "context 0/4k", 60) == "Enter: send · Ctrl+J: new line · ↑: history · context 0/4k"
     assert hint_words(empty, "context 0/4k", 40) == "Enter send · ↑ history · context 0/4k"
 
 

@@ -125,7 +125,7 @@ def test_one_stage_and_lane_alone_has_its_bars_and_the_phases_of_each_of_its_ste
     assert at == 4
     table = [line.split() for line in track_content(told, steps, 7, alone, 76).plain.split("\n")]
     assert table[0] == ["µs", "step", "5", "step", "7"]
-    assert table[-1] == ["STEP_TOTAL", "1000000", "1000000"]
+    assert table[-1] == ["whole", "step", "1000000", "1000000"]
 
 
 @pytest.mark.parametrize("most", [0.0, 5e-324, 1e9], ids=str)
@@ -156,7 +156,7 @@ def test_it_says_why_there_is_nothing_and_what_to_do() -> None:
         (Snapshot(), True, False, "Ctrl+O chooses one"),
         (READY, True, False, "Ask something"),
         (msgspec.structs.replace(READY, batch=Batch(rows=(BatchRow(request_id="a" * 32),))), True, False, "first step"),
-        (RUNNING, True, True, "2 stages of m: noting"),
+        (RUNNING, True, True, "Tracing 2 stages of m"),
     ]
     for now, attached, tracing, says in table:
         assert says in why_empty(now, attached=attached, tracing=tracing).plain

@@ -115,9 +115,9 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
 @pytest.mark.parametrize(
     ("rdma", "rtt_s", "adding_up", "said"),
     [
-        pytest.param(False, 0.004, "≈ 208 ms of the", "slower than studio alone: about 4.4", id="Wi-Fi"),
-        pytest.param(False, 0.0005, "≈ 68.2 ms of the", "slower than studio alone: about 11.5", id="wire"),
-        pytest.param(True, 0.0005, "≈ 4.2 ms of the", "Faster than this Mac alone: about 44.2", id="RDMA"),
+        pytest.param(False, 0.004, "≈ 208 ms of each token's", "slower than studio alone: about 4.4", id="Wi-Fi"),
+        pytest.param(False, 0.0005, "≈ 68.2 ms of each token's", "slower than studio alone: about 11.5", id="wire"),
+        pytest.param(True, 0.0005, "≈ 4.2 ms of each token's", "Faster than this Mac alone: about 44.2", id="RDMA"),
     ],
 )
 def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
@@ -200,7 +200,7 @@ def test_what_is_loaded_is_marked_and_a_reload_says_what_it_stops() -> None:
     assert row_content("private", None, loading, 44).plain.startswith("◌ private  loading")
     assert "stopped" not in loading_words(plan("forward", 16, 8), 0)
     assert "The running answer stops." in loading_words(plan("forward", 16, 8), 1)
-    assert "2 answers are stopped." in loading_words(plan("forward", 16, 8), 2)
+    assert "2 running answers stop." in loading_words(plan("forward", 16, 8), 2)
 
 
 def test_the_title_says_how_far_the_node_is() -> None:

@@ -90,7 +90,7 @@ def test_every_action_on_trust_says_whether_it_can_be_done() -> None:
 def test_the_trust_screen_names_the_store_of_the_key_the_weakest_and_a_fork() -> None:
     assert "● in this Mac's keychain" in cluster_content(VIEW).plain
     files = cluster_content(msgspec.structs.replace(VIEW, key_storage="file permissions", has_recovery=False)).plain
-    assert "▲ kept by file permissions (0600)" in files
+    assert "▲ in a file only you can read" in files
     assert "▲ none" in files
     bad = msgspec.structs.replace(trusted(level="blocked"), reason="another key answered where it was looked for")
     weak = msgspec.structs.replace(VIEW, level="blocked", macs=(ADMIN, bad), fork=("a" * 64, "b" * 64), fork_epoch=7)
@@ -98,7 +98,7 @@ def test_the_trust_screen_names_the_store_of_the_key_the_weakest_and_a_fork() ->
     assert "✗ mini: another key answered" in text
     assert "✗ Two rosters of epoch 7, aaaaaaaa (here) and bbbbbbbb" in text
     deep = cluster_content(msgspec.structs.replace(weak, fork_epoch=5)).plain
-    assert "✗ Fork: 2 histories from epoch 5 on, aaaaaaaa (here) and bbbbbbbb" in deep
+    assert "✗ 2 rosters that differ from epoch 5 on, aaaaaaaa (this Mac) and bbbbbbbb" in deep
 
 
 @pytest.mark.parametrize("level", ["blocked", "unpaired", "seen", "paired"])
@@ -152,7 +152,7 @@ def test_the_pairing_dialog_says_what_to_do_and_how_it_ended() -> None:
     assert "✗ failed" in said(PairingChanged(state="failed", problem=problem))
     assert "The digits differ.\n→ Start again." in said(PairingChanged(state="failed", problem=problem))
     assert "◆ paired" in said(PairingChanged(state="paired", peer="mini"))
-    assert "node of this Mac stopped" in end_content(step, None, attached=False).plain
+    assert "macluster's service stopped" in end_content(step, None, attached=False).plain
 
 
 def test_ages_and_fingerprints_are_read_in_groups() -> None:
