@@ -24,7 +24,7 @@ from core.errors import (
     Problem,
     SealError,
 )
-from core.events import Batch, Plan, Progress, PromptLikely, RequestDone, RequestStarted, TokenEvent
+from core.events import Batch, Plan, Progress, PromptLogprobs, RequestDone, RequestStarted, TokenEvent
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_record import chosen, going_on, new_request_id, record_of, unfinished_of
 from core.node.answers.answer_stream import Followed, Said, answer_stream
@@ -34,7 +34,6 @@ from core.node.answers.mirror import Mirror
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.no_log import NoLog
 from core.node.answers.prompts import constraint_of, prompt_of, text_of
-from core.node.answers.replay import checked, replay_text
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
 from core.node.answers.tokenizer import Tokenizer
@@ -56,7 +55,6 @@ from core.worker.messages import (
     MirrorSpans,
     Prefilled,
     PromptScored,
-    Replayed,
     Restored,
     StopMirror,
     Token,
@@ -338,8 +336,8 @@ class Answers:
             case Departed():
                 running.left(report)
             case PromptScored():
-                likely = PromptLikely(request_id=report.request_id, start=report.start, tokens=report.tokens)
-                self._bus.publish(likely)
+                scored = PromptLogprobs(request_id=report.request_id, start=report.start, tokens=report.tokens)
+                self._bus.publish(scored)
             case Token():
                 if running.is_next(report):
                     self._leader.served()
@@ -371,12 +369,6 @@ class Answers:
                 if not self._mirror.limit:  # the plan that runs now has no memory for it
                     self._mirror.forget()
                 self._journal.info(f"{tokens} tokens came back from the mirror, and {rest} are read again.")
-
-    def replayed(self, report: Replayed) -> None:
-        """The head's worker compared what was read again with the first time."""
-        event = checked(report)
-        self._bus.publish(event)
-        (self._journal.info if event.same_token else self._journal.warn)(replay_text(event))
 
     def counted(self, batch: Batch) -> None:
         """The head's worker says how far it is with all of them."""
