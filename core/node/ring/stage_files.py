@@ -15,7 +15,7 @@ from core.node.base.tasks import together
 from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
-from core.node.ring.last_stages import stage_in
+from core.node.ring.layers_held_last import stage_in
 from core.node.ring.split_profiles import FileParts, SplitProfiles
 from core.plan.topology import has_ranks
 from core.requests.disks import CopyRequest, DiskUse
