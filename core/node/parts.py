@@ -185,7 +185,7 @@ class NodeParts:
         # disks
         models = LocalModels([home.models, *config.model_roots], home.hashes)
         self.inventory = inventory = ModelInventory(own_id, models, mesh, bus)
-        copies = ModelCopies(models, mesh, ByteLinks(identity, store, paths, host), home.models, tasks)
+        copies = ModelCopies(models, mesh, ByteLinks(identity, store.cluster, paths.ways, host), home.models, tasks)
         hub = hub_cache() if hub_cache() in config.model_roots else home.models
         self.transfers = transfers = Transfers(
             own_id, inventory, copies, mesh, hub, home.paused, bus=bus, journal=journal, tasks=tasks
