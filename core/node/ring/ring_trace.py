@@ -18,7 +18,7 @@ from core.node.base.tasks import Tasks
 from core.node.peers.clock_difference import ClockDifference, clock_difference
 from core.node.peers.mesh import Mesh
 from core.node.ring.plan_leader import PlanLeader
-from core.node.ring.supervisor import Supervisor, WorkerReported
+from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.requests.trace import MOST_STEPS, PhaseTurn, StageTrace, TraceRequest, TraceResult
 from core.worker.messages import TracedPhases, TracePhases
 
