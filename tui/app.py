@@ -24,17 +24,17 @@ from core.settings import default_home
 from tui.client import NodeClient
 from tui.control import messages
 from tui.control.actions import bindings, key_title, palette, why_not
-from tui.control.appearance import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
-from tui.control.bridge import follow
-from tui.control.catalog import ModelCatalog
+from tui.control.appearance import COMPLAINT_S, FULL_FPS, config_complaints, frames_per_s, theme_of
 from tui.control.chat_controller import ChatController
 from tui.control.clipboard import Clipboard
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_handler import EventHandler
-from tui.control.gc_tuning import tune_gc
+from tui.control.event_stream import follow
+from tui.control.garbage_collection import avoid_long_collections
 from tui.control.key_order import KeyOrder
 from tui.control.keymap import APP, Action
 from tui.control.mac_controller import MacController
+from tui.control.model_catalog import ModelCatalog
 from tui.control.model_controller import ModelController
 from tui.control.palette import Commands, Recent
 from tui.control.plain_glyphs import PlainGlyphs
@@ -43,7 +43,7 @@ from tui.control.quitting import Owner, Quitting, words
 from tui.control.slash_commands import SLASH_COMMANDS, alone, option_of
 from tui.control.theme_choice import ThemeChoice, Themes
 from tui.control.themes import OWN_THEMES, legible, no_color_kept, own_variables
-from tui.screens import table
+from tui.screens import screen_table
 from tui.screens.base import STYLES, Follower
 from tui.screens.base_app import BaseApp
 from tui.screens.dashboard import Dashboard
@@ -51,7 +51,7 @@ from tui.screens.help import HelpScreen, topic_of
 from tui.state import disabled_reasons, state
 from tui.state.state import UiState
 from tui.widgets.chat_log import warm_up
-from tui.widgets.command_palette import MarkedPalette, ThemePalette
+from tui.widgets.command_palette import PaletteWithCursor, ThemePalette
 from tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         return key_title(binding.key, arrows=not self.preferences.plain)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return not (action == "open" and table.is_open(self.screen, str(parameters[0])))
+        return not (action == "open" and screen_table.is_open(self.screen, str(parameters[0])))
 
     def why_not(self, run: str) -> str:
         return disabled_reasons.why_not(self.state, run, starts_node=self._node is not None)
@@ -162,7 +162,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
     def on_mount(self) -> None:
         self.set_keymap(dict(self.preferences.keys))
         self.theme_changed_signal.subscribe(self, self._themes.changed)
-        for complaint in complaints_of(self.preferences, self.available_themes):
+        for complaint in config_complaints(self.preferences, self.available_themes):
             self.notify(complaint, severity="warning", timeout=COMPLAINT_S)
         self.set_interval(0.5, self._tick)
         self.set_interval(0.1, lambda: self.dashboard.show_logs(self.state))
@@ -173,7 +173,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.set_state(state.ticked(self.state, time.time()))
 
     def on_seen(self) -> None:
-        tune_gc()
+        avoid_long_collections()
         # a defect that it does not catch ends the app: the screen would stand still and say nothing
         begin: Any = partial(follow, self.client, self._events.handle, self._lose)
         self.run_worker(begin, group="events")
@@ -204,10 +204,10 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def open_screen(self, name: str, **details: object) -> None:
         """Open the screen of that name. An open one stays, or is replaced if other `details` are given."""
-        if not table.is_open(self.screen, name):
-            self.push_screen(table.make(self, name, **details), lambda _: self.dashboard.come_back())
+        if not screen_table.is_open(self.screen, name):
+            self.push_screen(screen_table.make(self, name, **details), lambda _: self.dashboard.come_back())
         elif details:
-            self.switch_screen(table.make(self, name, **details))
+            self.switch_screen(screen_table.make(self, name, **details))
 
     def on_failed(self, message: messages.Failed) -> None:
         self.show_problem(message.problem)
@@ -282,7 +282,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def action_command_palette(self) -> None:
         if not isinstance(self.screen, CommandPalette):
-            self.push_screen(MarkedPalette())
+            self.push_screen(PaletteWithCursor())
 
     def search_themes(self) -> None:
         self._themes.begin()

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from tui.app import MaclusterApp
 from tui.client import NodeClient
 from tui.control.actions import bindings
-from tui.control.cables import CableController, Cables
+from tui.control.demo_cables import CableController, Cables
 from tui.control.keymap import APP, DEMO, Action
 from tui.control.preferences import Preferences
 

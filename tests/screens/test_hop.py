@@ -19,8 +19,8 @@ from tui.cli.demo import Demo
 from tui.client import NodeClient
 from tui.screens.hop import HopScreen
 from tui.state.hop_history import HOP_WINDOW_S
+from tui.state.hop_phases import points_of
 from tui.state.hops import Hop
-from tui.state.phases import points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

@@ -17,9 +17,9 @@ from tests.support.person import Person
 from tui.app import MaclusterApp
 from tui.cli.demo import pair
 from tui.client import NodeClient
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.check import CheckScreen
 from tui.screens.dashboard import Dashboard
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.models import ModelsScreen
 from tui.screens.pairing import PairingScreen
 from tui.screens.peer import PeerScreen

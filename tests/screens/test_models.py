@@ -11,8 +11,8 @@ from tests.support.cluster import running_demo
 from tests.support.hub import Hub, running_hub
 from tests.support.person import Person, viewer_of
 from tui.cli.demo import Demo
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.dashboard import Dashboard
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.models import ModelsScreen
 from tui.screens.split import SplitScreen
 

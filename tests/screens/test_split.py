@@ -9,8 +9,8 @@ from core.requests.plans import LoadRequest
 from tests.support.cluster import ask, begin, finish, reference, running_demo
 from tests.support.person import Person, viewer_of
 from tui.cli.demo import Demo
-from tui.screens.asking import ChoiceScreen
 from tui.screens.dashboard import Dashboard
+from tui.screens.dialogs import ChoiceScreen
 from tui.screens.split import SplitScreen
 from tui.state.boundaries import cuts_of
 

@@ -14,7 +14,7 @@ from tests.support.person import Person
 from tui.app import MaclusterApp
 from tui.cli.demo import Demo
 from tui.client import NodeClient
-from tui.screens.asking import ChoiceScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.screens.topology import TopologyScreen
 
 RELOADED_S = 120.0

@@ -18,7 +18,7 @@ from tests.support.person import Person
 from tui.app import MaclusterApp
 from tui.cli.watch import Watch
 from tui.client import NodeClient
-from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.trust import TrustScreen
 
 WAIT_S = 120.0

@@ -26,7 +26,7 @@ def theme_of(preferences: Preferences, known: Collection[str]) -> str:
     return next((name for name in (preferences.theme, preferences.remembered) if name in known), DARK.name)
 
 
-def complaints_of(preferences: Preferences, known: Collection[str]) -> tuple[str, ...]:
+def config_complaints(preferences: Preferences, known: Collection[str]) -> tuple[str, ...]:
     if not preferences.theme or preferences.theme in known:
         return preferences.complaints
     return (*preferences.complaints, f"Unknown theme {preferences.theme!r}. The palette lists all themes.")

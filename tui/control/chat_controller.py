@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from core.errors import UsageError
 from core.requests.answers import AnswerId, Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, ConversationId
-from tui.control import confirm
-from tui.control.bridge import FAILURES, problem_of
+from tui.control import chat_dialogs
+from tui.control.app_interface import AppInterface
 from tui.control.conversation_archive import ConversationArchive
-from tui.control.interface import AppInterface
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.slash_commands import OptionTyped
 from tui.state import branches, conversation, state
 from tui.state.chats import option_words
@@ -118,7 +118,7 @@ class ChatController:
 
     async def begin(self) -> bool:
         """Start an empty conversation and stop a running answer. False if the person stays."""
-        if not await confirm.may_leave(self._app):
+        if not await chat_dialogs.may_leave(self._app):
             return False
         self.leave()
         # what is typed goes along
@@ -131,7 +131,7 @@ class ChatController:
         """Open a saved conversation. False if the person stays. Raises the node's error."""
         if wanted.id == self._app.state.chat.id:
             return True
-        if not await confirm.may_leave(self._app):
+        if not await chat_dialogs.may_leave(self._app):
             return False
         found = await self._conversations.read(wanted)
         self.leave()

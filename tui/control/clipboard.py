@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from core.errors import NodeError
-from tui.control.interface import AppInterface
+from tui.control.app_interface import AppInterface
 
 # terminals cut or drop an OSC 52 sequence longer than this
 OSC52_LIMIT = 74_000

@@ -19,11 +19,11 @@ from core.requests.conversations import (
     ConversationTitle,
     SearchText,
 )
-from tui.control import confirm
-from tui.control.bridge import FAILURES, problem_of
-from tui.control.interface import AppInterface
+from tui.control import chat_dialogs
+from tui.control.app_interface import AppInterface
+from tui.control.event_stream import FAILURES, problem_of
 from tui.state import chats, conversation, state
-from tui.state.state import UiState, washed
+from tui.state.state import UiState, cleaned
 
 RETRY_S: Final = 5.0
 SETTLE_S: Final = 1.0
@@ -69,7 +69,7 @@ class ConversationArchive:
         client = self._app.client
         found = await (client.find_conversations(SearchText(text=text)) if text else client.conversations())
         # a list needs single lines, but an ending keeps its own
-        return [msgspec.structs.replace(washed(each), ending=washed(each.ending, lines=True)) for each in found]
+        return [msgspec.structs.replace(cleaned(each), ending=cleaned(each.ending, lines=True)) for each in found]
 
     async def read(self, wanted: ConversationId) -> Conversation:
         await self.settle()
@@ -98,9 +98,9 @@ class ConversationArchive:
         """Export one, by default the one on screen, to a file that the person names."""
         now = self._app.state
         if wanted is not None and wanted.id != now.chat.id:
-            await confirm.export(self._app, await self.read(wanted))
+            await chat_dialogs.export(self._app, await self.read(wanted))
         elif now.turns:
-            await confirm.export(self._app, chats.kept(now.chat, now.turns, time.time(), now.others))
+            await chat_dialogs.export(self._app, chats.kept(now.chat, now.turns, time.time(), now.others))
         else:
             self._app.notify("There is nothing to export yet.")
 
@@ -110,7 +110,7 @@ class ConversationArchive:
         if now.chat.is_unkept:
             self._app.set_state(conversation.unkept(now, False))
             self._app.notify("This chat is saved from now on.")
-        elif await confirm.may_forget(self._app):
+        elif await chat_dialogs.may_forget(self._app):
             await self.settle()
             self._waiting.pop(now.chat.id, None)
             self._app.set_state(conversation.unkept(self._app.state, True))
@@ -135,7 +135,7 @@ class ConversationArchive:
         except FAILURES as error:
             is_first, self._failed_at = not self._failed_at, time.monotonic()
             if is_first:
-                self._told = washed(_unsaved(problem_of(error)))
+                self._told = cleaned(_unsaved(problem_of(error)))
                 self._app.set_state(state.failed(self._app.state, self._told))
         finally:
             self._idle.set()

@@ -19,8 +19,8 @@ from core.events import (
     TokenEvent,
     Transfer,
 )
+from tui.control.app_interface import AppInterface
 from tui.control.chat_controller import ChatController
-from tui.control.interface import AppInterface
 from tui.control.model_controller import ModelController
 from tui.state import state
 from tui.state.disks import names_of

@@ -10,7 +10,7 @@ from textual.app import SystemCommand
 from core.address import Place, parse_place
 from core.events import Peer
 from core.requests.trust import Address, PairingOffer, Target
-from tui.control.interface import AppInterface
+from tui.control.app_interface import AppInterface
 from tui.control.messages import MacAction
 from tui.control.model_controller import ModelController
 from tui.state import state
@@ -59,7 +59,7 @@ class MacController:
             yield SystemCommand(f"Pair {peer.name}", f"Mac {peer.short_id}", partial(self.pair, peer.device_id))
 
     async def rescan(self) -> None:
-        """Look for all Macs now. Raises what `tui.control.bridge.FAILURES` lists."""
+        """Look for all Macs now. Raises what `tui.control.event_stream.FAILURES` lists."""
         await self._app.client.rescan()
         self._app.notify("Looking for Macs by Bonjour and at every known address.")
 
@@ -90,8 +90,8 @@ class MacController:
         self._models.find()
 
     async def _forget(self, peer: Peer) -> None:
-        """Revoke the Mac after asking. Raises what `tui.control.bridge.FAILURES` lists."""
-        view = state.washed(await self._app.client.trust())
+        """Revoke the Mac after asking. Raises what `tui.control.event_stream.FAILURES` lists."""
+        view = state.cleaned(await self._app.client.trust())
         mac = next((m for m in view.macs if m.device_id == peer.device_id), None)
         if why := why_not(view, mac, "revoke"):
             self._app.notify(why)

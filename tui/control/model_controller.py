@@ -10,9 +10,9 @@ from typing import Final
 from textual.app import SystemCommand
 
 from core.requests.plans import LoadRequest, PreviewRequest
-from tui.control.bridge import FAILURES, problem_of
-from tui.control.catalog import ModelCatalog
-from tui.control.interface import AppInterface
+from tui.control.app_interface import AppInterface
+from tui.control.event_stream import FAILURES, problem_of
+from tui.control.model_catalog import ModelCatalog
 from tui.state import state
 from tui.state.load_options import option_words
 

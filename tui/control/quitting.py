@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
+from tui.control.app_interface import AppInterface
 from tui.control.conversation_archive import ConversationArchive
-from tui.control.interface import AppInterface
 from tui.state.format import plural
 from tui.state.state import UiState
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 from core.requests.conversations import SavedSession, SessionName
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.messages import Failed, Noted, TakenUp
 from tui.state.format import is_of_ranks, plural
-from tui.state.state import UiState, washed
+from tui.state.state import UiState, cleaned
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -45,7 +45,7 @@ class SessionWork:
         found = await self._client.sessions()
         if text:
             found = [await self._with_words(one) for one in found if not one.problem]
-        return [washed(one) for one in found]
+        return [cleaned(one) for one in found]
 
     async def _with_words(self, one: SavedSession) -> SavedSession:
         try:

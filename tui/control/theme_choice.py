@@ -9,7 +9,7 @@ from typing import Protocol
 
 from textual.theme import Theme, ThemeProvider
 
-from tui.control.interface import AppInterface
+from tui.control.app_interface import AppInterface
 from tui.control.preferences import memory_in, remember_theme
 
 

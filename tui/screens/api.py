@@ -16,10 +16,10 @@ from core.requests.api import ApiKeyName, NewApiKey
 from tui.control.actions import bindings
 from tui.control.keymap import API
 from tui.control.messages import Copied
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.state.snippets import SNIPPETS, text_of
-from tui.state.state import UiState, washed
+from tui.state.state import UiState, cleaned
 from tui.widgets import key_list, row_list
 from tui.widgets.api_text import (
     NO_KEYS,
@@ -180,7 +180,7 @@ class ApiScreen(SizedScreen):
 
     async def _make(self, name: str) -> None:
         if made := await self.answer_of(self._client.new_api_key(ApiKeyName(name=name))):
-            self._show_key(washed(made))
+            self._show_key(cleaned(made))
 
     def _show_key(self, made: NewApiKey) -> None:
         body = Content.assemble(

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar, runtime_checkable
 from textual.events import Resize
 from textual.screen import Screen
 
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.messages import Failed
 from tui.state.state import UiState
 from tui.widgets.too_small import TooSmall, layout_for

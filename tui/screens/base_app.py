@@ -14,10 +14,10 @@ from textual.worker import WorkerFailed
 
 from core.errors import Problem
 from tui.control import crash
-from tui.control.bridge import FAILURES, problem_of
-from tui.control.interface import Args
+from tui.control.app_interface import Args
+from tui.control.event_stream import FAILURES, problem_of
 from tui.screens.base import Interruptible, ShowsModels
-from tui.state.state import washed
+from tui.state.state import cleaned
 
 
 class BaseApp(App[None], inherit_bindings=False):
@@ -46,13 +46,13 @@ class BaseApp(App[None], inherit_bindings=False):
 
     async def choose(self, title: str, effect: str, answers: tuple[str, ...]) -> int:
         """Ask for a choice; returns its number. The first one changes nothing."""
-        from tui.screens.asking import ChoiceScreen
+        from tui.screens.dialogs import ChoiceScreen
 
         return await self.push_screen_wait(ChoiceScreen(title, Content(effect), answers))
 
     async def ask(self, title: str, words: str, value: str = "", check: Callable[[str], object] = str) -> str | None:
         """Ask for a line; None if cancelled. If `check` raises a UsageError, the line isn't accepted."""
-        from tui.screens.asking import AskScreen
+        from tui.screens.dialogs import AskScreen
 
         return await self.push_screen_wait(AskScreen(title, words, value, check=check))
 
@@ -67,7 +67,7 @@ class BaseApp(App[None], inherit_bindings=False):
                 screen.show_choices()
 
     def show_problem(self, problem: Problem) -> None:
-        problem = washed(problem)
+        problem = cleaned(problem)
         self.notify(f"{problem.what}\n{problem.fix}".rstrip(), severity="error")
 
     def notify(

@@ -13,8 +13,8 @@ from core.events import BatchRow
 from tui.control.actions import bindings
 from tui.control.keymap import BATCH
 from tui.control.messages import Noted
-from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.state.state import UiState
 from tui.widgets.batch_text import empty_content, ring_content, title_content
 from tui.widgets.key_bar import KeyBar

@@ -11,11 +11,11 @@ from textual.content import Content
 
 from core.requests.checks import Finding
 from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CHECK
 from tui.control.messages import Copied, Failed, Noted
 from tui.screens.base import SizedScreen
-from tui.state.state import washed
+from tui.state.state import cleaned
 from tui.widgets.check_text import check_content, check_text, check_title
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
@@ -76,7 +76,7 @@ it can't be checked here.
     async def _check(self) -> None:
         try:
             async for finding in self._client.check():
-                self._findings = (*self._findings, washed(finding))
+                self._findings = (*self._findings, cleaned(finding))
                 self._draw()
         except FAILURES as error:
             self.post_message(Failed(problem_of(error)))

@@ -16,14 +16,14 @@ from textual.widgets import Input, OptionList, Static
 
 from core.requests.conversations import ConversationId, ConversationTitle, SessionName
 from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS
 from tui.control.messages import Noted
 from tui.control.session_work import SessionWork
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.state.format import DIM, WARN, age, between, plural
-from tui.state.kept import Kept, Said, kept_list, said_in, said_in_session
+from tui.state.saved_chats import PreviewMessage, SavedChat, preview_messages, saved_chats, session_messages
 from tui.state.state import UiState
 from tui.widgets.conversation_list import ConversationList, facts_words, head_content, preview_content
 from tui.widgets.key_bar import KeyBar
@@ -61,9 +61,9 @@ class ConversationsScreen(SizedScreen):
         self._client, self._conversations, self._chat = client, conversations, chat
         self._sessions = SessionWork(client, self.post_message)
         self._state = state
-        self._rows: tuple[Kept, ...] | None = None
+        self._rows: tuple[SavedChat, ...] | None = None
         self._wanted = ""
-        self._said: tuple[str, tuple[Said, ...]] = ("", ())
+        self._said: tuple[str, tuple[PreviewMessage, ...]] = ("", ())
         self._why_none = "Loading…"
         self._title = TextView(id="title")
         self._filter = Input(id="filter", compact=True, placeholder="text in any message, title or model")
@@ -117,7 +117,7 @@ class ConversationsScreen(SizedScreen):
                 await asyncio.sleep(TYPING_S)
             infos = await self._conversations.all(wanted)
             sessions = await self._sessions.all(wanted)
-            self._rows, self._wanted = kept_list(infos, sessions, wanted), wanted
+            self._rows, self._wanted = saved_chats(infos, sessions, wanted), wanted
         except FAILURES as error:
             problem = problem_of(error)
             self._why_none = f"{problem.what} {problem.fix}".rstrip()
@@ -151,12 +151,12 @@ class ConversationsScreen(SizedScreen):
         if pointed is None or pointed.problem is not None:
             return
         await asyncio.sleep(TYPING_S)
-        said: tuple[Said, ...] = ()
+        said: tuple[PreviewMessage, ...] = ()
         try:
             if pointed.is_session:
-                said = said_in_session(await self._client.session(SessionName(name=pointed.id)))
+                said = session_messages(await self._client.session(SessionName(name=pointed.id)))
             else:
-                said = said_in(await self._conversations.read(ConversationId(id=pointed.id)), wanted)
+                said = preview_messages(await self._conversations.read(ConversationId(id=pointed.id)), wanted)
         except FAILURES:  # it is gone meanwhile, or the list says what it is
             return
         self._said = (pointed.key, said)
@@ -182,7 +182,7 @@ class ConversationsScreen(SizedScreen):
             self._under_way.draw(Content.assemble((f" ◌ {work.words}", WARN), (reported, DIM)))
 
     @property
-    def _pointed(self) -> Kept | None:
+    def _pointed(self) -> SavedChat | None:
         return self.list.pointed if self.list.display else None
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -281,7 +281,7 @@ class ConversationsScreen(SizedScreen):
         else:
             self.dismiss()
 
-    def _readable(self) -> Kept | None:
+    def _readable(self) -> SavedChat | None:
         pointed = self._pointed
         if pointed is None:
             self.post_message(Noted("Nothing to show."))
@@ -310,7 +310,7 @@ class ConversationsScreen(SizedScreen):
         self.do(done())
 
 
-def title_content(rows: tuple[Kept, ...] | None, width: int) -> Content:
+def title_content(rows: tuple[SavedChat, ...] | None, width: int) -> Content:
     right = (
         f"{plural(len(rows), 'conversation')} · encrypted on this Mac "
         if rows is not None

@@ -13,15 +13,15 @@ from textual.content import Content
 
 from core.requests.checks import SpeedRequest
 from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import HOP
 from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM
 from tui.state.hop_history import last_of
+from tui.state.hop_phases import WINDOWS_S, points_of
 from tui.state.hops import Hop, Ring, ring_of
-from tui.state.phases import WINDOWS_S, points_of
-from tui.state.state import UiState, washed
+from tui.state.state import UiState, cleaned
 from tui.widgets.hop_details import (
     SpeedTest,
     chart_content,
@@ -133,7 +133,7 @@ The speed test sends empty and then full messages between the two Macs, encrypte
             found = await self._client.test_speed(SpeedRequest(source=pair[0], target=pair[1]))
             self._show_result(pair, SpeedTest(result=found))
         except FAILURES as error:
-            self._show_result(pair, SpeedTest(problem=washed(problem_of(error))))
+            self._show_result(pair, SpeedTest(problem=cleaned(problem_of(error))))
 
     def _show_result(self, pair: tuple[str, str], test: SpeedTest) -> None:
         self._tests[pair] = test

@@ -16,8 +16,8 @@ from core.requests.plans import LoadRequest, ModelChoice
 from tui.control.actions import bindings
 from tui.control.keymap import MODELS
 from tui.control.messages import ModelChosen, ModelPointed, ModelsWanted, Noted
-from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.screens.split import SplitScreen
 from tui.screens.transfers import TransferDialogs
 from tui.state.disks import comes_here, copies_of, with_coming
@@ -41,7 +41,7 @@ from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
-    from tui.control.catalog import ModelCatalog
+    from tui.control.model_catalog import ModelCatalog
 
 _OF_A_MODEL = ("edit_split", "context", "longer", "topology", "parallelism", "bits", "wire", "balance")
 _OF_TRANSFERS = ("stop_transfer", "pause_transfer", "limit_transfer")

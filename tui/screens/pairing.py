@@ -23,12 +23,12 @@ from core.events import PairingChanged, Peer
 from core.pairing_code import CODE_DIGITS, format_code, parse_code
 from core.requests.trust import Digits, PairingOffer, PairWith
 from tui.control.actions import bindings, keys_of
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import PAIRING
 from tui.state.format import fit
-from tui.state.state import UiState, strangers, washed
-from tui.widgets.marked_list import MarkedList
-from tui.widgets.pairing_text import ANYBODY, about_content, end_content, say_content, stranger_content
+from tui.state.state import UiState, cleaned, strangers
+from tui.widgets.cursor_list import CursorList
+from tui.widgets.pairing_text import ANYBODY, about_content, end_content, instruction_content, stranger_content
 from tui.widgets.text_view import TextView
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ both. If the Macs don't find each other, type the address that the other one sho
         self._is_typed = False
         self._listed: tuple[Peer, ...] | None = None
         self._say = TextView()
-        self._macs = MarkedList(id="strangers", markup=False)
+        self._macs = CursorList(id="strangers", markup=False)
         self._digits = BigDigits(id="digits")
         self._label = Static(markup=False)
         # one line for digits and address: hiding one that has the focus would take the focus from the other
@@ -140,7 +140,7 @@ both. If the Macs don't find each other, type the address that the other one sho
         try:
             await call
         except FAILURES as error:
-            self._problem = washed(problem_of(error))
+            self._problem = cleaned(problem_of(error))
             self._step = PairingChanged(state="failed", problem=self._problem)
             self._draw()
 
@@ -156,7 +156,7 @@ both. If the Macs don't find each other, type the address that the other one sho
         self._box.border_subtitle = Content(keys_of(PAIRING, *ended, "stop", "help"))
         self._box.set_class(state == "paired", "ended-well")
         self._box.set_class(state in ("failed", "stopped"), "ended-badly")
-        self._say.draw(say_content(step, me, name, time.time(), is_typed=self._is_typed))
+        self._say.draw(instruction_content(step, me, name, time.time(), is_typed=self._is_typed))
         self._digits.display = state == "compare"
         self._macs.display = state == "choose"
         self._ask_for(state, name)

@@ -17,7 +17,7 @@ from tui.control.keymap import PEER
 from tui.control.messages import Copied, MacAction, MacAsked
 from tui.screens.base import SizedScreen
 from tui.state.disabled_reasons import why_not_mac
-from tui.state.state import UiState, washed
+from tui.state.state import UiState, cleaned
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.peer_text import peer_content, peer_title
 from tui.widgets.text_view import TextView
@@ -81,7 +81,7 @@ Addresses are tried in the order shown here.
         self.run_worker(self._fetch(), group="trust", exclusive=True, exit_on_error=False)
 
     async def _fetch(self) -> None:
-        if view := washed(await self.answer_of(self._client.trust())):
+        if view := cleaned(await self.answer_of(self._client.trust())):
             self._trusted = next((mac for mac in view.macs if mac.device_id == self._device_id), None)
             self.show(self._state)
 

@@ -21,8 +21,8 @@ from tui.state.chats import PRESETS, option_words
 from tui.state.format import BAD, DIM, between
 from tui.state.sampling import FIELDS, PRESET, options_of, texts_of
 from tui.state.state import UiState
+from tui.widgets.cursor_list import CURSOR, CursorList
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.marked_list import CURSOR, MarkedList
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
@@ -44,7 +44,7 @@ the conversation."""
         super().__init__()
         self._options, self._use, self._at = options, use, at
         self._title = TextView(id="title")
-        self._presets = MarkedList(*(Option(_preset(name)) for name in PRESETS), id="presets", markup=False)
+        self._presets = CursorList(*(Option(_preset(name)) for name in PRESETS), id="presets", markup=False)
         texts = texts_of(options)
         self._inputs = {f.name: Input(texts[f.name], id=f.name.replace("_", "-"), compact=True) for f in FIELDS}
         self._labels = {f.name: Static(f"  {f.option.label}", classes="label", markup=False) for f in FIELDS}

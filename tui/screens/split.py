@@ -19,17 +19,17 @@ from core.errors import Problem
 from core.events import Plan
 from core.requests.plans import LoadRequest, PlanPreview
 from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import SPLIT
 from tui.control.messages import ModelChosen, Noted
-from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, cuts_of, divided_as, spans
-from tui.state.effects import Effect, effect, split_of
 from tui.state.format import BAD, WARN, gigabytes, is_of_ranks
 from tui.state.load_options import as_preview
-from tui.state.state import UiState, of_used, washed
+from tui.state.split_effects import Effect, effect, split_of
+from tui.state.state import UiState, cleaned, of_used
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.split_text import (
     Loaded,
@@ -170,9 +170,9 @@ Macs doesn't."""
         assert self._request
         request = of_used(self._state, msgspec.structs.replace(as_preview(self._request), layers=layers))
         try:
-            preview: PlanPreview = washed(await self._client.plan(request))
+            preview: PlanPreview = cleaned(await self._client.plan(request))
         except FAILURES as error:
-            self._problem = washed(problem_of(error))
+            self._problem = cleaned(problem_of(error))
             return None
         self._problem = None if split_of(preview) else preview.problem
         return preview

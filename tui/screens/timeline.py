@@ -16,7 +16,7 @@ from tui.control.keymap import TIMELINE
 from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM
-from tui.state.state import UiState, washed
+from tui.state.state import UiState, cleaned
 from tui.state.timeline import Track, TrackName, next_name, steps_in, tracks_of
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
@@ -131,8 +131,8 @@ The picture stands still; r traces again."""
         if traced and not steps.numbers:  # so long takes a step
             self._seconds = min(2 * self._seconds, MOST_TRACED_S)
         elif traced:
-            stages = tuple(msgspec.structs.replace(stage, mac=washed(stage.mac)) for stage in traced.stages)
-            self._traced = msgspec.structs.replace(traced, model=washed(traced.model), stages=stages)
+            stages = tuple(msgspec.structs.replace(stage, mac=cleaned(stage.mac)) for stage in traced.stages)
+            self._traced = msgspec.structs.replace(traced, model=cleaned(traced.model), stages=stages)
             self._steps, self._at = steps, len(steps.numbers) - 1
         self._draw()
 

@@ -14,15 +14,15 @@ from textual.widgets import OptionList
 from core.events import PlanStatus, Topology
 from core.requests.plans import LoadRequest, PlanPreview
 from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TOPOLOGY
 from tui.control.messages import ModelChosen, Noted
-from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.state.boundaries import options_of
 from tui.state.format import BAD, GOOD, WARN, Mark
 from tui.state.load_options import as_preview, in_topology
-from tui.state.state import UiState, of_used, washed
+from tui.state.state import UiState, cleaned, of_used
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
@@ -31,7 +31,7 @@ from tui.widgets.topology_text import Now, loading_words, title_content, topolog
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
-    from tui.control.catalog import ModelCatalog
+    from tui.control.model_catalog import ModelCatalog
 
 _NOTHING = "No model fits these Macs.\n\nCtrl+O lists the models and says why each doesn't fit."
 _ASKING = "Loading the list of models. Esc leaves."
@@ -144,9 +144,9 @@ class TopologyScreen(SizedScreen):
     async def _preview(self, request: LoadRequest, topology: Topology) -> PlanPreview:
         named = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
         try:
-            return washed(await self._client.plan(of_used(self._state, as_preview(in_topology(named, topology)))))
+            return cleaned(await self._client.plan(of_used(self._state, as_preview(in_topology(named, topology)))))
         except FAILURES as error:
-            return PlanPreview(problem=washed(problem_of(error)))
+            return PlanPreview(problem=cleaned(problem_of(error)))
 
     def _load(self, request: LoadRequest, topology: Topology) -> None:
         self.app.post_message(ModelChosen(in_topology(request, topology)))

@@ -9,8 +9,8 @@ from textual.content import Content
 
 from core.requests.disks import CopyRequest, TransferOrder
 from core.requests.plans import HubOffer, ModelChoice
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.state.disks import Copies, comes_here, copies_of, limit_of, megabytes, running_words
 from tui.state.format import gigabytes_short
 from tui.state.load_options import download_of
@@ -18,7 +18,7 @@ from tui.state.load_options import download_of
 if TYPE_CHECKING:
     from core.events import Snapshot
     from tui.client import NodeClient
-    from tui.control.catalog import ModelCatalog
+    from tui.control.model_catalog import ModelCatalog
 
 
 class TransferDialogs:

@@ -14,12 +14,12 @@ from textual.widgets import OptionList
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
 from core.trust.name_matching import pick
 from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TRUST
 from tui.control.messages import Failed
-from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
-from tui.state.state import UiState, washed
+from tui.screens.dialogs import AskScreen, ChoiceScreen, words_content
+from tui.state.state import UiState, cleaned
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, checked_name, checked_phrase, question, why_not
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
@@ -101,7 +101,7 @@ class TrustScreen(SizedScreen):
                 self.post_message(Failed(problem_of(error)))
 
     def _take(self, view: TrustView) -> None:
-        self._view = washed(view)
+        self._view = cleaned(view)
         self._draw()
 
     def _draw(self) -> None:
@@ -208,7 +208,7 @@ class TrustScreen(SizedScreen):
         if isinstance(answer, TrustView):
             self._take(answer)
         elif answer:
-            words = ChoiceScreen("Recovery words", words_content(washed(answer).words), _WORDS_ARE_KEPT, must=True)
+            words = ChoiceScreen("Recovery words", words_content(cleaned(answer).words), _WORDS_ARE_KEPT, must=True)
             self.app.push_screen(words)
             self._look()
 

@@ -11,7 +11,7 @@ from core.events import Value
 from core.requests.conversations import ChatOptions, Conversation, KeptTurn
 from core.sampling_options import Sampling, option_fields
 from core.text import Clean, clean_text
-from tui.state.shapes import WORDS
+from tui.state.answer_format import WORDS
 from tui.state.turns import INTERRUPTED, Turn
 
 TITLE_LIMIT: Final = 60

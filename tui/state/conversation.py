@@ -12,7 +12,7 @@ from core.requests.conversations import ChatOptions, Conversation
 from core.text import Clean, clean_text
 from tui.state.branches import forked, turned
 from tui.state.chats import Chat, reopened, reseeded
-from tui.state.state import UiState, answer_event, washed, with_answer
+from tui.state.state import UiState, answer_event, cleaned, with_answer
 from tui.state.turns import INTERRUPTED, Turn, gone_on, said_before
 
 _change = msgspec.structs.replace
@@ -55,7 +55,7 @@ def accepted(state: UiState, request_id: str, prompt_tokens: int, now: float) ->
 
 def refused(state: UiState, problem: Problem) -> UiState:
     """End the answer: the node refused it or is gone. What is written stays."""
-    problem = washed(problem)
+    problem = cleaned(problem)
     return _change(with_answer(state, done=True, why=problem.what), problem=problem, early=())
 
 
@@ -118,7 +118,7 @@ def asked_with(state: UiState, options: ChatOptions) -> UiState:
 
 def called(state: UiState, title: str) -> UiState:
     """Set the title."""
-    return _change(state, chat=_change(state.chat, title=washed(Clean(title))))
+    return _change(state, chat=_change(state.chat, title=cleaned(Clean(title))))
 
 
 def unkept(state: UiState, on: bool) -> UiState:
@@ -137,7 +137,7 @@ def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiSta
 
 def offered(state: UiState, unfinished: Iterable[UnfinishedAnswer], now: float) -> UiState:
     """Store the answers that can be continued; an empty chat shows the newest one."""
-    clean = tuple(_change(washed(each), messages=each.messages, text=clean_text(each.text)) for each in unfinished)
+    clean = tuple(_change(cleaned(each), messages=each.messages, text=clean_text(each.text)) for each in unfinished)
     state = _change(state, unfinished=clean)
     return _with_unfinished(state, clean[0], now) if clean and not state.turns else state
 

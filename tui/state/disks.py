@@ -10,7 +10,7 @@ from core.events import Peer, Snapshot, Transfer
 from core.requests.plans import ModelChoice, PlanPreview
 from core.text import clean_text
 from tui.state.format import is_ready, plural
-from tui.state.pace import BAR, bar, byte_words
+from tui.state.progress_rate import BAR, bar, byte_words
 
 
 class Copies(NamedTuple):

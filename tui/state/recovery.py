@@ -9,7 +9,7 @@ from textual.content import Content
 
 from core.events import Peer, Plan, Recovery, RecoveryChoice, Snapshot, Stage
 from tui.state.format import DIM, GOOD, WARN, Mark, age, fit, gauge, is_of_ranks, part_of, peer_mark, plural, stage_mark
-from tui.state.pace import byte_words, left_words, token_words
+from tui.state.progress_rate import byte_words, left_words, token_words
 from tui.state.state import UiState
 
 LABEL = 16

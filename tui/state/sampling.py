@@ -12,7 +12,7 @@ from core.errors import UsageError
 from core.requests.conversations import ChatOptions
 from core.sampling_options import OptionField, Sampling, option_fields
 from tui.client import check
-from tui.state.shapes import shape_of, shape_text
+from tui.state.answer_format import shape_of, shape_text
 
 STOP_BETWEEN: Final = "|"
 

@@ -38,7 +38,7 @@ from core.snapshot import apply, with_line
 from core.text import clean_text
 from tui.state.chats import Chat
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint, faded, point_of
-from tui.state.pace import Pace, moved
+from tui.state.progress_rate import Pace, moved
 from tui.state.turns import INTERRUPTED, Turn, ended, grown, remarked
 
 _T = TypeVar("_T")
@@ -117,24 +117,24 @@ def own_first(state: UiState) -> tuple[Peer, ...]:
     return tuple(sorted(state.snapshot.peers, key=lambda peer: peer.device_id in others))
 
 
-def washed(value: _T, *, lines: bool = False) -> _T:
+def cleaned(value: _T, *, lines: bool = False) -> _T:
     """`value` with all text in it cleaned for the terminal; line breaks survive only with `lines`."""
     if isinstance(value, str):
         text = clean_text(value)
         return text if lines else " ".join(text.split())  # type: ignore[return-value]
     if isinstance(value, tuple):
-        return tuple(washed(v) for v in value)  # type: ignore[return-value]
+        return tuple(cleaned(v) for v in value)  # type: ignore[return-value]
     if isinstance(value, msgspec.Struct):
         answer = isinstance(value, TokenEvent | RequestDone)
         return _change(
-            value, **{f: washed(getattr(value, f), lines=answer and f == "text") for f in value.__struct_fields__}
+            value, **{f: cleaned(getattr(value, f), lines=answer and f == "text") for f in value.__struct_fields__}
         )
     return value
 
 
 def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
     """The state after `event`, which arrived at `now` (seconds since the epoch)."""
-    event = washed(event)
+    event = cleaned(event)
     before = state.snapshot
     state = _change(state, snapshot=apply(before, event))
     match event:
@@ -183,12 +183,12 @@ def of_used(state: UiState, request: _Request) -> _Request:
 
 def detached(state: UiState, problem: Problem | None) -> UiState:
     """No events come, with the reason; None while a node is starting."""
-    return _change(state, attached=False, offline=washed(problem))
+    return _change(state, attached=False, offline=cleaned(problem))
 
 
 def failed(state: UiState, problem: Problem | None) -> UiState:
     """Show a problem (None: it was dismissed)."""
-    return _change(state, problem=washed(problem))
+    return _change(state, problem=cleaned(problem))
 
 
 def ticked(state: UiState, now: float) -> UiState:

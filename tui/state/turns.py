@@ -10,7 +10,7 @@ import msgspec
 from core.events import RequestDone, TokenEvent, Value
 from core.requests.answers import Message, UnfinishedAnswer
 from core.text import Clean, clean_text
-from tui.state.pace import Pace
+from tui.state.progress_rate import Pace
 
 INTERRUPTED = "answer interrupted"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from textual.content import Content
 
 from core.events import BatchLane, Plan, Snapshot
-from tui.state.batch import summary, why_they_wait
 from tui.state.format import DIM, GOOD, WARN, between, fit, plural
+from tui.state.row_words import summary, why_they_wait
 
 _TITLE = " Rows, lanes and queue"
 _LANE = 36

@@ -6,19 +6,19 @@ from textual.app import ComposeResult
 from textual.command import CommandList, CommandPalette
 from textual.theme import Theme
 
-from tui.widgets.marked_list import MarkedList
+from tui.widgets.cursor_list import CursorList
 
 
-class MarkedCommands(CommandList, MarkedList):
+class CommandsWithCursor(CommandList, CursorList):
     """The found commands; each starts with two blank cells."""
 
 
-class MarkedPalette(CommandPalette):
+class PaletteWithCursor(CommandPalette):
     """Textual's palette with our list."""
 
     def compose(self) -> ComposeResult:
         for part in super().compose():
-            yield MarkedCommands() if type(part) is CommandList else part
+            yield CommandsWithCursor() if type(part) is CommandList else part
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, self._restyle)
@@ -27,5 +27,5 @@ class MarkedPalette(CommandPalette):
         self.app.stylesheet.update(self, animate=False)
 
 
-class ThemePalette(MarkedPalette):
+class ThemePalette(PaletteWithCursor):
     """The list of themes; the screen behind it shows the theme."""

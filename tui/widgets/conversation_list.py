@@ -10,8 +10,8 @@ from textual.content import Content
 from tui.control.actions import bindings
 from tui.control.keymap import CONVERSATION_LIST
 from tui.state.format import BAD, DIM, GOOD, age, count, fit, plural
-from tui.state.kept import Kept, Said
-from tui.widgets.pointed_list import PointedList
+from tui.state.saved_chats import PreviewMessage, SavedChat
+from tui.widgets.item_list import ItemList
 
 PREVIEW_MESSAGES: Final = 20
 PREVIEW_CHARACTERS: Final = 4000
@@ -20,7 +20,7 @@ _FOUND: Final = "reverse"
 _WHO: Final = {"user": ("you", "bold $primary"), "assistant": ("model", "bold $accent")}
 
 
-class ConversationList(PointedList[Kept]):
+class ConversationList(ItemList[SavedChat]):
     """One line per conversation or session, newest first."""
 
     HELP = """Conversations and sessions saved on this Mac, each in an encrypted file. ● is open, ✗ can't be read.
@@ -36,15 +36,15 @@ that was saved under a name together with its cache, so it resumes at once on an
         self._open = ""
         self._now = 0.0
 
-    def show(self, rows: tuple[Kept, ...], open_id: str, now: float) -> None:
+    def show(self, rows: tuple[SavedChat, ...], open_id: str, now: float) -> None:
         self._open = self._first = open_id
         self._now = now
         self.list_items(rows)
 
-    def key_of(self, item: Kept) -> str:
+    def key_of(self, item: SavedChat) -> str:
         return item.key
 
-    def rows_of(self, items: tuple[Kept, ...], width: int) -> list[Content]:
+    def rows_of(self, items: tuple[SavedChat, ...], width: int) -> list[Content]:
         return [row_content(row, self._open, self._now, width) for row in items]
 
 
@@ -52,7 +52,7 @@ def head_content(width: int) -> Content:
     return Content.styled("  " + _cells("conversation", "model", "msgs", "tokens", "last", width), DIM)
 
 
-def row_content(row: Kept, open_id: str, now: float, width: int) -> Content:
+def row_content(row: SavedChat, open_id: str, now: float, width: int) -> Content:
     """A row of exactly `width` cells."""
     when = age(max(0.0, now - row.at))
     if row.problem is not None:
@@ -74,7 +74,7 @@ def _cells(title: str, model: str, messages: str, tokens: str, when: str, width:
     )
 
 
-def preview_content(row: Kept | None, said: tuple[Said, ...], wanted: str) -> Content:
+def preview_content(row: SavedChat | None, said: tuple[PreviewMessage, ...], wanted: str) -> Content:
     """The messages of the selected conversation: from the first match of `wanted`, else its end; or why it can't be
     read.
     """
@@ -90,7 +90,7 @@ def preview_content(row: Kept | None, said: tuple[Said, ...], wanted: str) -> Co
     return Content("\n\n").join([*lines, *(_message(one, wanted) for one in said[first : first + PREVIEW_MESSAGES])])
 
 
-def _message(one: Said, wanted: str) -> Content:
+def _message(one: PreviewMessage, wanted: str) -> Content:
     who, style = _WHO.get(one.role, (one.role, DIM))
     head = Content.assemble((who, style), ("" if one.is_shown else " · in another version", DIM))
     text = one.text.strip()
@@ -109,7 +109,7 @@ def _marked(text: str, wanted: str) -> Content:
     return content
 
 
-def facts_words(row: Kept) -> str:
+def facts_words(row: SavedChat) -> str:
     """How much it is: "2 messages · 35 tok · 3 kB"."""
     if row.problem is not None:
         return ""

@@ -9,6 +9,7 @@ from textual.content import Content
 from core.events import Plan, Snapshot, Stage
 from core.requests.plans import Forecast, ModelChoice, PlanRequest
 from tui.state.disks import copies_of, names_of, transfer_words, transfers_of
+from tui.state.droppable_macs import survival
 from tui.state.format import (
     BAD,
     DIM,
@@ -25,9 +26,8 @@ from tui.state.format import (
     rate,
 )
 from tui.state.load_options import option_words
-from tui.state.pace import left_words
+from tui.state.progress_rate import left_words
 from tui.state.state import UiState
-from tui.state.survival import survival
 from tui.widgets.disk_map import map_lines
 from tui.widgets.loading_text import load_left_s, loading_lines
 from tui.widgets.pane import Drawing, Pane

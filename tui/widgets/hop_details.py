@@ -26,9 +26,18 @@ from tui.state.format import (
     time_spark,
 )
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint
+from tui.state.hop_phases import (
+    CABLE_RTT_S,
+    WORTH_SAYING,
+    Phases,
+    phases_of,
+    points_of,
+    samples_of,
+    spread_of,
+    worth_of,
+)
 from tui.state.hops import Hop, Ring
-from tui.state.paths import path_words
-from tui.state.phases import CABLE_RTT_S, WORTH_SAYING, Phases, phases_of, points_of, samples_of, spread_of, worth_of
+from tui.state.network_words import path_words
 from tui.state.state import UiState
 
 ROWS: Final = 5

@@ -12,12 +12,12 @@ from core.trust.api_keys import PREFIX
 from tui.control.actions import bindings
 from tui.control.keymap import KEY_LIST
 from tui.state.format import DIM, GOOD, Mark, fit, moment, plural
-from tui.widgets.pointed_list import PointedList
+from tui.widgets.item_list import ItemList
 
 _ASKS, _RESTS = Mark("●", "in use", GOOD), Mark("○", "idle", DIM)
 
 
-class KeyList(PointedList[ApiClient]):
+class KeyList(ItemList[ApiClient]):
     """One line per API key."""
 
     HELP = """A key for each program or person that may use this Mac. ● in use, ○ idle.

@@ -7,7 +7,7 @@ from textual.content import Content
 
 from core.events import Stage, StageState
 from tui.state.format import fit, gauge, stage_mark
-from tui.state.pace import BAR, byte_words, left_words
+from tui.state.progress_rate import BAR, byte_words, left_words
 from tui.state.state import UiState
 
 _NAME = 12

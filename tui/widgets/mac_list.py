@@ -11,10 +11,10 @@ from core.requests.trust import TrustedMac
 from tui.control.actions import bindings
 from tui.control.keymap import MAC_LIST
 from tui.state.format import DIM, fit, trust_mark
-from tui.widgets.pointed_list import PointedList
+from tui.widgets.item_list import ItemList
 
 
-class MacList(PointedList[TrustedMac]):
+class MacList(ItemList[TrustedMac]):
     """One line per Mac."""
 
     HELP = """How far each Mac is trusted. ◆ paired, ◇ seen, ○ unpaired, ✗ blocked. Prompts go to paired Macs only; a \

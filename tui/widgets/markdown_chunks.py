@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from core.text import Clean
-from tui.widgets.long_blocks import parted
+from tui.widgets.long_block_split import parted
 
 # of characters: what is drawn anew in a few milliseconds, code with its colours too
 LIMIT: Final = 900

@@ -12,7 +12,7 @@ from core.events import Recovery
 from core.settings import PREFILL_CHUNK
 from core.text import Clean
 from tui.state.format import DIM, GOOD, WARN, age, clock, duration
-from tui.state.pace import bar, token_words
+from tui.state.progress_rate import bar, token_words
 from tui.state.recovery import STOPS, since
 from tui.state.turns import Remark, Turn
 from tui.widgets.markdown import render

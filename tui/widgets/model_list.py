@@ -13,14 +13,14 @@ from tui.control.actions import bindings
 from tui.control.keymap import MODEL_LIST
 from tui.state.disks import disk_words, left_s, own_id, transfers_of
 from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural, rate
-from tui.state.pace import left_words
-from tui.widgets.pointed_list import PointedList
+from tui.state.progress_rate import left_words
+from tui.widgets.item_list import ItemList
 
 Order = Literal["best fit", "size", "name"]
 ORDERS: tuple[Order, ...] = ("best fit", "size", "name")
 
 
-class ModelList(PointedList[ModelChoice]):
+class ModelList(ItemList[ModelChoice]):
     """One line per model."""
 
     HELP = """Models on the disks of the connected Macs, and how each would fit. ✓ fits, ↓ fits but must first be \

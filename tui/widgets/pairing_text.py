@@ -26,7 +26,7 @@ def stranger_content(peer: Peer) -> Content:
     return Content.assemble((mark.glyph + " ", mark.style), fit(peer.name, 24), f" {peer.short_id}", (more, DIM))
 
 
-def say_content(step: PairingChanged | None, me: str, name: str, now: float, *, is_typed: bool) -> Content:
+def instruction_content(step: PairingChanged | None, me: str, name: str, now: float, *, is_typed: bool) -> Content:
     """What to do now. `me` is this Mac, `name` the other one; `now` in seconds since the epoch."""
     if step is None:
         return Content("Which Mac? Start pairing on that Mac too.")

@@ -17,7 +17,7 @@ from tui.control.keymap import RECOVERY
 from tui.control.messages import RecoveryChosen
 from tui.state.recovery import Choice, choice_content, choices, facts, held, title
 from tui.state.state import UiState
-from tui.widgets.marked_list import MarkedList
+from tui.widgets.cursor_list import CursorList
 from tui.widgets.text_view import TextView
 
 _WORDS: Final[dict[RecoveryChoice, str]] = {"replan": "Continue", "wait": "Wait", "save": "Save", "stop": "Stop"}
@@ -57,7 +57,7 @@ class RecoveryPane(VerticalScroll, can_focus=False):
         self.show(self._state)
 
 
-class RecoveryChoices(MarkedList):
+class RecoveryChoices(CursorList):
     """The numbered choices; the first is the default, and selected at the start."""
 
     HELP = """A Mac that holds layers is offline, so no token can be computed. Nothing that was written is lost. The \

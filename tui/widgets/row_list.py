@@ -12,7 +12,7 @@ from core.events import BatchRow, RowState
 from tui.control.actions import bindings
 from tui.control.keymap import ROW_LIST
 from tui.state.format import DIM, GOOD, WARN, Mark, count, fit, gauge
-from tui.widgets.pointed_list import PointedList
+from tui.widgets.item_list import ItemList
 
 _MARKS: dict[RowState, Mark] = {
     "waiting": Mark("○", "queued", DIM),
@@ -22,7 +22,7 @@ _MARKS: dict[RowState, Mark] = {
 _BAR = 8
 
 
-class RowList(PointedList[BatchRow]):
+class RowList(ItemList[BatchRow]):
     """One line per request."""
 
     HELP = """Every request to this Mac's model: ● writing its answer, ◌ reading its prompt, ○ queued.

@@ -6,6 +6,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from core.events import Plan, Stage, StageState
+from tui.state.droppable_macs import survival
 from tui.state.format import (
     BAD,
     DIM,
@@ -23,9 +24,8 @@ from tui.state.format import (
 )
 from tui.state.recovery import held, part_mark
 from tui.state.state import UiState
-from tui.state.survival import survival
-from tui.widgets.journey_bar import JourneyBar
 from tui.widgets.pane import Drawing, Pane
+from tui.widgets.token_bar import TokenBar
 
 _NO_PLAN = "No model is loaded.\n\nCtrl+O chooses one. Its layers are then divided by the paired Macs' memory."
 _RANGE, _MEMORY, _GAUGE = 8, 19, 7
@@ -42,21 +42,21 @@ model that fits is fastest there."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._journey = JourneyBar()
+        self._token_bar = TokenBar()
 
     def compose(self) -> ComposeResult:
-        yield self._journey
+        yield self._token_bar
         yield from super().compose()
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        self._journey.show(state)
+        self._token_bar.show(state)
         plan = state.snapshot.plan
         title = (
             f"2 Layer split · {fit(plan.model, max(1, width - 32)).rstrip()} ({plan.layers} layers)"
             if plan
             else "2 Layer split"
         )
-        return Drawing(title, split_content(state, width), self._journey.caption or _subtitle(state))
+        return Drawing(title, split_content(state, width), self._token_bar.caption or _subtitle(state))
 
 
 def _subtitle(state: UiState) -> str:

@@ -13,8 +13,8 @@ from core.events import Plan
 from core.requests.plans import Forecast
 from core.settings import GB
 from tui.state.boundaries import Boundaries
-from tui.state.effects import Effect, OnDisk, Share
 from tui.state.format import BAD, DIM, GOOD, WARN, age, between, duration, fit, gauge, gigabytes, plural
+from tui.state.split_effects import Effect, OnDisk, Share
 from tui.widgets.layer_bar import BOUNDARY, layer_bar, marked, part_starts
 
 _LAYERS, _SIZES, _FREE, _TIME = 8, 18, 21, 9

@@ -12,13 +12,13 @@ from core.events import Topology
 from core.requests.plans import PlanPreview
 from tui.control.actions import bindings
 from tui.control.keymap import TOPOLOGY_LIST
-from tui.widgets.pointed_list import PointedList
+from tui.widgets.item_list import ItemList
 from tui.widgets.topology_text import Now, row_content
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 
 
-class TopologyList(PointedList[Topology]):
+class TopologyList(ItemList[Topology]):
     """One line per topology."""
 
     HELP = """Which Macs can read the conversation. Every Mac of a ring gets the hidden states of its layers. A token \

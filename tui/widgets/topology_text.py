@@ -11,7 +11,7 @@ from textual.content import Content
 from core.events import Plan, Stage, Topology
 from core.plan.topology import TOPOLOGIES
 from core.requests.plans import Forecast, PlanPreview
-from tui.state.expected import adding_up, faster
+from tui.state.all_reduce_words import all_reduce_share, faster
 from tui.state.format import (
     BAD,
     DIM,
@@ -91,7 +91,7 @@ def loading_words(plan: Plan, answers: int) -> str:
     return f"{what}\n\n{stopped}. What is written stays; c continues it once the model is loaded."
 
 
-def journey(plan: Plan) -> list[str]:
+def token_path(plan: Plan) -> list[str]:
     """The Macs in the order a token visits them, with what each does; ranks work at the same time."""
     head = plan.head
     if is_of_ranks(plan):
@@ -112,7 +112,7 @@ def _does(plan: Plan, stage: Stage) -> str:
 
 def _ring_lines(plan: Plan, width: int) -> list[Content]:
     lines, line, then = [], "", "+" if is_of_ranks(plan) else "→"
-    for step in journey(plan):
+    for step in token_path(plan):
         if line and cell_len(f"{line} {then} {step}") > width:
             lines.append(line)
             line = f"  {then} {step}"
@@ -155,7 +155,7 @@ def forecast_lines(forecast: Forecast) -> list[Content]:
 
 def beside_one(forecast: Forecast, label: str) -> list[Content]:
     """The time of the all-reduces, labelled `label`, and how it compares with one Mac."""
-    lines = [Content(label + words)] if (words := adding_up(forecast)) else []
+    lines = [Content(label + words)] if (words := all_reduce_share(forecast)) else []
     if better := faster(forecast):
         lines.append(Content.styled(better, GOOD))
     if forecast.advice:

@@ -10,7 +10,7 @@ from core.events import ApiClient, ApiServed, Batch, BatchLane, BatchRow, Plan, 
 from tests.support.screen_events import PLAN
 from tui.cli.status import status_facts, status_lines
 from tui.state import state
-from tui.state.batch import summary, why_they_wait
+from tui.state.row_words import summary, why_they_wait
 from tui.state.state import UiState
 from tui.widgets.api_text import title_content as api_title
 from tui.widgets.batch_text import empty_content, ring_content, title_content

@@ -24,7 +24,7 @@ from tests.support.screen_events import PLAN
 from tui.app import MaclusterApp
 from tui.control import crash, quitting
 from tui.own_node import OwnNode
-from tui.screens.asking import ChoiceScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.screens.help import HelpLine, HelpScreen, Keys, Topic, help_content, searched
 from tui.screens.logs import LogsScreen
 from tui.screens.pairing import PairingScreen

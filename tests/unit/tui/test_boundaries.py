@@ -23,7 +23,7 @@ from tui.app import MaclusterApp
 from tui.screens.split import SplitScreen
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, spans
-from tui.state.effects import effect
+from tui.state.split_effects import effect
 from tui.widgets.split_text import Loaded, applying_content, bar_content, disks_content, effect_content, title_content
 
 START = Boundaries(layers=20, cuts=(9, 14))

@@ -17,8 +17,8 @@ from core.requests.conversations import SavedSession, SessionName
 from tests.support.app import StillNode, text_of
 from tests.support.screen_events import PLAN
 from tui.app import MaclusterApp
-from tui.screens.asking import AskScreen
 from tui.screens.conversations import ConversationsScreen
+from tui.screens.dialogs import AskScreen
 from tui.state import conversation
 
 SAID = (Message(role="user", content="hello"), Message(role="assistant", content="good day"))

@@ -29,7 +29,7 @@ from tests.support.app import StillNode, text_of
 from tests.support.screen_events import PLAN, done, token
 from tui.app import MaclusterApp
 from tui.state import branches, chats, conversation, export, sampling, state
-from tui.state.kept import Kept, kept_list, said_in
+from tui.state.saved_chats import SavedChat, preview_messages, saved_chats
 from tui.state.state import UiState
 from tui.state.turns import INTERRUPTED, Turn
 from tui.widgets import markdown
@@ -267,8 +267,8 @@ def info(name: str, **fields: object) -> ConversationInfo:
     return msgspec.structs.replace(base, **fields)
 
 
-def rows(*infos: ConversationInfo, sessions: tuple[SavedSession, ...] = (), wanted: str = "") -> tuple[Kept, ...]:
-    return kept_list(infos, sessions, wanted)
+def rows(*infos: ConversationInfo, sessions: tuple[SavedSession, ...] = (), wanted: str = "") -> tuple[SavedChat, ...]:
+    return saved_chats(infos, sessions, wanted)
 
 
 @pytest.mark.parametrize("width", [118, 76, 40, 24])
@@ -304,13 +304,13 @@ def test_the_preview_shows_the_conversation_from_what_was_searched_on() -> None:
     turns.append(KeptTurn(role="assistant", text="Hidden Treasure\x1b[2J", at=1.0, back=2))
     kept = Conversation(id=ID, title="t", created_at=1.0, changed_at=1.0, turns=tuple(turns), newer=1)
     (row,) = rows(info("1"))
-    whole = preview_content(row, said_in(kept, ""), "").plain
+    whole = preview_content(row, preview_messages(kept, ""), "").plain
     assert whole.startswith("… 20 messages before\n\nyou\nword 20")
     assert whole.endswith("model\nword 39")
-    assert preview_content(row, said_in(kept, "ORD 7"), "ORD 7").plain.startswith(
+    assert preview_content(row, preview_messages(kept, "ORD 7"), "ORD 7").plain.startswith(
         "… 7 messages before\n\nmodel\nword 7"
     )
-    hidden = preview_content(row, said_in(kept, "treasure"), "treasure")
+    hidden = preview_content(row, preview_messages(kept, "treasure"), "treasure")
     assert hidden.plain == "… 40 messages before\n\nmodel · in another version\nHidden Treasure[2J"
     assert any(str(span.style) == "reverse" for span in hidden.spans)
 

@@ -17,8 +17,8 @@ from tui.app import MaclusterApp
 from tui.screens.hop import HopScreen
 from tui.state import state
 from tui.state.hop_history import HOP_WINDOW_S, PAST_S, HopPoint, faded, last_of
+from tui.state.hop_phases import CABLE_RTT_S, phases_of, points_of, spread_of, worth_of
 from tui.state.hops import Hop, ring_of
-from tui.state.phases import CABLE_RTT_S, phases_of, points_of, spread_of, worth_of
 from tui.state.state import UiState
 from tui.widgets.hop_details import (
     ROWS,

@@ -15,7 +15,7 @@ from tests.support.app import text_of
 from tests.support.screen_events import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
-from tui.control.catalog import ModelCatalog
+from tui.control.model_catalog import ModelCatalog
 from tui.screens.help import topic_of
 from tui.screens.models import ModelsScreen
 from tui.screens.topology import TopologyScreen

@@ -13,7 +13,7 @@ from tests.support.app import StillNode
 from tui.app import MaclusterApp
 from tui.cli.launch import node_options
 from tui.control import preferences
-from tui.control.appearance import complaints_of, frames_per_s, theme_of
+from tui.control.appearance import config_complaints, frames_per_s, theme_of
 from tui.control.plain_glyphs import ASCII
 from tui.control.preferences import Preferences
 from tui.control.themes import DARK, OWN_THEMES
@@ -79,7 +79,7 @@ def test_a_theme_is_remembered_unless_the_file_names_one(tmp_path: Path) -> None
     assert theme_of(read(tmp_path, '[tui]\ntheme = "dracula"'), known) == "dracula"
     wrong = read(tmp_path, '[tui]\ntheme = "pink"')
     assert theme_of(wrong, known) == "nord"
-    assert complaints_of(wrong, known) == ("Unknown theme 'pink'. The palette lists all themes.",)
+    assert config_complaints(wrong, known) == ("Unknown theme 'pink'. The palette lists all themes.",)
     memory.write_text('{"theme": 5}')
     assert theme_of(read(tmp_path, ""), known) == DARK.name
 

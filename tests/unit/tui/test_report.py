@@ -31,7 +31,7 @@ from tui.cli.models import model_facts, model_lines
 from tui.cli.output import gigabytes, table, to_json
 from tui.cli.plan import plan_facts, plan_lines, preview_facts, preview_lines
 from tui.cli.status import status_facts, status_lines, unfinished_facts, unfinished_lines, worker_facts
-from tui.state.survival import survival
+from tui.state.droppable_macs import survival
 
 STAGE = ["peer", "device_id", "start", "stop", "bytes", "kv_bytes", "step_bytes", "budget_bytes", "free_bytes", "sees"]
 HOP_TIMES = ["compute_s", "wait_s", "seal_s", "open_s", "send_s", "rtt_s"]

@@ -245,5 +245,5 @@ def test_hostile_text_is_clean_once_it_is_in_the_state() -> None:
 
 
 def test_washing_keeps_what_is_no_text() -> None:
-    assert state.washed(PLAN) == PLAN
-    assert state.washed(sample(3, 1.0)) == sample(3, 1.0)
+    assert state.cleaned(PLAN) == PLAN
+    assert state.cleaned(sample(3, 1.0)) == sample(3, 1.0)

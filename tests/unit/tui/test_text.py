@@ -65,7 +65,7 @@ def test_counts_sizes_and_ranges() -> None:
 
 @given(st.text(max_size=40), st.integers(0, 30))
 def test_fit_is_exactly_as_wide_as_asked(text: str, width: int) -> None:
-    clean = state.washed(text)
+    clean = state.cleaned(text)
     assert cell_len(format.fit(clean, width)) == width
 
 
@@ -138,7 +138,7 @@ def test_code_keeps_its_spaces_and_can_be_copied_alone() -> None:
 
 @given(st.text(max_size=200), st.integers(10, 100))
 def test_any_text_can_be_rendered(text: str, width: int) -> None:
-    for piece in grown(NOTHING, state.washed(text, lines=True), 20):
+    for piece in grown(NOTHING, state.cleaned(text, lines=True), 20):
         markdown.render(piece, width)
 
 

@@ -23,7 +23,7 @@ from tui.state.format import BAD, GOOD, WARN, Mark
 from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.topology_list import TOPOLOGIES
-from tui.widgets.topology_text import Now, journey, loading_words, row_content, title_content, topology_content
+from tui.widgets.topology_text import Now, loading_words, row_content, title_content, token_path, topology_content
 
 LAYOUT = Layout(
     layers=8,
@@ -68,7 +68,7 @@ def plan(topology: Topology, *budgets: int) -> Plan:
     ],
 )
 def test_the_journey_names_every_mac_in_the_order_of_the_work(topology: Topology, steps: list[str]) -> None:
-    assert journey(plan(topology, 16, 8, 8)) == steps
+    assert token_path(plan(topology, 16, 8, 8)) == steps
 
 
 @pytest.mark.parametrize("width", [118, 70, 54])
@@ -78,7 +78,7 @@ def test_a_row_fits_and_the_ring_is_not_cut_within_a_mac(topology: Topology, wid
     assert row.cell_length == width
     lines = topology_content(topology, preview(topology, 16, 8, 8), NOTHING, NAMES, width).plain.splitlines()
     said = " ".join(line.strip() for line in lines)
-    assert all(step in said for step in journey(plan(topology, 16, 8, 8)))
+    assert all(step in said for step in token_path(plan(topology, 16, 8, 8)))
     table = [line for line in lines if line.startswith(("Mac ", *NAMES)) and "→" not in line]
     assert all(len(line) <= width for line in table if "output" not in line)
 
@@ -113,7 +113,7 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rdma", "rtt_s", "adding_up", "said"),
+    ("rdma", "rtt_s", "all_reduce_share", "said"),
     [
         pytest.param(False, 0.004, "≈ 208 ms of each token's", "slower than studio alone: about 4.4", id="Wi-Fi"),
         pytest.param(False, 0.0005, "≈ 68.2 ms of each token's", "slower than studio alone: about 11.5", id="wire"),
@@ -121,7 +121,7 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
     ],
 )
 def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
-    rdma: bool, rtt_s: float, adding_up: str, said: str
+    rdma: bool, rtt_s: float, all_reduce_share: str, said: str
 ) -> None:
     made = preview("tensor", 64, 64, rdma=rdma)
     assert made.plan
@@ -130,7 +130,7 @@ def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
     told = forecast(work_of(made.plan, LAYOUT, made.hop_bytes, made.total_bytes), macs)
     assert told
     _, cost, beside_one = forecast_lines(told)
-    assert cost.startswith(f"Adding up takes {adding_up}")
+    assert cost.startswith(f"Adding up takes {all_reduce_share}")
     assert f"{said} instead of 29.1 tokens/s." in beside_one
     assert ("Adding up 80 times a token takes" in beside_one) is not rdma
     made = replace(made, forecast=told)
@@ -145,7 +145,7 @@ def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
         preview=made,
     )
     for shown in (fit_content(model, UiState(), 90).plain, words("tensor", made)):
-        assert adding_up in shown
+        assert all_reduce_share in shown
         assert beside_one in shown
         assert "Parallelism tp – capabilities OK" in shown
         assert EVERY_RANK_SEES in shown

@@ -17,7 +17,7 @@ from tui.state.format import age, fingerprint_short, trust_mark
 from tui.state.state import UiState
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
 from tui.widgets.mac_list import row_content
-from tui.widgets.pairing_text import about_content, end_content, say_content, stranger_content
+from tui.widgets.pairing_text import about_content, end_content, instruction_content, stranger_content
 from tui.widgets.peer_pane import peers_content
 from tui.widgets.status_line import status_content
 from tui.widgets.trust_text import cluster_content, mac_content, title_content
@@ -132,7 +132,7 @@ def test_no_name_breaks_a_line_or_is_taken_for_markup(name: str, width: int) -> 
 def test_the_pairing_dialog_says_what_to_do_and_how_it_ended() -> None:
     def said(step: PairingChanged, *, typed: bool = False) -> str:
         parts = (
-            say_content(step, "studio", "mini", 100.0, is_typed=typed),
+            instruction_content(step, "studio", "mini", 100.0, is_typed=typed),
             about_content(step, UiState()),
             end_content(step, step.problem, attached=True),
         )

@@ -17,7 +17,7 @@ from core.errors import UsageError
 from tui.control.actions import bindings
 from tui.control.keymap import ASKING
 from tui.state.format import WARN
-from tui.widgets.marked_list import MarkedList
+from tui.widgets.cursor_list import CursorList
 
 
 class ChoiceScreen(ModalScreen[int]):
@@ -25,7 +25,7 @@ class ChoiceScreen(ModalScreen[int]):
     `must` neither closes the dialog.
     """
 
-    CSS_PATH = "asking.tcss"
+    CSS_PATH = "dialogs.tcss"
     ACTIONS = ASKING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
 
@@ -34,7 +34,7 @@ class ChoiceScreen(ModalScreen[int]):
     def __init__(self, title: str, body: Content, answers: tuple[str, ...], *, must: bool = False) -> None:
         super().__init__()
         self._title, self._body, self._must = title, body, must
-        self._answers = MarkedList(*(Option(Content(a)) for a in answers), markup=False)
+        self._answers = CursorList(*(Option(Content(a)) for a in answers), markup=False)
 
     def compose(self) -> ComposeResult:
         box = Vertical(Static(self._body, markup=False), self._answers, id="asking")
@@ -60,7 +60,7 @@ class AskScreen(ModalScreen[str | None]):
     UsageError, its text is shown below.
     """
 
-    CSS_PATH = "asking.tcss"
+    CSS_PATH = "dialogs.tcss"
     ACTIONS = ASKING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
 

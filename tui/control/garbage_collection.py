@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 
-def tune_gc() -> None:
+def avoid_long_collections() -> None:
     """Avoid long pauses: freeze what exists, and collect new objects often (3,000 objects take 5 ms)."""
     gc.enable()  # a start is quicker without it
     gc.freeze()

@@ -18,7 +18,7 @@ from tests.support.screen_events import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
 from tui.cli.models import fit_words, known_lines
-from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.models import ModelsScreen
 
 MACS = [peer("a", 48), peer("b", 24)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from tui.control.interface import AppInterface
+from tui.control.app_interface import AppInterface
 from tui.state.state import UiState
 
 NONE_LEFT: Final = "No other simulated Mac holds layers."

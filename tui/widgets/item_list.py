@@ -7,12 +7,12 @@ from typing import Generic, TypeVar
 from textual.content import Content
 from textual.widgets.option_list import Option
 
-from tui.widgets.marked_list import MarkedList
+from tui.widgets.cursor_list import CursorList
 
 Item = TypeVar("Item")
 
 
-class PointedList(MarkedList, Generic[Item]):
+class ItemList(CursorList, Generic[Item]):
     """One line per item. Subclasses define an item's key and how items are drawn."""
 
     def __init__(self, *, id: str, items: tuple[Item, ...] = (), first: str = "") -> None:

@@ -9,14 +9,14 @@ import msgspec
 
 from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PreviewRequest
 from tui.state.load_options import as_preview, default_options
-from tui.state.state import washed
+from tui.state.state import cleaned
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
 
 class ModelCatalog:
-    """The models that the screens list. Every method raises what `tui.control.bridge.FAILURES` lists."""
+    """The models that the screens list. Every method raises what `tui.control.event_stream.FAILURES` lists."""
 
     def __init__(self, client: NodeClient) -> None:
         self._client = client
@@ -52,22 +52,22 @@ class ModelCatalog:
         self._follow(found)
         raw = [await self._as_chosen(choice, skipped) for choice in found]
         if self.wants_known or not raw:
-            self.known = tuple(washed(choice) for choice in await self._client.known_models())
-        self.choices = tuple(washed(choice) for choice in raw)
+            self.known = tuple(cleaned(choice) for choice in await self._client.known_models())
+        self.choices = tuple(cleaned(choice) for choice in raw)
         self._names = {shown.name: choice.name for shown, choice in zip(self.choices, raw, strict=True)}
 
     def _follow(self, found: Sequence[ModelChoice]) -> None:
         """Take over the options of models that were loaded elsewhere, except who has which layers."""
         for choice in found:
-            asked, shown = choice.asked, washed(choice.name)
+            asked, shown = choice.asked, cleaned(choice.name)
             if asked is not None and asked != self._asked.get(shown):
                 self._asked[shown] = asked
                 anew = {"model": shown, "layers": (), "without": (), "verify": False}
-                self._requests[shown] = washed(msgspec.structs.replace(asked, **anew))
+                self._requests[shown] = cleaned(msgspec.structs.replace(asked, **anew))
                 self._unplanned.discard(shown)
 
     async def _as_chosen(self, choice: ModelChoice, skipped: tuple[str, ...]) -> ModelChoice:
-        shown = washed(choice.name)
+        shown = cleaned(choice.name)
         chosen = self._requests.get(shown)
         if not choice.path or not choice.layers or choice.loaded or not (skipped or chosen):
             return choice
@@ -80,7 +80,7 @@ class ModelCatalog:
     async def examine(self, request: PreviewRequest) -> None:
         """Plan one model with what examining its files shows."""
         change = msgspec.structs.replace
-        preview: PlanPreview = washed(await self._client.plan(change(request, model=self.name_of(request.model))))
+        preview: PlanPreview = cleaned(await self._client.plan(change(request, model=self.name_of(request.model))))
         self._answered(request)
         self.choices = tuple(
             change(each, preview=preview) if each.name == request.model else each for each in self.choices or ()

@@ -8,7 +8,7 @@ import pytest
 
 from core.constraint import MAX_SOURCE, Constraint
 from core.errors import UsageError
-from tui.state.shapes import shape_of, shape_text
+from tui.state.answer_format import shape_of, shape_text
 
 
 def test_what_is_typed_becomes_a_shape(tmp_path: Path) -> None:

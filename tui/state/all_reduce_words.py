@@ -6,7 +6,7 @@ from core.requests.plans import Forecast
 from tui.state.format import duration
 
 
-def adding_up(forecast: Forecast) -> str:
+def all_reduce_share(forecast: Forecast) -> str:
     """The share of the all-reduces in a token's time; "" if there are none."""
     if forecast.reduces_s is None:
         return ""

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from core.requests.conversations import Conversation
-from tui.control.interface import AppInterface
+from tui.control.app_interface import AppInterface
 from tui.state import export as files
 
 

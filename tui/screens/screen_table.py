@@ -12,9 +12,9 @@ import msgspec
 from textual.screen import Screen
 
 from tui.client import NodeClient
-from tui.control.catalog import ModelCatalog
 from tui.control.chat_controller import ChatController
 from tui.control.conversation_archive import ConversationArchive
+from tui.control.model_catalog import ModelCatalog
 from tui.state.boundaries import options_of
 from tui.state.load_options import in_topology
 from tui.state.state import UiState
