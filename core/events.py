@@ -388,7 +388,7 @@ class TokenEvent(Event, frozen=True, kw_only=True):
     top: tuple[tuple[Size, Logprob], ...] = ()
 
 
-class LikelyToken(Value, frozen=True, kw_only=True):
+class TokenLogprobs(Value, frozen=True, kw_only=True):
     """A token, its logprob behind all that comes before it, and `top`, (token id, logprob) of the most likely ones."""
 
     token: Size
@@ -396,14 +396,14 @@ class LikelyToken(Value, frozen=True, kw_only=True):
     top: tuple[tuple[Size, Logprob], ...] = ()
 
 
-class PromptLikely(Event, frozen=True, kw_only=True):
+class PromptLogprobs(Event, frozen=True, kw_only=True):
     """How likely the tokens of a prompt were, from the one with the index `start` on, which is never the first. After a
     loss they may be told again.
     """
 
     request_id: str
     start: Size
-    tokens: tuple[LikelyToken, ...]
+    tokens: tuple[TokenLogprobs, ...]
 
 
 class RequestDone(Event, frozen=True, kw_only=True):
@@ -634,7 +634,7 @@ AnyEvent = (
     | Transfer
     | RequestStarted
     | TokenEvent
-    | PromptLikely
+    | PromptLogprobs
     | RequestDone
     | Recovery
     | LogLine

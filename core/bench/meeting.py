@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from core.bench.lanes import BenchLane, SealedLane, all_lanes
 from core.bench.macs import BenchMacs
 from core.bench.partner import Partner
-from core.link.channel import Receiver, Sender, accept, dial, listen
+from core.link.data_plane import Receiver, Sender, accept, dial, listen
 from core.trust.identity import Identity, open_identity
 from core.trust.roster import Cluster
 

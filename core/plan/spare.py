@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from core.events import Plan
-from core.plan.sizes import Bytes
+from core.plan.stage_sizes import LayoutBytes
 from core.plan.topology import has_ranks
 
 Layers = tuple[int, int]
 
 
-def with_spare(plan: Plan, layout: Bytes, spare_bytes: int) -> Plan:
+def with_spare(plan: Plan, layout: LayoutBytes, spare_bytes: int) -> Plan:
     """`plan` with what each of its Macs keeps on its disk; as it is where nothing can be spare."""
     if not spare_bytes or has_ranks(plan) or len(plan.stages) < 2:
         return plan

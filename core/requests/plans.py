@@ -26,7 +26,8 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     `parallelism`: each Mac has a part of every layer (tp), or layers of its own (pp), or one Mac all (single), or what
     `core.plan.strategy` decides (auto); without it nothing is decided. `rdma`: parts are added up over RDMA, which is
     not encrypted on the cable. `balance`: layers are divided by memory, by measured speed within it, or as
-    `core.plan.balance` finds worth it (auto). `spare_bytes`: once its own layers run, each Mac fetches up to so much of
+    `core.plan.balance_by_speed` finds worth it (auto). `spare_bytes`: once its own layers run, each Mac fetches up to
+    so much of
     its neighbours' to its disk, to take them over where one is lost. `wire`: as what hidden states travel, in place of
     as they are computed. `replay_check`: logits are compared where something is read again behind a loss.
     `draft`: a smaller model on this Mac, by name or directory, that guesses what follows where one person asks.

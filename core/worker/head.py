@@ -16,7 +16,7 @@ from core.engine.ring_work import Chunk, Compose, Step, Work
 from core.engine.sampling import NextTokens, Picked, RowSampler, choose_all, confirmed, likely, pick_drafted
 from core.engine.scheduler import EndedRow, Scheduler
 from core.errors import GroupFailed, MaclusterError, Problem, StageFailed, UsageError, error_from
-from core.events import Batch, FinishReason, LikelyToken, Plan
+from core.events import Batch, FinishReason, Plan, TokenLogprobs
 from core.plan.topology import has_ranks
 from core.settings import MAX_DRAFT, QUEUE_LIMIT
 from core.worker.messages import (
@@ -358,7 +358,7 @@ class Head:
         """`logits` [positions, vocabulary] tell of the tokens behind each position."""
         request, start = self._rows[work.requests[0]].request, work.positions[0] + 1
         found = likely(logits, request.tokens[start : start + len(logits)], request.sampling.logprobs or 0)
-        tokens = tuple(LikelyToken(token=each.token, logprob=each.logprob or 0.0, top=each.top) for each in found)
+        tokens = tuple(TokenLogprobs(token=each.token, logprob=each.logprob or 0.0, top=each.top) for each in found)
         self._report(PromptScored(request_id=request.request_id, start=start, tokens=tokens))
 
     def _choose(self, step: Step, answer: StepAnswer) -> None:

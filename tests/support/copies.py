@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from core.errors import LinkLost
-from core.link.ways import Way
+from core.link.network_paths import NetworkPath
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.node.base.bus import Bus
@@ -37,7 +37,7 @@ class Links(ByteLinks):
 
     def __init__(self, name: str, macs: dict[str, int]) -> None:
         self._macs = macs
-        here = SimpleNamespace(ways=lambda _: (Way("127.0.0.1"),))
+        here = SimpleNamespace(ways=lambda _: (NetworkPath("127.0.0.1"),))
         known = cluster(MOST_MACS)
         super().__init__(mac(macs[name]), SimpleNamespace(cluster=lambda: known), here, "127.0.0.1")
 

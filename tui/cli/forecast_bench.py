@@ -23,7 +23,7 @@ import msgspec
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
 from core.errors import error_from
 from core.events import RequestDone
-from core.plan.predict import CLEARLY_FASTER, PROMPT_TOKENS
+from core.plan.forecast import CLEARLY_FASTER, PROMPT_TOKENS
 from core.requests.answers import ChatRequest, Message
 from core.requests.plans import Forecast, LoadRequest, PreviewRequest
 from tui.cli.demo import Demo, DemoConfig

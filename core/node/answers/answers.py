@@ -24,7 +24,7 @@ from core.errors import (
     Problem,
     SealError,
 )
-from core.events import Batch, Plan, Progress, PromptLikely, RequestDone, RequestStarted, TokenEvent
+from core.events import Batch, Plan, Progress, PromptLogprobs, RequestDone, RequestStarted, TokenEvent
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_record import chosen, going_on, new_request_id, record_of, unfinished_of
 from core.node.answers.answer_stream import Followed, Said, answer_stream
@@ -47,7 +47,7 @@ from core.node.ring.supervisor import Supervisor
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
-from core.trust.sealed import forget
+from core.trust.sealed_files import forget
 from core.worker.messages import (
     AnswerDone,
     Cancel,
@@ -338,7 +338,7 @@ class Answers:
             case Departed():
                 running.left(report)
             case PromptScored():
-                likely = PromptLikely(request_id=report.request_id, start=report.start, tokens=report.tokens)
+                likely = PromptLogprobs(request_id=report.request_id, start=report.start, tokens=report.tokens)
                 self._bus.publish(likely)
             case Token():
                 if running.is_next(report):

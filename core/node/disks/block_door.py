@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from core.errors import LinkLost, MaclusterError, ProtocolError
-from core.link.channel import Alarm, Receiver
+from core.link.data_plane import Alarm, Receiver
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts
 from core.models.files.compared import Compared

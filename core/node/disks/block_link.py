@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.errors import LinkLost, MaclusterError, ProtocolError
-from core.link.channel import DataLink
+from core.link.data_plane import DataLink
 from core.link.frames import FrameType
 from core.node.base.tasks import Tasks
 from core.node.disks.block_runs import RunAsk

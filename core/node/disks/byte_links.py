@@ -11,8 +11,8 @@ from typing import Final, Protocol
 import msgspec
 
 from core.errors import LinkLost
-from core.link.channel import Alarm, DataLink, accept, dial, listen
-from core.link.ways import Way, connect
+from core.link.data_plane import Alarm, DataLink, accept, dial, listen
+from core.link.network_paths import NetworkPath, connect
 from core.node.base.file_messages import BytesAsk
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
@@ -23,7 +23,7 @@ LINK_S: Final = 15.0
 class KnownPaths(Protocol):
     """On which ways a linked Mac is reached."""
 
-    def ways(self, device_id: str) -> Sequence[Way]:
+    def ways(self, device_id: str) -> Sequence[NetworkPath]:
         """All that are known, none if it is not linked."""
 
 
@@ -44,7 +44,7 @@ class ByteLinks:
         """A listener on a free port. Raises LinkLost."""
         return listen(self._host)
 
-    def ways(self, device_id: str) -> tuple[Way, ...]:
+    def ways(self, device_id: str) -> tuple[NetworkPath, ...]:
         """To that Mac. Raises LinkLost where there is none."""
         if not (ways := tuple(self._paths.ways(device_id))):
             raise LinkLost("The Mac that has the model is not linked.", "Wait until it is back, then copy again.")
@@ -62,7 +62,7 @@ class ByteLinks:
             alarm=alarm,
         )
 
-    def dial(self, device_id: str, ways: Sequence[Way], port: int, asked: BytesAsk) -> DataLink:
+    def dial(self, device_id: str, ways: Sequence[NetworkPath], port: int, asked: BytesAsk) -> DataLink:
         """To the door that this Mac opened for what was asked. Raises LinkError."""
         until = monotonic() + LINK_S
         plain, way = connect(ways, port, LINK_S)

@@ -10,7 +10,7 @@ from typing import Final
 
 from core.errors import BadModel, TransferError, UnsupportedModel
 from core.models.files.catalog import read_model, short_name
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 
 PARTIAL: Final = ".partial"
 MAX_BEGUN: Final = 16  # that nobody has ended: another Mac may begin one, too

@@ -10,7 +10,7 @@ import msgspec
 from core.errors import TrustError
 from core.events import Transfer, Value
 from core.requests.disks import DownloadRequest
-from core.trust.files import read_private, write_private
+from core.trust.private_files import read_private, write_private
 
 
 class Wish(Value, frozen=True, kw_only=True):
