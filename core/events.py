@@ -389,20 +389,18 @@ class TokenEvent(Event, frozen=True, kw_only=True):
 
 
 class TokenLogprobs(Value, frozen=True, kw_only=True):
-    """A token, its logprob behind all that comes before it, and `top`, (token id, logprob) of the most likely ones."""
+    """A token with its logprob and the alternatives."""
 
     token: Size
-    logprob: Logprob
-    top: tuple[tuple[Size, Logprob], ...] = ()
+    logprob: Logprob  # given all tokens before it
+    top: tuple[tuple[Size, Logprob], ...] = ()  # (token id, logprob) of the most likely tokens
 
 
 class PromptLogprobs(Event, frozen=True, kw_only=True):
-    """How likely the tokens of a prompt were, from the one with the index `start` on, which is never the first. After a
-    loss they may be told again.
-    """
+    """Logprobs of tokens of a prompt. After a Mac is lost they may come again."""
 
     request_id: str
-    start: Size
+    start: Size  # index of the first of `tokens`; at least 1
     tokens: tuple[TokenLogprobs, ...]
 
 

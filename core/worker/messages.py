@@ -247,7 +247,7 @@ class Departed(PipeMessage, frozen=True, kw_only=True):
 
 
 class PromptScored(PipeMessage, frozen=True, kw_only=True):
-    """How likely tokens of a prompt were, where asked for: from index `start` on."""
+    """Logprobs of prompt tokens, from index `start` on; sent if the request asked for them."""
 
     request_id: str
     start: int
@@ -255,7 +255,7 @@ class PromptScored(PipeMessage, frozen=True, kw_only=True):
 
 
 class Token(PipeMessage, frozen=True, kw_only=True):
-    """One sampled token; `logprob` and `top`, (token id, logprob) of the most likely ones, where asked for."""
+    """One sampled token; with `logprob` and `top`, the top (token id, logprob), if the request asked for them."""
 
     request_id: str
     index: int

@@ -19,7 +19,7 @@ from core.node.base.file_messages import FileWord, HeldModel
 from core.node.base.journal import Journal
 from core.node.base.message_frames import AnyMessage, from_frame, to_frame
 from core.node.disks.block_door import SourceAnswers
-from core.node.disks.block_runs import RunAsk
+from core.node.disks.block_runs import RunRequest
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_copies import CopyReports, ModelCopies
@@ -29,7 +29,7 @@ from tests.support.models import read_entry
 from tests.support.tasks import tasks_of
 
 MOST_MACS = 4
-Blocks = Callable[[RunAsk, bytes], bytes]
+Blocks = Callable[[RunRequest, bytes], bytes]
 
 
 class Links(ByteLinks):
@@ -59,7 +59,7 @@ class Mac:
         self.copying = ModelCopies(models, self, Links(name, macs), folder, tasks)
         self.others: dict[str, Mac] = {}
         self.sent: list[AnyMessage] = []
-        self.given: list[RunAsk] = []
+        self.given: list[RunRequest] = []
         self.lives_for = 1 << 30
         self.blocks: Blocks = lambda _, data: data
 
@@ -80,7 +80,7 @@ class Mac:
     def blocks_given(self) -> int:
         return sum(run.count for run in self.given)
 
-    def give(self, run: RunAsk, data: bytes) -> bytes:
+    def give(self, run: RunRequest, data: bytes) -> bytes:
         """What leaves for a run that another Mac asks for."""
         if len(self.given) >= self.lives_for:
             raise LinkLost("It is gone.")
@@ -147,7 +147,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     (tmp_path / "asker").mkdir()
     made, real = Pair(tmp_path), SourceAnswers.of
 
-    def given(self: SourceAnswers, run: RunAsk) -> memoryview:
+    def given(self: SourceAnswers, run: RunRequest) -> memoryview:
         giver = made.macs[self._served.directory.parent.name]
         return memoryview(giver.give(run, bytes(real(self, run))))
 

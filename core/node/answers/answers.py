@@ -338,8 +338,8 @@ class Answers:
             case Departed():
                 running.left(report)
             case PromptScored():
-                likely = PromptLogprobs(request_id=report.request_id, start=report.start, tokens=report.tokens)
-                self._bus.publish(likely)
+                scored = PromptLogprobs(request_id=report.request_id, start=report.start, tokens=report.tokens)
+                self._bus.publish(scored)
             case Token():
                 if running.is_next(report):
                     self._leader.served()

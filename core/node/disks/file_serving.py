@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from core.errors import BadModel, LinkLost, MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, read_written
-from core.models.files.compared import read_compared
+from core.models.files.compared_hashes import read_compared
 from core.node.base.file_messages import MAX_HASHES, NOT_HERE, BytesAsk, BytesReady, FilesSent, HashesAsk, HashesSent
 from core.node.base.message_frames import AnyMessage, to_frame
 from core.node.base.tasks import Tasks
