@@ -86,7 +86,6 @@ from core.worker.messages import (
     PromptScored,
     Proved,
     ReadBeside,
-    Replayed,
     Restored,
     Samples,
     SessionFailed,
@@ -229,8 +228,6 @@ class MessageRouter:
                 self._recovery.handle_report(report)
             case Mirrored() | Unmirrored() | WantSpans() | Restored():
                 self._answers.handle_mirror_report(report)
-            case Replayed():
-                self._answers.replayed(report)
             case Batching(batch=batch):
                 self._answers.counted(batch)
             case SessionSaved() | SessionLoaded() | SessionFailed():

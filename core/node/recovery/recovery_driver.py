@@ -104,7 +104,6 @@ class RecoveryDriver:
             planned.directory,
             verify=planned.verify,
             lacks=planned.lacks,
-            spares=planned.spares,
             drafter=planned.drafter,
         )
         try:
@@ -315,7 +314,6 @@ class RecoveryDriver:
                 planned.directory,
                 verify=planned.verify,
                 lacks=planned.lacks,
-                spares=planned.spares,
                 drafter=planned.drafter,
             )
 
@@ -325,6 +323,5 @@ class RecoveryDriver:
             planned.directory,
             verify=planned.verify,
             lacks=planned.lacks,
-            spares=planned.spares,
             drafter=planned.drafter,
         )
