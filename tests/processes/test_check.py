@@ -35,7 +35,7 @@ async def test_a_node_on_loopback_says_so_and_looks_nowhere_else(tmp_path: Path)
         assert found["node"].what.startswith("It listens at 127.0.0.1:")
         assert found["network"].what.startswith("Loopback only: ")
         assert found["Bonjour"].state == "warn"
-        assert found["key"].what.startswith("SavedChat")
+        assert found["key"].what.startswith("Kept")
         assert "other Macs" in found
         assert not any("eth" in f.what for f in found.values())
         with pytest.raises(UsageError, match="without Bonjour"):

@@ -25,7 +25,7 @@ from tests.support import waiting
 from tests.support.app import text_of
 from tests.support.borrowing import borrowing
 from tests.support.cluster import Make, reference
-from tests.support.command import PreviewMessage
+from tests.support.command import Said
 from tests.support.command import macluster as macluster_here
 from tui.app import MaclusterApp
 from tui.client import NodeClient
@@ -45,7 +45,7 @@ def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def said_here(home: Path, *words: str) -> PreviewMessage:
+def said_here(home: Path, *words: str) -> Said:
     """The same in this process: to start one costs more than what most commands do."""
     return asyncio.run(macluster_here(home, *words))
 

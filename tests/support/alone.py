@@ -16,7 +16,7 @@ from core.engine.requests import Request
 from core.sampling_options import Sampling
 
 
-class PreviewMessage(NamedTuple):
+class Said(NamedTuple):
     """The tokens of an answer, and the logarithm of the probability of each."""
 
     tokens: tuple[int, ...]
@@ -29,16 +29,16 @@ class Alone:
     def __init__(self, directory: Path, chunk: int) -> None:
         self._model: Any = mlx_lm.load(str(directory))[0]
         self._chunk = chunk
-        self._said: dict[bytes, PreviewMessage] = {}
+        self._said: dict[bytes, Said] = {}
 
-    def answer(self, request: Request) -> PreviewMessage:
+    def answer(self, request: Request) -> Said:
         """As generate_step gives it, with mlx_lm's own samplers; it ends as the engine's rows end."""
         asked = msgspec.msgpack.encode(msgspec.structs.replace(request, request_id=""))
         if asked not in self._said:
             self._said[asked] = self._answer(request)
         return self._said[asked]
 
-    def _answer(self, request: Request) -> PreviewMessage:
+    def _answer(self, request: Request) -> Said:
         how = request.sampling
         if how.seed is not None:
             mx.random.seed(how.seed)
@@ -57,7 +57,7 @@ class Alone:
             logprobs.append(float(spread[int(token)].item()))
             if tokens[-1] in request.eos:
                 break
-        return PreviewMessage(tuple(tokens), tuple(logprobs))
+        return Said(tuple(tokens), tuple(logprobs))
 
 
 def _processors(how: Sampling) -> Any:
@@ -83,7 +83,7 @@ def _not_yet(request: Request) -> Any:
     return process
 
 
-def wanders(answers: Sequence[PreviewMessage]) -> bool:
+def wanders(answers: Sequence[Said]) -> bool:
     """Whether references say anything: of all their tokens, at least half are distinct within their answer."""
     distinct = sum(len(set(answer.tokens)) for answer in answers)
     return 2 * distinct >= sum(len(answer.tokens) for answer in answers)

@@ -14,7 +14,7 @@ from tui.cli.main import print_error
 from tui.cli.parser import parser
 
 
-class PreviewMessage(NamedTuple):
+class Said(NamedTuple):
     """What a command ended with."""
 
     returncode: int
@@ -22,7 +22,7 @@ class PreviewMessage(NamedTuple):
     stderr: str
 
 
-async def macluster(home: Path, *words: str) -> PreviewMessage:
+async def macluster(home: Path, *words: str) -> Said:
     """`macluster` with these words, without a terminal; one at a time."""
     out, err = StringIO(), StringIO()
     with patch.object(sys, "stdin", StringIO()), redirect_stdout(out), redirect_stderr(err):
@@ -33,4 +33,4 @@ async def macluster(home: Path, *words: str) -> PreviewMessage:
             status = int(ended.code or 0)
         except MaclusterError as error:
             status = print_error(error)
-    return PreviewMessage(status, out.getvalue(), err.getvalue())
+    return Said(status, out.getvalue(), err.getvalue())

@@ -9,7 +9,7 @@ import pytest
 from core.answer_parts import AnswerPart, TextPart, ToolCall
 from core.errors import BadModel, NodeError, Problem
 from core.events import FinishReason, RequestDone, TokenEvent
-from core.node.answers.answer_stream import PreviewMessage, answer_stream
+from core.node.answers.answer_stream import Said, answer_stream
 
 LOST = NodeError("A Mac is gone.").problem
 
@@ -52,7 +52,7 @@ class Answer:
     def stop(self) -> None:
         self.stops += 1
 
-    async def answer_stream(self, one_call: bool = False) -> list[PreviewMessage]:
+    async def answer_stream(self, one_call: bool = False) -> list[Said]:
         said = [each async for each in answer_stream(self._events(), self.reader, self.stop, one_call=one_call)]
         assert self.reader.dropped == 1
         assert isinstance(said.pop(), RequestDone)

@@ -11,7 +11,7 @@ import pytest
 from core.answer_parts import ReasoningPart, TextPart, Tool, ToolCall
 from core.errors import BadModel, Busy, ContextExceeded, NotLoaded, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
-from core.node.answers.answer_stream import PreviewMessage
+from core.node.answers.answer_stream import Said
 from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.anthropic_replies import BlockEvents, MessageReply, message_error_of
 from core.node.public_api.anthropic_request import Messages
@@ -128,7 +128,7 @@ def ended(reason: FinishReason = "stop", **figures: Any) -> RequestDone:
     return RequestDone(request_id="r", finish_reason=reason, prompt_tokens=5, tokens=7, **figures)
 
 
-def told(*said: PreviewMessage) -> tuple[AnswerChoice, list[dict[str, Any]]]:
+def told(*said: Said) -> tuple[AnswerChoice, list[dict[str, Any]]]:
     """What a stream tells of them, and all of it."""
     choice, blocks = AnswerChoice(0), BlockEvents()
     choice.take(RequestAccepted(request_id="r", prompt_tokens=5))

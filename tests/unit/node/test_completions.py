@@ -10,7 +10,7 @@ import pytest
 from core.answer_parts import TextPart
 from core.errors import UsageError
 from core.events import RequestDone, TokenEvent
-from core.node.answers.answer_stream import PreviewMessage
+from core.node.answers.answer_stream import Said
 from core.node.public_api.completions_replies import CompletionReply, TextChoice
 from core.node.public_api.completions_request import TextCompletion
 from core.requests.answers import ChatRequest
@@ -60,7 +60,7 @@ def test_what_is_echoed_stands_before_the_answer_whole_and_streamed() -> None:
     for choice in choices:
         tokens = [TokenEvent(request_id="r", index=n, token=n, text=text, logprob=-0.5) for n, text in enumerate("!?")]
         done = RequestDone(request_id="r", finish_reason="stop", prompt_tokens=5 + choice.index, tokens=2)
-        said: list[PreviewMessage] = [tokens[0], TextPart("!"), tokens[1], TextPart("?"), done]
+        said: list[Said] = [tokens[0], TextPart("!"), tokens[1], TextPart("?"), done]
         for each in said:
             choice.take(each)
             told.append(REPLY.piece(choice, each))

@@ -12,7 +12,7 @@ from core.answer_parts import ReasoningPart, TextPart, Tool, ToolCall
 from core.constraint import Constraint
 from core.errors import BadModel, Busy, ContextExceeded, DoesNotFit, NotLoaded, NotPaired, TrustError, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
-from core.node.answers.answer_stream import PreviewMessage
+from core.node.answers.answer_stream import Said
 from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.chat_replies import Reply, error_body, status, usage
 from core.node.public_api.chat_request import ChatCompletion
@@ -148,7 +148,7 @@ def ended(reason: FinishReason = "length", **figures: Any) -> RequestDone:
     return RequestDone(request_id="r", finish_reason=reason, prompt_tokens=5, **figures)
 
 
-def chunks(said: list[PreviewMessage]) -> tuple[AnswerChoice, list[dict[str, Any]]]:
+def chunks(said: list[Said]) -> tuple[AnswerChoice, list[dict[str, Any]]]:
     """What a stream tells of them, and all of it."""
     choice = AnswerChoice(0)
     pieces = [REPLY.beginning(choice)]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from core.answer_parts import TextPart
 from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, NotPaired, ProtocolError, UsageError
 from core.events import PlanLoaded, PlanProposed, PlanUnloaded, TokenEvent, TrustChanged
-from core.node.answers.answer_stream import PreviewMessage
+from core.node.answers.answer_stream import Said
 from core.node.base.bus import Bus
 from core.node.base.message_frames import AnyMessage, from_frame, to_frame
 from core.node.base.messages import Leads, RelayAsk, RelayReply, RelayStop
@@ -84,7 +84,7 @@ class Two:
         assert isinstance(found, LeaderAnswers)
         return found
 
-    async def all_of(self, request: ChatRequest) -> list[PreviewMessage]:
+    async def all_of(self, request: ChatRequest) -> list[Said]:
         return [said async for said in self.leader.follow(request)]
 
     async def refused(self) -> MaclusterError:
