@@ -17,13 +17,13 @@ from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import error_from
 from core.events import GroupKind, Plan, Prefill, Sight, Topology, WireType
+from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.link.ways import Way
 from core.local.bare_worker import HOST, Arrival, BareWorker, load_workers
 from core.local.macs import LocalMacs, make_macs
 from core.local.plans import plan_of, stage_of, tensor_plan_of
 from core.models.files.layout import read_layout
-from core.plan.prefill import reading_plan
+from core.plan.prefill import prefill_plan
 from core.plan.topology import DEFAULT_TOPOLOGY
 from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
@@ -120,7 +120,7 @@ class WorkerRing:
     def link_prefill(self) -> None:
         """Link the head and the prefill worker. Raises the error that one of them reports, WorkerError."""
         assert self.prefill_worker
-        plan, head = reading_plan(self.plan, 1), self.workers[0]
+        plan, head = prefill_plan(self.plan, 1), self.workers[0]
         self.prefill_worker.send(self._connect(plan, head.port))
         head.send(ConnectPrefill(**msgspec.structs.asdict(self._connect(plan, self.prefill_worker.port))))
         self.prefill_worker.expect(Linked, LINK_S)
@@ -128,7 +128,9 @@ class WorkerRing:
 
     def _connect(self, plan: Plan, next_port: int) -> Connect:
         cluster = self._macs.cluster.encode()
-        return Connect(plan=plan, cluster=cluster, ways=(Way(HOST),), next_port=next_port, key_limits=self._key_limits)
+        return Connect(
+            plan=plan, cluster=cluster, ways=(NetworkPath(HOST),), next_port=next_port, key_limits=self._key_limits
+        )
 
     def _await_links(self, worker: BareWorker, deadline: float) -> None:
         while True:
@@ -329,7 +331,7 @@ def worker_ring(
         workers, prefill_worker = started[:count], started[count] if prefill is not None else None
 
         def load_of(worker: BareWorker) -> Load:
-            own, index = (reading_plan(plan, 1), 1) if worker is prefill_worker else (plan, worker.index)
+            own, index = (prefill_plan(plan, 1), 1) if worker is prefill_worker else (plan, worker.index)
             return Load(
                 plan=own, index=index, directory=str(model_dir), try_s=try_s, lanes=lanes, draft=draft,
                 drafter=str(drafter or ""),

@@ -25,7 +25,7 @@ from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetche
 from core.models.files.hub_download_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.safetensors import read_headers
-from core.node.disks.ways import Way, in_order
+from core.node.disks.model_copies import Origin, in_order
 from core.requests.disks import CopyRequest, DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PreviewRequest
 from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
@@ -170,8 +170,8 @@ async def test_the_hub_goes_on_where_a_mac_left_and_comes_first_where_it_was_fas
 
 
 def test_linked_macs_come_first_unless_the_hub_was_faster() -> None:
-    ways: tuple[Way, ...] = ("hub", "macs")
-    rates: dict[Way, float] = {}
+    ways: tuple[Origin, ...] = ("hub", "macs")
+    rates: dict[Origin, float] = {}
     assert in_order(ways, rates) == ["macs", "hub"]
     rates["hub"] = 9e6
     assert in_order(ways, rates) == ["macs", "hub"], "nobody knows how fast the Macs are"

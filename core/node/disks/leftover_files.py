@@ -1,4 +1,4 @@
-"""What nodes that were killed left half written, swept when the next one starts."""
+"""Deletes what killed nodes left half written, when the next one starts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import SealError
-from core.node.disks.places import PARTIAL
+from core.node.disks.copy_checks import PARTIAL
 from core.settings import Home
-from core.trust.sealed import forget
+from core.trust.sealed_files import forget
 
 BEING_WRITTEN_S: Final = 60.0  # a screen or a command may be writing its own
 GIVEN_UP_S: Final = 14 * 86_400.0  # nobody went on with that copy
