@@ -13,7 +13,7 @@ CURSOR: Final = "▸"
 _WITHIN: Final = 2
 
 
-class CursorList(OptionList):
+class CursorList(KeyOwner, OptionList):
     """A list that draws its cursor into the first blank cell of the row."""
 
     def render_line(self, y: int) -> Strip:
