@@ -14,7 +14,7 @@ from core.models.files.catalog import ModelEntry, fingerprint
 from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES
-from core.node.base.file_messages import HeldModel
+from core.node.disks.messages import HeldModel
 from core.node.disks.places import begun_place, check_usable
 from core.settings import GB
 

@@ -15,10 +15,10 @@ from core.link.channel import Alarm, Receiver
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts
 from core.models.files.compared import Compared
-from core.node.base.file_messages import NOT_HERE, BytesAsk
 from core.node.base.tasks import Tasks
 from core.node.disks.block_runs import HASH_BYTES, RUN_BYTES, RunAsk, read_ask
 from core.node.disks.byte_links import ByteLinks
+from core.node.disks.messages import NOT_HERE, BytesAsk
 
 
 class Served(NamedTuple):

@@ -15,13 +15,13 @@ from core.models.files.block_map import BLOCK_BYTES, FileFacts, blocks_of
 from core.models.files.block_writer import BlockWriter
 from core.models.files.pace import BytePace
 from core.models.files.parts import Part
-from core.node.base.file_messages import MAX_HASHES, NOT_HERE
 from core.node.base.tasks import together
 from core.node.disks.block_link import BlockLink
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_runs import MAX_RUN, BlockSent, RunAsk, blocks_in
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
 from core.node.disks.file_serving import MAX_DOORS
+from core.node.disks.messages import MAX_HASHES, NOT_HERE
 from core.settings import GB
 
 # to one Mac: each keeps a core busy at both ends, and more are no quicker; a door stays for who reads whole files

@@ -7,12 +7,12 @@ from itertools import count
 from typing import Any, Final, TypeVar
 
 from core.errors import LinkLost, LinkTimeout, TransferError
-from core.node.base.file_messages import BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
-from core.node.base.message_frames import AnyMessage
+from core.node.base.node_message import NodeMessage
 from core.node.base.tasks import Tasks
 from core.node.disks.block_link import BlockLink
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import FileSender
+from core.node.disks.messages import BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
 
 DOOR_S: Final = 30.0
 HASHES_S: Final = 120.0  # a disk reads 128 MiB for it
@@ -89,7 +89,7 @@ class BlockRequests:
         finally:
             del self._coming[source, number]
 
-    async def _answer(self, source: str, question: AnyMessage, waiting: asyncio.Future[_T], seconds: float) -> _T:
+    async def _answer(self, source: str, question: NodeMessage, waiting: asyncio.Future[_T], seconds: float) -> _T:
         if not await self._sender.send(source, question):
             raise LinkLost("The Mac that has the model is not linked.", "Wait until it is back, then copy again.")
         try:

@@ -10,8 +10,8 @@ import msgspec
 from core.errors import ProtocolError
 from core.link.frames import Buffer
 from core.models.files.block_map import BLOCK_BYTES, FileFacts
-from core.node.base.file_messages import NOT_HERE
-from core.node.base.messages import FileName
+from core.node.base.node_message import FileName
+from core.node.disks.messages import NOT_HERE
 from core.numbers import Size
 
 MAX_RUN: Final = 16

@@ -13,7 +13,7 @@ import msgspec
 from core.errors import LinkLost
 from core.link.channel import Alarm, DataLink, accept, dial, listen
 from core.link.ways import Way, connect
-from core.node.base.file_messages import BytesAsk
+from core.node.disks.messages import BytesAsk
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
 

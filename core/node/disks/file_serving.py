@@ -12,13 +12,13 @@ from typing import Final, Protocol
 from core.errors import BadModel, LinkLost, MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, read_written
 from core.models.files.compared import read_compared
-from core.node.base.file_messages import MAX_HASHES, NOT_HERE, BytesAsk, BytesReady, FilesSent, HashesAsk, HashesSent
-from core.node.base.message_frames import AnyMessage, to_frame
+from core.node.base.node_message import NodeMessage, to_frame
 from core.node.base.tasks import Tasks
 from core.node.disks.block_door import BlockDoor, Served, note_of
 from core.node.disks.block_runs import HASH_BYTES
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.local_models import LocalModels
+from core.node.disks.messages import MAX_HASHES, NOT_HERE, BytesAsk, BytesReady, FilesSent, HashesAsk, HashesSent
 from core.settings import MAX_CONTROL_BODY
 
 WINDOW: Final = 4
@@ -29,7 +29,7 @@ MAX_WAITING: Final = 16
 class FileSender(Protocol):
     """How to send to a linked Mac."""
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         """Whether it went out."""
 
 

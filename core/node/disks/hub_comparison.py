@@ -30,10 +30,10 @@ from core.models.files.compared import (
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.layers_here import size_text
 from core.models.files.parts import Part
-from core.node.base.file_messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
 from core.node.base.journal import Journal
 from core.node.disks.file_serving import FileSender
 from core.node.disks.local_models import LocalModels
+from core.node.disks.messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
 from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.own_transfer import OwnTransfer

@@ -18,16 +18,6 @@ from core.models.files.catalog import ModelEntry, short_name
 from core.models.files.hub_origin import write_origin
 from core.models.files.pace import BytePace
 from core.models.files.parts import Part
-from core.node.base.file_messages import (
-    BytesAsk,
-    BytesReady,
-    FilesAsk,
-    FilesSent,
-    FileWord,
-    HashesAsk,
-    HashesSent,
-    HeldModel,
-)
 from core.node.base.tasks import Tasks, together
 from core.node.disks import hub_models
 from core.node.disks.arrivals import (
@@ -46,6 +36,16 @@ from core.node.disks.block_requests import BlockRequests
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.file_serving import FileSender, FileServing
 from core.node.disks.local_models import LocalModels
+from core.node.disks.messages import (
+    BytesAsk,
+    BytesReady,
+    FilesAsk,
+    FilesSent,
+    FileWord,
+    HashesAsk,
+    HashesSent,
+    HeldModel,
+)
 from core.node.disks.places import PARTIAL, free_place
 from core.node.disks.ways import RateMeter, Report, Way, in_order
 from core.settings import GB

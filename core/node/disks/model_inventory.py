@@ -14,11 +14,10 @@ from core.events import ModelsChanged, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry, short_name
 from core.models.files.layers_here import layers_text
 from core.node.base.bus import Bus
-from core.node.base.file_messages import MAX_BROKEN, MAX_HELD, MAX_RANGES, HeldModel, Holds, HoldsAsk
-from core.node.base.message_frames import AnyMessage
-from core.node.base.messages import MAX_MODEL_NAME
+from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
+from core.node.disks.messages import MAX_BROKEN, MAX_HELD, MAX_RANGES, HeldModel, Holds, HoldsAsk
 
 LOOK_S = 5.0
 ASK_S = 30.0  # new files are examined first, on a Mac that may be busy
@@ -31,7 +30,7 @@ class ModelLinks(Protocol):
     def contacts(self) -> Mapping[str, object]:
         """A link each; another object is another link."""
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         """Whether it went out."""
 
 
@@ -111,6 +110,10 @@ class ModelInventory:
     def own(self) -> tuple[HeldModel, ...]:
         """What this Mac holds."""
         return self._own.models if self._own else ()
+
+    def names(self) -> list[str]:
+        """Full names of the models that this Mac holds."""
+        return [model.name for model in self.own]
 
     def holdings(self, fingerprint: str) -> Holdings:
         """Who has what of a model. Of one that lies outside the folders that this Mac lists, nothing is said of it."""

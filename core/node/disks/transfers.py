@@ -28,7 +28,10 @@ from core.models.files.layers_here import layers_text
 from core.models.files.pace import BytePace
 from core.models.files.parts import Part, by_file, in_fewer, parts_in
 from core.node.base.bus import Bus
-from core.node.base.file_messages import (
+from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
+from core.node.disks.downloads import download
+from core.node.disks.messages import (
     MAX_PARTS,
     CopyAsk,
     CopyChange,
@@ -39,9 +42,6 @@ from core.node.base.file_messages import (
     Holds,
     HoldsAsk,
 )
-from core.node.base.journal import Journal
-from core.node.base.tasks import Tasks
-from core.node.disks.downloads import download
 from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import ModelInventory, ModelLinks
 from core.node.disks.own_transfer import OwnTransfer

@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from core.errors import Busy
-from core.node.public_api.api_options import ApiOptions
+from core.node.config import ApiOptions
 from core.node.public_api.bodies import OWNER, Handler, refused
 from core.node.public_api.clients import Clients
 from core.trust.api_keys import ApiKeys

@@ -16,10 +16,10 @@ from core.node.base.bus import Bus
 from core.node.base.defects import defects_logger
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
+from core.node.config import ApiOptions
 from core.node.public_api.admission import ClientAdmission
 from core.node.public_api.answering import Answering
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
-from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.bodies import SLOW_S, WATCH, Handler, json_reply, refused, timing_of
 from core.node.public_api.clients import Clients
 from core.node.public_api.completions_handlers import CompletionsHandlers

@@ -20,7 +20,13 @@ from core.models.files.catalog import fingerprint
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
-from core.node.base.file_messages import (
+from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage, to_frame
+from core.node.disks.arrivals import check_names
+from core.node.disks.block_door import SourceAnswers
+from core.node.disks.block_link import BlockLink
+from core.node.disks.block_runs import RunAsk
+from core.node.disks.file_serving import _served
+from core.node.disks.messages import (
     MAX_BROKEN,
     MAX_HASHES,
     MAX_HELD,
@@ -31,17 +37,11 @@ from core.node.base.file_messages import (
     HeldModel,
     Holds,
 )
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import MAX_MODEL_NAME
-from core.node.disks.arrivals import check_names
-from core.node.disks.block_door import SourceAnswers
-from core.node.disks.block_link import BlockLink
-from core.node.disks.block_runs import RunAsk
-from core.node.disks.file_serving import _served
 from core.node.disks.places import PARTIAL
 from core.settings import GB, MAX_CONTROL_BODY
 from tests.support.copies import Blocks, Mac, Pair, held_model_named, pair
 from tests.support.models import read_entry
+from tests.support.node_messages import from_frame
 from tests.support.waiting import until
 
 __all__ = ["pair"]  # fixtures
@@ -182,7 +182,7 @@ async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_ma
     part = max(parts, key=lambda part: part.nbytes)
     right = (whole / part.file).read_bytes()
 
-    def changed(message: AnyMessage) -> AnyMessage:
+    def changed(message: NodeMessage) -> NodeMessage:
         if isinstance(message, FilesSent):
             with (helper.folder / "solo" / part.file).open("r+b") as content:
                 content.seek(part.begin)
@@ -410,7 +410,7 @@ def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
         from_frame(FrameType.FILE_PART, bytes(12 + 32 * MAX_HASHES + 1))
 
 
-def held(message: AnyMessage) -> tuple[HeldModel, ...]:
+def held(message: NodeMessage) -> tuple[HeldModel, ...]:
     assert isinstance(message, Holds)
     return message.models
 
