@@ -388,22 +388,20 @@ class TokenEvent(Event, frozen=True, kw_only=True):
     top: tuple[tuple[Size, Logprob], ...] = ()
 
 
-class LikelyToken(Value, frozen=True, kw_only=True):
-    """A token, its logprob behind all that comes before it, and `top`, (token id, logprob) of the most likely ones."""
+class TokenLogprobs(Value, frozen=True, kw_only=True):
+    """A token with its logprob and the alternatives."""
 
     token: Size
-    logprob: Logprob
-    top: tuple[tuple[Size, Logprob], ...] = ()
+    logprob: Logprob  # given all tokens before it
+    top: tuple[tuple[Size, Logprob], ...] = ()  # (token id, logprob) of the most likely tokens
 
 
-class PromptLikely(Event, frozen=True, kw_only=True):
-    """How likely the tokens of a prompt were, from the one with the index `start` on, which is never the first. After a
-    loss they may be told again.
-    """
+class PromptLogprobs(Event, frozen=True, kw_only=True):
+    """Logprobs of tokens of a prompt. After a Mac is lost they may come again."""
 
     request_id: str
-    start: Size
-    tokens: tuple[LikelyToken, ...]
+    start: Size  # index of the first of `tokens`; at least 1
+    tokens: tuple[TokenLogprobs, ...]
 
 
 class RequestDone(Event, frozen=True, kw_only=True):
@@ -634,7 +632,7 @@ AnyEvent = (
     | Transfer
     | RequestStarted
     | TokenEvent
-    | PromptLikely
+    | PromptLogprobs
     | RequestDone
     | Recovery
     | LogLine

@@ -286,10 +286,10 @@ class PrefixCache:
 
 
 def _start(request: Request) -> tuple[int, ...]:
-    """What a prompt may reuse: never its last token, for its step chooses the first answer. What is in memory does not
-    tell how likely it was.
+    """What a prompt may reuse: never its last token, for its step chooses the first answer. A prompt whose logprobs are
+    reported is read in full.
     """
-    return () if request.tells_prompt else tuple(request.beginning[:-1])
+    return () if request.scores_prompt else tuple(request.beginning[:-1])
 
 
 def _copied(found: _Found) -> Callable[[int], Op]:

@@ -48,8 +48,8 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
     mirrored: Size = 0
 
     @property
-    def tells_prompt(self) -> bool:
-        """Whether it is to be told how likely the tokens of its prompt were; once something is written, that was."""
+    def scores_prompt(self) -> bool:
+        """Whether the logprobs of its prompt are still to be reported; they come before the first token."""
         return self.prompt_logprobs and self.sampling.logprobs is not None and not self.written
 
     @property

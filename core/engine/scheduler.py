@@ -28,7 +28,7 @@ from core.engine.running import Row
 from core.errors import Busy
 from core.events import Batch, FinishReason
 
-MOST_TOLD: Final = 64  # tokens of a prompt whose logits, a whole vocabulary each, are in memory at a time
+MAX_SCORED_TOKENS: Final = 64  # tokens of a prompt whose logits, a whole vocabulary each, are in memory at a time
 
 
 class EndedRow(NamedTuple):
@@ -399,7 +399,7 @@ class Scheduler:
         """Whether a row that runs will soon lend more of the beginning of `request` than it does now, and a chunk more
         than is at rest: then that is read once. What is written already is read again with others, not after them.
         """
-        if request.left is not None or request.tells_prompt:
+        if request.left is not None or request.scores_prompt:
             return False
         start, now = request.beginning[:-1], self._prefixes.reusable(request, lent)
         least = max(self._prefixes.reusable(request) + self.chunk, now + 1)
@@ -469,8 +469,8 @@ class Scheduler:
         rows = [self._rows[name] for name in lane.rows]
         positions = tuple(row.position for row in rows)
         most = chunk_behind(max(positions), self.chunk)
-        if rows[0].request.tells_prompt:
-            most = min(most, MOST_TOLD)
+        if rows[0].request.scores_prompt:
+            most = min(most, MAX_SCORED_TOKENS)
         size = min(max(1, most // len(rows)), *(row.unread for row in rows))
         return Chunk(lane.rows, lane.handle, positions, tuple(row.cut(size) for row in rows))
 

@@ -15,7 +15,7 @@ from core.events import ApiServed, Counters
 from core.link.liveness import BEAT_S
 from core.mac.awake import stays_awake
 from core.node.config import NodeConfig
-from core.node.disks.leftovers import sweep
+from core.node.disks.leftover_files import sweep
 from core.node.parts import NodeParts
 from core.node.trust.roster_enforcement import KeyReplaced
 

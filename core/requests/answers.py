@@ -37,8 +37,9 @@ class Message(Body, frozen=True, kw_only=True, omit_defaults=True):
 
 class AnswerOptions(Body, frozen=True, kw_only=True):
     """An answer of at least `min_tokens` and at most `max_tokens` tokens: what a request says in each of its forms,
-    from the person to the process that runs it. `prompt_logprobs`: where `sampling` tells how likely tokens were, the
-    prompt's are told of, too; it is read anew then. `constraint`: what it has to look like; it ends where that does.
+    from the person to the process that runs it. `prompt_logprobs`: with `sampling.logprobs`, also report
+    those of the prompt, which is then prefilled in full.
+    `constraint`: what the answer has to look like; it ends where that does.
     """
 
     sampling: Sampling = Sampling()

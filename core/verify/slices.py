@@ -9,10 +9,10 @@ from typing import Any, Final
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
-from core.bench.local_ring import local_ring
 from core.demo import DEMO_MODEL
 from core.engine.ring_model import RingModel
 from core.engine.sampling import greedy
+from core.local.local_ring import local_ring
 from core.models.slicing.loading import build_lazily
 from core.settings import DEVICE
 from core.verify.check import Outcome, failed, passed, skipped

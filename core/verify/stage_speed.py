@@ -7,10 +7,10 @@ from typing import Final
 
 import mlx.core as mx
 
-from core.bench.alone import alone
-from core.bench.asking import ask
-from core.bench.ring import worker_ring
 from core.demo import DEMO_MODEL
+from core.local.mlx_lm_process import mlx_lm_process
+from core.local.timed_answers import ask
+from core.local.worker_ring import worker_ring
 from core.verify.check import Outcome, failed, passed
 from core.verify.child import report
 
@@ -21,7 +21,7 @@ CUTS: Final = ((), (8,), (6, 11))
 
 def check() -> Outcome:
     """Figures of speed never fail; tokens must be the same where sums do not depend on shapes, on the CPU."""
-    with alone(DEMO_MODEL) as solo:
+    with mlx_lm_process(DEMO_MODEL) as solo:
         solo.generate(PROMPT, 2)
         said = solo.generate(PROMPT, TOKENS)
     speeds, is_same = [], True

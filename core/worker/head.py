@@ -13,10 +13,10 @@ from core.engine.drafting import Drafter
 from core.engine.pacing import RingFigures, planned_pace
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Step, Work
-from core.engine.sampling import NextTokens, Picked, RowSampler, choose_all, confirmed, likely, pick_drafted
+from core.engine.sampling import NextTokens, Picked, RowSampler, choose_all, confirmed, logprobs_of, pick_drafted
 from core.engine.scheduler import EndedRow, Scheduler
 from core.errors import GroupFailed, MaclusterError, Problem, StageFailed, UsageError, error_from
-from core.events import Batch, FinishReason, LikelyToken, Plan
+from core.events import Batch, FinishReason, Plan, TokenLogprobs
 from core.plan.topology import has_ranks
 from core.settings import MAX_DRAFT, QUEUE_LIMIT
 from core.worker.messages import (
@@ -150,8 +150,8 @@ class Head:
         waited = self.reading.take_waited(request.request_id)
         try:
             _check_tokens(request, self._vocabulary)
-            if request.tells_prompt and not self._pipeline.chooses:
-                what = "How likely the tokens of a prompt were is known to another Mac in this topology."
+            if request.scores_prompt and not self._pipeline.chooses:
+                what = "Logprobs of a prompt aren't available in this topology: another Mac samples."
                 raise UsageError(what, "Load the model as private.")
             admit = request.admit
             grammar = self._grammars.of(admit)
@@ -269,7 +269,7 @@ class Head:
                 self._pipeline.compose(work.ops, work)
             case Chunk():
                 request = NO_REQUEST if len(work.requests) > 1 else bytes.fromhex(work.requests[0])
-                tells, tokens = self._tells(work), mx.array(work.tokens)
+                tells, tokens = self._scores_prompt(work), mx.array(work.tokens)
                 quiet = not (tells or self._replayed(work))
                 self._pipeline.forward(work.handle, tokens, quiet=quiet, every=tells, request=request, work=work)
                 self._read_draft(work)
@@ -316,8 +316,8 @@ class Head:
                     raise GroupFailed(error.what, error.fix) from error
                 self._lose(work, error.problem)
         else:
-            if isinstance(work, Chunk) and answer.logits is not None and self._tells(work):
-                self._tell_prompt(work, answer.logits[0])
+            if isinstance(work, Chunk) and answer.logits is not None and self._scores_prompt(work):
+                self._report_prompt_logprobs(work, answer.logits[0])
             elif isinstance(work, Chunk) and answer.logits is not None:
                 self._check_replay(work, answer.logits)
             for progress in self._scheduler.acked(work):
@@ -329,10 +329,9 @@ class Head:
         self._fail(lost, problem)
         self._dismiss(lost)
 
-    def _tells(self, work: Chunk) -> bool:
-        """Whether it is to be told how likely its tokens were."""
+    def _scores_prompt(self, work: Chunk) -> bool:
         row = self._rows.get(work.requests[0])
-        return row is not None and row.request.tells_prompt
+        return row is not None and row.request.scores_prompt
 
     def _replayed(self, work: Chunk) -> list[tuple[int, Request]]:
         """The rows of a chunk that end with it what is read again, of which it is known what they said before."""
@@ -354,11 +353,11 @@ class Head:
         if self._replay:
             self._replay.keep(request_id, self._rows[request_id].count, logits)
 
-    def _tell_prompt(self, work: Chunk, logits: mx.array) -> None:
-        """`logits` [positions, vocabulary] tell of the tokens behind each position."""
+    def _report_prompt_logprobs(self, work: Chunk, logits: mx.array) -> None:
+        """Report the logprob of the token after each position of `logits` [positions, vocabulary]."""
         request, start = self._rows[work.requests[0]].request, work.positions[0] + 1
-        found = likely(logits, request.tokens[start : start + len(logits)], request.sampling.logprobs or 0)
-        tokens = tuple(LikelyToken(token=each.token, logprob=each.logprob or 0.0, top=each.top) for each in found)
+        found = logprobs_of(logits, request.tokens[start : start + len(logits)], request.sampling.logprobs or 0)
+        tokens = tuple(TokenLogprobs(token=each.token, logprob=each.logprob or 0.0, top=each.top) for each in found)
         self._report(PromptScored(request_id=request.request_id, start=start, tokens=tokens))
 
     def _choose(self, step: Step, answer: StepAnswer) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import Problem
-from core.events import Batch, FinishReason, LikelyToken, Plan, Sight
+from core.events import Batch, FinishReason, Plan, Sight, TokenLogprobs
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.ways import MAX_WAYS, Way
 from core.numbers import Seconds, Size
@@ -247,15 +247,15 @@ class Departed(PipeMessage, frozen=True, kw_only=True):
 
 
 class PromptScored(PipeMessage, frozen=True, kw_only=True):
-    """How likely tokens of a prompt were, where asked for: from index `start` on."""
+    """Logprobs of prompt tokens, from index `start` on; sent if the request asked for them."""
 
     request_id: str
     start: int
-    tokens: tuple[LikelyToken, ...]
+    tokens: tuple[TokenLogprobs, ...]
 
 
 class Token(PipeMessage, frozen=True, kw_only=True):
-    """One sampled token; `logprob` and `top`, (token id, logprob) of the most likely ones, where asked for."""
+    """One sampled token; with `logprob` and `top`, the top (token id, logprob), if the request asked for them."""
 
     request_id: str
     index: int

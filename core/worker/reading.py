@@ -77,7 +77,7 @@ class Reading:
     def begin(self, request: Request) -> bool:
         """Have a prompt read, for which the request waits; False where the ring is to do it."""
         tokens = len(request.beginning) - 1
-        if not (self.other and self._prefill) or self._prompt or request.tells_prompt:
+        if not (self.other and self._prefill) or self._prompt or request.scores_prompt:
             return False
         unread = tokens - self._scheduler.reusable(request)
         if not is_worth(self._prefill, tokens, unread) or not self._restoring.begin(request, tokens, self):

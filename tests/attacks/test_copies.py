@@ -24,7 +24,7 @@ from core.node.base.journal import Journal
 from core.node.base.message_table import MessageTable
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.base.tasks import Tasks
-from core.node.disks.block_runs import RunAsk, read_ask
+from core.node.disks.block_runs import RunRequest, read_ask
 from core.node.disks.file_serving import MAX_DOORS, MAX_WAITING, WINDOW
 from core.node.disks.messages import (
     BytesAsk,
@@ -118,7 +118,7 @@ async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(
         links = Links(who, pair.numbers)
         link = links.dial("sender", links.ways("sender"), ready.port or 0, what)
         with closing(link.receiver()) as receiver:
-            link.sender().send(FrameType.COPY, parts=[msgspec.msgpack.encode(RunAsk(weights, 0, 1))])
+            link.sender().send(FrameType.COPY, parts=[msgspec.msgpack.encode(RunRequest(weights, 0, 1))])
             return receiver.recv(30.0)
 
     for who, number in (("third", 1000), ("asker", 1001)):
@@ -230,7 +230,7 @@ async def test_a_partial_file_that_is_a_link_is_not_followed(pair: Pair, tmp_pat
 
 
 async def test_a_mac_that_is_revoked_in_the_middle_gets_no_more(pair: Pair) -> None:
-    def revoked(_: RunAsk, data: bytes) -> bytes:
+    def revoked(_: RunRequest, data: bytes) -> bytes:
         pair.sender.copying.gone("asker")
         return data
 
@@ -244,7 +244,7 @@ async def test_a_mac_that_is_revoked_in_the_middle_gets_no_more(pair: Pair) -> N
 async def test_a_copy_from_a_mac_that_is_revoked_in_the_middle_ends_at_once(pair: Pair) -> None:
     loop = asyncio.get_running_loop()
 
-    def revoked(_: RunAsk, data: bytes) -> bytes:
+    def revoked(_: RunRequest, data: bytes) -> bytes:
         if len(pair.sender.given) == 3:
             loop.call_soon_threadsafe(pair.asker.copying.gone, "sender")
         return data

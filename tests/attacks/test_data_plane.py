@@ -15,7 +15,6 @@ import msgspec
 import psutil
 import pytest
 
-from core.bench.ring import HOST, LINK_S, WorkerRing, worker_ring
 from core.engine.ring_work import Copy, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import LinkError, Problem, WorkerError
 from core.link import ways
@@ -23,6 +22,7 @@ from core.link.arrays import encode_arrays
 from core.link.channel import Receiver, Sender, accept, dial, listen
 from core.link.frames import HEADER, Buffer, FrameHeader, FrameType
 from core.link.tls import client_context, server_context
+from core.local.worker_ring import HOST, LINK_S, WorkerRing, worker_ring
 from core.models.made.maker import make_model
 from core.trust.identity import parse_text_id
 from core.worker.follower import HANDLES_LIMIT

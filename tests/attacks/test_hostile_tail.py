@@ -11,13 +11,13 @@ import mlx.core as mx
 import msgspec
 import pytest
 
-from core.bench.ring import HOST, LINK_S, WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.errors import LinkError, Problem
 from core.link.arrays import encode_arrays
 from core.link.channel import Frame, Receiver, Sender, accept, dial, listen
 from core.link.frames import FrameType
 from core.link.ways import Way
+from core.local.worker_ring import HOST, LINK_S, WorkerRing, a_request, worker_ring
 from core.models.made.maker import make_model
 from core.sampling_options import Sampling
 from core.trust.identity import parse_text_id

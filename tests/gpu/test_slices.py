@@ -13,11 +13,11 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from core.bench.asking import ask
-from core.bench.local_ring import local_ring
-from core.bench.ring import worker_ring
 from core.engine.ring_model import RingModel
 from core.events import Topology
+from core.local.local_ring import local_ring
+from core.local.timed_answers import ask
+from core.local.worker_ring import worker_ring
 from core.models.made.maker import make_model
 from core.models.metal import fault_of, working_set_bytes
 from core.models.slicing.loading import build_lazily

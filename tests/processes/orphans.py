@@ -12,10 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
-from core.bench.macs import BenchMacs, make_macs
-from core.bench.ring import HOST, LOAD_S, START_S, a_request, plan_of
-from core.bench.worker import BareWorker
 from core.link.ways import Way
+from core.local.bare_worker import BareWorker
+from core.local.macs import LocalMacs, make_macs
+from core.local.worker_ring import HOST, LOAD_S, START_S, a_request, plan_of
 from core.models.files.layout import read_layout
 from core.worker.messages import Connect, Join, Listening, Load, Loaded, Loading, Token
 
@@ -26,7 +26,7 @@ def main(model: Path, port: int, folder: Path) -> None:
     macs = make_macs(folder, 2)
     layers = read_layout(model).layers
     shared = plan_of(model.name, layers, (layers // 2,), macs, "private")
-    alone = plan_of(model.name, layers, (), BenchMacs(macs.identities[:1], macs.cluster), "private")
+    alone = plan_of(model.name, layers, (), LocalMacs(macs.identities[:1], macs.cluster), "private")
     plans = dict.fromkeys(WHAT, shared) | {"computing": alone}
     workers = {what: BareWorker(int(what == "accepting")) for what in WHAT}
     for worker in workers.values():

@@ -22,12 +22,12 @@ from typing import Any, Final
 import jsonschema
 import msgspec
 
-from core.bench.ring import RingAnswer, WorkerRing, a_request, worker_ring
 from core.constraint import Constraint, Grammar
 from core.demo import DEMO_MODEL
 from core.engine.requests import Request
 from core.errors import UsageError
 from core.events import Topology
+from core.local.worker_ring import RingAnswer, WorkerRing, a_request, worker_ring
 from core.models.files.folder import read_config
 from core.models.files.ready_child import ReadyChild
 from core.models.made.maker import make_model

@@ -19,9 +19,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.bench.macs import make_macs
-from core.bench.ring import worker_ring
 from core.errors import WorkerDied
+from core.local.macs import make_macs
+from core.local.worker_ring import worker_ring
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.signals import Signals

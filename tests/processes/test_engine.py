@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from core.bench.ring import LINK_S, WorkerRing, a_request, worker_ring
+from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import AnswerDone, Load, Loaded, Token, TraceSpan

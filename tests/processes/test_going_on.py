@@ -11,9 +11,9 @@ from typing import Final, cast
 import msgspec
 import pytest
 
-from core.bench.ring import ANSWER_S, LINK_S, WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.events import Topology
+from core.local.worker_ring import ANSWER_S, LINK_S, WorkerRing, a_request, worker_ring
 from core.sampling_options import Sampling
 from core.worker.messages import AnswerDone, Load, Loaded, Token
 from tests.support.alone import Alone, Said, wanders

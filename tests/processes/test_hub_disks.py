@@ -20,9 +20,9 @@ import pytest
 from core.errors import NodeError
 from core.events import ModelsChanged, PlanLoaded, StageState, Transfer
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_map, whole_parts
-from core.models.files.compared import COMPARED_NAME, uncompared
-from core.models.files.fetch_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
-from core.models.files.fetch_parts import CONNECTIONS, RANGE_BLOCKS
+from core.models.files.compared_hashes import COMPARED_NAME, uncompared
+from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
+from core.models.files.hub_download_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.safetensors import read_headers
 from core.node.disks.ways import Way, in_order
@@ -184,7 +184,7 @@ def test_linked_macs_come_first_unless_the_hub_was_faster() -> None:
 async def run(order: AnyOrder, hub: Hub, killed_after_s: float | None = None) -> list[Fetched]:
     """What a child tells that carries out `order`, and is killed after a while."""
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "core.models.files.fetch"),
+        *(sys.executable, "-m", "core.models.files.hub_download"),
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,

@@ -15,13 +15,13 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from core.bench.macs import make_macs
-from core.bench.ring import HOST, WorkerRing, a_request, plan_of, worker_ring
-from core.bench.worker import BareWorker
 from core.errors import WorkerError
 from core.events import AnyEvent, LogLine, Peer, PeerChanged, PeerSeen, PlanFailed
 from core.link.liveness import stuck_stage
 from core.link.ways import Way
+from core.local.bare_worker import BareWorker
+from core.local.macs import make_macs
+from core.local.worker_ring import HOST, WorkerRing, a_request, plan_of, worker_ring
 from core.models.files.layout import read_layout
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal

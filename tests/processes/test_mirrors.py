@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from core.bench.ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
+from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.node.answers.mirror import Mirror
 from core.settings import GB
 from core.worker.messages import AnswerDone, LinkBroken, Load, Loaded, Mirrored, MirrorSpans, Restored, Token, WantSpans

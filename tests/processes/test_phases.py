@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from core.bench.phases import chrome, flights, steps_of
-from core.bench.ring import WorkerRing, worker_ring
+from core.local.worker_ring import WorkerRing, worker_ring
 from core.models.made.maker import make_model
 from core.requests.trace import PHASES, StageTrace
+from core.trace.phases import chrome, flights, steps_of
 from tests.support.viewers import opened
 from tests.support.wires import Fault, wire
 

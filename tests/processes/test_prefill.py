@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.events import Topology
+from core.local.worker_ring import WorkerRing, a_request, worker_ring
 from core.worker.messages import AnswerDone, PrefillBroken, Prefilled, ReadBeside, Report, Token
 from tests.support.alone import Alone
 from tests.support.cluster import Make

@@ -27,7 +27,7 @@ from core.bench.scenarios.asking import AskedModel, measured
 from core.bench.scenarios.listing import Scenario
 from core.bench.scenarios.report import LoadLevel, result
 from core.demo import DEMO_MODEL
-from core.engine.scheduler import MOST_TOLD
+from core.engine.scheduler import MAX_SCORED_TOKENS
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import ChatRequest, Message
 from core.settings import DEFAULT_ROWS
@@ -130,7 +130,7 @@ async def test_a_client_hears_what_the_cluster_says(served: Served) -> None:
 async def test_how_likely_each_token_of_a_prompt_was_is_what_mlx_lm_says(served: Served) -> None:
     model, tokenizer = mlx_lm.load(served.demo.model)[:2]
     ids = tokenizer.encode(PROMPT) * 25
-    assert len(ids) > 2 * MOST_TOLD
+    assert len(ids) > 2 * MAX_SCORED_TOKENS
     completions: Any = served.client.completions
     for _ in range(2):  # the second time it is in memory, which does not tell
         scored = await completions.create(

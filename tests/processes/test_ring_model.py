@@ -16,9 +16,9 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.utils import load_model
 
-from core.bench.local_ring import local_ring
 from core.engine.ring_model import RingModel
 from core.events import Topology
+from core.local.local_ring import local_ring
 from core.settings import MAX_ROWS
 from tests.support.atlas import config_of
 from tests.support.checkpoints import write_weights

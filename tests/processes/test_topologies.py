@@ -13,10 +13,10 @@ import jsonschema
 import msgspec
 import pytest
 
-from core.bench.ring import GREEDY, WorkerRing, a_request, worker_ring
 from core.constraint import Constraint
 from core.engine.requests import Request
 from core.events import Topology
+from core.local.worker_ring import GREEDY, WorkerRing, a_request, worker_ring
 from core.models.made.made_tokenizer import EOS, SPECIALS
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import sights

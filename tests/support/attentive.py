@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from core.address import Place
-from core.bench.ring import HOST
 from core.link.rekey_limits import KeyUse
+from core.local.worker_ring import HOST
 from core.node.config import NodeConfig
 from core.node.ring.supervisor import WorkerReported
 from core.node.service import Node

@@ -18,7 +18,7 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.disks.block_door import SourceAnswers
-from core.node.disks.block_runs import RunAsk
+from core.node.disks.block_runs import RunRequest
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.local_models import LocalModels
 from core.node.disks.messages import FileWord, HeldModel
@@ -30,7 +30,7 @@ from tests.support.node_messages import from_frame
 from tests.support.tasks import tasks_of
 
 MOST_MACS = 4
-Blocks = Callable[[RunAsk, bytes], bytes]
+Blocks = Callable[[RunRequest, bytes], bytes]
 
 
 class Links(ByteLinks):
@@ -60,7 +60,7 @@ class Mac:
         self.copying = ModelCopies(models, self, Links(name, macs), folder, tasks)
         self.others: dict[str, Mac] = {}
         self.sent: list[NodeMessage] = []
-        self.given: list[RunAsk] = []
+        self.given: list[RunRequest] = []
         self.lives_for = 1 << 30
         self.blocks: Blocks = lambda _, data: data
 
@@ -81,7 +81,7 @@ class Mac:
     def blocks_given(self) -> int:
         return sum(run.count for run in self.given)
 
-    def give(self, run: RunAsk, data: bytes) -> bytes:
+    def give(self, run: RunRequest, data: bytes) -> bytes:
         """What leaves for a run that another Mac asks for."""
         if len(self.given) >= self.lives_for:
             raise LinkLost("It is gone.")
@@ -148,7 +148,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     (tmp_path / "asker").mkdir()
     made, real = Pair(tmp_path), SourceAnswers.of
 
-    def given(self: SourceAnswers, run: RunAsk) -> memoryview:
+    def given(self: SourceAnswers, run: RunRequest) -> memoryview:
         giver = made.macs[self._served.directory.parent.name]
         return memoryview(giver.give(run, bytes(real(self, run))))
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from core.answer_parts import ReasoningPart, TextPart, ToolCall
 from core.errors import LinkLost
-from core.events import LikelyToken, PromptLikely, RequestDone, TokenEvent, Transfer
+from core.events import PromptLogprobs, RequestDone, TokenEvent, TokenLogprobs, Transfer
 from core.link.ways import Way
 from core.models.files.block_map import FileFacts
 from core.node.base.message_table import MessageDecoder, MessageRow
@@ -119,7 +119,7 @@ RELAYED: list[Wanted | Relayed] = [
     CountWanted(request=ASKED),
     TextWanted(tokens=(1, 2)),
     Accepted(prompt_tokens=3),
-    PromptLikely(request_id="r", start=1, tokens=(LikelyToken(token=2, logprob=-0.5, top=((3, -0.25),)),)),
+    PromptLogprobs(request_id="r", start=1, tokens=(TokenLogprobs(token=2, logprob=-0.5, top=((3, -0.25),)),)),
     TokenEvent(request_id="r", index=0, token=5, text="\x1b a", logprob=-0.5, top=((5, -0.5),)),
     TextPart("\x1b a"),
     ReasoningPart("hm"),

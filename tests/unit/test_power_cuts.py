@@ -20,8 +20,8 @@ from core.engine.sessions import SessionFile, delete_session, list_sessions, pre
 from core.errors import RosterFork, SealError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_written
 from core.models.files.block_writer import BlockWriter
+from core.models.files.freeing_blocks import let_go
 from core.models.files.manifest import Manifests
-from core.models.files.trim import let_go
 from core.models.made.maker import make_model
 from core.node.answers.token_log import AnswerRecord, TokenLog, read_token_log, unfinished
 from core.node.disks.conversations import Conversations

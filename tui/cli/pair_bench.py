@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from core.bench.figures import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import Result, cores, end_in_order, positive, print_result, system
 from core.errors import NodeError, NotLoaded, error_from
 from core.events import RequestDone, TokenEvent
 from core.requests.answers import ChatRequest, Message

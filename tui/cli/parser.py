@@ -15,6 +15,7 @@ from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
 from tui.cli import (
     answer_options,
+    bench,
     completions,
     evaluation,
     keys,
@@ -31,7 +32,6 @@ from tui.cli import (
     uninstall,
     what_if,
 )
-from tui.cli import bench as bench_command
 from tui.cli import demo as demo_command
 from tui.cli import doctor as doctor_command
 from tui.cli import load as load_command
@@ -124,11 +124,7 @@ def parser() -> argparse.ArgumentParser:
     completions.add_options(sub.add_parser("completions", help=shells), parser)
     uninstall.add_options(sub.add_parser("uninstall", help="take away what macluster made on this Mac"), _fact)
     evaluation.add_options(sub.add_parser("eval", help="what lm-eval says of the ring, and of one process"), _fact)
-    bench = sub.add_parser("bench", help="how fast, against something run beside it")
-    bench.add_argument("name", choices=bench_command.NAMES)
-    own = "what it has options of its own for: `macluster bench NAME --help` names them"
-    bench.add_argument("options", nargs=argparse.REMAINDER, metavar="OPTION", help=own)
-    _fact(bench, bench_command.bench)
+    bench.add_options(sub.add_parser("bench", help="measure speed against something run next to it"), _fact)
     _home_everywhere(top)
     return top
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from core.bench.phases import StepPhases, chrome, flights, steps_of
 from core.errors import UsageError
 from core.requests.trace import MOST_TRACED_S, PHASES, STEP_TOTAL, StageTrace, TraceRequest, TraceResult, TurnKind
+from core.trace.phases import StepPhases, chrome, flights, steps_of
 from tui.cli.launch import home_of
 from tui.cli.output import Facts, print_facts, print_progress
 from tui.client import NodeClient, check

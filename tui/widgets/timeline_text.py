@@ -7,9 +7,9 @@ from typing import Final
 from rich.cells import cell_len
 from textual.content import Content
 
-from core.bench.phases import StepPhases, steps_of
 from core.events import Snapshot
 from core.requests.trace import PHASES, STEP_TOTAL, Phase, StageTrace, TraceResult
+from core.trace.phases import StepPhases, steps_of
 from tui.state.format import DIM, WARN, between, duration, fit, plural
 from tui.state.timeline import KINDS, Doing, Steps, Track, TrackName, cells, ends_of, tracks_of
 

@@ -15,7 +15,7 @@ from core.models.files.architectures import check_architecture
 from core.models.files.block_map import read_map
 from core.models.files.folder import inside, judged, name_of, read_bytes, read_config
 from core.models.files.hub_origin import HubOrigin, read_origin
-from core.models.files.layers_here import layers_here
+from core.models.files.layers_on_disk import layers_here
 from core.models.files.layout import Layout, layout_of
 from core.models.files.model_info import context_of, quantization_of
 from core.models.files.safetensors import DECIDING_FILES, INDEX_NAME, header_bytes, read_headers, weight_files

@@ -19,10 +19,10 @@ import msgspec
 from huggingface_hub import HfApi, constants
 
 from core.errors import MaclusterError
-from core.models.files.fetch import explained
-from core.models.files.fetch_messages import BeginOrder, Fetched
-from core.models.files.fetch_parts import begin
 from core.models.files.folder import read_config
+from core.models.files.hub_download import explained
+from core.models.files.hub_download_messages import BeginOrder, Fetched
+from core.models.files.hub_download_parts import begin
 from core.models.files.hub_origin import read_origin
 from core.models.files.layout import layout_of
 from core.models.files.model_info import context_of, quantization_of

@@ -18,9 +18,9 @@ from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from core.errors import BadModel, UnsupportedModel
 from core.models.files.block_map import read_map
-from core.models.files.compared import check_compared
+from core.models.files.compared_hashes import check_compared
 from core.models.files.folder import name_of
-from core.models.files.layers_here import check_here
+from core.models.files.layers_on_disk import check_here
 from core.models.files.parts import Part, parts_of
 from core.models.files.safetensors import read_tensors
 from core.models.metal import fault_of

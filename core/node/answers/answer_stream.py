@@ -7,11 +7,11 @@ from typing import Protocol
 
 from core.answer_parts import AnswerPart, TextPart, ToolCall
 from core.errors import BadModel
-from core.events import PromptLikely, RequestDone, TokenEvent
+from core.events import PromptLogprobs, RequestDone, TokenEvent
 from core.requests.answers import RequestAccepted
 
-Followed = PromptLikely | TokenEvent | RequestDone
-Said = RequestAccepted | PromptLikely | TokenEvent | AnswerPart | RequestDone
+Followed = PromptLogprobs | TokenEvent | RequestDone
+Said = RequestAccepted | PromptLogprobs | TokenEvent | AnswerPart | RequestDone
 
 
 class Reader(Protocol):
@@ -51,7 +51,7 @@ async def answer_stream(
     is_enough, failure = False, None
     try:
         async for event in events:
-            if isinstance(event, PromptLikely):
+            if isinstance(event, PromptLogprobs):
                 yield event
                 continue
             if isinstance(event, TokenEvent):

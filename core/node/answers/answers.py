@@ -24,7 +24,7 @@ from core.errors import (
     Problem,
     SealError,
 )
-from core.events import Batch, Plan, Progress, PromptLikely, RequestDone, RequestStarted, TokenEvent
+from core.events import Batch, Plan, Progress, PromptLogprobs, RequestDone, RequestStarted, TokenEvent
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_record import chosen, going_on, new_request_id, record_of, unfinished_of
 from core.node.answers.answer_stream import Followed, Said, answer_stream
@@ -338,8 +338,8 @@ class Answers:
             case Departed():
                 running.left(report)
             case PromptScored():
-                likely = PromptLikely(request_id=report.request_id, start=report.start, tokens=report.tokens)
-                self._bus.publish(likely)
+                scored = PromptLogprobs(request_id=report.request_id, start=report.start, tokens=report.tokens)
+                self._bus.publish(scored)
             case Token():
                 if running.is_next(report):
                     self._leader.served()

@@ -114,7 +114,7 @@ class RunningAnswer:
             mirrored=mirrored,
             **self.record.answer_options,
         )
-        return msgspec.structs.replace(request, mirrored=0) if request.tells_prompt else request
+        return msgspec.structs.replace(request, mirrored=0) if request.scores_prompt else request
 
     def join(self, macs: frozenset[str]) -> None:
         """These are about to take part. Raises OSError."""

@@ -14,9 +14,9 @@ from core.errors import LinkLost, MaclusterError, ProtocolError
 from core.link.channel import Alarm, Receiver
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts
-from core.models.files.compared import Compared
+from core.models.files.compared_hashes import Compared
 from core.node.base.tasks import Tasks
-from core.node.disks.block_runs import HASH_BYTES, RUN_BYTES, RunAsk, read_ask
+from core.node.disks.block_runs import HASH_BYTES, RUN_BYTES, RunRequest, read_ask
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.messages import NOT_HERE, BytesAsk
 
@@ -112,7 +112,7 @@ class SourceAnswers:
         self._open: dict[str, int] = {}
         self._room = memoryview(bytearray(RUN_BYTES))
 
-    def of(self, run: RunAsk) -> memoryview:
+    def of(self, run: RunRequest) -> memoryview:
         """The hashes of its blocks and then their bytes, valid until the next one. A file that was written since it was
         hashed has none. Raises ProtocolError for a run that is in no file, OSError.
         """

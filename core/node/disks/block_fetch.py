@@ -13,12 +13,12 @@ from typing import Final
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, FileFacts, blocks_of
 from core.models.files.block_writer import BlockWriter
-from core.models.files.pace import BytePace
+from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.parts import Part
 from core.node.base.tasks import together
 from core.node.disks.block_link import BlockLink
 from core.node.disks.block_requests import BlockRequests
-from core.node.disks.block_runs import MAX_RUN, BlockSent, RunAsk, blocks_in
+from core.node.disks.block_runs import MAX_RUN, BlockSent, RunRequest, blocks_in
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
 from core.node.disks.file_serving import MAX_DOORS
 from core.node.disks.messages import MAX_HASHES, NOT_HERE
@@ -49,7 +49,7 @@ class BlockFetch:
         report: Callable[[int, int], None],
         warn: Callable[[str, str], None],
         check_room: Callable[[int], None],
-        pace: BytePace,
+        pace: ByteRateLimit,
     ) -> None:
         self._requests, self._fingerprint, self._files = requests, fingerprint, files
         self._sources, self._writer, self._report, self._warn = sources, writer, report, warn
@@ -133,7 +133,7 @@ class BlockFetch:
     async def _bring(self, schedule: BlockSchedule, source: str, link: BlockLink, run: tuple[FileBlock, ...]) -> bool:
         """Whether all of `run` came and is what it should be. Raises LinkError, TransferError, OSError."""
         name, first = run[0]
-        asked = RunAsk(name, first, len(run))
+        asked = RunRequest(name, first, len(run))
         answer = await link.ask(asked)
         sent = {each.number: each for each in blocks_in(asked, self._files[name], answer)}
         for block in run:

@@ -13,13 +13,13 @@ from core.errors import LinkLost, MaclusterError, ProtocolError
 from core.link.channel import DataLink
 from core.link.frames import FrameType
 from core.node.base.tasks import Tasks
-from core.node.disks.block_runs import RunAsk
+from core.node.disks.block_runs import RunRequest
 
 ANSWER_S: Final = 30.0
 
 
 class _AskedRun(NamedTuple):
-    run: RunAsk
+    run: RunRequest
     answer: asyncio.Future[memoryview]
 
 
@@ -39,7 +39,7 @@ class BlockLink:
         """Whether nothing comes by it any more."""
         return self._ended is not None
 
-    async def ask(self, run: RunAsk) -> memoryview:
+    async def ask(self, run: RunRequest) -> memoryview:
         """What comes for `run`. Raises LinkError, and this is of no more use then."""
         asked = _AskedRun(run, self._loop.create_future())
         self._asks.put(asked)

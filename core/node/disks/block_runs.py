@@ -19,7 +19,7 @@ HASH_BYTES: Final = len(NOT_HERE)
 RUN_BYTES: Final = MAX_RUN * (HASH_BYTES + BLOCK_BYTES)
 
 
-class RunAsk(msgspec.Struct, frozen=True, array_like=True):
+class RunRequest(msgspec.Struct, frozen=True, array_like=True):
     """`count` blocks of a file, from block `first` on. The answer is the hash of each, NOT_HERE for one that is not
     there any more, and behind all hashes the bytes of the others.
     """
@@ -37,10 +37,10 @@ class BlockSent(NamedTuple):
     data: memoryview
 
 
-_asks = msgspec.msgpack.Decoder(RunAsk)
+_asks = msgspec.msgpack.Decoder(RunRequest)
 
 
-def read_ask(body: Buffer) -> RunAsk:
+def read_ask(body: Buffer) -> RunRequest:
     """Raises ProtocolError."""
     try:
         return _asks.decode(body)
@@ -48,7 +48,7 @@ def read_ask(body: Buffer) -> RunAsk:
         raise ProtocolError("A request for blocks does not decode.") from error
 
 
-def blocks_in(run: RunAsk, facts: FileFacts, body: memoryview) -> Iterator[BlockSent]:
+def blocks_in(run: RunRequest, facts: FileFacts, body: memoryview) -> Iterator[BlockSent]:
     """The blocks of an answer that are there. Raises ProtocolError where it is not as long as it has to be."""
     hashes, rest = body[: run.count * HASH_BYTES], body[run.count * HASH_BYTES :]
     for index in range(run.count):

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from core.errors import TransferError, error_from
-from core.models.files.fetch_messages import AnyOrder, Fetched, LimitOrder
-from core.models.files.pace import BytePace
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.hub_download_messages import AnyOrder, Fetched, LimitOrder
 
 _QUIET: Final = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -23,12 +23,12 @@ _QUIET: Final = {
 }
 
 
-async def download(order: AnyOrder, model: str, pace: BytePace) -> AsyncIterator[Fetched]:
+async def download(order: AnyOrder, model: str, pace: ByteRateLimit) -> AsyncIterator[Fetched]:
     """Bytes of the model with this name that are there, again and again until all are, no quicker than `pace`.
     Raises TransferError. Closing the iterator ends the child; what it has brought stays.
     """
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "core.models.files.fetch"),
+        *(sys.executable, "-m", "core.models.files.hub_download"),
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,

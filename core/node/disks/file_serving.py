@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from core.errors import BadModel, LinkLost, MaclusterError, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, read_written
-from core.models.files.compared import read_compared
+from core.models.files.compared_hashes import read_compared
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.base.tasks import Tasks
 from core.node.disks.block_door import BlockDoor, Served, note_of

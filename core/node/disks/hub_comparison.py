@@ -18,7 +18,7 @@ import msgspec
 
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import BlockMap, read_map, write_map
-from core.models.files.compared import (
+from core.models.files.compared_hashes import (
     HASH_BYTES,
     Compared,
     is_due,
@@ -28,16 +28,16 @@ from core.models.files.compared import (
     write_compared,
 )
 from core.models.files.hub_origin import HubOrigin, read_origin
-from core.models.files.layers_here import size_text
+from core.models.files.layers_on_disk import size_text
 from core.models.files.parts import Part
 from core.node.base.journal import Journal
+from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.file_serving import FileSender
 from core.node.disks.local_models import LocalModels
 from core.node.disks.messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
 from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.own_transfer import OwnTransfer
-from core.node.disks.whole_file import HERE, WholeFileReader
+from core.node.disks.whole_file_hash import HERE, WholeFileReader
 
 TELL_S: Final = 0.5
 
@@ -63,7 +63,7 @@ class HubComparison:
         inventory: ModelInventory,
         copies: ModelCopies,
         sender: FileSender,
-        coming: OwnTransfer,
+        coming: CurrentTransfer,
         journal: Journal,
     ) -> None:
         self._models, self._inventory, self._copies, self._sender = models, inventory, copies, sender

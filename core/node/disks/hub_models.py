@@ -10,10 +10,10 @@ from pathlib import Path
 from core.errors import BadModel, ModelMismatch, TransferError
 from core.models.files.block_map import FileFacts, read_map
 from core.models.files.block_writer import BlockWriter
+from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import ModelEntry, fingerprint, short_name
-from core.models.files.fetch_messages import BeginOrder, PartsOrder
+from core.models.files.hub_download_messages import BeginOrder, PartsOrder
 from core.models.files.hub_origin import HubOrigin, read_origin, write_origin
-from core.models.files.pace import BytePace
 from core.models.files.parts import Part
 from core.node.disks.downloads import download
 from core.node.disks.local_models import LocalModels
@@ -28,7 +28,7 @@ async def begin(models: LocalModels, folder: Path, repo: str, revision: str, rep
     """
     place = ""
     order = BeginOrder(repo=repo, revision=revision, below=str(folder / PARTIAL))
-    async for fetched in download(order, repo, BytePace()):
+    async for fetched in download(order, repo, ByteRateLimit()):
         report(False, fetched.done, fetched.total)
         place = fetched.place
     if not place:
@@ -64,7 +64,7 @@ async def bring(
     origin: HubOrigin,
     parts: Sequence[Part],
     report: Report,
-    pace: BytePace,
+    pace: ByteRateLimit,
 ) -> None:
     """Have `parts` of a model from the hub in the folder `begun`. `report`: whether hashes are compared, how many bytes
     are there, and of how many. Raises TransferError.

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import FileFacts
 from core.models.files.block_writer import BlockWriter
+from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import ModelEntry, short_name
 from core.models.files.hub_origin import write_origin
-from core.models.files.pace import BytePace
 from core.models.files.parts import Part
 from core.node.base.tasks import Tasks, together
 from core.node.disks import hub_models
@@ -97,7 +97,7 @@ class ModelCopies:
         model: HeldModel,
         reports: CopyReports,
         parts: Sequence[Part] = (),
-        pace: BytePace | None = None,
+        pace: ByteRateLimit | None = None,
     ) -> None:
         """Copy a model from linked Macs that have all or some of it, or `parts` of it with all of its settings; nobody
         is asked where all of that is here. `pace` is that of all that comes.
@@ -112,7 +112,7 @@ class ModelCopies:
         wanted = wanted_parts(files, parts)
         begun = await asyncio.to_thread(where_begun, self._folder, entries, model, files)
         await asyncio.to_thread(check_room, begun, files, wanted)
-        await self._bring(alike, model, files, begun, wanted, reports, pace or BytePace())
+        await self._bring(alike, model, files, begun, wanted, reports, pace or ByteRateLimit())
         await asyncio.to_thread(check_arrived, begun, model)
         if model.hub:
             await asyncio.to_thread(write_origin, begun, model.hub)
@@ -161,7 +161,7 @@ class ModelCopies:
         begun: Path,
         wanted: Sequence[Part],
         reports: CopyReports,
-        pace: BytePace,
+        pace: ByteRateLimit,
     ) -> None:
         """One way after the other, until all is there."""
         ways: dict[Way, Bring] = {}
@@ -193,7 +193,7 @@ class ModelCopies:
         begun: Path,
         wanted: Sequence[Part],
         warn: Warn,
-        pace: BytePace,
+        pace: ByteRateLimit,
         report: Report,
     ) -> None:
         writer = await asyncio.to_thread(BlockWriter, begun, files)

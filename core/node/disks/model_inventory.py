@@ -12,7 +12,7 @@ import msgspec
 from core.errors import ModelNotFound
 from core.events import ModelsChanged, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry, short_name
-from core.models.files.layers_here import layers_text
+from core.models.files.layers_on_disk import layers_text
 from core.node.base.bus import Bus
 from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage
 from core.node.disks.holdings import Holdings

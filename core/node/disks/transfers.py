@@ -23,13 +23,14 @@ from core.errors import (
     error_from,
 )
 from core.events import Transfer
-from core.models.files.fetch_messages import FetchOrder
-from core.models.files.layers_here import layers_text
-from core.models.files.pace import BytePace
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.hub_download_messages import FetchOrder
+from core.models.files.layers_on_disk import layers_text
 from core.models.files.parts import Part, by_file, in_fewer, parts_in
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
+from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.downloads import download
 from core.node.disks.messages import (
     MAX_PARTS,
@@ -44,9 +45,8 @@ from core.node.disks.messages import (
 )
 from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import ModelInventory, ModelLinks
-from core.node.disks.own_transfer import OwnTransfer
 from core.node.disks.transfer_meter import Meter
-from core.node.disks.wish import Wish
+from core.node.disks.wish import QueuedTransfer
 from core.requests.body import Done
 from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder
 
@@ -75,7 +75,7 @@ class Transfers:
         self._device_id, self._inventory, self._copying, self._links = device_id, inventory, copying, links
         self._hub = hub
         self._bus, self._journal, self._tasks = bus, journal, tasks
-        self.own = OwnTransfer(self._bring, self._publish, paused, inventory, bus, journal, tasks)
+        self.own = CurrentTransfer(self._bring, self._publish, paused, inventory, bus, journal, tasks)
         self.fetched: Counter[str] = Counter()
         self._there: dict[str, int] = {}
         self.rates: dict[str, float] = {}
@@ -84,7 +84,7 @@ class Transfers:
         """Begin to download a model of the hub, or go on with it. Raises Busy."""
         limit = wanted.bytes_per_s
         first = Transfer(model=wanted.repo, mac=self._device_id, state="asking", limit_bytes_per_s=limit)
-        self.own.begin(Wish(first=first, download=wanted))
+        self.own.begin(QueuedTransfer(first=first, download=wanted))
         return Done()
 
     async def copy(self, wanted: CopyRequest) -> Done:
@@ -219,7 +219,7 @@ class Transfers:
             raise ModelNotFound(f"No other linked Mac has anything of {model.name}.")
         first = _first(model, sources[0] if sources else "", self._device_id, bytes_per_s)
         asked_by = asker if asker != self._device_id else ""
-        self.own.begin(Wish(first=first, parts=by_file(parts), asked_by=asked_by))
+        self.own.begin(QueuedTransfer(first=first, parts=by_file(parts), asked_by=asked_by))
 
     def _sources(self, model: HeldModel, asker: str) -> list[str]:
         holdings = self._inventory.holdings(model.fingerprint)
@@ -245,7 +245,7 @@ class Transfers:
     async def _report_to_asker(self, device_id: str, transfer: Transfer) -> None:
         await self._links.send(device_id, CopyProgress(transfer=transfer))
 
-    async def _bring(self, wish: Wish, meter: Meter, pace: BytePace) -> None:
+    async def _bring(self, wish: QueuedTransfer, meter: Meter, pace: ByteRateLimit) -> None:
         if wish.download:
             await self._download(wish.download, meter, pace)
             return
@@ -256,7 +256,7 @@ class Transfers:
         reports = CopyReports(meter.count, partial(self._warn, model.name), meter.comes_from)
         await self._copying.fetch(self._sources(model, wish.asked_by), model, reports, parts_in(wish.parts), pace)
 
-    async def _download(self, wanted: DownloadRequest, meter: Meter, pace: BytePace) -> None:
+    async def _download(self, wanted: DownloadRequest, meter: Meter, pace: ByteRateLimit) -> None:
         if wanted.split:
             meter.is_of(await self._copying.begin(wanted.repo, wanted.revision, meter.count))
             return

@@ -7,7 +7,7 @@ from itertools import groupby
 import msgspec
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
-from core.events import LikelyToken, PromptLikely, RequestDone, TokenEvent
+from core.events import PromptLogprobs, RequestDone, TokenEvent, TokenLogprobs
 from core.node.answers.answer_stream import Said
 from core.requests.answers import RequestAccepted
 
@@ -19,7 +19,7 @@ class AnswerChoice(msgspec.Struct):
 
     index: int
     prompt_tokens: int = 0
-    prompt: list[LikelyToken] = []
+    prompt: list[TokenLogprobs] = []
     tokens: list[TokenEvent] = []
     untold: list[TokenEvent] = []
     parts: list[AnswerPart] = []
@@ -30,7 +30,7 @@ class AnswerChoice(msgspec.Struct):
         match said:
             case RequestAccepted(prompt_tokens=prompt_tokens):
                 self.prompt_tokens = prompt_tokens
-            case PromptLikely(start=start):
+            case PromptLogprobs(start=start):
                 self.prompt = [*self.prompt[: start - 1], *said.tokens]
             case TokenEvent():
                 self.tokens.append(said)

@@ -29,7 +29,7 @@ class TextCompletion(Asked, frozen=True, kw_only=True):
     logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None = None
 
     @property
-    def tells_prompt(self) -> bool:
+    def scores_prompt(self) -> bool:
         """Whether it is to be told how likely the tokens of the prompt were."""
         return self.echo and self.logprobs is not None
 
@@ -45,7 +45,7 @@ class TextCompletion(Asked, frozen=True, kw_only=True):
         for name, is_asked in (("suffix", self.suffix), ("best_of", (self.best_of or 1) > self.n)):
             if is_asked:
                 raise UsageError(f"{name}: this API has none.", "Ask without it.")
-        if self.tells_prompt and self.stream:
+        if self.scores_prompt and self.stream:
             raise UsageError("logprobs: with echo they cannot be streamed.", "Ask without one of them.")
         return [request for prompt in prompts for request in [self._request(prompt)] * self.n]
 
@@ -53,7 +53,7 @@ class TextCompletion(Asked, frozen=True, kw_only=True):
         text, tokens = (prompt, ()) if isinstance(prompt, str) else ("", prompt)
         said = (Message(role="user", content=text),)
         return request_by(
-            self, said, None, self.logprobs, raw=True, prompt_tokens=tokens, prompt_logprobs=self.tells_prompt
+            self, said, None, self.logprobs, raw=True, prompt_tokens=tokens, prompt_logprobs=self.scores_prompt
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from core.answer_parts import TextPart
-from core.events import LikelyToken, RequestDone, TokenEvent
+from core.events import RequestDone, TokenEvent, TokenLogprobs
 from core.node.answers.answer_stream import Said
 from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.openai_replies import finish, usage
@@ -75,7 +75,7 @@ def _logprobs(choice: TextChoice, tokens: Sequence[TokenEvent]) -> dict[str, Any
     offsets = [start + sum(len(each.text) for each in tokens[:at]) for at in range(len(tokens))]
     prompt = choice.prompt
     first = 1 if prompt else 0
-    reported: list[LikelyToken | TokenEvent] = [*prompt, *tokens]
+    reported: list[TokenLogprobs | TokenEvent] = [*prompt, *tokens]
     return {
         "tokens": [""] * first + [_name(each.token) for each in prompt] + [token.text for token in tokens],
         "token_logprobs": [0.0] * first + [each.logprob for each in reported],

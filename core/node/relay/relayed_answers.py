@@ -41,7 +41,7 @@ from core.node.relay.relayed_values import (
 from core.requests.answers import ChatRequest, RequestAccepted
 from core.text import clean_text
 
-MOST_TOLD: Final = 256 << 20  # bytes of one answer, as they are counted here
+MAX_ANSWER_BYTES: Final = 256 << 20  # bytes of one answer, as they are counted here
 PIECE_COST: Final = 512  # what even the smallest piece takes
 
 
@@ -150,16 +150,16 @@ class _Asked:
     """One request that another Mac has. `is_over`: nothing more comes of it, for whoever reads it."""
 
     def __init__(self) -> None:
-        self._assembly, self._cost = Assembly(MOST_TOLD), 0
+        self._assembly, self._cost = Assembly(MAX_ANSWER_BYTES), 0
         self._replies: asyncio.Queue[Relayed | MaclusterError] = asyncio.Queue()
         self.is_over = False
 
     def take(self, message: RelayReply) -> None:
         """The next piece. Raises ProtocolError where it makes nothing that could be told."""
-        if self._cost > MOST_TOLD:
+        if self._cost > MAX_ANSWER_BYTES:
             return
         self._cost += PIECE_COST + len(message.data)
-        if self._cost > MOST_TOLD:
+        if self._cost > MAX_ANSWER_BYTES:
             self.fail(ProtocolError("More came for a relayed request than an answer has."))
         elif whole := self._assembly.add(message.number, message.data, is_last=message.is_last):
             self._replies.put_nowait(relayed_from(whole))

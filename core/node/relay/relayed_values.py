@@ -12,7 +12,7 @@ import msgspec
 
 from core.answer_parts import AnswerPart
 from core.errors import Problem, ProtocolError
-from core.events import PromptLikely, RequestDone, TokenEvent
+from core.events import PromptLogprobs, RequestDone, TokenEvent
 from core.node.base.message_table import TEXT_LIMIT
 from core.node.base.node_message import PIECE_BYTES
 from core.numbers import Size, TokenId
@@ -73,7 +73,9 @@ class NotAnswered(RelayedValue, frozen=True, kw_only=True):
 
 
 Wanted = AnswerWanted | CountWanted | TextWanted
-Relayed = Accepted | PromptLikely | TokenEvent | AnswerPart | RequestDone | StillThere | Counted | Spelled | NotAnswered
+Relayed = (
+    Accepted | PromptLogprobs | TokenEvent | AnswerPart | RequestDone | StillThere | Counted | Spelled | NotAnswered
+)
 LAST: Final = (RequestDone, Counted, Spelled, NotAnswered)
 
 _encoder = msgspec.msgpack.Encoder()

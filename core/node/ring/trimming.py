@@ -12,15 +12,15 @@ from typing import NamedTuple
 from core.errors import Busy, ModelError, TransferError, UsageError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_written
 from core.models.files.catalog import ModelEntry
+from core.models.files.freeing_blocks import kept_of, let_go, taken_bytes
 from core.models.files.hub_origin import read_origin
-from core.models.files.layers_here import layers_here, ranges
+from core.models.files.layers_on_disk import layers_here, ranges
 from core.models.files.parts import Part
 from core.models.files.safetensors import read_headers
-from core.models.files.trim import kept_of, let_go, taken_bytes
+from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.file_serving import FileServing
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.own_transfer import OwnTransfer
 from core.node.disks.places import PARTIAL
 from core.node.ring.last_stages import LastStage, LastStages
 from core.node.ring.plan_leader import PlanLeader
@@ -50,7 +50,7 @@ class Trimming:
         models: LocalModels,
         inventory: ModelInventory,
         serving: FileServing,
-        coming: OwnTransfer,
+        coming: CurrentTransfer,
         profiles: SplitProfiles,
         stages: LastStages,
         leader: PlanLeader,

@@ -20,7 +20,7 @@ from core.models.files import block_map
 from core.models.files.block_map import MAP_NAME, BlockMap, FileFacts, read_map
 from core.models.files.block_writer import BlockWriter
 from core.models.files.catalog import fingerprint
-from core.models.files.layers_here import layers_text, ranges
+from core.models.files.layers_on_disk import layers_text, ranges
 from core.models.files.manifest import Manifests
 from core.models.files.parts import Part
 from core.models.made.maker import make_model

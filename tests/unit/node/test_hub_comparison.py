@@ -16,12 +16,12 @@ from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map
 from core.models.files.block_writer import BlockWriter
 from core.models.files.catalog import fingerprint
-from core.models.files.compared import COMPARED_NAME, check_compared, read_compared, uncompared, write_compared
+from core.models.files.compared_hashes import COMPARED_NAME, check_compared, read_compared, uncompared, write_compared
 from core.models.files.hub_origin import HubOrigin, write_origin
 from core.models.made.maker import make_model
 from core.node.base.node_message import NodeMessage
 from core.node.disks.block_door import SourceAnswers
-from core.node.disks.block_runs import RunAsk
+from core.node.disks.block_runs import RunRequest
 from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.messages import FalseFile
 from tests.support.copies import Mac, held_model_named
@@ -94,7 +94,7 @@ class Cluster:
         }
         self.model = msgspec.structs.replace(held_model_named("toy"), fingerprint=fingerprint(whole))
         self.blocks = self.facts[NAME].blocks
-        self.given: list[tuple[str, RunAsk]] = []
+        self.given: list[tuple[str, RunRequest]] = []
 
 
 async def nothing(*_: object) -> None:
@@ -106,7 +106,7 @@ def macs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Every Mac sees what it gives."""
     made, real = Cluster(tmp_path), SourceAnswers.of
 
-    def given(self: SourceAnswers, run: RunAsk) -> memoryview:
+    def given(self: SourceAnswers, run: RunRequest) -> memoryview:
         made.given.append((self._served.directory.parent.name, run))
         return real(self, run)
 

@@ -24,7 +24,7 @@ from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage, to_frame
 from core.node.disks.arrivals import check_names
 from core.node.disks.block_door import SourceAnswers
 from core.node.disks.block_link import BlockLink
-from core.node.disks.block_runs import RunAsk
+from core.node.disks.block_runs import RunRequest
 from core.node.disks.file_serving import _served
 from core.node.disks.messages import (
     MAX_BROKEN,
@@ -144,7 +144,7 @@ def test_sizes_that_no_model_has_are_refused(files: dict[str, FileFacts], says: 
         check_names(files)
 
 
-def flipped(_: RunAsk, data: bytes) -> bytes:
+def flipped(_: RunRequest, data: bytes) -> bytes:
     """The last byte of what leaves is another one."""
     return data[:-1] + bytes([data[-1] ^ 1])
 
@@ -154,7 +154,7 @@ def blocks_of_all(pair: Pair) -> int:
 
 
 async def test_a_damaged_block_is_found_and_fetched_again(pair: Pair) -> None:
-    def once(run: RunAsk, data: bytes) -> bytes:
+    def once(run: RunRequest, data: bytes) -> bytes:
         return flipped(run, data) if len(pair.sender.given) == 3 else data
 
     pair.sender.blocks = once
@@ -191,7 +191,7 @@ async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_ma
 
     asked = threading.Event()
 
-    def given(run: RunAsk, data: bytes) -> bytes:
+    def given(run: RunRequest, data: bytes) -> bytes:
         if run.name == part.file and part.begin // BLOCK_BYTES in range(run.first, run.first + run.count):
             asked.set()
         return data
@@ -228,7 +228,7 @@ async def test_two_macs_that_have_a_model_both_give_of_it_and_one_may_go(pair: P
     gave: dict[Mac, threading.Event] = {helper: threading.Event(), pair.sender: threading.Event()}
 
     def in_turn(own: Mac, other: Mac) -> Blocks:
-        def given(_: RunAsk, data: bytes) -> bytes:
+        def given(_: RunRequest, data: bytes) -> bytes:
             gave[own].set()
             return data if gave[other].wait(WAIT_S) else b""
 
@@ -338,7 +338,7 @@ async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) ->
     answers = SourceAnswers(pair.sender.copying.serving._served["asker", fingerprint], lambda _: None)
     for name, first in (("../../secret", 0), ("config.json", 1)):
         with pytest.raises(ProtocolError):
-            answers.of(RunAsk(name, first, 1))
+            answers.of(RunRequest(name, first, 1))
 
 
 async def test_blocks_are_hashed_for_the_first_mac_that_copies_them_and_anew_only_where_a_file_changed(

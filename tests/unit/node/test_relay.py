@@ -192,7 +192,7 @@ async def test_a_mac_has_no_more_under_way_than_its_bounds(two: Two, monkeypatch
 async def test_more_than_an_answer_has_is_not_kept(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     following = asyncio.create_task(two.refused())
     await until(lambda: bool(two.desk.asked))
-    monkeypatch.setattr(relayed_answers, "MOST_TOLD", 4 * relayed_answers.PIECE_COST)
+    monkeypatch.setattr(relayed_answers, "MAX_ANSWER_BYTES", 4 * relayed_answers.PIECE_COST)
     (asked,) = two.relay._asked.values()
     (number,) = (number for _, number in two.relay._asked)
     piece = RelayReply(number=number, data=b"\x80", is_last=False)

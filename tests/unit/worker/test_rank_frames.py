@@ -17,12 +17,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from core.bench.ring import a_request
 from core.engine.requests import Request
 from core.engine.ring_work import New
 from core.errors import GroupFailed
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.frames import FrameType
+from core.local.worker_ring import a_request
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from core.requests.trace import Phase

@@ -6,7 +6,7 @@ import mlx.core as mx
 import msgspec
 import pytest
 
-from core.bench.ring import a_request
+from core.local.worker_ring import a_request
 from core.node.answers.replay import checked, replay_text
 from core.worker.replay_check import MOST_ROWS, ReplayCheck
 

@@ -1,0 +1,78 @@
+"""A model over a ring of real workers on this Mac, its head in this very process, for mlx-lm's own functions.
+
+The workers and their sealed links are those of a cluster; no node is needed, and none is disturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from core.engine.steps import TRY_S
+from core.events import Topology
+from core.link.channel import listen
+from core.link.rekey_limits import KEY_LIMITS
+from core.link.ways import Way
+from core.local.bare_worker import BareWorker
+from core.local.macs import make_macs
+from core.local.worker_ring import HOST, LINK_S, LOAD_S, START_S, plan_of
+from core.models.files.layout import read_layout
+from core.models.metal import obey_device
+from core.models.slicing.loading import load_slice
+from core.plan.stage_roles import role_of
+from core.plan.topology import DEFAULT_TOPOLOGY
+from core.worker.main import row_bytes
+from core.worker.messages import Connect, Join, Linked, Listening, Load, Loaded
+from core.worker.neighbours import Neighbours
+from core.worker.pipeline import Pipeline
+from core.worker.ring import Ring
+from core.worker.ring_forward import RingForward
+from core.worker.stage import LoadedStage
+from core.worker.telemetry import StageMeter
+
+
+@contextmanager
+def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = DEFAULT_TOPOLOGY) -> Iterator[RingForward]:
+    """All stages of the model in `model_dir`, cut before the layers `cuts`, as `core.engine.ring_model.RingModel` takes
+    them: the head's layers are here, the others in a worker process each.
+
+    Raises ModelError for a model that cannot be loaded, IllegalCut where it cannot be cut there.
+    """
+    obey_device()
+    with ExitStack() as stack:
+        macs = make_macs(Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-"))), len(cuts) + 1)
+        plan = plan_of(model_dir.name, read_layout(model_dir).layers, cuts, macs, topology)
+        listener = stack.enter_context(listen(HOST))
+        workers = [stack.enter_context(closing(BareWorker(index))) for index in range(1, len(plan.stages))]
+        for worker, mac in zip(workers, macs.identities[1:], strict=True):
+            worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))
+        for worker in workers:
+            worker.port = worker.expect(Listening, START_S).port
+            worker.send(Load(plan=plan, index=worker.index, directory=str(model_dir)))
+        for worker in workers:
+            worker.expect(Loaded, LOAD_S)
+        ports = [*(worker.port for worker in workers), int(listener.getsockname()[1])]
+        for worker in workers:
+            encoded = macs.cluster.encode()
+            worker.send(Connect(plan=plan, cluster=encoded, ways=(Way(HOST),), next_port=ports[worker.index]))
+        meter = StageMeter(0)
+        own = role_of(plan, 0)
+        layers = load_slice(model_dir, plan.head.start, plan.head.stop, embed=own.embeds, output=own.outputs)
+        neighbours = Neighbours(
+            plan,
+            0,
+            listener=listener,
+            ways=(Way(HOST),),
+            next_port=ports[0],
+            identity=macs.identities[0],
+            cluster=macs.cluster,
+            row_bytes=row_bytes(plan, 0, layers),
+        )
+        ring = stack.enter_context(closing(Ring(neighbours, meter, KEY_LIMITS)))
+        pipeline = Pipeline(LoadedStage(layers, meter), plan, TRY_S)
+        pipeline.link(ring)
+        for worker in workers:
+            worker.expect(Linked, LINK_S)
+        yield RingForward(pipeline)

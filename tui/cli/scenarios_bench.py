@@ -1,0 +1,227 @@
+"""`macluster bench scenarios`: the ten, each over clusters of simulated Macs whose API is asked as anybody would.
+
+A provider is a Mac beside the head: with its own identity, node and worker, over links that are sealed as ever. The
+model is made, with random weights and an answer that never ends by itself. With `--url` the same load goes to any
+server that speaks OpenAI's chat completions; what it does not tell of itself is missing then, and fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+import msgspec
+
+from core.bench.results import cores, end_in_order, positive, print_result, system
+from core.bench.scenarios.asking import AskedModel, measured, model_of
+from core.bench.scenarios.curve import points, svg
+from core.bench.scenarios.listing import SCENARIOS, Scenario, chosen
+from core.bench.scenarios.report import AskedServer, LoadLevel, ScenarioResult, ScenariosResult, markdown, result
+from core.errors import NodeError, UsageError
+from core.requests.plans import LoadRequest
+from core.settings import LOOPBACK_HOST
+from core.trust.api_keys import ApiKeys
+from tui.cli.demo import Demo, DemoConfig
+
+RAM_GB: Final = 4.0
+CONTEXT: Final = 1024
+HEAVY_CONTEXT: Final = 12_288  # a byte may be a token
+NAMES: Final = ("made-a", "made-b")
+HEAVY: Final = "made-heavy"
+_SIZES: Final = {"head-dim": 32, "kv-heads": 1, "vocab": 512}
+# a byte of a heavy prompt is a token of these, and MLX's CPU build attends to many tokens slowly: most of its layers
+# look at the last few only
+MODELS: Final = {
+    **{
+        name: {"family": "llama", "layers": 6, "hidden": 64, "intermediate": 128, "heads": 2, "seed": seed}
+        for seed, name in enumerate(NAMES)
+    },
+    HEAVY: {"family": "llama_sliding", "layers": 4, "hidden": 32, "intermediate": 64, "heads": 1},
+}
+
+
+class Way(NamedTuple):
+    """What of the command line says how everything is asked. `url`: of a server that runs already."""
+
+    rates: Sequence[float]
+    seed: int
+    warm_up: int
+    url: str = ""
+    key: str = ""
+    model: str = ""
+
+    def loads(self) -> list[LoadLevel]:
+        """One a level of load."""
+        return [LoadLevel(rate=rate, seed=self.seed, warm_up=self.warm_up) for rate in self.rates or (None,)]
+
+
+class Level(NamedTuple):
+    """What is asked, and of whom."""
+
+    targets: Sequence[AskedModel]
+    models: Sequence[AskedServer]
+
+
+async def measure_all(scenarios: Sequence[Scenario], way: Way) -> ScenariosResult:
+    """One after the other, each over clusters of its own. Raises MaclusterError."""
+    results, began = list[ScenarioResult](), datetime.now(UTC)
+    runner = f"{system()}, {cores()} cores, load {os.getloadavg()[0]:.1f} before it began"
+    if not way.url:
+        runner += "; made models of random weights: " + "; ".join(map(_made, MODELS))
+    with TemporaryDirectory(prefix="macluster-scenarios-") as folder:
+        for scenario in scenarios:
+            async with _served(scenario, way, Path(folder)) as level:
+                for load in way.loads():
+                    reported = await measured(scenario, load, level.targets)
+                    results.append(result(scenario, load, level.models, reported))
+                    _say(results[-1])
+    return ScenariosResult(runner=runner, date=began.strftime("%Y-%m-%d %H:%M"), scenarios=results)
+
+
+def _say(one: ScenarioResult) -> None:
+    passed = sum(row.passed for row in one.assertions)
+    words = f"{one.succeeded} of {one.requests} in {one.duration_s:.1f} s, {passed} of {len(one.assertions)} rows PASS"
+    print(f"{one.name}: {words}", file=sys.stderr, flush=True)
+
+
+@asynccontextmanager
+async def _served(scenario: Scenario, way: Way, folder: Path) -> AsyncIterator[Level]:
+    if way.url:
+        model = way.model or await model_of(way.url, way.key)
+        yield Level([AskedModel(way.url, model, [way.key])], [AskedServer(model=model)])
+        return
+    async with AsyncExitStack() as stack:
+        targets, models = [], []
+        names = (HEAVY,) if scenario.prompt_bytes else NAMES
+        for name, providers in zip(names, scenario.providers, strict=False):
+            directory = await _model(folder, name)
+            targets.append(await stack.enter_async_context(_cluster(directory, providers, scenario)))
+            models.append(AskedServer(model=name, providers=providers, ram_gb=(RAM_GB,) * (providers + 1)))
+        yield Level(targets, models)
+
+
+@asynccontextmanager
+async def _cluster(model: Path, providers: int, scenario: Scenario) -> AsyncIterator[AskedModel]:
+    """A head with so many Macs beside it, all of which hold layers, and a key for each user."""
+    port = _free_port()
+    config = DemoConfig(
+        budgets_gb=(RAM_GB,) * (providers + 1),
+        model=model,
+        load=LoadRequest(model="", context=HEAVY_CONTEXT if scenario.prompt_bytes else CONTEXT),
+        multicast=False,
+        has_spare=False,
+        api_ports=(port,),
+        api_queue=scenario.queue,
+    )
+    demo = Demo(config, lambda _: None)
+    try:
+        await demo.start()
+        await demo.join()
+        await demo.load()
+        plan = demo.head.now.plan
+        if plan is None or len(plan.stages) != providers + 1:
+            raise NodeError(f"The model does not lie on {providers + 1} Macs.", "Run the scenario again.")
+        keys = ApiKeys(demo.home.api_keys)
+        users = [keys.add(f"user-{user}", time.time()) for user in range(scenario.users)]
+        yield AskedModel(f"http://{LOOPBACK_HOST}:{port}/v1", model.name, users)
+    finally:
+        await demo.stop()
+
+
+def _made(name: str) -> str:
+    sizes = MODELS[name]
+    return f"{name} of {sizes['layers']} layers, {sizes['hidden']} wide ({sizes['family']})"
+
+
+async def _model(folder: Path, name: str) -> Path:
+    """Made by another process, since this one imports no mlx; the longest context is made once for all."""
+    directory = folder / name
+    if not directory.exists():
+        sizes = {**MODELS[name], **_SIZES, "context": HEAVY_CONTEXT}
+        options = [part for option, value in sizes.items() for part in (f"--{option}", str(value))]
+        command = [sys.executable, "-m", "core.models.made.maker", str(directory), *options]
+        process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONSAFEPATH": "1"})
+        if await process.wait():
+            raise NodeError(f"The model {name} could not be made.", "The messages above say why.")
+    return directory
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK_HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def scenarios_of(args: argparse.Namespace) -> tuple[Scenario, ...]:
+    """Those that are named, with what the person changes of them. Raises UsageError."""
+    changes = {name: value for name in ("requests", "concurrency") if (value := getattr(args, name)) is not None}
+    return tuple(msgspec.structs.replace(one, **changes) for one in chosen(args.names))
+
+
+def run(args: argparse.Namespace) -> ScenariosResult:
+    """Measure, and write the reports where they are wanted. Raises MaclusterError."""
+    way = Way(args.rate or (), args.seed, args.warm_up, args.url.rstrip("/"), args.key, args.model)
+    if args.model and not args.url:
+        raise UsageError("--model is for another server.", "Say its --url, too.")
+    reported = asyncio.run(measure_all(scenarios_of(args), way))
+    if args.report:
+        try:
+            args.report.mkdir(parents=True, exist_ok=True)
+            (args.report / "scenarios.md").write_text(markdown(reported), "utf-8")
+            (args.report / "scenarios.json").write_bytes(msgspec.json.format(msgspec.json.encode(reported), indent=1))
+            (args.report / "scenarios.svg").write_text(svg(points(reported.scenarios), reported.runner), "utf-8")
+        except OSError as error:
+            what = f"The report cannot be written to {args.report}: {error.strerror}."
+            raise UsageError(what, "Say another --report.") from error
+    return reported
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of this bench; status 1 where a row fails."""
+    parser = argparse.ArgumentParser(
+        prog="macluster bench scenarios", description="Load on the API of simulated clusters, and what it takes."
+    )
+    names = f"which of {', '.join(SCENARIOS)} (default: all)"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=names)
+    parser.add_argument("--url", default="", help="ask this server (http://host:port/v1), and start no cluster")
+    parser.add_argument("--key", default="", help="its key")
+    parser.add_argument("--model", default="", help="its model (default: the first that it names)")
+    rate = "open loop: so many requests a second, at random times; more figures are more levels (default: closed loop)"
+    parser.add_argument("--rate", type=_rates, metavar="R[,R…]", help=rate)
+    parser.add_argument("--seed", type=int, default=0, help="of those times (default %(default)s)")
+    parser.add_argument("--warm-up", type=int, default=3, metavar="N", help="requests before (default %(default)s)")
+    parser.add_argument("--requests", type=positive, metavar="N", help="so many, not as many as the scenario says")
+    parser.add_argument("--concurrency", type=positive, metavar="N", help="so many under way in a closed loop")
+    report = "write scenarios.md, .json and .svg to this folder, too"
+    parser.add_argument("--report", type=Path, metavar="DIR", help=report)
+    held = True
+
+    def measure(args: argparse.Namespace) -> ScenariosResult:
+        nonlocal held
+        reported = run(args)
+        held = reported.holds
+        return reported
+
+    return print_result(parser, measure, markdown, arguments) or int(not held)
+
+
+def _rates(text: str) -> list[float]:
+    rates = [float(part) for part in text.split(",")]
+    if not all(0 < rate < 1e6 for rate in rates):
+        raise argparse.ArgumentTypeError("must be above 0")
+    return rates
+
+
+if __name__ == "__main__":
+    end_in_order()
+    sys.exit(main())
