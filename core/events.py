@@ -116,9 +116,6 @@ class Prefill(Value, frozen=True, kw_only=True):
     share: Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
-MirrorChoice = Literal["on", "off", "auto"]
-
-
 class Plan(Value, frozen=True, kw_only=True):
     """Who owns which layers. Made once, on the head; `stages` are in the order of the ring, the head first; `output`,
     a device id, has the final norm and the output head.
@@ -127,16 +124,15 @@ class Plan(Value, frozen=True, kw_only=True):
     `parallelism` is None where nobody asked for any, and the topology is not that one.
 
     `chunk`: tokens of a prompt that travel together; `window`: how many such chunks may be under way; `adapts`: both
-    follow what the hops show, else they are what the person said. `rows`: requests that run at the same time; their
+    follow what the hops show; a bench keeps them fixed. `rows`: requests that run at the same time; their
     prompts and answers share `context` tokens of memory. `kv_bits`: keys and values are kept in this many bits.
     `batched`: rows may share a lane; else the model runs one row a lane. `notes`: sentences that the person should
     read before loading (a cut that was moved, a Mac that was left out, who can read the tokens). `indispensable`:
     device ids of the Macs, the head aside, without which the model cannot go on, and `nowhere_else` those of them whose
-    layers the others have room for, but not on their disks; for people to read only. `spare`: for each stage, the
-    layers [first, last) that its Mac keeps on its disk, its own included; none where nothing is spare.
+    layers the others have room for, but not on their disks; for people to read only.
     `mirror_bytes`: the head keeps what all Macs hold of the rows in so many bytes of its memory, for the case that one
     of them is lost. `wire`: as what hidden states travel between the stages; None: as the model computes them.
-    `replay_check`: what is read again behind a loss is compared with the first time. `draft`: the model that guesses on
+    `draft`: the model that guesses on
     the head, "" where none does, which takes `draft_bytes` there beside the head's budget for layers. `prefill`: who
     reads long prompts instead of the ring, None where nobody does.
     """
@@ -158,11 +154,9 @@ class Plan(Value, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     indispensable: tuple[str, ...] = ()
     nowhere_else: tuple[str, ...] = ()
-    spare: tuple[tuple[Size, Size], ...] = ()
     mirror_bytes: Size = 0
     parallelism: Parallelism | None = None
     wire: WireType | None = None
-    replay_check: bool = False
     draft: str = ""
     draft_bytes: Size = 0
     prefill: Prefill | None = None
@@ -300,19 +294,6 @@ class PlanUnloaded(Event, frozen=True, kw_only=True):
     """The model was unloaded on request."""
 
     plan_gen: int
-
-
-class ReplayChecked(Event, frozen=True, kw_only=True):
-    """Behind a loss, `tokens` tokens of a request were read again, and gave `logits` logits, of which `mismatches` are
-    others than the first time, by `difference` at most; `same_token`: the most likely one is the same.
-    """
-
-    request_id: str
-    tokens: Size
-    logits: Size
-    mismatches: Size
-    difference: float
-    same_token: bool
 
 
 class PlanAdvice(Event, frozen=True, kw_only=True):
@@ -605,7 +586,6 @@ class Snapshot(Event, frozen=True, kw_only=True):
     api: ApiServed | None = None
     clients: tuple[ApiClient, ...] = ()
     led_elsewhere: str = ""
-    replay: ReplayChecked | None = None
 
     def name_of(self, device_id: str) -> str:
         """A Mac as people call it, or the beginning of the id of one that is not known."""
@@ -624,7 +604,6 @@ AnyEvent = (
     | PlanFailed
     | PlanUnloaded
     | PlanAdvice
-    | ReplayChecked
     | StageState
     | HopSample
     | Progress

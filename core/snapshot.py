@@ -30,7 +30,6 @@ from core.events import (
     PlanStatus,
     PlanUnloaded,
     Recovery,
-    ReplayChecked,
     RequestDone,
     RequestStarted,
     Snapshot,
@@ -77,8 +76,6 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
             return change(now, plan_status="broken", plan_problem=problem)
         case PlanUnloaded():
             return change(now, plan=None, plan_status="none", plan_problem=None, stages=(), hops=(), advice="")
-        case ReplayChecked():
-            return change(now, replay=event)
         case PlanAdvice(text=text):
             return change(now, advice=text)
         case StageState():

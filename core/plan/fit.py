@@ -16,7 +16,6 @@ from core.plan.owners import as_given, by_budget
 from core.plan.parallelism import way_of
 from core.plan.plan_inputs import PlanInputs
 from core.plan.sizes import Sizes
-from core.plan.spare import with_spare
 from core.plan.survival import on_fewer, with_indispensable
 from core.plan.topology import TOPOLOGIES
 from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
@@ -41,7 +40,7 @@ def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
     Raises the errors of `split_layers`, `route` and `way_of`, IllegalCut, PlanError where the topology needs more Macs,
     and UnsupportedModel where the caches cannot be kept in `kv_bits`.
     """
-    plan = with_spare(_draft(inputs), inputs["layout"], inputs.get("spare_bytes", 0))
+    plan = _draft(inputs)
     if shortage(plan):
         return plan
     can_lose = inputs.get("can_lose", lambda *_: True)
@@ -66,11 +65,11 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
     """The plan in a `topology`, however that was decided."""
     model, layout, peers, layers = inputs["model"], inputs["layout"], inputs["peers"], inputs.get("layers", ())
     profile, kv_bits, context = inputs.get("profile"), inputs.get("kv_bits"), inputs["context"]
-    rows, chunk, window = inputs.get("rows", DEFAULT_ROWS), inputs.get("chunk"), inputs.get("window")
+    rows = inputs.get("rows", DEFAULT_ROWS)
     if kv_bits and profile and profile.whole_bits:
         what = f"The caches of {model} cannot be kept in {kv_bits} bits: {profile.whole_bits}."
         raise UnsupportedModel(what, "Keep them as they are: without --kv-bits, or K in the list of models.")
-    sizes = Sizes(layout, profile, context, kv_bits, chunk or PREFILL_CHUNK, rows)
+    sizes = Sizes(layout, profile, context, kv_bits, PREFILL_CHUNK, rows)
     if layers:
         split = as_given(model, layers, peers, topology, layout.layers, profile)
     else:
@@ -86,17 +85,15 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
         topology=split.route.topology,
         layers=layout.layers,
         context=context,
-        chunk=chunk or PREFILL_CHUNK,
+        chunk=PREFILL_CHUNK,
         # ranks work at the same time, at the same chunk
-        window=window or len(ring) // ranks + 1,
-        adapts=chunk is None and window is None,
+        window=len(ring) // ranks + 1,
         rows=rows,
         kv_bits=kv_bits,
         stages=tuple(sizes.stage(split.macs[mac], part, output=mac == output) for mac, part in ring),
         output=split.macs[output].device_id,
         batched=not (kv_bits or (profile and profile.one_row)),
         parallelism=parallelism,
-        replay_check=inputs.get("replay_check", False),
         # nothing else has hidden states between stages
         wire=inputs.get("wire") if len(ring) > 1 and ranks == 1 else None,
     )

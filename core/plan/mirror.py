@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from core.events import MirrorChoice, Plan, Stage
+from core.events import Plan, Stage
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.fit import gigabytes, missing_bytes
 from core.plan.topology import has_ranks
@@ -25,33 +25,26 @@ EVERY_OF_LARGE: Final = 48
 LARGE: Final = MIB
 # of one layer, since it travels in one frame
 MOST_STATE: Final = 8 * MIB
-# of the time that a token takes
-MOST_SHARE: Final = 0.1
 # where nothing was measured
 TOKEN_S: Final = 0.05
 
 SecondsOfHop = Callable[[int, str, str], float]
 
 
-def with_mirror(
-    plan: Plan, choice: MirrorChoice, profile: SplitProfile | None, token_s: float | None, hop_s: SecondsOfHop
-) -> Plan:
-    """`plan` with a mirror where that was asked for, or is worth it, and a note about it. A token takes `token_s`
-    seconds, a frame of some bytes from one Mac to another `hop_s`.
+def with_mirror(plan: Plan, profile: SplitProfile | None, token_s: float | None, hop_s: SecondsOfHop) -> Plan:
+    """`plan` with a mirror where there is room for one, and a note about it. A token takes `token_s` seconds, a frame
+    of some bytes from one Mac to another `hop_s`.
     """
-    if choice == "off" or (choice == "auto" and len(plan.stages) == 1):
-        return plan
     if has_ranks(plan):
-        return plan if choice == "auto" else _noted(plan, "Nothing is mirrored: no other split could use its parts.")
+        return _noted(plan, "Nothing is mirrored: no other split could use its parts.")
     states = [cache.fixed_bytes for cache in profile.caches] if profile else []
     if max(states, default=0) > MOST_STATE:
-        note = f"Nothing is mirrored: the state of a layer of {plan.model} has more than {MOST_STATE // MIB} MiB."
-        return plan if choice == "auto" else _noted(plan, note)
+        return _noted(
+            plan, f"Nothing is mirrored: the state of a layer of {plan.model} has more than {MOST_STATE // MIB} MiB."
+        )
     # while newer states come, the older ones are kept
     needed, free = sum(stage.kv_bytes for stage in plan.stages) + sum(states), -missing_bytes(plan.head)
     share = wire_share(plan, profile, token_s or TOKEN_S, hop_s)
-    if choice == "auto" and (needed > free or share > MOST_SHARE or profile is None):
-        return plan
     if free <= 0:
         return _noted(plan, f"Nothing is mirrored: {plan.head.peer} has no memory left for it.")
     kept = min(needed, free)

@@ -20,7 +20,6 @@ ON_THE_WIRE: Final[dict[WireType, str]] = {
     "bfloat16": "Hidden states travel as bfloat16: answers may differ from one Mac's, unless it computes in that, too.",
     "int8": "Hidden states travel in 8 bits, with a scale per row: answers may differ from one Mac's.",
 }
-NOT_COMPARED = "Nothing is compared behind a loss: no logits come to the head in this topology."
 EVERY_RANK_SEES = "Every Mac sees the words: each has a part of every layer, so it gets the token ids."
 ON_THE_CABLE = "What the Macs add up over RDMA is not encrypted on the cable."
 _ADDED_UP: Final[dict[GroupKind, str]] = {
@@ -41,8 +40,6 @@ def notes_of(
     notes = [*([shared(plan.parallelism)] if plan.parallelism else []), *_sight_notes(plan)]
     if plan.wire:
         notes.append(ON_THE_WIRE[plan.wire])
-    if plan.replay_check and plan.output != plan.head.device_id:
-        notes.append(NOT_COMPARED)
     if profile is None:
         return tuple(notes)
     if profile.reveals_tokens and len(plan.stages) > 1 and not has_ranks(plan):

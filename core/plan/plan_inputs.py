@@ -18,16 +18,12 @@ class How(TypedDict):
     context: int
     kv_bits: NotRequired[int | None]
     rows: NotRequired[int]
-    chunk: NotRequired[int | None]
-    window: NotRequired[int | None]
     topology: NotRequired[Topology | None]
     layers: NotRequired[Sequence[str]]
     parallelism: NotRequired[ParallelismChoice | None]
     rdma: NotRequired[bool]
-    spare_bytes: NotRequired[int]
     balance: NotRequired[BalanceChoice]
     wire: NotRequired[WireType | None]
-    replay_check: NotRequired[bool]
 
 
 class Surroundings(TypedDict, total=False):
@@ -61,14 +57,10 @@ def how_of(request: PlanRequest) -> How:
         context=request.context,
         kv_bits=request.kv_bits,
         rows=request.rows,
-        chunk=request.chunk,
-        window=request.window,
         topology=request.topology,
         layers=request.layers,
         parallelism=request.parallelism,
         rdma=request.rdma,
         balance=request.balance,
-        spare_bytes=request.spare_bytes,
         wire=request.wire,
-        replay_check=request.replay_check,
     )

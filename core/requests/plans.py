@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from core.errors import Problem
-from core.events import BalanceChoice, MirrorChoice, ParallelismChoice, Plan, RecoveryChoice, Topology, WireType
-from core.numbers import Positive, Size
+from core.events import BalanceChoice, ParallelismChoice, Plan, RecoveryChoice, Topology, WireType
+from core.numbers import Positive
 from core.requests.body import Body, PathName
-from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
-
-MAX_WINDOW: Final = 16
+from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS
 
 
 class PlanRequest(Body, frozen=True, kw_only=True):
     """Which model to plan. `model` is a name from the catalog or a directory; `context` counts tokens; `kv_bits` keeps
-    keys and values in this many bits instead of the model's own; `rows` requests run at the same time at most. `chunk`
-    tokens of a prompt travel together, `window` chunks are under way at most: without them, both follow the hops.
+    keys and values in this many bits instead of the model's own; `rows` requests run at the same time at most.
     `layers` says who owns which, as `core.plan.topology` reads it: this Mac's first, then the other Macs', the largest
     budgets first; without it they are divided by budget. Without a `topology` it is the one that `layers` make, else
     private, or single where there is one Mac. `without`: device ids of Macs that are to hold no layers.
-    `mirror`: the head keeps what all Macs hold of the conversation; auto: where memory and wire allow it.
+    `mirror`: the head keeps what all Macs hold of the conversation, for the case that one of them is lost.
     `parallelism`: each Mac has a part of every layer (tp), or layers of its own (pp), or one Mac all (single), or what
     `core.plan.strategy` decides (auto); without it nothing is decided. `rdma`: parts are added up over RDMA, which is
     not encrypted on the cable. `balance`: layers are divided by memory, by measured speed within it, or as
-    `core.plan.balance` finds worth it (auto). `spare_bytes`: once its own layers run, each Mac fetches up to so much of
-    its neighbours' to its disk, to take them over where one is lost. `wire`: as what hidden states travel, in place of
-    as they are computed. `replay_check`: logits are compared where something is read again behind a loss.
+    `core.plan.balance` finds worth it (auto). `wire`: as what hidden states travel, in place of
+    as they are computed.
     `draft`: a smaller model on this Mac, by name or directory, that guesses what follows where one person asks.
     `prefill`: the device id of a Mac without layers that reads long prompts where that is quicker; "auto": of one that
     is known to be quicker by what was measured, "off": of none.
@@ -38,18 +34,14 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     context: Positive = DEFAULT_CONTEXT
     kv_bits: Literal[4, 8] | None = None
     rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANE_ROWS)] = DEFAULT_ROWS
-    chunk: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None = None
-    window: Annotated[int, msgspec.Meta(ge=1, le=MAX_WINDOW)] | None = None
     topology: Topology | None = None
     layers: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=16)], ...], msgspec.Meta(max_length=64)] = ()
     without: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=26)], ...], msgspec.Meta(max_length=64)] = ()
-    mirror: MirrorChoice = "off"
+    mirror: bool = False
     parallelism: ParallelismChoice | None = None
     rdma: bool = False
     balance: BalanceChoice = "memory"
-    spare_bytes: Size = 0
     wire: WireType | None = None
-    replay_check: bool = False
     draft: PathName | None = None
     prefill: Annotated[str, msgspec.Meta(max_length=26)] = "off"
 

@@ -35,7 +35,6 @@ from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline, StepAnswer
 from core.worker.reading import Reading, Waited
 from core.worker.remote_sampling import check_admission, written_of
-from core.worker.replay_check import ReplayCheck
 from core.worker.restoring import PasteRequest
 from core.worker.sessions import SessionRequest, SessionTransfers
 from core.worker.work_frames import NO_REQUEST, Begin, Dismiss, Word
@@ -88,10 +87,8 @@ class Head:
         lanes: int | None = None,
         draft: int = MAX_DRAFT,
         drafter: Drafter | None = None,
-        replay: ReplayCheck | None = None,
     ) -> None:
         self._drafter = drafter
-        self._replay = replay if plan.replay_check and pipeline.chooses else None
         self._pipeline, self._report, self._grammars = pipeline, report, grammars
         layers = pipeline.stage.layers
         self._vocabulary = layers.vocab_size
@@ -270,8 +267,7 @@ class Head:
             case Chunk():
                 request = NO_REQUEST if len(work.requests) > 1 else bytes.fromhex(work.requests[0])
                 tells, tokens = self._scores_prompt(work), mx.array(work.tokens)
-                quiet = not (tells or self._replayed(work))
-                self._pipeline.forward(work.handle, tokens, quiet=quiet, every=tells, request=request, work=work)
+                self._pipeline.forward(work.handle, tokens, quiet=not tells, every=tells, request=request, work=work)
                 self._read_draft(work)
                 if self._pace and work.positions == (0,) and self._scheduler.running == 1 and self._look():
                     self._probing = len(work.tokens[0])  # the figures follow it round a ring that carries nothing else
@@ -318,8 +314,6 @@ class Head:
         else:
             if isinstance(work, Chunk) and answer.logits is not None and self._scores_prompt(work):
                 self._report_prompt_logprobs(work, answer.logits[0])
-            elif isinstance(work, Chunk) and answer.logits is not None:
-                self._check_replay(work, answer.logits)
             for progress in self._scheduler.acked(work):
                 self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
 
@@ -332,26 +326,6 @@ class Head:
     def _scores_prompt(self, work: Chunk) -> bool:
         row = self._rows.get(work.requests[0])
         return row is not None and row.request.scores_prompt
-
-    def _replayed(self, work: Chunk) -> list[tuple[int, Request]]:
-        """The rows of a chunk that end with it what is read again, of which it is known what they said before."""
-        if self._replay is None:
-            return []
-        rows = [(at, self._rows[name].request) for at, name in enumerate(work.requests) if name in self._rows]
-        ended = [(at, request) for at, request in rows if work.read[at] == len(request.beginning) - 1]
-        return [(at, request) for at, request in ended if self._replay.wants(request)]
-
-    def _check_replay(self, work: Chunk, logits: mx.array) -> None:
-        """`logits` [B, vocabulary] are those of the last position of each row."""
-        for at, request in self._replayed(work):
-            assert self._replay
-            with self._pipeline.stage.computing():
-                self._report(self._replay.compare(request, logits[at]))
-
-    def _keep_logits(self, request_id: str, logits: Sequence[mx.array]) -> None:
-        """What its next tokens are chosen by."""
-        if self._replay:
-            self._replay.keep(request_id, self._rows[request_id].count, logits)
 
     def _report_prompt_logprobs(self, work: Chunk, logits: mx.array) -> None:
         """Report the logprob of the token after each position of `logits` [positions, vocabulary]."""
@@ -367,8 +341,6 @@ class Head:
         alive = self._scheduler.counting(step)
         if answer.logits is None or step.drafts or not alive:
             chosen = self._chosen(step, answer, alive)
-            if self._replay and alive and answer.logits is not None:
-                self._keep_logits(step.requests[0], [answer.logits[0][at] for at in range(len(chosen[0]))])
             self._take(step, chosen)
             return
         samplers, computing = [self._rows[step.requests[at]].sampler for at in alive], self._pipeline.stage.computing
@@ -378,8 +350,6 @@ class Head:
             if choice is None or logits is not wanted:
                 choice = choose_all(samplers, wanted)
                 choice.begin()
-            for row, at in enumerate(alive if self._replay else ()):
-                self._keep_logits(step.requests[at], [wanted[row]])
         phases, answered = self._pipeline.stage.meter.phases, None
         if phases:
             phases.lap("logits_compute")
@@ -450,9 +420,6 @@ class Head:
         """The last row that leaves the ring waits for every stage's figures: they are part of its end."""
         self._last_words += [self._rows.pop(each.request_id).done(each.reason, ended=each) for each in ended]
         self._dismiss([each.request_id for each in ended])
-        if self._replay:
-            for each in ended:
-                self._replay.forget(each.request_id)
         is_last = self._last_words and not self._rows
         if not (is_last and self._pipeline.ask_samples()):
             self.flush()

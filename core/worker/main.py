@@ -89,7 +89,6 @@ from core.worker.neighbours import Neighbours
 from core.worker.pipe import Inbox, Outbox
 from core.worker.pipeline import Pipeline
 from core.worker.proof import prove
-from core.worker.replay_check import ReplayCheck
 from core.worker.ring import Ring
 from core.worker.ring_forward import LOGIT_BYTES
 from core.worker.stage import LoadedStage
@@ -147,7 +146,6 @@ class Worker:
         self._ring: Ring | None = None
         self._group: OpenGroup | None = None
         self._parting = Lock()
-        self._replay = ReplayCheck()
 
     @property
     def _engine(self) -> HeadEngine | None:
@@ -330,7 +328,6 @@ class Worker:
             lanes=command.lanes,
             draft=command.draft,
             drafter=drafter,
-            replay=self._replay,
         )
         return HeadEngine(pipeline, head)
 

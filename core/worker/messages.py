@@ -353,19 +353,6 @@ class Restored(PipeMessage, frozen=True, kw_only=True):
     tokens: Size
 
 
-class Replayed(PipeMessage, frozen=True, kw_only=True):
-    """What was read again of a request, `tokens` tokens, gave `logits` logits, of which `mismatches` are others than
-    the first time, by `difference` at most; `same_token`: the most likely one is the same.
-    """
-
-    request_id: str
-    tokens: Size
-    logits: Size
-    mismatches: Size
-    difference: float
-    same_token: bool
-
-
 class PrefillLinked(PipeMessage, frozen=True, kw_only=True):
     """The Mac beside the ring reads prompts from now on."""
 
@@ -483,7 +470,6 @@ Report = (
     | WantSpans
     | Restored
     | Unmirrored
-    | Replayed
     | PrefillLinked
     | PrefillBroken
     | ReadBeside

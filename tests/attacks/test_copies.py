@@ -24,8 +24,9 @@ from core.node.base.journal import Journal
 from core.node.base.message_table import MessageTable
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.base.tasks import Tasks
-from core.node.disks.block_runs import RunRequest, read_ask
-from core.node.disks.file_serving import MAX_DOORS, MAX_WAITING, WINDOW
+from core.node.disks.block_serving import MAX_ANSWERING, MAX_PORTS, MAX_QUEUED
+from core.node.disks.byte_links import RunRequest, read_run_request
+from core.node.disks.copy_checks import MAX_BEGUN, PARTIAL
 from core.node.disks.messages import (
     BytesAsk,
     BytesReady,
@@ -41,7 +42,6 @@ from core.node.disks.messages import (
     HoldsAsk,
 )
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.places import MAX_BEGUN, PARTIAL
 from core.node.disks.room import DisksRoom
 from core.node.disks.transfers import Transfers
 from core.node.peers.messages import LinkProbe, LogAsk, LogReply, SpeedAsk, SpeedResultSent
@@ -82,20 +82,20 @@ async def test_who_asks_for_hashes_and_does_not_read_makes_a_mac_hold_few(pair: 
     flood = asyncio.gather(*(pair.sender.copying.handle_message("asker", ask) for ask in asks))
     await until(lambda: bool(link.sent))
     await asyncio.sleep(0.05)
-    assert [type(message) for message in link.sent] == [HashesSent] * WINDOW
+    assert [type(message) for message in link.sent] == [HashesSent] * MAX_ANSWERING
     link.heard.set()
     await flood
-    assert len(link.sent) == MAX_WAITING + WINDOW, "and is given not much more than an honest Mac asks for"
+    assert len(link.sent) == MAX_QUEUED + MAX_ANSWERING, "and is given not much more than an honest Mac asks for"
 
 
 async def test_who_asks_for_doors_again_and_again_has_few(pair: Pair) -> None:
     await pair.copy()
     serving, before = pair.sender.copying.serving, threading.active_count()
     for number in range(50):
-        await serving.open_door("asker", BytesAsk(number=number, fingerprint=pair.model.fingerprint))
-    doors = list(serving._doors["asker"])
-    assert len(doors) == MAX_DOORS
-    await until(lambda: threading.active_count() <= before + MAX_DOORS)
+        await serving.open_port("asker", BytesAsk(number=number, fingerprint=pair.model.fingerprint))
+    doors = list(serving._ports["asker"])
+    assert len(doors) == MAX_PORTS
+    await until(lambda: threading.active_count() <= before + MAX_PORTS)
     pair.sender.copying.gone("asker")
     await until(lambda: not any(door._thread.is_alive() for door in doors))
     for door in doors:
@@ -132,7 +132,7 @@ async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(
 @pytest.mark.parametrize("ask", [("model.safetensors", 0, 17), ("model.safetensors", -1, 1), (), "x"])
 def test_a_request_for_blocks_that_cannot_be_is_refused(ask: Any) -> None:
     with pytest.raises(ProtocolError):
-        read_ask(msgspec.msgpack.encode(ask))
+        read_run_request(msgspec.msgpack.encode(ask))
 
 
 async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at_a_time(

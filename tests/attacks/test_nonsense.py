@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -23,9 +22,8 @@ from core.models.files.block_map import BLOCK_BYTES, FileFacts
 from core.models.files.catalog import fingerprint
 from core.models.made.maker import make_model
 from core.node.base.node_message import NodeMessage, to_frame
-from core.node.disks.block_door import BlockDoor
+from core.node.disks.block_serving import BlockPort, served_model
 from core.node.disks.byte_links import ByteLinks
-from core.node.disks.file_serving import _served
 from core.node.disks.messages import (
     BytesAsk,
     BytesReady,
@@ -52,7 +50,7 @@ pytestmark = pytest.mark.slow
 
 WAIT_S = 120.0
 HOSTILE, VICTIM = sorted(range(2), key=lambda number: mac(number).device_id)  # the lower one dials
-LINKS = ByteLinks(mac(HOSTILE), SimpleNamespace(cluster=cluster), SimpleNamespace(ways=lambda _: ()), HOST)
+LINKS = ByteLinks(mac(HOSTILE), cluster, lambda _: (), HOST)
 POOR = msgspec.structs.replace(STATUS, name="evil", budget_bytes=0, has_model=False, rtts={})
 
 
@@ -88,7 +86,7 @@ class Evil:
                 return [HashesSent(number=number, data=b"".join(hashlib.sha256(piece).digest() for piece in pieces))]
             case BytesAsk(number=number) if self._folder:
                 hashes = {f.name: _sha256(f) for f in self._folder.iterdir()}
-                door = BlockDoor(LINKS, mac(VICTIM).text_id, message, _served(self._folder, hashes), tasks_of())
+                door = BlockPort(LINKS, mac(VICTIM).text_id, message, served_model(self._folder, hashes), tasks_of())
                 return [BytesReady(number=number, port=door.port)]
         return []
 

@@ -3,8 +3,7 @@
 Four Macs are simulated on this one, over real links. They answer first over all four, which is what forecasts are made
 of, as at home: past answers on these Macs. Then every case is foretold, loaded and asked, one after the other, and all
 of them again in each round: what a round measured counts for the next one, and a machine that slows down is seen in
-both figures. Each prompt begins unlike any other. As these Macs share the processor of one, the chunks of a prompt go
-one by one wherever more stages than cores would read at once: with --one-by-one everywhere, for Macs that share a GPU.
+both figures. Each prompt begins unlike any other.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -49,18 +48,16 @@ class Case(NamedTuple):
     how: dict[str, Any]
 
 
-ONE_BY_ONE: Final = {"window": 1}
 CASES: Final = (
     Case("1 Mac", 1, {}),
     Case("2 stages", 2, {}),
-    Case("3 stages", 3, ONE_BY_ONE),
-    Case("4 stages", 4, ONE_BY_ONE),
+    Case("3 stages", 3, {}),
+    Case("4 stages", 4, {}),
     Case("2 stages, forward", 2, {"topology": "forward"}),
-    Case("3 stages, forward", 3, {"topology": "forward", **ONE_BY_ONE}),
+    Case("3 stages, forward", 3, {"topology": "forward"}),
     Case("2 stages, reverse", 2, {"topology": "reverse"}),
-    Case("4 stages, reverse", 4, {"topology": "reverse", **ONE_BY_ONE}),
+    Case("4 stages, reverse", 4, {"topology": "reverse"}),
     Case("2 stages, 8 bits between", 2, {"wire": "int8"}),
-    Case("2 stages, small chunks", 2, {"chunk": 128}),
     Case("2 stages, 8 rows", 2, {"rows": 8}),
     Case("2 ranks", 2, {"parallelism": "tp"}),
 )
@@ -100,10 +97,10 @@ class ForecastResult(Result, frozen=True, kw_only=True):
 
 
 class Forecasts:
-    """Foretells, loads and asks, of the head that is watched. `shares`: how the Macs must share all models."""
+    """Foretells, loads and asks, of the head that is watched."""
 
-    def __init__(self, watch: Watch, model: str, tokens: int, shares: Mapping[str, Any]) -> None:
-        self._watch, self._model, self._tokens, self._shares = watch, model, tokens, shares
+    def __init__(self, watch: Watch, model: str, tokens: int) -> None:
+        self._watch, self._model, self._tokens = watch, model, tokens
         self._asked = 0
 
     async def play(self, case: Case) -> ForecastRun:
@@ -128,7 +125,7 @@ class Forecasts:
     def _how(self, case: Case) -> dict[str, Any]:
         others = [peer.device_id for peer in self._watch.now.peers if not peer.is_self]
         without = tuple(others[case.macs - 1 :])
-        return {"model": self._model, "without": without, "context": 2048, **self._shares, **case.how}
+        return {"model": self._model, "without": without, "context": 2048, **case.how}
 
     async def _ask(self) -> RequestDone:
         """A prompt of `PROMPT_TOKENS` tokens; what it took, once that is learned."""
@@ -172,7 +169,7 @@ async def measure(args: argparse.Namespace) -> ForecastResult:
         try:
             await demo.start()
             await demo.join()
-            forecasts = Forecasts(demo.head, demo.model, args.tokens, ONE_BY_ONE if args.one_by_one else {})
+            forecasts = Forecasts(demo.head, demo.model, args.tokens)
             for case in (CASES[3], CASES[1]):
                 await forecasts.play(case)
             rounds = []
@@ -277,7 +274,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--hidden", type=positive, default=256, help="its width, a multiple of 64 (default %(default)s)"
     )
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of its weights (default %(default)s)")
-    parser.add_argument("--one-by-one", action="store_true", help="no two stages read at once: they share a GPU")
     return print_result(parser, lambda args: asyncio.run(measure(args)), describe, arguments)
 
 

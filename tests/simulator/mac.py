@@ -138,7 +138,7 @@ class Node:
 
         # disks
         inventory = ModelInventory(own_id, models, mesh, bus)
-        copies = ModelCopies(models, mesh, ByteLinks(identity, store, paths, ""), NOWHERE, tasks)
+        copies = ModelCopies(models, mesh, ByteLinks(identity, store.cluster, paths.ways, ""), NOWHERE, tasks)
         transfers = Transfers(own_id, inventory, copies, mesh, NOWHERE, NOWHERE, bus=bus, journal=journal, tasks=tasks)
 
         # ring

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,9 +16,8 @@ from core.models.made.maker import make_model
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.node_message import NodeMessage, to_frame
-from core.node.disks.block_door import SourceAnswers
-from core.node.disks.block_runs import RunRequest
-from core.node.disks.byte_links import ByteLinks
+from core.node.disks.block_serving import BlockReader
+from core.node.disks.byte_links import ByteLinks, RunRequest
 from core.node.disks.local_models import LocalModels
 from core.node.disks.messages import FileWord, HeldModel
 from core.node.disks.model_copies import CopyReports, ModelCopies
@@ -38,9 +36,8 @@ class Links(ByteLinks):
 
     def __init__(self, name: str, macs: dict[str, int]) -> None:
         self._macs = macs
-        here = SimpleNamespace(ways=lambda _: (Way("127.0.0.1"),))
         known = cluster(MOST_MACS)
-        super().__init__(mac(macs[name]), SimpleNamespace(cluster=lambda: known), here, "127.0.0.1")
+        super().__init__(mac(macs[name]), lambda: known, lambda _: (Way("127.0.0.1"),), "127.0.0.1")
 
     def _id_of(self, device_id: str) -> bytes:
         return mac(self._macs[device_id]).device_id
@@ -146,13 +143,13 @@ class Pair:
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     """Every Mac sees what it gives."""
     (tmp_path / "asker").mkdir()
-    made, real = Pair(tmp_path), SourceAnswers.of
+    made, real = Pair(tmp_path), BlockReader.read
 
-    def given(self: SourceAnswers, run: RunRequest) -> memoryview:
+    def given(self: BlockReader, run: RunRequest) -> memoryview:
         giver = made.macs[self._served.directory.parent.name]
         return memoryview(giver.give(run, bytes(real(self, run))))
 
-    monkeypatch.setattr(SourceAnswers, "of", given)
+    monkeypatch.setattr(BlockReader, "read", given)
     return made
 
 

@@ -16,7 +16,6 @@ from core.plan.notes import before_which, sees
 from core.plan.plan_inputs import How
 from core.plan.strategy import check_asked
 from core.requests.plans import Forecast, PlanPreview, PreviewRequest
-from core.settings import GB
 from core.text import clean_text
 from core.trust.name_matching import pick
 from tui.cli.launch import home_of
@@ -55,13 +54,13 @@ async def plan(args: argparse.Namespace) -> int:
 def plan_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `core.requests.plans.PlanRequest`. Raises UsageError for those that exclude each other."""
     names = (
-        *("context", "kv_bits", "rows", "chunk", "window"),
-        *("topology", "layers", "parallelism", "rdma", "balance", "wire", "replay_check"),
+        *("context", "kv_bits", "rows", "mirror"),
+        *("topology", "layers", "parallelism", "rdma", "balance", "wire"),
     )
     options: How = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
     check_asked(options)
     draft = path_of(args.draft) if args.draft else None
-    return {**options, "mirror": args.mirror, "spare_bytes": round(args.spare * GB), "draft": draft}
+    return {**options, "draft": draft}
 
 
 def macs_without(watch: Watch, args: argparse.Namespace) -> tuple[str, ...]:
@@ -161,7 +160,6 @@ def plan_facts(plan: Plan) -> Facts:
         "topology": plan.topology,
         "parallelism": msgspec.to_builtins(plan.parallelism),
         "wire": plan.wire,
-        "replay_check": plan.replay_check,
         "draft": plan.draft or None,
         "draft_bytes": plan.draft_bytes,
         "layers": plan.layers,

@@ -74,7 +74,6 @@ def status_facts(now: Snapshot) -> Facts:
         "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
         "running": now.running,
         "batch": batch_facts(now.batch, now.plan) if now.plan else None,
-        "replay_check": msgspec.to_builtins(now.replay) if now.replay else None,
         "counters": msgspec.structs.asdict(now.counters),
     }
 

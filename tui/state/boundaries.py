@@ -97,11 +97,8 @@ def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
         kv_bits=plan.kv_bits,  # type: ignore[arg-type]
         rows=plan.rows,
         wire=plan.wire,
-        replay_check=plan.replay_check,
         draft=plan.draft or None,
         prefill=plan.prefill.stage.device_id if plan.prefill else "off",
-        chunk=None if plan.adapts else plan.chunk,
-        window=None if plan.adapts else plan.window,
         # what was decided is decided again
         topology=plan.topology if how is None or how.choice == how.strategy == "pp" else None,
         parallelism=how.choice if how else None,

@@ -7,16 +7,15 @@ from typing import Final, get_args
 import msgspec
 
 from core.errors import UsageError
-from core.events import BalanceChoice, MirrorChoice, ParallelismChoice, Topology, WireType
+from core.events import BalanceChoice, ParallelismChoice, Topology, WireType
 from core.requests.disks import DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PlanRequest, PreviewRequest
 from core.settings import DEFAULT_CONTEXT, KV_BITS
 from core.text import clean_text
-from tui.state.format import context_length, gigabytes, plural
+from tui.state.format import context_length, plural
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 _SHORTEST: Final = 2048
-_MIRRORED: Final[dict[MirrorChoice, str]] = {"on": "mirrored here", "auto": "mirrored here where it pays"}
 _DIVIDED: Final[dict[BalanceChoice, str]] = {
     "speed": "layers by speed",
     "auto": "layers by speed where that is clearly faster",
@@ -61,13 +60,9 @@ def option_words(request: PlanRequest, choice: ModelChoice) -> list[str]:
         *([f"hidden states as {request.wire}"] if request.wire else []),
         *([_DIVIDED[request.balance]] if request.balance != usual.balance else []),
         *([plural(request.rows, "row")] if request.rows != usual.rows else []),
-        *([f"chunks of {request.chunk} tokens"] if request.chunk else []),
-        *([f"{request.window} under way"] if request.window else []),
-        *([_MIRRORED[request.mirror]] if request.mirror != usual.mirror else []),
-        *([f"{gigabytes(request.spare_bytes)} GB of spare layers"] if request.spare_bytes else []),
+        *(["mirrored here"] if request.mirror else []),
         *([f"{request.draft} guesses"] if request.draft else []),
         *(["another Mac reads prompts"] if request.prefill != usual.prefill else []),
-        *(["--replay-check"] if request.replay_check else []),
     ]
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from core.events import Plan
+
+ADVICE: Final = "`macluster copy` puts them on another"
 
 
 def survival(plan: Plan) -> str:
@@ -15,7 +19,7 @@ def survival(plan: Plan) -> str:
     rest, alone = ("the others", "") if len(others) > 1 else (head.peer, " alone")
     why = [
         *([f"It cannot lose {' or '.join(held)}: {rest} could not hold it{alone}."] if held else []),
-        *([f"It cannot lose {' or '.join(nowhere)}: no other disk has its layers (--spare GB)."] if nowhere else []),
+        *([f"It cannot lose {' or '.join(nowhere)}: no other disk has its layers ({ADVICE})."] if nowhere else []),
     ]
     if why:
         return " ".join(why)

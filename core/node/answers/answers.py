@@ -34,7 +34,6 @@ from core.node.answers.mirror import Mirror
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.no_log import NoLog
 from core.node.answers.prompts import constraint_of, prompt_of, text_of
-from core.node.answers.replay import checked, replay_text
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
 from core.node.answers.tokenizer import Tokenizer
@@ -56,7 +55,6 @@ from core.worker.messages import (
     MirrorSpans,
     Prefilled,
     PromptScored,
-    Replayed,
     Restored,
     StopMirror,
     Token,
@@ -371,12 +369,6 @@ class Answers:
                 if not self._mirror.limit:  # the plan that runs now has no memory for it
                     self._mirror.forget()
                 self._journal.info(f"{tokens} tokens came back from the mirror, and {rest} are read again.")
-
-    def replayed(self, report: Replayed) -> None:
-        """The head's worker compared what was read again with the first time."""
-        event = checked(report)
-        self._bus.publish(event)
-        (self._journal.info if event.same_token else self._journal.warn)(replay_text(event))
 
     def counted(self, batch: Batch) -> None:
         """The head's worker says how far it is with all of them."""

@@ -29,7 +29,6 @@ from core.worker.messages import (
     Mirrored,
     Prefilled,
     PromptScored,
-    Replayed,
     Restored,
     SessionFailed,
     SessionLoaded,
@@ -94,8 +93,6 @@ class AnswersRoom(Room):
                 self.answers.handle_report(report)
             case Mirrored() | Unmirrored() | WantSpans() | Restored():
                 self.answers.handle_mirror_report(report)
-            case Replayed():
-                self.answers.replayed(report)
             case Batching(batch=batch):
                 self.answers.counted(batch)
             case SessionSaved() | SessionLoaded() | SessionFailed():

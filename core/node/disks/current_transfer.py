@@ -1,11 +1,10 @@
-"""What is on its way to this Mac's disk: one transfer at a time, which may pause and have a limit."""
+"""The one transfer to this Mac's disk: it runs, pauses, resumes, and may have a rate limit."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -13,31 +12,44 @@ from typing import Final, Literal
 
 import msgspec
 
-from core.errors import Busy, MaclusterError, TransferError
-from core.events import ModelsChanged, Transfer
+from core.errors import Busy, MaclusterError, TransferError, TrustError
+from core.events import ModelsChanged, Transfer, Value
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.transfer_meter import Meter
-from core.node.disks.wish import QueuedTransfer, forget_paused, keep_paused, read_paused
-from core.requests.disks import TransferChange
+from core.node.disks.transfer_progress import EndState, TransferProgress
+from core.requests.disks import DownloadRequest, TransferChange
+from core.trust.files import read_private, write_private
 
 REST_S: Final = 2.0
 
-Bring = Callable[[QueuedTransfer, Meter, ByteRateLimit], Awaitable[None]]
+
+class QueuedTransfer(Value, frozen=True, kw_only=True):
+    """A download, or a copy of the model that `first` names. A paused one is kept in a file for the next node."""
+
+    first: Transfer  # its state when it starts or resumes, with its rate limit
+    download: DownloadRequest | None = None
+    # of a copy: by file (first byte, end) of the ranges wanted, with all settings; empty: all files
+    parts: dict[str, tuple[tuple[int, int], ...]] = msgspec.field(default_factory=dict)
+    asked_by: str = ""  # device id of the Mac that wants it, "" for this one
+
+
+# carries a transfer out, or resumes it
+Work = Callable[[QueuedTransfer, TransferProgress, ByteRateLimit], Awaitable[None]]
 
 
 class CurrentTransfer:
-    """`bring` has a wish come, or goes on with it; `publish` gets how far it is, and for which Mac. One that is paused
-    is no task: what has come lies on the disk, and it begins again where that ends, also when a later node lets it go
-    on, for it is remembered in the file `paused`. It gives way to another one.
+    """Runs one transfer by `work`; `publish` gets its progress and the Mac that wants it.
+
+    A paused transfer has no task: what has come stays on the disk, and it starts again from there, also in a later
+    node, since the file `paused` keeps it. It gives way to a new one.
     """
 
     def __init__(
         self,
-        bring: Bring,
+        work: Work,
         publish: Callable[[Transfer, str], None],
         paused: Path,
         inventory: ModelInventory,
@@ -45,25 +57,25 @@ class CurrentTransfer:
         journal: Journal,
         tasks: Tasks,
     ) -> None:
-        self._bring, self._publish, self._paused, self._inventory = bring, publish, paused, inventory
+        self._work, self._publish, self._paused, self._inventory = work, publish, paused, inventory
         self._bus, self._journal, self._tasks = bus, journal, tasks
-        self._wish: QueuedTransfer | None = None
-        self._meter: Meter | None = None
-        self._pace = ByteRateLimit()
+        self._transfer: QueuedTransfer | None = None
+        self._progress: TransferProgress | None = None
+        self._limit = ByteRateLimit()
         self._task: asyncio.Task[None] | None = None
-        self._then: Literal["stop", "pause", "resume"] = "stop"  # where its task was cancelled
+        self._then: Literal["stop", "pause", "resume"] = "stop"  # what happens when the task is cancelled
         self._failed_at = -inf
         self._is_held = False
 
     @property
     def is_under_way(self) -> bool:
-        """Whether something comes, or would go on to come."""
-        return self._wish is not None
+        """Whether a transfer runs or is paused."""
+        return self._transfer is not None
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nothing comes to this disk meanwhile. Raises Busy where something is under way."""
-        if self._wish or self._is_held:
+        """Let nothing start meanwhile. Raises Busy if a transfer runs or is paused."""
+        if self._transfer or self._is_held:
             raise Busy("A model is on its way to this Mac's disk.", "Wait for it, or `macluster transfers stop`.")
         self._is_held = True
         try:
@@ -71,112 +83,108 @@ class CurrentTransfer:
         finally:
             self._is_held = False
 
-    def rests(self) -> bool:
-        """Whether one failed just now."""
+    def failed_just_now(self) -> bool:
+        """Whether a transfer failed less than REST_S ago."""
         return monotonic() < self._failed_at + REST_S
 
     def is_for(self, asker: str, fingerprint: str) -> bool:
-        """Whether that Mac wanted what is under way."""
+        """Whether that Mac wants the current transfer."""
         return bool(
-            self._wish and self._meter and (self._wish.asked_by, self._meter.now.fingerprint) == (asker, fingerprint)
+            self._transfer
+            and self._progress
+            and (self._transfer.asked_by, self._progress.now.fingerprint) == (asker, fingerprint)
         )
 
     def restore(self, device_id: str) -> None:
-        """What was paused when the last node of this Mac, which is `device_id`, ended is paused again."""
-        if wish := read_paused(self._paused):
-            self._wish = wish
-            self._pace = ByteRateLimit(wish.first.limit_bytes_per_s)
-            self._meter = self._metered(msgspec.structs.replace(wish.first, mac=device_id))
+        """Show what was paused when the last node of this Mac ended. A damaged file, or one that others can read,
+        counts as none.
+        """
+        with suppress(TrustError, msgspec.MsgspecError, UnicodeDecodeError):
+            found = msgspec.json.decode(read_private(self._paused, TrustError), type=QueuedTransfer)
+            self._transfer, self._limit = found, ByteRateLimit(found.first.limit_bytes_per_s)
+            self._progress = self._show(msgspec.structs.replace(found.first, mac=device_id))
 
-    def begin(self, wish: QueuedTransfer) -> None:
-        """Raises Busy where another one runs."""
+    def begin(self, transfer: QueuedTransfer) -> None:
+        """Start a transfer. Raises Busy if another one runs."""
         if self._is_held:
             raise Busy("Room is being made on that Mac's disk.", "Try again in a moment.")
-        if not self._rests:
+        if not self._is_idle:
             raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
-        if self._wish:
+        if self._transfer:
             self._end("stopped")
-        self._wish, self._pace = wish, ByteRateLimit(wish.first.limit_bytes_per_s)
-        self._start(wish.first)
+        self._transfer, self._limit = transfer, ByteRateLimit(transfer.first.limit_bytes_per_s)
+        self._start(transfer.first)
 
     def change(self, what: TransferChange, bytes_per_s: int) -> None:
-        """As a person wants it, here or at the Mac that asked for it; nothing where nothing is under way."""
-        if not (self._wish and self._meter):
+        """Stop, pause, resume or limit it; does nothing if there is no transfer."""
+        if not (self._transfer and self._progress):
             return
         match what:
-            case "resume" if self._rests:
-                self._start(msgspec.structs.replace(self._meter.now, state="asking"))
+            case "resume" if self._is_idle:
+                self._start(msgspec.structs.replace(self._progress.now, state="asking"))
             case "resume" if self._then == "pause":
                 self._then = "resume"
             case "resume":
                 return
             case "limit":
-                self._pace.change(bytes_per_s)
-                self._meter.limited(bytes_per_s)
-                if self._rests:
-                    self._keep()
-            case "stop" if self._rests:
+                self._limit.change(bytes_per_s)
+                self._progress.limited(bytes_per_s)
+                if self._is_idle:
+                    self._keep_paused()
+            case "stop" if self._is_idle:
                 self._end("stopped")
             case "stop" | "pause" if self._task:
                 self._then = what
                 self._task.cancel()
 
     async def close(self) -> None:
-        """The node ends; what is paused stays so."""
-        if not self._rests:
+        """The node ends. A running transfer stops; a paused one stays paused."""
+        if not self._is_idle:
             self.change("stop", 0)
-        if self._task:
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self.ended()
 
     async def ended(self) -> None:
-        """When nothing comes any more."""
+        """Wait until nothing runs."""
         if self._task:
             await asyncio.gather(self._task, return_exceptions=True)
 
     @property
-    def _rests(self) -> bool:
+    def _is_idle(self) -> bool:
         return self._task is None or self._task.done()
 
     def _start(self, first: Transfer) -> None:
-        assert self._wish
-        meter = self._meter = self._metered(first)
+        assert self._transfer
+        progress = self._progress = self._show(first)
         self._then = "stop"
-        forget_paused(self._paused)
-        self._task = self._tasks.spawn("A transfer", self._run(meter, self._wish), self._end_by_defect)
+        self._forget_paused()
+        self._task = self._tasks.spawn("A transfer", self._run(progress, self._transfer), self._end_by_defect)
         self._task.add_done_callback(self._settle)
 
-    def _metered(self, first: Transfer) -> Meter:
-        assert self._wish
-        meter = Meter(first, partial(self._publish_for, self._wish.asked_by))
-        meter.publish(first)
-        return meter
+    def _show(self, first: Transfer) -> TransferProgress:
+        assert self._transfer
+        asked_by = self._transfer.asked_by
+        progress = TransferProgress(first, lambda transfer: self._publish(transfer, asked_by))
+        progress.publish(first)
+        return progress
 
-    def _publish_for(self, asked_by: str, transfer: Transfer) -> None:
-        self._publish(transfer, asked_by)
-
-    def _keep(self) -> None:
-        assert self._wish
-        assert self._meter
-        keep_paused(self._paused, msgspec.structs.replace(self._wish, first=self._meter.now))
-
-    async def _run(self, meter: Meter, wish: QueuedTransfer) -> None:
+    async def _run(self, progress: TransferProgress, transfer: QueuedTransfer) -> None:
         try:
-            await self._bring(wish, meter, self._pace)
+            await self._work(transfer, progress, self._limit)
         except MaclusterError as error:
             self._fail(error)
-            self._journal.warn(f"{meter.now.model} did not arrive: {error.what}")
+            self._journal.warn(f"{progress.now.model} did not arrive: {error.what}")
         except OSError as error:
             self._fail(TransferError(f"The disk refuses it: {error.strerror}.", "Make room there, then try again."))
         else:
-            self._journal.info(f"What was wanted of {meter.now.model} is on this Mac's disk.")
+            self._journal.info(f"What was wanted of {progress.now.model} is on this Mac's disk.")
             await self._inventory.look()
             self._end("done")
 
     def _settle(self, task: asyncio.Task[None]) -> None:
-        """It may have been cancelled before it began."""
-        if task.cancelled() and self._meter:
+        """Called when the task is done; it may have been cancelled before it began."""
+        if task.cancelled() and self._progress:
             if self._then == "resume":
-                self._start(msgspec.structs.replace(self._meter.now, state="asking"))
+                self._start(msgspec.structs.replace(self._progress.now, state="asking"))
             else:
                 self._end("paused" if self._then == "pause" else "stopped")
         self._bus.publish(ModelsChanged())  # what has come of one that did not end is listed too
@@ -186,15 +194,25 @@ class CurrentTransfer:
         self._end("failed", error)
 
     def _end_by_defect(self) -> None:
-        self._end(
-            "failed", TransferError("A defect of macluster on this Mac ended it.", "The log of its node says where.")
-        )
+        what = "A defect of macluster on this Mac ended it."
+        self._end("failed", TransferError(what, "The log of its node says where."))
 
-    def _end(self, state: Literal["done", "failed", "stopped", "paused"], error: MaclusterError | None = None) -> None:
-        if self._meter:
-            self._meter.end(state, error)
+    def _end(self, state: EndState, error: MaclusterError | None = None) -> None:
+        if self._progress:
+            self._progress.end(state, error)
         if state == "paused":
-            self._keep()
+            self._keep_paused()
         else:
-            self._wish = None
-            forget_paused(self._paused)
+            self._transfer = None
+            self._forget_paused()
+
+    def _keep_paused(self) -> None:
+        assert self._transfer
+        assert self._progress
+        kept = msgspec.structs.replace(self._transfer, first=self._progress.now)
+        with suppress(TrustError):  # on a full disk the pause ends with this node
+            write_private(self._paused, msgspec.json.encode(kept), TrustError)
+
+    def _forget_paused(self) -> None:
+        with suppress(OSError):
+            self._paused.unlink()

@@ -1,4 +1,4 @@
-"""What nodes that were killed left half written, swept when the next one starts."""
+"""Deletes what killed nodes left half written, when the next one starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import SealError
-from core.node.disks.places import PARTIAL
+from core.node.disks.copy_checks import PARTIAL
 from core.settings import Home
 from core.trust.sealed import forget
 

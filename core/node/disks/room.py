@@ -58,7 +58,7 @@ class DisksRoom(Room):
         config, home, mesh = node.config, node.home, peers.mesh
         models = LocalModels([home.models, *config.model_roots], home.hashes)
         inventory = ModelInventory(node.own_id, models, mesh, node.bus)
-        links = ByteLinks(node.identity, node.store, peers.paths, config.host)
+        links = ByteLinks(node.identity, node.store.cluster, peers.paths.ways, config.host)
         copies = ModelCopies(models, mesh, links, home.models, node.tasks)
         hub = hub_cache() if hub_cache() in config.model_roots else home.models
         transfers = Transfers(

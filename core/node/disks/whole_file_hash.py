@@ -1,4 +1,4 @@
-"""Reads a file from first to last whose blocks lie on several Macs, and hashes it; nothing of it is kept."""
+"""Hashes a whole file whose blocks are spread over several Macs, from first to last byte; keeps nothing of it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from typing import Final, NamedTuple
 
 from core.errors import TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap
-from core.node.disks.block_link import BlockLink
-from core.node.disks.block_requests import BlockRequests
-from core.node.disks.block_runs import MAX_RUN, BlockSent, RunRequest, blocks_in
+from core.node.disks.block_requests import BlockLink, BlockRequests
+from core.node.disks.byte_links import MAX_RUN, ReceivedBlock, RunRequest, blocks_in
 
-AHEAD: Final = 4  # runs that are on their way while one is hashed
+AHEAD: Final = 4  # runs in flight while one is hashed
 HERE: Final = ""
 
 Run = tuple[str, RunRequest]
 
 
 class FileHashes(NamedTuple):
-    """The hash of a whole file, hex, and those of its blocks, one after the other."""
+    """Hashes of a whole file and of its blocks."""
 
-    sha256: str
-    blocks: bytes
+    sha256: str  # hex
+    blocks: bytes  # 32 a block
 
 
 class WholeFileReader:
-    """Of the model in `directory`, of which the blocks are there that `there` says. `close` it in the end."""
+    """Reads files of the model in `directory`, whose map is `there`. `close` it at the end."""
 
     def __init__(self, requests: BlockRequests, fingerprint: str, directory: Path, there: BlockMap) -> None:
         self._requests, self._fingerprint = requests, fingerprint
@@ -39,11 +38,11 @@ class WholeFileReader:
         self._links: dict[str, asyncio.Future[BlockLink]] = {}
 
     async def hash(self, name: str, holders: Sequence[str], count: Callable[[int], None]) -> FileHashes:
-        """`holders`: by block the Mac that has it, HERE for this one; `count` gets how many bytes were hashed. Raises
-        LinkError, TransferError.
+        """Hash a file. `holders`: for each block the Mac that has it, HERE for this one; `count` gets the bytes hashed.
+        Raises LinkError, TransferError.
         """
         whole, blocks = hashlib.sha256(), list[bytes]()
-        coming = deque[asyncio.Task[list[BlockSent]]]()
+        coming = deque[asyncio.Task[list[ReceivedBlock]]]()
         runs = runs_of(name, holders)
         try:
             while True:
@@ -61,13 +60,13 @@ class WholeFileReader:
             await asyncio.gather(*coming, return_exceptions=True)
 
     def close(self) -> None:
-        """Let go of the links."""
+        """Close the links."""
         for coming in self._links.values():
             if coming.done() and not coming.cancelled() and not coming.exception():
                 coming.result().close()
             coming.cancel()
 
-    async def _read(self, holder: str, run: RunRequest) -> list[BlockSent]:
+    async def _read(self, holder: str, run: RunRequest) -> list[ReceivedBlock]:
         if holder == HERE:
             return await asyncio.to_thread(_read_here, self._directory, self._there, run)
         sent = list(blocks_in(run, self._there.files[run.name], await (await self._link(holder)).ask(run)))
@@ -82,30 +81,30 @@ class WholeFileReader:
 
 
 def runs_of(name: str, holders: Sequence[str]) -> Iterator[Run]:
-    """All blocks of a file in order, in runs that one Mac has."""
+    """All blocks of a file in order, in runs that each one Mac has."""
     for holder, numbers in groupby(range(len(holders)), holders.__getitem__):
         blocks = list(numbers)
         for at in range(0, len(blocks), MAX_RUN):
             yield holder, RunRequest(name, blocks[at], len(blocks[at : at + MAX_RUN]))
 
 
-def _read_here(directory: Path, there: BlockMap, run: RunRequest) -> list[BlockSent]:
+def _read_here(directory: Path, there: BlockMap, run: RunRequest) -> list[ReceivedBlock]:
     facts, known = there.files[run.name], there.hashes[run.name]
     try:
         with (directory / run.name).open("rb") as file:
             return [
-                BlockSent(n, known[n], memoryview(os.pread(file.fileno(), facts.length(n), n * BLOCK_BYTES)))
+                ReceivedBlock(n, known[n], memoryview(os.pread(file.fileno(), facts.length(n), n * BLOCK_BYTES)))
                 for n in range(run.first, run.first + run.count)
             ]
     except OSError as error:
         raise TransferError(f"{run.name} cannot be read: {error.strerror}.") from error
 
 
-def _hashed(whole: hashlib._Hash, name: str, sent: Sequence[BlockSent]) -> list[bytes]:
+def _hashed(whole: hashlib._Hash, name: str, sent: Sequence[ReceivedBlock]) -> list[bytes]:
     hashes = [hashlib.sha256(each.data).digest() for each in sent]
     for each, sha256 in zip(sent, hashes, strict=True):
         if sha256 != each.sha256:
-            what = f"Block {each.number} of {name} is not what was fetched any more on the Mac that has it."
-            raise TransferError(what, "Load again: that Mac says so then.")
+            what = f"Block {each.number} of {name} has changed since it was fetched, on the Mac that has it."
+            raise TransferError(what, "Load again: that Mac then reports it.")
         whole.update(each.data)
     return hashes

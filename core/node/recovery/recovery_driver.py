@@ -97,7 +97,6 @@ class RecoveryDriver:
             planned.directory,
             verify=planned.verify,
             lacks=planned.lacks,
-            spares=planned.spares,
             drafter=planned.drafter,
         )
         try:
@@ -308,7 +307,6 @@ class RecoveryDriver:
                 planned.directory,
                 verify=planned.verify,
                 lacks=planned.lacks,
-                spares=planned.spares,
                 drafter=planned.drafter,
             )
 
@@ -318,6 +316,5 @@ class RecoveryDriver:
             planned.directory,
             verify=planned.verify,
             lacks=planned.lacks,
-            spares=planned.spares,
             drafter=planned.drafter,
         )

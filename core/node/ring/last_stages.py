@@ -23,7 +23,7 @@ MOST_MODELS: Final = 200
 
 
 class LastStage(Value, frozen=True, kw_only=True):
-    """The layers [start, stop) on this Mac, spare ones included, with the embedding (`embed`) and the head (`output`).
+    """The layers [start, stop) on this Mac, with the embedding (`embed`) and the head (`output`).
     `is_whole`: a part of every layer.
     """
 
@@ -63,10 +63,9 @@ class LastStages:
 def stage_in(plan: Plan, index: int) -> LastStage:
     """What of its model the Mac of stage number `index` has on its disk."""
     stage = plan.stages[index]
-    start, stop = plan.spare[index] if plan.spare else (stage.start, stage.stop)
     return LastStage(
-        start=start,
-        stop=stop,
+        start=stage.start,
+        stop=stage.stop,
         embed=stage.start == 0,
         output=stage.device_id == plan.output,
         is_whole=has_ranks(plan),

@@ -12,7 +12,6 @@ from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Proble
 from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded, Topology, Transfer
 from core.node.base.context import NodeContext
 from core.node.base.signals import Signal
-from core.node.base.tasks import together
 from core.node.peers.mesh import Mesh
 from core.node.peers.worker_state import WorkerState
 from core.node.ring.messages import (
@@ -94,7 +93,6 @@ class PlanLeader:
         self._directory = Path()
         self._drafter: Path | None = None
         self._verify = False
-        self._spares: Sequence[Lack] = ()
         self._reported_at: dict[str, float] = {}  # when a Mac last told how far it is
         self._compared: set[Computed] = set()  # with the whole model
         self._paths: dict[str, PathKind] = {}
@@ -144,12 +142,11 @@ class PlanLeader:
         *,
         verify: bool = False,
         lacks: Sequence[Lack] = (),
-        spares: Sequence[Lack] = (),
         drafter: Path | None = None,
     ) -> None:
         """Hand out the stages of `plan` in the place of the one before, once `lacks` are on their disks and what came
         from the hub was compared, which is not waited for; this Mac's model lies in `directory`. `verify`: compare what
-        the ring computes with the whole model on this Mac. `spares` come to the disks once the ring runs. `drafter`:
+        the ring computes with the whole model on this Mac.  `drafter`:
         where the model lies that guesses. Raises BadModel for a map that is damaged, and
         NotLoaded if it is unloaded meanwhile.
         """
@@ -158,7 +155,7 @@ class PlanLeader:
         self._note_plan()
         self._faults.other_model.clear()
         self._first_gen, self._started = plan.plan_gen, monotonic()
-        self._directory, self._verify, self._spares, self._drafter = directory, verify, spares, drafter
+        self._directory, self._verify, self._drafter = directory, verify, drafter
         self._reported_at.clear()
         await self._stop_bringing()
         if before:
@@ -189,15 +186,6 @@ class PlanLeader:
         else:
             with suppress(NotLoaded):
                 await self._hand_out_all(lifecycle)
-
-    async def _bring_spares(self, plan: Plan, spares: Sequence[Lack]) -> None:
-        async def bring(spare: Lack) -> None:
-            if failed := await self._files.bring(plan, [spare], lambda _: None):
-                self._journal.warn(f"{spare.peer} has no spare layers of {plan.name}: {failed.problem.what}")
-
-        self._journal.info(f"Spare layers come to disks: {self._files.words(spares)}.")
-        await together(bring(spare) for spare in spares)
-        self._bringing = None
 
     async def _stop_bringing(self) -> None:
         """What has come stays where it is."""
@@ -392,9 +380,6 @@ class PlanLeader:
                     self._bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds, proof=proof))
                     self._signals.emit(RingReady())
                     await self._prefill.begin(plan, self._directory)
-                    if spares := self._spares:
-                        self._spares = ()
-                        self._bringing = self._tasks.spawn("Spare layers", self._bring_spares(plan, spares))
                 case Broke(device_id=device_id, problem=problem):
                     self._signals.emit(RingBroke(device_id, problem))
                 case GiveUp(device_id=device_id, problem=problem):

@@ -378,15 +378,6 @@ def check_order(plan: Plan, index: int, head: str, own: str) -> None:
     """What an honest head sends: a ring of its topology, its own stage first, ours at `index`. Raises ProtocolError."""
     ids = [stage.device_id for stage in plan.stages]
     fits = 1 <= index < len(ids) <= MAX_STAGES and 0 < plan.plan_gen < 1 << 31
-    spare = plan.spare or tuple((stage.start, stage.stop) for stage in plan.stages)
-    fits = (
-        fits
-        and len(spare) == len(ids)
-        and all(
-            first <= stage.start and stage.stop <= last <= plan.layers
-            for stage, (first, last) in zip(plan.stages, spare, strict=True)
-        )
-    )
     if not (fits and len(set(ids)) == len(ids) and (ids[0], ids[index]) == (head, own) and is_ring(plan)):
         raise ProtocolError("The plan is not valid.")
 

@@ -50,8 +50,8 @@ _Request = TypeVar("_Request", bound=PlanRequest)
 
 class Planned(NamedTuple):
     """A plan that fits, where its model lies on this Mac, and whether its logits are to be compared. `lacks`: what has
-    to come to disks first; `words` says that to a person, "" where it is nothing. `spares`: what comes once it runs.
-    `drafter`: where the model lies on this Mac that guesses.
+    to come to disks first; `words` says that to a person, "" where it is nothing. `drafter`: where the model lies on
+    this Mac that guesses.
     """
 
     plan: Plan
@@ -59,7 +59,6 @@ class Planned(NamedTuple):
     verify: bool
     lacks: tuple[Lack, ...] = ()
     words: str = ""
-    spares: tuple[Lack, ...] = ()
     drafter: Path | None = None
 
 
@@ -194,8 +193,7 @@ class Planning:
         entry = await self._models.find(request.model)
         layout = await self._models.layout(entry)
         lacks = await self._files.lacks(planned.plan, entry, layout)
-        spares = await self._files.spares(planned.plan, entry, layout)
-        return planned._replace(lacks=lacks, words=self._files.words(lacks), spares=spares)
+        return planned._replace(lacks=lacks, words=self._files.words(lacks))
 
     async def forecast(self, plan: Plan) -> Forecast | None:
         """What a request gets of `plan`, which runs, by what is known now. Raises ModelError, UsageError."""
@@ -373,10 +371,12 @@ class Planning:
     def _mirrored(
         self, plan: Plan, request: PlanRequest, profile: SplitProfile | None, layout: Layout, macs: Sequence[Peer]
     ) -> Plan:
+        if not request.mirror:
+            return plan
         speeds = self._speeds(macs)
         told = forecast(work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes), speeds)
         token_s = told.token_s if told else None
-        return with_mirror(plan, request.mirror, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
+        return with_mirror(plan, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
 
     async def _with_reader(self, request: _Request) -> _Request:
         """`request` with the Mac that reads prompts, where that is to be found out. Raises ModelError, UsageError."""

@@ -17,11 +17,11 @@ from core.models.files.hub_origin import read_origin
 from core.models.files.layers_on_disk import layers_here, ranges
 from core.models.files.parts import Part
 from core.models.files.safetensors import read_headers
+from core.node.disks.block_serving import FileServing
+from core.node.disks.copy_checks import PARTIAL
 from core.node.disks.current_transfer import CurrentTransfer
-from core.node.disks.file_serving import FileServing
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.places import PARTIAL
 from core.node.ring.last_stages import LastStage, LastStages
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.split_profiles import SplitProfiles

@@ -16,8 +16,8 @@ def a_run(tokens_per_s: float, foretold: float | None, *, advised: bool, first_s
     )
 
 
-def test_twelve_cases_over_one_to_four_macs_in_every_way_that_several_share() -> None:
-    assert len(CASES) == len({case.name for case in CASES}) == 12
+def test_eleven_cases_over_one_to_four_macs_in_every_way_that_several_share() -> None:
+    assert len(CASES) == len({case.name for case in CASES}) == 11
     assert {case.macs for case in CASES} == {1, 2, 3, 4}
     asked = {str(case.how.get("topology", "private")) for case in CASES} | {"tensor", "single"}
     assert asked == {*TOPOLOGIES}
@@ -37,7 +37,7 @@ def test_what_was_foretold_over_what_was_measured_and_whether_the_advice_was_rig
     assert found["2 stages"] == (5.0 / 5.5, 0.5, True)
     assert found["3 stages"] == (0.5, None, False)
     assert found["4 stages"] == (1.0, None, None)
-    assert told.within == {"decode": 11, "first": 9}
+    assert told.within == {"decode": 10, "first": 8}
     assert told.ratios["advice_right"] < 1
     lines = describe(told).split("\n")
     assert lines[5].split() == ["3", "stages", "5.00", "0.50", "2.00", "-", "WRONG"]

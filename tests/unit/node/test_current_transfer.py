@@ -15,11 +15,10 @@ from core.models.files.byte_rate_limit import ByteRateLimit
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.node_message import NodeMessage
-from core.node.disks.current_transfer import CurrentTransfer
+from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.transfer_meter import Meter
-from core.node.disks.wish import QueuedTransfer
+from core.node.disks.transfer_progress import TransferProgress
 from tests.support.tasks import tasks_of
 
 FIRST = Transfer(model="toy", fingerprint="a" * 64, mac="me", state="asking")
@@ -45,16 +44,16 @@ class Made:
         told = lambda *told: self.told.append(told)  # noqa: E731
         self.own = CurrentTransfer(self.work, told, self.paused, inventory, bus, self.tasks._journal, self.tasks)
         self.error: TransferError | None = None
-        self.wishes: list[QueuedTransfer] = []
+        self.transfers: list[QueuedTransfer] = []
         self.begun: list[ByteRateLimit] = []
         self.enough = asyncio.Event()
 
-    async def work(self, wish: QueuedTransfer, meter: Meter, pace: ByteRateLimit) -> None:
+    async def work(self, transfer: QueuedTransfer, progress: TransferProgress, limit: ByteRateLimit) -> None:
         if self.error:
             raise self.error
-        self.wishes.append(wish)
-        self.begun.append(pace)
-        meter.count("running", 5, 9)
+        self.transfers.append(transfer)
+        self.begun.append(limit)
+        progress.count("running", 5, 9)
         await self.enough.wait()
 
     def begin(self, bytes_per_s: int = 0, asked_by: str = "") -> None:
@@ -138,7 +137,7 @@ async def test_what_fails_is_over_and_rests(made: Made) -> None:
     made.error = TransferError("No.")
     made.begin()
     await made.own.ended()
-    assert (made.states, made.own.rests(), made.own.is_under_way) == (["asking", "failed"], True, False)
+    assert (made.states, made.own.failed_just_now(), made.own.is_under_way) == (["asking", "failed"], True, False)
     made.own.change("resume", 0)
     assert made.states == ["asking", "failed"]
 
@@ -164,7 +163,7 @@ async def test_what_is_paused_is_paused_at_the_next_start_and_goes_on_there(made
     assert again.own.is_for("other", "a" * 64)
     again.own.change("resume", 0)
     await settled()
-    assert (again.wishes[0].parts, again.begun[0].bytes_per_s) == (made.wishes[0].parts, 8)
+    assert (again.transfers[0].parts, again.begun[0].bytes_per_s) == (made.transfers[0].parts, 8)
     assert again.states == ["paused", "asking", "running"]
     third = await later(again)
     third.own.restore("me")

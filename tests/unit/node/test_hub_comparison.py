@@ -20,8 +20,8 @@ from core.models.files.compared_hashes import COMPARED_NAME, check_compared, rea
 from core.models.files.hub_origin import HubOrigin, write_origin
 from core.models.made.maker import make_model
 from core.node.base.node_message import NodeMessage
-from core.node.disks.block_door import SourceAnswers
-from core.node.disks.block_runs import RunRequest
+from core.node.disks.block_serving import BlockReader
+from core.node.disks.byte_links import RunRequest
 from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.messages import FalseFile
 from tests.support.copies import Mac, held_model_named
@@ -104,13 +104,13 @@ async def nothing(*_: object) -> None:
 @pytest.fixture
 def macs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Every Mac sees what it gives."""
-    made, real = Cluster(tmp_path), SourceAnswers.of
+    made, real = Cluster(tmp_path), BlockReader.read
 
-    def given(self: SourceAnswers, run: RunRequest) -> memoryview:
+    def given(self: BlockReader, run: RunRequest) -> memoryview:
         made.given.append((self._served.directory.parent.name, run))
         return real(self, run)
 
-    monkeypatch.setattr(SourceAnswers, "of", given)
+    monkeypatch.setattr(BlockReader, "read", given)
     return made
 
 

@@ -21,11 +21,10 @@ from core.models.files.hub_origin import HubOrigin
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
 from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage, to_frame
-from core.node.disks.arrivals import check_names
-from core.node.disks.block_door import SourceAnswers
-from core.node.disks.block_link import BlockLink
-from core.node.disks.block_runs import RunRequest
-from core.node.disks.file_serving import _served
+from core.node.disks.block_requests import BlockLink
+from core.node.disks.block_serving import BlockReader, served_model
+from core.node.disks.byte_links import RunRequest
+from core.node.disks.copy_checks import PARTIAL, check_names
 from core.node.disks.messages import (
     MAX_BROKEN,
     MAX_HASHES,
@@ -37,7 +36,6 @@ from core.node.disks.messages import (
     HeldModel,
     Holds,
 )
-from core.node.disks.places import PARTIAL
 from core.settings import GB, MAX_CONTROL_BODY
 from tests.support.copies import Blocks, Mac, Pair, held_model_named, pair
 from tests.support.models import read_entry
@@ -83,7 +81,7 @@ async def test_what_was_fetched_is_given_on_without_hashing_it_anew(
         hashed.append(len(data))
         return hashlib.sha256(data)
 
-    monkeypatch.setattr("core.node.disks.block_door.hashlib", SimpleNamespace(sha256=sha256))
+    monkeypatch.setattr("core.node.disks.block_serving.hashlib", SimpleNamespace(sha256=sha256))
     await pair.copy(sources=("asker",), to=third)
     assert facts_of(third.folder / "solo") == facts_of(pair.sender.folder / "solo")
     assert (hashed == []) == is_known
@@ -315,7 +313,7 @@ async def test_what_arrives_is_examined_before_it_lies_among_the_models(pair: Pa
     config.write_text(json.dumps(json.loads(config.read_text()) | {"num_hidden_layers": 10**400}))
     real = fingerprint(pair.sender.folder / "solo")
     facts = facts_of(pair.sender.folder / "solo")
-    served = _served(pair.sender.folder / "solo", {name: each.sha256 for name, each in facts.items()})
+    served = served_model(pair.sender.folder / "solo", {name: each.sha256 for name, each in facts.items()})
     pair.sender.copying.serving._served["asker", real] = served
     told = FilesSent(fingerprint=real, files=facts)
     pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
@@ -335,10 +333,10 @@ async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) ->
     ask = HashesAsk(number=1, fingerprint=fingerprint, name="../../secret", first=0)
     await pair.sender.copying.handle_message("asker", ask)
     assert len(pair.sender.sent) == before
-    answers = SourceAnswers(pair.sender.copying.serving._served["asker", fingerprint], lambda _: None)
+    answers = BlockReader(pair.sender.copying.serving._served["asker", fingerprint])
     for name, first in (("../../secret", 0), ("config.json", 1)):
         with pytest.raises(ProtocolError):
-            answers.of(RunRequest(name, first, 1))
+            answers.read(RunRequest(name, first, 1))
 
 
 async def test_blocks_are_hashed_for_the_first_mac_that_copies_them_and_anew_only_where_a_file_changed(
@@ -351,7 +349,7 @@ async def test_blocks_are_hashed_for_the_first_mac_that_copies_them_and_anew_onl
         await pair.copy()
         shutil.rmtree(pair.asker.folder / "solo")
         assert serving._last
-        said.append(serving._last.hashed)
+        said.append(serving._last.hashes)
     assert said[1] is said[0]
     assert said[2] is not said[0]
     for name, hashes in said[0].items():
@@ -362,7 +360,7 @@ async def test_blocks_are_hashed_for_the_first_mac_that_copies_them_and_anew_onl
 
 
 async def test_a_full_disk_is_told_before_anything_is_fetched(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.node.disks.arrivals.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
+    monkeypatch.setattr("core.node.disks.copy_checks.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
     with pytest.raises(TransferError, match="free on this disk"):
         await pair.copy()
     assert pair.blocks_given == 0
@@ -376,7 +374,7 @@ async def test_a_disk_that_others_fill_meanwhile_ends_a_copy_with_what_there_is(
     def free(_: Path) -> SimpleNamespace:
         return SimpleNamespace(free=2 * GB if next(looked) < 4 else 0)
 
-    monkeypatch.setattr("core.node.disks.arrivals.shutil.disk_usage", free)
+    monkeypatch.setattr("core.node.disks.copy_checks.shutil.disk_usage", free)
     with pytest.raises(TransferError, match=r"0\.5 GB too little"):
         await pair.copy()
     monkeypatch.undo()
@@ -421,7 +419,7 @@ async def test_a_defect_where_blocks_leave_ends_the_copy_and_is_logged(
     def of(*_: object) -> memoryview:
         raise KeyError("secret")
 
-    monkeypatch.setattr(SourceAnswers, "of", of)
+    monkeypatch.setattr(BlockReader, "read", of)
     with pytest.raises(LinkLost):
         await pair.copy()
     await until(lambda: bool(pair.sender.bus.now.logs))

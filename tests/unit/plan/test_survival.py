@@ -83,7 +83,7 @@ def test_what_does_not_fit_names_nobody() -> None:
     ],
 )
 def test_it_goes_on_as_was_asked_where_that_can_be(asked: Topology | None, macs: int, topology: Topology) -> None:
-    request = PlanRequest(model="m", context=99, kv_bits=8, rows=2, window=3, topology=asked, layers=("0:4", "5:9"))
+    request = PlanRequest(model="m", context=99, kv_bits=8, rows=2, topology=asked, layers=("0:4", "5:9"))
     ranks = "tp" if asked == "tensor" else None
     went = {**how_of(request), "layers": (), "topology": topology, "parallelism": ranks}
     assert how_to_go_on(request, macs) == went

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.errors import DoesNotFit, IllegalCut, MaclusterError, NoPeers, PlanError, UsageError
 from core.events import Plan, Topology, WireType
 from core.plan.hops import TOKEN_BYTES, hop_bytes
-from core.plan.notes import EVERY_MAC_SEES, NOT_COMPARED, sees
+from core.plan.notes import EVERY_MAC_SEES, sees
 from core.plan.topology import LayerSpan, in_ring, is_ring, parse_span, route
 from core.settings import GB
 from tests.support.planning import peer, planned, profile
@@ -196,14 +196,6 @@ def test_a_split_by_budget_in_each_topology(
         given[owner] = given[owner].split(":")[0] + ":output"
     again = planned(MACS, ANYWHERE, layers=[given[name] for name in "abc" if name in given])
     assert again == plan, "what a plan says can be written down"
-
-
-def test_where_no_logits_come_to_the_head_the_plan_says_that_nothing_is_compared() -> None:
-    compared = {
-        topology: NOT_COMPARED not in planned(MACS, ANYWHERE, topology=topology, replay_check=True).notes
-        for topology in ("private", "forward", "reverse")
-    }
-    assert compared == {"private": True, "forward": False, "reverse": True}
 
 
 def test_what_each_mac_sees_is_what_its_stage_does() -> None:

@@ -323,8 +323,8 @@ def test_no_choice_is_unseen() -> None:
     usual = LoadRequest(model="toy")
     toy = choice("toy", PlanPreview(plan=PLAN))
     others: dict[str, object] = {
-        "context": 2048, "kv_bits": 4, "rows": 2, "chunk": 64, "window": 2, "topology": "forward", "mirror": "auto",
-        "parallelism": "tp", "balance": "auto", "spare_bytes": 10**9, "wire": "int8", "replay_check": True,
+        "context": 2048, "kv_bits": 4, "rows": 2, "topology": "forward", "mirror": True,
+        "parallelism": "tp", "balance": "auto", "wire": "int8",
         "draft": "tiny", "prefill": "auto",
     }  # fmt: skip
     elsewhere = {"model", "layers", "without", "verify", "rdma"}  # shown by the plan, or asked for once
