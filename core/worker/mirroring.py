@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from core.engine.lane_table import HeldRow
 from core.engine.requests import Request
-from core.engine.scheduler import HeldRow, Scheduler
+from core.engine.scheduler import Scheduler
 from core.events import Plan
 from core.plan.mirror import MOST_STATE, cut_distance
 from core.worker.kv_spans import (

@@ -27,7 +27,7 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.signals import Signals
 from core.node.peers.worker_state import WorkerState
-from core.node.ring.supervisor import Supervisor, WorkerReported
+from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.worker.messages import AnswerDone, Connect, Linked, Load, Report, Worked
 from core.worker.telemetry import STEP_EVERY_S
 from tests.support.cluster import Make, running_demo

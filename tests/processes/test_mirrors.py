@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from core.engine.requests import Request
 from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
-from core.node.answers.mirror import Mirror
+from core.node.answers.kv_mirror import Mirror
 from core.settings import GB
 from core.worker.messages import AnswerDone, LinkBroken, Load, Loaded, Mirrored, MirrorSpans, Restored, Token, WantSpans
 from tests.support.alone import Alone

@@ -11,7 +11,7 @@ from core.events import AnyEvent, Peer, RecoveryState
 from core.node.answers.answers import Answers
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.room import AnswersRoom
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.context import NodeContext
 from core.node.base.journal import Journal
@@ -35,7 +35,7 @@ from core.node.peers.room import PeersRoom
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
 from core.node.peers.worker_state import WorkerState
-from core.node.public_api.answering import Answering
+from core.node.public_api.api_answers import ApiAnswers
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.recovery.room import RecoveryRoom
 from core.node.relay.relay_server import RelayServer
@@ -44,11 +44,11 @@ from core.node.relay.room import RelayRoom
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
+from core.node.ring.ring_trace import Tracing
 from core.node.ring.room import RingRoom
 from core.node.ring.stage_files import StageFiles
-from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
-from core.node.ring.tracing import Tracing
+from core.node.ring.worker_supervisor import Supervisor
 from core.node.trust.room import TrustRoom
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
@@ -159,7 +159,7 @@ class Node:
         self.recovery = RecoveryDriver(node, planning, peers, leader, answers, sessions)
 
         relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=False)
-        answering = Answering(answers, lambda: bus.now, relay.model, tasks, 0)
+        answering = ApiAnswers(answers, lambda: bus.now, relay.model, tasks, 0)
         relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.check_trust, is_on=False)
         none = cast(Any, None)
         rooms = (

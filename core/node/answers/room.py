@@ -10,13 +10,13 @@ from aiohttp import web
 
 from core.node.answers.answers import Answers
 from core.node.answers.model_tokenizer import ModelTokenizer
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.answers.tokenizer import Tokenizer
 from core.node.base.context import NodeContext
 from core.node.base.local_server import BEGUN, json_reply, route
 from core.node.base.room import Room
 from core.node.ring.room import RingRoom
-from core.node.ring.supervisor import WorkerReported
+from core.node.ring.worker_supervisor import WorkerReported
 from core.node.trust.roster_enforcement import MacsRevoked
 from core.requests.answers import AnswerId, ChatRequest
 from core.requests.body import Done
@@ -60,7 +60,7 @@ class AnswersRoom(Room):
             ),
         )
 
-    def routes(self) -> Iterable[web.RouteDef]:  # noqa: D102
+    def routes(self) -> Iterable[web.RouteDef]:
         answers, sessions = self.answers, self.sessions
         return (
             route("POST", "/v1/chat", answers.ask, ChatRequest, BEGUN),
@@ -76,7 +76,7 @@ class AnswersRoom(Room):
             route("POST", "/v1/sessions/stop", sessions.give_up),
         )
 
-    def subscribe(self) -> None:  # noqa: D102
+    def subscribe(self) -> None:
         self.node.signals.on(WorkerReported, self._worker_reported)
         self.node.signals.on(MacsRevoked, self._revoked)
 

@@ -2,7 +2,7 @@
 
 In the seal (`core.trust.sealed`, purpose "conversation"): "MCV" | format u8 | `Conversation` as msgpack. A file has the
 name of the conversation's random id, which stands in it too, so no file can pass for another. What the Macs hold of a
-conversation is no part of it; that is a session (`core.node.answers.sessions`).
+conversation is no part of it; that is a session (`core.node.answers.saved_sessions`).
 """
 
 from __future__ import annotations

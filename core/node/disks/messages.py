@@ -107,11 +107,11 @@ class HashesSent(BinaryMessage, frozen=True, kw_only=True):
     number: Size
     data: bytes
 
-    def to_body(self) -> bytes:  # noqa: D102
+    def to_body(self) -> bytes:
         return _HASHES.pack(self.number, len(self.data)) + self.data
 
     @classmethod
-    def from_body(cls, body: bytes) -> Self:  # noqa: D102
+    def from_body(cls, body: bytes) -> Self:
         if len(body) >= _HASHES.size:
             number, length = _HASHES.unpack_from(body)
             if number <= MOST and length == len(body) - _HASHES.size <= MAX_HASHES * len(NOT_HERE):

@@ -82,7 +82,7 @@ class DisksRoom(Room):
             conversations=Conversations(home.conversations, node.identity.secret("conversation")),
         )
 
-    def messages(self) -> Iterable[MessageRow]:  # noqa: D102
+    def messages(self) -> Iterable[MessageRow]:
         handle = self.transfers.handle_message
         return (
             receives(Holds, handle),
@@ -99,7 +99,7 @@ class DisksRoom(Room):
             receives(FalseFile, self._drop, while_forked=False),
         )
 
-    def routes(self) -> Iterable[web.RouteDef]:  # noqa: D102
+    def routes(self) -> Iterable[web.RouteDef]:
         transfers, conversations = self.transfers, self.conversations
         return (
             route("POST", "/v1/downloads", transfers.download, DownloadRequest, BEGUN),
@@ -113,7 +113,7 @@ class DisksRoom(Room):
             route("DELETE", "/v1/conversations/{id}", conversations.delete, ConversationId),
         )
 
-    def subscribe(self) -> None:  # noqa: D102
+    def subscribe(self) -> None:
         self.node.signals.on(ContactChanged, self._announce)
         self.node.signals.on(MacGone, lambda mac: self.transfers.gone(mac.device_id))
 

@@ -29,7 +29,7 @@ class PairingRoom(Room):
         """The room with all of its parts."""
         return cls(node=node, flow=PairingFlow(node, peers.discovery, peers.book, trust.enforcement))
 
-    def routes(self) -> Iterable[web.RouteDef]:  # noqa: D102
+    def routes(self) -> Iterable[web.RouteDef]:
         return (
             route("POST", "/v1/pairing", lambda choice: self.flow.pair_with(choice.device_id), PairWith, BEGUN),
             route("POST", "/v1/pairing/open", self.flow.open),

@@ -88,11 +88,11 @@ class LinkProbe(BinaryMessage, frozen=True, kw_only=True):
     number: Number
     size: Number
 
-    def to_body(self) -> bytes:  # noqa: D102
+    def to_body(self) -> bytes:
         return _PROBE.pack(self.number, self.size) + bytes(self.size)
 
     @classmethod
-    def from_body(cls, body: bytes) -> Self:  # noqa: D102
+    def from_body(cls, body: bytes) -> Self:
         if len(body) >= _PROBE.size:
             number, size = _PROBE.unpack_from(body)
             if size == len(body) - _PROBE.size:

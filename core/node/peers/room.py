@@ -95,7 +95,7 @@ class PeersRoom(Room):
             check=NodeCheck(node, worker, discovery),
         )
 
-    def messages(self) -> Iterable[MessageRow]:  # noqa: D102
+    def messages(self) -> Iterable[MessageRow]:
         speed, logs = self.speed.handle_message, self.logs.handle_message
         return (
             *self.mesh.messages(),
@@ -109,7 +109,7 @@ class PeersRoom(Room):
             receives(LogReply, logs, while_forked=False),
         )
 
-    def routes(self) -> Iterable[web.RouteDef]:  # noqa: D102
+    def routes(self) -> Iterable[web.RouteDef]:
         return (
             stream_route("/v1/events", self._events, encode_event),
             stream_route("/v1/check", self.check.findings),
@@ -119,7 +119,7 @@ class PeersRoom(Room):
             route("POST", "/v1/rescan", self.search.look_again),
         )
 
-    def subscribe(self) -> None:  # noqa: D102
+    def subscribe(self) -> None:
         self.node.signals.on(ContactChanged, lambda contact: self.table.refresh(contact.device_id))
         self.node.signals.on_awaited(LinkEnded, self._link_ended)
 

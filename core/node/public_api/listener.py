@@ -17,7 +17,7 @@ from core.link.accepting import accepted
 from core.mac.port_holder import port_holder
 from core.node.base.tasks import Tasks
 from core.node.config import ApiOptions
-from core.node.public_api.bodies import Handler
+from core.node.public_api.http_bodies import Handler
 
 MOST: Final = 512
 BACKLOG: Final = 128

@@ -13,10 +13,10 @@ from core.node.answers.room import AnswersRoom
 from core.node.base.context import NodeContext
 from core.node.base.local_server import route
 from core.node.base.room import Room
-from core.node.public_api.answering import Answering, LedModel
+from core.node.public_api.api_answers import ApiAnswers, LedModel
+from core.node.public_api.api_clients import Clients
 from core.node.public_api.api_control import ApiControl
-from core.node.public_api.clients import Clients
-from core.node.public_api.model_loading import ModelLoading
+from core.node.public_api.load_on_request import LoadOnRequest
 from core.node.public_api.public_api import PublicApi
 from core.requests.api import ApiKeyName
 from core.requests.plans import LoadRequest
@@ -27,7 +27,7 @@ from core.trust.api_keys import ApiKeys
 class PublicApiRoom(Room):
     """The API for other programs, and its keys."""
 
-    answering: Answering
+    answering: ApiAnswers
     api: ApiControl
 
     @classmethod
@@ -44,13 +44,13 @@ class PublicApiRoom(Room):
         """
         home, bus, options = node.home, node.bus, node.config.api
         keys = ApiKeys(home.api_keys)
-        clients, loading = Clients(keys, bus), ModelLoading(held, load, bus) if options.allow_load else None
-        answering = Answering(answers.answers, lambda: bus.now, elsewhere, node.tasks, options.queue, loading)
+        clients, loading = Clients(keys, bus), LoadOnRequest(held, load, bus) if options.allow_load else None
+        answering = ApiAnswers(answers.answers, lambda: bus.now, elsewhere, node.tasks, options.queue, loading)
         secret = node.identity.secret("api certificate")
         make = partial(PublicApi, options, answering, keys, clients, bus, node.tasks, home.api_certificate, secret)
         return cls(node=node, answering=answering, api=ApiControl(make, keys, clients, bus, node.journal))
 
-    def routes(self) -> Iterable[web.RouteDef]:  # noqa: D102
+    def routes(self) -> Iterable[web.RouteDef]:
         return (
             route("POST", "/v1/api/start", self.api.start),
             route("POST", "/v1/api/stop", self.api.stop),

@@ -13,7 +13,7 @@ import msgspec
 from core.errors import Busy, MaclusterError, NotLoaded, Problem, UsageError
 from core.events import Recovery, RecoveryChoice
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.base.context import NodeContext
 from core.node.peers.peer_table import PeerTable
 from core.node.recovery.recovery_actions import (

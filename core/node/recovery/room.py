@@ -20,7 +20,7 @@ from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.planning import Planning
 from core.node.ring.room import RingRoom
-from core.node.ring.supervisor import WorkerReported
+from core.node.ring.worker_supervisor import WorkerReported
 from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, RecoveryOrder
 from core.worker.messages import AnswerDone, Prefilled, Token
 
@@ -45,7 +45,7 @@ class RecoveryRoom(Room):
             advisor=PlanAdvisor(node.bus, ring.throughput, planning, leader, driver.rebalance),
         )
 
-    def routes(self) -> Iterable[web.RouteDef]:  # noqa: D102
+    def routes(self) -> Iterable[web.RouteDef]:
         return (
             route("GET", "/v1/models", self._models),
             route("POST", "/v1/load", self._load, LoadRequest, BEGUN),
@@ -53,7 +53,7 @@ class RecoveryRoom(Room):
             route("POST", "/v1/recovery", lambda order: self.driver.choose(order.choice), RecoveryOrder),
         )
 
-    def subscribe(self) -> None:  # noqa: D102
+    def subscribe(self) -> None:
         signals = self.node.signals
         signals.on(ContactChanged, lambda contact: self.driver.changed(contact.device_id))
         signals.on(MacGone, lambda mac: self.driver.gone(mac.device_id))

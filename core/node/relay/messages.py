@@ -21,11 +21,11 @@ class RelayPiece(BinaryMessage, frozen=True, kw_only=True):
     data: bytes
     is_last: bool
 
-    def to_body(self) -> bytes:  # noqa: D102
+    def to_body(self) -> bytes:
         return _PIECE.pack(self.MARK + self.is_last, self.number) + self.data
 
     @classmethod
-    def from_body(cls, body: bytes) -> Self:  # noqa: D102
+    def from_body(cls, body: bytes) -> Self:
         if _PIECE.size < len(body) <= _PIECE.size + PIECE_BYTES:
             mark, number = _PIECE.unpack_from(body)
             if mark - cls.MARK in (0, 1) and number <= MOST:

@@ -13,7 +13,7 @@ import msgspec
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded
 from core.node.base.client_name import CLIENT
 from core.node.base.tasks import Tasks
-from core.node.public_api.answering import Answering, LedModel
+from core.node.public_api.api_answers import ApiAnswers, LedModel
 from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
 from core.node.relay.relayed_answers import RelayLinks
 from core.node.relay.relayed_values import (
@@ -65,7 +65,7 @@ class RelayServer:
 
     def __init__(
         self,
-        answering: Answering,
+        answering: ApiAnswers,
         links: RelayLinks,
         tasks: Tasks,
         name_of: Callable[[str], str],

@@ -18,7 +18,7 @@ from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.peers.messages import Leads
 from core.node.peers.worker_state import WorkerState
-from core.node.public_api.answering import LedModel
+from core.node.public_api.api_answers import LedModel
 from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
 from core.node.relay.relayed_values import (
     LAST,

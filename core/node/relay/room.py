@@ -10,7 +10,7 @@ from core.node.base.context import NodeContext
 from core.node.base.message_table import MessageRow, receives
 from core.node.base.room import Room
 from core.node.peers.mesh import MacGone, Mesh
-from core.node.public_api.answering import Answering
+from core.node.public_api.api_answers import ApiAnswers
 from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
@@ -24,19 +24,19 @@ class RelayRoom(Room):
     server: RelayServer
 
     @classmethod
-    def build(cls, node: NodeContext, mesh: Mesh, relay: Relay, answering: Answering) -> Self:
+    def build(cls, node: NodeContext, mesh: Mesh, relay: Relay, answering: ApiAnswers) -> Self:
         """The room with all of its parts."""
         server = RelayServer(answering, mesh, node.tasks, relay.name_of, relay.check_trust, is_on=node.config.relays)
         return cls(node=node, relay=relay, server=server)
 
-    def messages(self) -> Iterable[MessageRow]:  # noqa: D102
+    def messages(self) -> Iterable[MessageRow]:
         return (
             receives(RelayAsk, self.server.handle_message),
             receives(RelayStop, self.server.handle_message),
             receives(RelayReply, self.relay.handle_message),
         )
 
-    def subscribe(self) -> None:  # noqa: D102
+    def subscribe(self) -> None:
         self.node.signals.on(MacGone, self._gone)
 
     def _gone(self, mac: MacGone) -> None:

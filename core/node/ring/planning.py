@@ -23,7 +23,7 @@ from core.node.disks.messages import HeldModel
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
 from core.node.ring.plan_leader import PlanLeader
-from core.node.ring.prefill_choice import PrefillChoice
+from core.node.ring.prefill_mac_choice import PrefillChoice
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import Lack, StageFiles
 from core.node.ring.throughput_history import ThroughputHistory

@@ -17,9 +17,10 @@ from core.node.disks.room import DisksRoom
 from core.node.peers.mesh import LinkEnded, MacLeft
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.room import PeersRoom
-from core.node.ring.hop_samples import hop_samples
-from core.node.ring.known_fit import KnownFit
-from core.node.ring.last_stages import LastStages
+from core.node.ring.disk_trimming import Trimming
+from core.node.ring.hop_figures import hop_samples
+from core.node.ring.hub_model_previews import HubModelPreviews
+from core.node.ring.layers_held_last import LayersHeldLast
 from core.node.ring.messages import (
     Checked,
     ClockAsk,
@@ -36,12 +37,11 @@ from core.node.ring.messages import (
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
+from core.node.ring.ring_trace import Tracing
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import StageFiles
-from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.ring.throughput_history import ThroughputHistory
-from core.node.ring.tracing import Tracing
-from core.node.ring.trimming import Trimming
+from core.node.ring.worker_supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.trust.roster_enforcement import PlanDistrusted
 from core.requests.disks import TrimRequest
 from core.requests.plans import PreviewRequest
@@ -73,7 +73,7 @@ class RingRoom(Room):
     trimming: Trimming
     throughput: ThroughputHistory
     planning: Planning
-    known: KnownFit
+    known: HubModelPreviews
 
     @classmethod
     def build(cls, node: NodeContext, peers: PeersRoom, disks: DisksRoom) -> Self:
@@ -98,7 +98,7 @@ class RingRoom(Room):
                 disks.copies.serving,
                 disks.transfers.own,
                 profiles,
-                LastStages(home.stages, node.signals, node.tasks),
+                LayersHeldLast(home.stages, node.signals, node.tasks),
                 leader,
             ),
             throughput=throughput,
@@ -113,10 +113,10 @@ class RingRoom(Room):
                 node.assessment,
                 simulated=is_simulated,
             ),
-            known=KnownFit(disks.inventory, peers.table, throughput, simulated=is_simulated),
+            known=HubModelPreviews(disks.inventory, peers.table, throughput, simulated=is_simulated),
         )
 
-    def messages(self) -> Iterable[MessageRow]:  # noqa: D102
+    def messages(self) -> Iterable[MessageRow]:
         leader, tracing = self.leader.handle_message, self.tracing.handle_message
         return (
             receives(PrepareStage, self._prepare_stage),
@@ -132,7 +132,7 @@ class RingRoom(Room):
             receives(TraceReply, tracing),
         )
 
-    def routes(self) -> Iterable[web.RouteDef]:  # noqa: D102
+    def routes(self) -> Iterable[web.RouteDef]:
         return (
             route("POST", "/v1/plan", lambda asked: self.planning.preview(asked, parts=asked.parts), PreviewRequest),
             route("GET", "/v1/models/known", self.known.choices),
@@ -141,7 +141,7 @@ class RingRoom(Room):
             route("POST", "/v1/trace", self.tracing.trace, TraceRequest),
         )
 
-    def subscribe(self) -> None:  # noqa: D102
+    def subscribe(self) -> None:
         signals = self.node.signals
         signals.on_awaited(LinkEnded, self._link_ended)
         signals.on_awaited(MacLeft, self._mac_left)

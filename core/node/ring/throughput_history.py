@@ -28,7 +28,7 @@ from core.events import (
     TokenEvent,
 )
 from core.models.files.layout import Layout
-from core.node.ring.measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
+from core.node.ring.speed_measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
 from core.plan.cost_curve import (
     MOST_POINTS,
     MOST_TIMES,

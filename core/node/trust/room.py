@@ -36,10 +36,10 @@ class TrustRoom(Room):
             commands=TrustCommands(node, enforcement, peers.mesh, peers.worker),
         )
 
-    def messages(self) -> Iterable[MessageRow]:  # noqa: D102
+    def messages(self) -> Iterable[MessageRow]:
         return receives(KeyChange, self._handle), receives(KeyRefused, self._handle)
 
-    def routes(self) -> Iterable[web.RouteDef]:  # noqa: D102
+    def routes(self) -> Iterable[web.RouteDef]:
         commands = self.commands
         return (
             route("GET", "/v1/trust", commands.view),

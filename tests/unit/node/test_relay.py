@@ -20,7 +20,7 @@ from core.node.base.bus import Bus
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.peers.messages import Leads
 from core.node.peers.worker_state import WorkerState
-from core.node.public_api.answering import Answering
+from core.node.public_api.api_answers import ApiAnswers
 from core.node.relay import relay_server, relayed_answers
 from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
 from core.node.relay.relay_server import RelayServer
@@ -69,7 +69,9 @@ class Two:
         self.desk, self.tasks = desk, tasks_of()
         self.there, self.back = Wire(), Wire()
         self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)
-        self.answering = Answering(desk.answers, lambda: desk.bus.now, self.nowhere, self.tasks, 9)
+        self.answering = ApiAnswers(desk.answers, lambda: desk.bus.now, self.nowhere, self.tasks, 9)
+        self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)
+        self.answering = ApiAnswers(desk.answers, lambda: desk.bus.now, self.nowhere, self.tasks, 9)
         self.server = self.there.other = self.serves(is_on=True)
         self.back.other = self.relay
 

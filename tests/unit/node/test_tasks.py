@@ -21,7 +21,7 @@ from core.link.control import ControlServer
 from core.link.ways import Way
 from core.node import service
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.base import tasks as tasks_module
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -49,8 +49,8 @@ from core.node.ring.plan_lifecycle import PlanLifecycle, ProveRing
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planned
 from core.node.ring.stage_files import Lack
-from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.ring.throughput_history import ThroughputHistory
+from core.node.ring.worker_supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.service import Node
 from core.node.trust.roster_enforcement import MacsRevoked, PlanDistrusted, RosterEnforcement
 from core.settings import GB, Home

@@ -28,7 +28,7 @@ from core.events import (
 from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.models.files.sharding import Sharding
-from core.node.ring.measurements import LEAST_TOKENS
+from core.node.ring.speed_measurements import LEAST_TOKENS
 from core.node.ring.throughput_history import DIGITS, MOST_CURVES, ThroughputHistory, read_curves, write_curves
 from core.plan.cost_curve import MOST_POINTS, MOST_TIMES, Curves, Point, curve_name, point_of
 from core.plan.predict import MacSpeeds, forecast, shape_of, work_of

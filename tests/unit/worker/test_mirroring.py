@@ -16,7 +16,7 @@ from core.events import Plan, Stage
 from core.models.made.maker import random_model
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import KV_GROUP, Slice
-from core.node.answers.mirror import Mirror
+from core.node.answers.kv_mirror import Mirror
 from core.plan import mirror as plan_mirror
 from core.worker import mirroring
 from core.worker.head import Head

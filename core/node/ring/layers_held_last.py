@@ -22,7 +22,7 @@ from core.trust.files import read_private, write_private
 MOST_MODELS: Final = 200
 
 
-class LastStage(Value, frozen=True, kw_only=True):
+class HeldLayers(Value, frozen=True, kw_only=True):
     """The layers [start, stop) on this Mac, with the embedding (`embed`) and the head (`output`).
     `is_whole`: a part of every layer.
     """
@@ -39,7 +39,7 @@ class LastStage(Value, frozen=True, kw_only=True):
         return f"{self.start}:{self.stop}:{'e' * self.embed}{'o' * self.output}"
 
 
-class LastStages:
+class LayersHeldLast:
     """By fingerprint; remembered in `file`."""
 
     def __init__(self, file: Path, signals: Signals, tasks: Tasks) -> None:
@@ -47,7 +47,7 @@ class LastStages:
         self._known = read_stages(file)
         signals.on(StageTaken, self._note)
 
-    def of(self, fingerprint: str) -> LastStage | None:
+    def of(self, fingerprint: str) -> HeldLayers | None:
         """The one that is loaded here, or was last."""
         return self._known.get(fingerprint)
 
@@ -60,10 +60,10 @@ class LastStages:
         self._tasks.spawn("Remembering a stage", asyncio.to_thread(write_stages, self._file, self._known))
 
 
-def stage_in(plan: Plan, index: int) -> LastStage:
+def stage_in(plan: Plan, index: int) -> HeldLayers:
     """What of its model the Mac of stage number `index` has on its disk."""
     stage = plan.stages[index]
-    return LastStage(
+    return HeldLayers(
         start=stage.start,
         stop=stage.stop,
         embed=stage.start == 0,
@@ -72,15 +72,15 @@ def stage_in(plan: Plan, index: int) -> LastStage:
     )
 
 
-def read_stages(file: Path) -> dict[Sha256, LastStage]:
+def read_stages(file: Path) -> dict[Sha256, HeldLayers]:
     """What `write_stages` wrote. A file that is damaged, or not this user's alone, counts as none."""
     try:
-        return msgspec.json.decode(read_private(file, TrustError), type=dict[Sha256, LastStage])
+        return msgspec.json.decode(read_private(file, TrustError), type=dict[Sha256, HeldLayers])
     except (TrustError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}
 
 
-def write_stages(file: Path, known: dict[Sha256, LastStage]) -> None:
+def write_stages(file: Path, known: dict[Sha256, HeldLayers]) -> None:
     """For the next start of this node, 0600."""
     with suppress(TrustError):  # on a full disk the plan that is loaded next says it again
         write_private(file, msgspec.json.encode(known), TrustError)

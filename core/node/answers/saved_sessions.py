@@ -13,7 +13,7 @@ from core.node.answers.answers import Answers
 from core.node.answers.running_answer import EndedConversation
 from core.node.base.journal import Journal
 from core.node.ring.plan_leader import PlanLeader
-from core.node.ring.supervisor import Supervisor
+from core.node.ring.worker_supervisor import Supervisor
 from core.requests.body import Done
 from core.requests.conversations import SavedSession, SessionName
 from core.worker.messages import LoadSession, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession

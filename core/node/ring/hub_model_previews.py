@@ -20,7 +20,7 @@ from core.requests.plans import Forecast, HubOffer, ModelChoice, PlanPreview, Pl
 from core.settings import DEFAULT_CONTEXT
 
 
-class KnownFit:
+class HubModelPreviews:
     """Plans what is on no disk."""
 
     def __init__(

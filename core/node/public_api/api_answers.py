@@ -15,8 +15,8 @@ from core.events import RequestDone, Snapshot
 from core.node.answers.answer_stream import Said
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks, Work
-from core.node.public_api.model_loading import ModelLoading
-from core.node.public_api.waiting_line import WaitingLine
+from core.node.public_api.load_on_request import LoadOnRequest
+from core.node.public_api.request_queue import RequestQueue
 from core.requests.answers import ChatRequest
 from core.settings import DEFAULT_ROWS
 
@@ -52,7 +52,7 @@ class LedModel(NamedTuple):
     answers: Answerer
 
 
-class Answering:
+class ApiAnswers:
     """`now` tells which model this Mac leads, `elsewhere` which one another Mac does; `queue` requests may wait.
     `loading`: what loads others by request, where that is allowed.
     """
@@ -64,12 +64,12 @@ class Answering:
         elsewhere: Callable[[], LedModel],
         tasks: Tasks,
         queue: int,
-        loading: ModelLoading | None = None,
+        loading: LoadOnRequest | None = None,
     ) -> None:
         self._answers, self._now, self._elsewhere, self._tasks = answers, now, elsewhere, tasks
         self._loading, self._turn_to_load = loading, asyncio.Lock()
         self._open: dict[Arrived, bool] = {}  # whether another Mac relays it
-        self.line = WaitingLine(queue, self._rows)
+        self.line = RequestQueue(queue, self._rows)
 
     def model(self) -> LedModel:
         """What is asked here. Raises NotLoaded, with the reason."""

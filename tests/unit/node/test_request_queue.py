@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from core.errors import Busy
-from core.node.public_api.waiting_line import WaitingLine
+from core.node.public_api.request_queue import RequestQueue
 from tests.support.waiting import until
 
 
 class Crowd:
     """Requests by name; one that runs does so until it is let go."""
 
-    def __init__(self, line: WaitingLine) -> None:
+    def __init__(self, line: RequestQueue) -> None:
         self.line, self.running = line, list[str]()
         self._ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -38,7 +38,7 @@ class Crowd:
 
 
 async def test_who_comes_first_runs_first_and_the_queue_has_an_end() -> None:
-    crowd = Crowd(WaitingLine(2, lambda: 4))
+    crowd = Crowd(RequestQueue(2, lambda: 4))
     await crowd.come("one", 3)
     await crowd.come("two", 2)
     await crowd.come("three")  # there is room, but two came before
@@ -57,7 +57,7 @@ async def test_who_comes_first_runs_first_and_the_queue_has_an_end() -> None:
 
 async def test_who_wants_another_model_waits_until_nobody_runs_and_whoever_comes_later_waits_for_him() -> None:
     rows = 1
-    crowd = Crowd(WaitingLine(9, lambda: rows))
+    crowd = Crowd(RequestQueue(9, lambda: rows))
     await crowd.come("one")
     await crowd.come("other", model="large")
     await crowd.come("two")
@@ -80,7 +80,7 @@ async def test_who_wants_another_model_waits_until_nobody_runs_and_whoever_comes
 
 @pytest.mark.parametrize("when", ["before", "as another ends", "once it is his turn"])
 async def test_who_goes_away_while_he_waits_keeps_no_row_and_harms_nobody(when: str) -> None:
-    crowd = Crowd(WaitingLine(9, lambda: 1))
+    crowd = Crowd(RequestQueue(9, lambda: 1))
     for name in ("one", "gone", "last"):
         await crowd.come(name)
     if when != "before":

@@ -12,7 +12,7 @@ from core.node.base.bus import Bus
 from core.requests.plans import LoadRequest
 
 
-class ModelLoading:
+class LoadOnRequest:
     """`held`: the models of this Mac's disk by their full names; `load` begins to load one."""
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.node.answers.mirror import GIVEN_BYTES, Mirror
+from core.node.answers.kv_mirror import GIVEN_BYTES, Mirror
 from core.worker.messages import MirrorSpan
 
 TOKENS = list(range(100, 200))

@@ -22,7 +22,7 @@ from core.node.disks.copy_checks import PARTIAL
 from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
-from core.node.ring.last_stages import LastStage, LastStages
+from core.node.ring.layers_held_last import HeldLayers, LayersHeldLast
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.split_profiles import SplitProfiles
 from core.requests.disks import Trimmable, TrimRequest
@@ -38,7 +38,7 @@ class _Trim(NamedTuple):
     fingerprint: str = ""
     there: BlockMap | None = None
     kept: BlockMap | None = None
-    stage: LastStage | None = None
+    stage: HeldLayers | None = None
 
 
 class Trimming:
@@ -52,7 +52,7 @@ class Trimming:
         serving: FileServing,
         coming: CurrentTransfer,
         profiles: SplitProfiles,
-        stages: LastStages,
+        stages: LayersHeldLast,
         leader: PlanLeader,
     ) -> None:
         self._folder, self._models, self._inventory = folder, models, inventory

@@ -13,7 +13,7 @@ import pytest_asyncio
 from core.errors import DoesNotFit
 from core.events import PlanFailed, PlanProposed, PlanUnloaded
 from core.node.config import ApiOptions
-from core.node.public_api import answering, bodies
+from core.node.public_api import api_answers, http_bodies
 from tests.support.answers import ROWS, model
 from tests.support.api import ServedDesk, served_desk
 from tests.support.waiting import until
@@ -49,8 +49,8 @@ async def test_what_may_be_loaded_is_listed_and_another_name_is_told_what_there_
 async def test_it_is_loaded_once_nobody_is_answered_and_whoever_wants_the_old_one_waits_behind(
     desk: ServedDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "KEEP_ALIVE_S", 0.05)
-    monkeypatch.setattr(bodies, "QUIET_S", 0.01)
+    monkeypatch.setattr(api_answers, "KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr(http_bodies, "QUIET_S", 0.01)
     before = asyncio.create_task(desk.chat(model=TINY))
     await until(lambda: len(desk.asked) == 1)
     body: dict[str, Any] = {"model": "large", "messages": [{"role": "user", "content": "hello"}], "stream": True}
@@ -65,12 +65,12 @@ async def test_it_is_loaded_once_nobody_is_answered_and_whoever_wants_the_old_on
         assert not desk.loads
         desk.ends(desk.asked[0])
         await before
-        monkeypatch.setattr(answering, "SILENT_S", 0.0)  # a load may take longer than any answer may be silent
+        monkeypatch.setattr(api_answers, "SILENT_S", 0.0)  # a load may take longer than any answer may be silent
         await until(lambda: desk.loads == ["large"])
         while await anext(lines) != ": still there":
             pass
         assert len(desk.asked) == 1
-        monkeypatch.setattr(answering, "SILENT_S", 120.0)
+        monkeypatch.setattr(api_answers, "SILENT_S", 120.0)
         desk.loaded("large")
         await until(lambda: len(desk.asked) == 1 + ROWS)
         for request in desk.asked[1:]:

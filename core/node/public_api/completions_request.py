@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from core.errors import UsageError
-from core.node.public_api.openai_chat import Asked, request_by
+from core.node.public_api.chat_request import Asked, request_by
 from core.numbers import TokenId
 from core.requests.answers import ChatRequest, Message
 from core.sampling_options import MAX_LOGPROBS

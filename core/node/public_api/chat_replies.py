@@ -24,7 +24,7 @@ from core.errors import (
 )
 from core.events import RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
-from core.node.public_api.choice import AnswerChoice
+from core.node.public_api.answer_so_far import AnswerChoice
 
 RETRY_S: Final = 1
 

@@ -13,7 +13,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolCall, ToolName
 from core.errors import UsageError
-from core.node.public_api.asked import Count, allowed, call_of, effort_of, request_of, shape_of, tool_of
+from core.node.public_api.request_fields import Count, allowed, call_of, effort_of, request_of, shape_of, tool_of
 from core.numbers import Size
 from core.requests.answers import ChatRequest, Message, TemplateOptions
 from core.sampling_options import MAX_LOGPROBS

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from core.models.known.known_models import known_models
-from core.node.ring.known_fit import best_first, offered
+from core.node.ring.hub_model_previews import best_first, offered
 from core.plan.predict import MacSpeeds
 from core.requests.plans import HubOffer, ModelChoice, PlanPreview
 from tests.support.planning import peer

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from core.events import Plan
-from core.node.ring.ownership import first_fault
+from core.node.ring.layer_ownership import first_fault
 from core.worker.messages import Loaded
 from tests.support.plans import FILES, as_ranks, held, mac_id, plan_of
 

@@ -13,7 +13,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.asked import Count, allowed, call_of, effort_of, request_of, shape_of, tool_of
+from core.node.public_api.request_fields import Count, allowed, call_of, effort_of, request_of, shape_of, tool_of
 from core.requests.answers import ChatRequest, Message
 
 _TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})

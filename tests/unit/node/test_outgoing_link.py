@@ -7,7 +7,7 @@ import pytest
 from core.link.ways import Reach, Tried, Way, best
 from core.mac.interfaces import Interface
 from core.node.peers.paths import direct_ways
-from core.node.ring.edge import Edge
+from core.node.ring.outgoing_link import OutgoingLink
 
 CABLE = Way("169.254.1.2", "bridge0", "Thunderbolt")
 WIFI = Way("192.168.1.7", "", "Wi-Fi")
@@ -16,8 +16,8 @@ WIRED, ADAPTER = Way("10.0.0.7", "en0", "Ethernet"), Way("10.0.1.7", "en8", "Eth
 ENDS = (("en2", "fe80::2"), ("en3", "fe80::3"))
 
 
-def edge(used: Way, *direct: Way) -> Edge:
-    made = Edge()
+def edge(used: Way, *direct: Way) -> OutgoingLink:
+    made = OutgoingLink()
     made.offer(direct)
     made.linked(used)
     return made

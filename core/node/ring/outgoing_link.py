@@ -16,7 +16,7 @@ QUICKER_S: Final = 0.001
 REST_S: Final = 600.0
 
 
-class Edge:
+class OutgoingLink:
     """`way`: on which it goes; None while it is being made. `direct` are ways through networks that both Macs are on,
     as of now. `now`: seconds of one monotonic clock.
     """

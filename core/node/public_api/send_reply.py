@@ -9,12 +9,12 @@ from aiohttp import web
 
 from core.errors import MaclusterError
 from core.node.answers.answer_stream import Said
-from core.node.public_api.answering import Came
-from core.node.public_api.bodies import WATCH, EventStream, json_reply, timing_of
+from core.node.public_api.api_answers import Came
+from core.node.public_api.http_bodies import WATCH, EventStream, json_reply, timing_of
 from core.requests.answers import RequestAccepted
 
 
-class ReplyForm(Protocol):
+class ReplyEncoder(Protocol):
     """What clients of one API are told of the answers to one request. Lines are server-sent events, as they stand.
     `has_comments`: its clients expect comments between them.
     """
@@ -40,8 +40,8 @@ class ReplyForm(Protocol):
         """The body of a reply that does not stream, where all answers have ended."""
 
 
-async def replied(
-    request: web.Request, form: ReplyForm, events: AsyncGenerator[Came | None, None], *, streams: bool
+async def send_reply(
+    request: web.Request, form: ReplyEncoder, events: AsyncGenerator[Came | None, None], *, streams: bool
 ) -> web.StreamResponse:
     """Reply with what comes. Raises MaclusterError before anything is told, when the reply has a status of its own."""
     try:
@@ -56,7 +56,7 @@ async def replied(
 
 
 async def _streamed(
-    request: web.Request, form: ReplyForm, events: AsyncGenerator[Came | None, None]
+    request: web.Request, form: ReplyEncoder, events: AsyncGenerator[Came | None, None]
 ) -> web.StreamResponse:
     """What the node's own time was is told at the end, too, where the reply had to begin before all of it was known."""
     came = await anext(events)

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from core.node.public_api.answering import Answering, LedModel
-from core.node.public_api.bodies import json_reply, refused
+from core.node.public_api.api_answers import ApiAnswers, LedModel
+from core.node.public_api.http_bodies import json_reply, refused
 
 BORROWED: Final = ("claude-", "gpt-")
 
@@ -19,7 +19,7 @@ class Models:
     for by themselves; Claude Code lists no other ones.
     """
 
-    def __init__(self, answering: Answering, has_aliases: bool) -> None:
+    def __init__(self, answering: ApiAnswers, has_aliases: bool) -> None:
         self._answering, self._has_aliases = answering, has_aliases
 
     def routes(self) -> list[web.RouteDef]:

@@ -7,20 +7,20 @@ import time
 
 from aiohttp import web
 
-from core.node.public_api.answering import Answering
-from core.node.public_api.bodies import WATCH, read_body, refused
-from core.node.public_api.choice import AnswerChoice
-from core.node.public_api.models import Models
-from core.node.public_api.openai_chat import ChatCompletion
-from core.node.public_api.openai_form import OpenAiForm
-from core.node.public_api.openai_replies import Reply
-from core.node.public_api.replying import replied
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.api_answers import ApiAnswers
+from core.node.public_api.chat_replies import Reply
+from core.node.public_api.chat_request import ChatCompletion
+from core.node.public_api.http_bodies import WATCH, read_body, refused
+from core.node.public_api.model_list import Models
+from core.node.public_api.openai_encoder import OpenAiEncoder
+from core.node.public_api.send_reply import send_reply
 
 
-class OpenAiHandlers:
+class ChatHandlers:
     """`POST /v1/chat/completions`."""
 
-    def __init__(self, answering: Answering, models: Models) -> None:
+    def __init__(self, answering: ApiAnswers, models: Models) -> None:
         self._answering, self._models = answering, models
 
     def routes(self) -> list[web.RouteDef]:
@@ -34,6 +34,6 @@ class OpenAiHandlers:
             return refused(404, self._models.unknown(asked.model), "model_not_found")
         reply = Reply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model.name, created=int(time.time()))
         choices = [AnswerChoice(index) for index in range(asked.n)]
-        form = OpenAiForm(reply, choices, reports_usage=asked.stream_options.include_usage)
+        form = OpenAiEncoder(reply, choices, reports_usage=asked.stream_options.include_usage)
         events = self._answering.events([asked.request()] * asked.n, model, request[WATCH])
-        return await replied(request, form, events, streams=asked.stream)
+        return await send_reply(request, form, events, streams=asked.stream)

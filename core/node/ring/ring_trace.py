@@ -18,7 +18,7 @@ from core.node.peers.mesh import Mesh
 from core.node.peers.worker_state import WorkerState
 from core.node.ring.messages import ClockAsk, ClockReply, TraceAsk, TraceMessage, TraceReply
 from core.node.ring.plan_leader import PlanLeader
-from core.node.ring.supervisor import Supervisor, WorkerReported
+from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.requests.trace import MOST_STEPS, PhaseTurn, StageTrace, TraceRequest, TraceResult
 from core.worker.messages import TracedPhases, TracePhases
 

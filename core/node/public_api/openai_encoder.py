@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from core.errors import MaclusterError
 from core.node.answers.answer_stream import Said
-from core.node.public_api.bodies import event
-from core.node.public_api.choice import AnswerChoice
-from core.node.public_api.openai_replies import error_body
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.chat_replies import error_body
+from core.node.public_api.http_bodies import event
 
 _STILL_THERE: Final = b": still there\n\n"  # a comment, which clients skip
 _DONE: Final = b"data: [DONE]\n\n"
@@ -34,8 +34,8 @@ class Chunks(Protocol[_Of]):
         """The chunk with the usage."""
 
 
-class OpenAiForm(Generic[_C]):
-    """A `Form` of `core.node.public_api.replying`."""
+class OpenAiEncoder(Generic[_C]):
+    """A `ReplyEncoder`."""
 
     has_comments: ClassVar = True
 

@@ -12,7 +12,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.asked import Count, allowed, call_of, request_of, shape_of, tool_of
+from core.node.public_api.request_fields import Count, allowed, call_of, request_of, shape_of, tool_of
 from core.requests.answers import ChatRequest, Message, TemplateOptions
 
 # Claude Code leads its system prompt by one of these, another one each time: no prefix would ever be in memory

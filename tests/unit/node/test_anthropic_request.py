@@ -12,9 +12,9 @@ from core.answer_parts import ReasoningPart, TextPart, Tool, ToolCall
 from core.errors import BadModel, Busy, ContextExceeded, NotLoaded, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
-from core.node.public_api.anthropic_messages import Messages
+from core.node.public_api.answer_so_far import AnswerChoice
 from core.node.public_api.anthropic_replies import BlockEvents, MessageReply, message_error_of
-from core.node.public_api.choice import AnswerChoice
+from core.node.public_api.anthropic_request import Messages
 from core.requests.answers import ChatRequest, Message, RequestAccepted
 from core.sampling_options import Sampling
 

@@ -17,7 +17,7 @@ class _InLine(NamedTuple):
     turn: asyncio.Future[None]
 
 
-class WaitingLine:
+class RequestQueue:
     """As many run as there are `rows` now, all of one model: who wants another one has the line for himself first.
     `most` may wait, and the next one is sent away.
     """

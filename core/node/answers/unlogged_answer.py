@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from core.events import FinishReason
 
 
-class NoLog:
+class UnloggedAnswer:
     """Takes what a `TokenLog` takes, and writes nothing."""
 
     unsynced = 0

@@ -10,7 +10,7 @@ import pytest
 from core.engine.sessions import SessionFile, path_of, prefix_hash, writing
 from core.errors import Busy, LinkLost, NotLoaded, NotPaired, SessionError, StageFailed, UsageError
 from core.events import TrustChanged
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.base.journal import Journal
 from core.requests.answers import Message
 from core.requests.conversations import SavedSession, SessionName

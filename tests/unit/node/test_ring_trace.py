@@ -14,8 +14,8 @@ from core.node.base.signals import Signals
 from core.node.peers.clock_difference import clock_difference
 from core.node.peers.worker_state import WorkerState
 from core.node.ring.messages import ClockAsk, ClockReply, TraceAsk, TraceReply
-from core.node.ring.supervisor import WorkerReported
-from core.node.ring.tracing import Tracing
+from core.node.ring.ring_trace import Tracing
+from core.node.ring.worker_supervisor import WorkerReported
 from core.requests.trace import PhaseTurn, TraceRequest
 from core.worker.messages import Command, TracedPhases, TracePhases
 from tests.support.plans import mac_id, plan_of
