@@ -11,7 +11,7 @@ from core.address import Place
 from core.errors import UsageError
 from core.events import ApiServed
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.mac.awake import WhenAwake
+from core.mac.prevent_sleep import WhenAwake
 from core.settings import API_PORT, API_QUEUE, KEY_PLACE, LOOPBACK_HOST, Home, KeyPlace
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from core.mac.awake import Awake
+from core.mac.prevent_sleep import SleepPreventer
 from core.node.answers.room import AnswersRoom
 from core.node.base.bus import Bus
 from core.node.base.context import NodeContext
@@ -26,11 +26,11 @@ from core.node.relay.relayed_answers import Relay
 from core.node.relay.room import RelayRoom
 from core.node.ring.room import RingRoom
 from core.node.trust.room import TrustRoom
-from core.trust.files import private_folder
 from core.trust.known_faults import KnownFaults
+from core.trust.private_files import private_folder
 from core.trust.roster import RosterStore
-from core.trust.roster.rotation import settle_rotation
-from core.trust.seen import SeenMacs
+from core.trust.roster.key_rotation import settle_rotation
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 
 
@@ -39,7 +39,7 @@ class NodeParts:
 
     def __init__(self, config: NodeConfig, stopping: asyncio.Event) -> None:
         self.node = node = _context(config, stopping)
-        self.awake = Awake(os.getpid())
+        self.awake = SleepPreventer(os.getpid())
         self.peers = peers = PeersRoom.build(node)
         self.trust = trust = TrustRoom.build(node, peers)
         self.pairing = PairingRoom.build(node, peers, trust)

@@ -21,7 +21,7 @@ from core.node.peers.sightings import Sightings
 from core.node.peers.worker_state import WorkerState
 from core.trust.known_faults import KnownFaults
 from core.trust.roster import RosterStore
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 from tests.support.contexts import context_of
 from tests.support.macs import bundle, chain, mac

@@ -14,7 +14,7 @@ from core.settings import Home
 from core.trust.identity import Identity
 from core.trust.known_faults import KnownFaults
 from core.trust.roster import RosterStore
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 
 

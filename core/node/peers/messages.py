@@ -9,7 +9,7 @@ import msgspec
 
 from core.errors import Problem, ProtocolError
 from core.link.frames import FrameType
-from core.link.ways import MAX_WAYS, Reach
+from core.link.network_paths import MAX_NETWORK_PATHS, ListenAddress
 from core.node.base.node_message import (
     BEATS,
     MAX_MODEL_NAME,
@@ -53,7 +53,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     has_model: bool = False  # whether its worker holds a stage
     step: Size = 0  # the last step of work that it has finished, 0 for none
     leads: Leads | None = None
-    reach: Annotated[tuple[Reach, ...], msgspec.Meta(max_length=MAX_WAYS)] = ()  # where its worker listens
+    reach: Annotated[
+        tuple[ListenAddress, ...], msgspec.Meta(max_length=MAX_NETWORK_PATHS)
+    ] = ()  # where its worker listens
 
 
 class Ping(NodeMessage, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ class KeyChange(NodeMessage, frozen=True, kw_only=True):
     """Member to admin: replace my key in the roster."""
 
     FRAME: ClassVar = FrameType.KEY_CHANGE
-    request: tuple[bytes, ...]  # of `core.trust.roster.rotation`, in pieces
+    request: tuple[bytes, ...]  # of `core.trust.roster.key_rotation`, in pieces
 
 
 class KeyRefused(NodeMessage, frozen=True, kw_only=True):

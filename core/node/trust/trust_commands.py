@@ -22,8 +22,8 @@ from core.trust.identity import Identity, parse_text_id, text_id
 from core.trust.name_matching import pick
 from core.trust.roster import Roster
 from core.trust.roster.changes import affirm, demote, promote, recover, rename, revoke, rotate, set_recovery
+from core.trust.roster.key_rotation import ask_rotation, decode_rotation, prepare_rotation
 from core.trust.roster.recovery_key import make_recovery_key, parse_words
-from core.trust.roster.rotation import ask_rotation, decode_rotation, prepare_rotation
 
 ROTATE_S: Final = 10.0
 # of some 600 keys that a roster can revoke; who is paired must not use up the room that people need
