@@ -88,7 +88,7 @@ class Mirroring:
         self._cut[request.request_id] = self._stands[request.request_id] = request.mirrored
         self._stopped.discard(request.request_id)
         self._covered.pop(request.request_id, None)
-        tokens = min(request.mirrored, len(request.beginning) - 1)
+        tokens = min(request.mirrored, len(request.prefix) - 1)
         if tokens != request.mirrored or tokens < self._scheduler.reusable(request) + WORTH:
             return False
         return self.restoring.begin(request, tokens, self)
