@@ -22,7 +22,7 @@ from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.ways import Way
 from core.local.bare_worker import Arrival, BareWorker
 from core.local.macs import LocalMacs, make_macs
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.plan.prefill import reading_plan
 from core.plan.topology import DEFAULT_TOPOLOGY, LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS
 from core.requests.trace import PhaseTurn
@@ -339,7 +339,7 @@ def worker_ring(
 
     Raises what a stage reports, WorkerError or its kinds.
     """
-    layers = read_layout(model_dir).layers
+    layers = read_folder(model_dir).layout().layers
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-")))
         count = ranks or len(cuts) + 1
