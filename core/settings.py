@@ -79,7 +79,7 @@ class Home(msgspec.Struct, frozen=True):
     @property
     def tokens(self) -> Path:
         """Folder of the sealed token logs."""
-        return self.root / "tokens"
+        return self.root / "token-logs"
 
     @property
     def sessions(self) -> Path:
@@ -129,12 +129,12 @@ class Home(msgspec.Struct, frozen=True):
     @property
     def throughput(self) -> Path:
         """How fast the Macs were."""
-        return self.root / "paces.json"
+        return self.root / "measured-speeds.json"
 
     @property
     def stages(self) -> Path:
         """Which layers this Mac held last of each model."""
-        return self.root / "stages.json"
+        return self.root / "layers-held.json"
 
     @property
     def paused(self) -> Path:

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 
 from core.engine.steps import TRY_S
 from core.events import Topology
-from core.link.channel import listen
+from core.link.data_plane import listen
+from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS
-from core.link.ways import Way
 from core.local.bare_worker import BareWorker
 from core.local.macs import make_macs
 from core.local.worker_ring import HOST, LINK_S, LOAD_S, START_S, plan_of
@@ -56,7 +56,7 @@ def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = DEFAUL
         ports = [*(worker.port for worker in workers), int(listener.getsockname()[1])]
         for worker in workers:
             encoded = macs.cluster.encode()
-            worker.send(Connect(plan=plan, cluster=encoded, ways=(Way(HOST),), next_port=ports[worker.index]))
+            worker.send(Connect(plan=plan, cluster=encoded, ways=(NetworkPath(HOST),), next_port=ports[worker.index]))
         meter = StageMeter(0)
         own = role_of(plan, 0)
         layers = load_slice(
@@ -66,7 +66,7 @@ def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = DEFAUL
             plan,
             0,
             listener=listener,
-            ways=(Way(HOST),),
+            ways=(NetworkPath(HOST),),
             next_port=ports[0],
             identity=macs.identities[0],
             cluster=macs.cluster,

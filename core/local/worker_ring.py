@@ -18,12 +18,12 @@ from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import error_from
 from core.events import GroupKind, Parallelism, Plan, Prefill, Sight, Stage, Topology, WireType
+from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.link.ways import Way
 from core.local.bare_worker import Arrival, BareWorker
 from core.local.macs import LocalMacs, make_macs
 from core.models.files.model_folder import read_folder
-from core.plan.prefill import reading_plan
+from core.plan.prefill import prefill_plan
 from core.plan.topology import DEFAULT_TOPOLOGY, LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS
 from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
@@ -132,7 +132,7 @@ class WorkerRing:
                 Connect(
                     plan=self.plan,
                     cluster=self._macs.cluster.encode(),
-                    ways=(Way(HOST),),
+                    ways=(NetworkPath(HOST),),
                     next_port=next_port,
                     key_limits=self._key_limits,
                 )
@@ -147,9 +147,9 @@ class WorkerRing:
         head, order = (
             self.workers[0],
             Connect(
-                plan=reading_plan(self.plan, 1),
+                plan=prefill_plan(self.plan, 1),
                 cluster=self._macs.cluster.encode(),
-                ways=(Way(HOST),),
+                ways=(NetworkPath(HOST),),
                 next_port=self.beside.port,
                 key_limits=self._key_limits,
             ),
@@ -363,7 +363,7 @@ def worker_ring(
             worker.port = worker.expect(Listening, START_S).port
             load = Load(plan=plan, index=worker.index, directory=str(model_dir), try_s=try_s, lanes=lanes, draft=draft)
             if worker is beside:
-                load = msgspec.structs.replace(load, plan=reading_plan(plan, 1), index=1)
+                load = msgspec.structs.replace(load, plan=prefill_plan(plan, 1), index=1)
             worker.send(msgspec.structs.replace(load, drafter=str(drafter or "")))
         for worker in everybody:
             worker.expect(Loaded, LOAD_S)

@@ -25,7 +25,7 @@ from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.events import encode_event
 from core.field_errors import decoded, refusal
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.defects import defects_logger
 from core.node.base.local_clients import Handler, LocalClients
@@ -39,10 +39,10 @@ from core.node.peers.search import Search
 from core.node.peers.speed_test import SpeedTests
 from core.node.public_api.api_control import ApiControl
 from core.node.recovery.recovery_driver import RecoveryDriver
-from core.node.ring.known_fit import KnownFit
+from core.node.ring.disk_trimming import Trimming
+from core.node.ring.hub_model_previews import HubModelPreviews
 from core.node.ring.planning import Planning
-from core.node.ring.tracing import Tracing
-from core.node.ring.trimming import Trimming
+from core.node.ring.ring_trace import Tracing
 from core.node.trust.trust_commands import TrustCommands
 from core.requests.answers import AnswerId, ChatRequest
 from core.requests.api import ApiKeyName
@@ -69,7 +69,7 @@ class LocalApi:
         self,
         *,
         planning: Planning,
-        known: KnownFit,
+        known: HubModelPreviews,
         recovery: RecoveryDriver,
         answers: Answers,
         sessions: SavedSessions,

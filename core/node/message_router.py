@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.errors import Problem
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.file_messages import (
     BytesAsk,
@@ -61,11 +61,11 @@ from core.node.peers.speed_test import SpeedTests
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
-from core.node.ring.hop_samples import hop_samples
+from core.node.ring.hop_figures import hop_samples
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
-from core.node.ring.supervisor import WorkerEnded, WorkerReported
-from core.node.ring.tracing import Tracing
+from core.node.ring.ring_trace import Tracing
+from core.node.ring.worker_supervisor import WorkerEnded, WorkerReported
 from core.node.trust.roster_enforcement import MacsRevoked, PlanDistrusted
 from core.node.trust.trust_commands import TrustCommands
 from core.trust.roster import RosterStore

@@ -14,12 +14,12 @@ import msgspec
 from core.address import Place
 from core.events import Peer
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.mac.awake import Awake, WhenAwake
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
+from core.mac.prevent_sleep import SleepPreventer, WhenAwake
 from core.node.answers.answers import Answers
 from core.node.answers.model_tokenizer import ModelTokenizer
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.answers.tokenizer import Tokenizer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -49,38 +49,38 @@ from core.node.peers.peer_table import PeerTable
 from core.node.peers.search import Search
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
-from core.node.public_api.answering import Answering
+from core.node.public_api.api_answers import ApiAnswers
+from core.node.public_api.api_clients import Clients
 from core.node.public_api.api_control import ApiControl
 from core.node.public_api.api_options import ApiOptions
-from core.node.public_api.clients import Clients
-from core.node.public_api.model_loading import ModelLoading
+from core.node.public_api.load_on_request import LoadOnRequest
 from core.node.public_api.public_api import PublicApi
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
-from core.node.ring.known_fit import KnownFit
-from core.node.ring.last_stages import LastStages
+from core.node.ring.disk_trimming import Trimming
+from core.node.ring.hub_model_previews import HubModelPreviews
+from core.node.ring.layers_held_last import LayersHeldLast
 from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
+from core.node.ring.ring_trace import Tracing
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import StageFiles
-from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
-from core.node.ring.tracing import Tracing
-from core.node.ring.trimming import Trimming
+from core.node.ring.worker_supervisor import Supervisor
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
 from core.settings import KEY_PLACE, Home, KeyPlace, hub_cache
 from core.trust.api_keys import ApiKeys
-from core.trust.files import private_folder
 from core.trust.identity import Identity, parse_text_id
 from core.trust.known_faults import KnownFaults
 from core.trust.pairing_attempts import PairingAttempts
+from core.trust.private_files import private_folder
 from core.trust.roster import RosterStore
-from core.trust.roster.rotation import settle_rotation
-from core.trust.seen import SeenMacs
+from core.trust.roster.key_rotation import settle_rotation
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 
 
@@ -141,7 +141,7 @@ class NodeParts:
         self.journal = journal = Journal(home.log, name, bus)
         self.tasks = tasks = Tasks(journal, stopping)
         self.worker = worker = OwnWorker()
-        self.awake = Awake(os.getpid())
+        self.awake = SleepPreventer(os.getpid())
 
         # peers
         def is_member(device_id: str) -> bool:
@@ -212,7 +212,7 @@ class NodeParts:
             tasks,
             config.key_limits,
         )
-        stages = LastStages(home.stages, signals, tasks)
+        stages = LayersHeldLast(home.stages, signals, tasks)
         profiles = SplitProfiles(home.split_profiles)
         files = StageFiles(inventory, profiles, transfers, comparison)
         leader = PlanLeader(own_id, mesh, member, files, worker, faults, signals, bus, journal, tasks)
@@ -223,7 +223,7 @@ class NodeParts:
         planning = Planning(
             models, profiles, inventory, files, peers, leader, throughput, assessment, simulated=simulated
         )
-        known = KnownFit(inventory, peers, throughput, simulated=simulated)
+        known = HubModelPreviews(inventory, peers, throughput, simulated=simulated)
 
         # answers and their recovery
         self.answers = answers = Answers(
@@ -249,9 +249,9 @@ class NodeParts:
         clients, options = Clients(keys, bus), config.api
         certificate = home.api_certificate, identity.secret("api certificate")
         self.relay = relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=config.relays)
-        by_request = ModelLoading(lambda: [model.name for model in inventory.own], recovery.load, bus)
+        by_request = LoadOnRequest(lambda: [model.name for model in inventory.own], recovery.load, bus)
         loading = by_request if options.allow_load else None
-        self.answering = answering = Answering(answers, lambda: bus.now, relay.model, tasks, options.queue, loading)
+        self.answering = answering = ApiAnswers(answers, lambda: bus.now, relay.model, tasks, options.queue, loading)
         relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.check_trust, is_on=config.relays)
         make_api = partial(PublicApi, options, answering, keys, clients, bus, tasks, *certificate)
         self.api = api = ApiControl(make_api, keys, clients, bus, journal)

@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from core.link.ways import Way
+from core.link.network_paths import NetworkPath
 from core.local.bare_worker import BareWorker
 from core.local.macs import LocalMacs, make_macs
 from core.local.worker_ring import HOST, LOAD_S, START_S, a_request, plan_of
@@ -40,7 +40,7 @@ def main(model: Path, port: int, folder: Path) -> None:
             worker.expect(Loaded, LOAD_S)
     for what in ("dialling", "accepting"):
         cluster = macs.cluster.encode()
-        workers[what].send(Connect(plan=shared, cluster=cluster, ways=(Way(HOST),), next_port=port))
+        workers[what].send(Connect(plan=shared, cluster=cluster, ways=(NetworkPath(HOST),), next_port=port))
     workers["computing"].send(a_request([5, 6, 7], max_tokens=100_000))
     workers["computing"].expect(Token, LOAD_S)
     born = BareWorker(0)

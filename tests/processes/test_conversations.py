@@ -195,11 +195,11 @@ async def test_a_new_one_keeps_the_old_one_and_an_unkept_one_is_kept_nowhere(dem
         await someone.kept(1)
         await app.run_action("keep_nothing")
         await someone.until(lambda: app.state.chat.is_unkept)
-        logs = set((folder / "tokens").glob("*.mct"))
+        logs = set((folder / "token-logs").glob("*.mct"))
         await someone.asks("the cuckoo whispers")
         await someone.sees("not kept")
         await someone.kept(1)
-        assert set((folder / "tokens").glob("*.mct")) <= logs, "its token log goes with its end"
+        assert set((folder / "token-logs").glob("*.mct")) <= logs, "its token log goes with its end"
         await someone.opens("ctrl+n", screen=ChoiceScreen)
         await someone.press("enter")
         await someone.until(lambda: app.screen is app.dashboard)

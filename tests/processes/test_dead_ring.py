@@ -26,8 +26,8 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
-from core.node.ring import supervisor
-from core.node.ring.supervisor import Supervisor, WorkerEnded
+from core.node.ring import worker_supervisor
+from core.node.ring.worker_supervisor import Supervisor, WorkerEnded
 from core.requests.answers import ChatRequest, Message
 from core.requests.plans import LoadRequest
 from core.settings import Home
@@ -109,7 +109,7 @@ async def test_a_worker_that_hangs_while_it_starts_is_replaced(scratch: Path, mo
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         os.kill(hung, signal.SIGSTOP)
-        monkeypatch.setattr(supervisor, "START_S", 0.1)
+        monkeypatch.setattr(worker_supervisor, "START_S", 0.1)
         with pytest.raises(WorkerDied):
             await keeper.ready()
         monkeypatch.undo()

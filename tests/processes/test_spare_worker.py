@@ -20,8 +20,8 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
-from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.ring.worker_process import WorkerProcess, start_worker
+from core.node.ring.worker_supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.worker.messages import Load, Loaded, Report
 from tests.support.cluster import Make
 from tests.support.tasks import tasks_of
@@ -66,8 +66,8 @@ class OneMac:
 
 @pytest.fixture
 async def mac(made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OneMac]:
-    monkeypatch.setattr("core.node.ring.supervisor.SPARE_REST_S", 0.0)
-    monkeypatch.setattr("core.node.ring.supervisor.SPARE_BACK_OFF_S", (0.0,))
+    monkeypatch.setattr("core.node.ring.worker_supervisor.SPARE_REST_S", 0.0)
+    monkeypatch.setattr("core.node.ring.worker_supervisor.SPARE_BACK_OFF_S", (0.0,))
     mac = OneMac(tmp_path, made("llama"))
     mac.keeper.start()
     try:
@@ -126,7 +126,7 @@ async def test_a_spare_worker_that_is_not_needed_any_more_when_it_has_started_is
         return worker
 
     await mac.keeper.ready()
-    monkeypatch.setattr("core.node.ring.supervisor.start_worker", slow)
+    monkeypatch.setattr("core.node.ring.worker_supervisor.start_worker", slow)
     await mac.load()
     await until(lambda: len(starts) == 1)
     os.kill(mac.worker.pid or 0, signal.SIGKILL)

@@ -11,7 +11,7 @@ from core.events import AnyEvent, Peer, RecoveryState
 from core.link.rekey_limits import KEY_LIMITS
 from core.node.answers.answers import Answers
 from core.node.answers.model_tokenizer import ModelTokenizer
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.own_worker import OwnWorker
@@ -30,22 +30,22 @@ from core.node.peers.peer_logs import PeerLogs
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
-from core.node.public_api.answering import Answering
+from core.node.public_api.api_answers import ApiAnswers
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
+from core.node.ring.ring_trace import Tracing
 from core.node.ring.stage_files import StageFiles
-from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
-from core.node.ring.tracing import Tracing
+from core.node.ring.worker_supervisor import Supervisor
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
 from core.settings import GB, MIB, Home
 from core.trust.known_faults import KnownFaults
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 from tests.simulator.disk import Disk
 from tests.simulator.keys import NAMES, NOWHERE, chain, mac
@@ -151,7 +151,7 @@ class Node:
         )
 
         relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=False)
-        answering = Answering(answers, lambda: bus.now, relay.model, tasks, 0)
+        answering = ApiAnswers(answers, lambda: bus.now, relay.model, tasks, 0)
         relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.check_trust, is_on=False)
         MessageRouter(
             signals,

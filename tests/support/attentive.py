@@ -12,7 +12,7 @@ from core.address import Place
 from core.link.rekey_limits import KeyUse
 from core.local.worker_ring import HOST
 from core.node.parts import NodeConfig
-from core.node.ring.supervisor import WorkerReported
+from core.node.ring.worker_supervisor import WorkerReported
 from core.node.service import Node
 from core.requests.plans import LoadRequest
 from core.settings import GB, Home

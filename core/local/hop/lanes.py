@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from core.errors import LinkLost
 from core.link.arrays import decode_arrays, encode_arrays
-from core.link.channel import Receiver, Sender
+from core.link.data_plane import Receiver, Sender
 from core.link.frames import FrameType
 
 SHAPE: Final = (1, 1, 4096)

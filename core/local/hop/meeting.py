@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, Final, NamedTuple
 
-from core.link.channel import Receiver, Sender, accept, dial, listen
+from core.link.data_plane import Receiver, Sender, accept, dial, listen
 from core.local.hop.lanes import BenchLane, SealedLane, all_lanes
 from core.local.macs import LocalMacs
 from core.local.second_process import SecondProcess

@@ -29,24 +29,24 @@ from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_record import chosen, going_on, new_request_id, record_of, unfinished_of
 from core.node.answers.answer_stream import Followed, Said, answer_stream
 from core.node.answers.batch_view import batch_now
+from core.node.answers.kv_mirror import Mirror
 from core.node.answers.log_sync import LogSync
-from core.node.answers.mirror import Mirror
 from core.node.answers.model_tokenizer import ModelTokenizer
-from core.node.answers.no_log import NoLog
 from core.node.answers.prompts import constraint_of, prompt_of, text_of
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
 from core.node.answers.tokenizer import Tokenizer
+from core.node.answers.unlogged_answer import UnloggedAnswer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.ring.plan_leader import PlanLeader
-from core.node.ring.supervisor import Supervisor
+from core.node.ring.worker_supervisor import Supervisor
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
-from core.trust.sealed import forget
+from core.trust.sealed_files import forget
 from core.worker.messages import (
     AnswerDone,
     Cancel,
@@ -136,7 +136,7 @@ class Answers:
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
         asked = msgspec.structs.replace(request, constraint=constraint)
         record = record_of(request_id, asked, prompt, tokens.eos, plan)
-        log = await self._opened(record) if record.keep else NoLog()
+        log = await self._opened(record) if record.keep else UnloggedAnswer()
         try:
             self._check(plan, reading)
         except MaclusterError:

@@ -17,9 +17,9 @@ from core.errors import Problem
 from core.events import FinishReason
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_stream import PlainReader, Reader
-from core.node.answers.no_log import NoLog
 from core.node.answers.token_log import AnswerRecord, TokenLog
 from core.node.answers.tokenizer import AnswerText
+from core.node.answers.unlogged_answer import UnloggedAnswer
 from core.node.base.client_name import CLIENT
 from core.node.base.stopwatch import Stopwatch
 from core.requests.answers import Message, RequestAccepted
@@ -44,7 +44,7 @@ class RunningAnswer:
     def __init__(
         self,
         record: AnswerRecord,
-        log: TokenLog | NoLog,
+        log: TokenLog | UnloggedAnswer,
         stream: AnswerText,
         written: Sequence[int] = (),
         decoded: Decoded = Decoded(),  # noqa: B008 - it is frozen

@@ -3,7 +3,7 @@ are kept, and those of answers that run, and none in which a Mac took part that 
 
 File: "MCT1" | salt 32 | records. A record is u32 length | ChaCha20-Poly1305 ciphertext; its nonce is the record's
 number, its key HKDF(device secret, salt), so files share no key and a record cannot be moved. Unlike a sealed file
-(`core.trust.sealed`) it has no end: a crash may cut it, and what is before the cut counts.
+(`core.trust.sealed_files`) it has no end: a crash may cut it, and what is before the cut counts.
 
 The first record is the `AnswerRecord`; each other one, in msgpack, an integer: the next token; a text: what is shown
 since the one before; `MacsJoined`; or `AnswerEnd`. Without that the answer can be continued: in a new file, with a salt
@@ -28,8 +28,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from core.errors import SealError
 from core.events import FinishReason
 from core.requests.answers import ChatRequest, Message
-from core.trust.files import move, open_private, private_folder, to_disk
-from core.trust.sealed import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
+from core.trust.private_files import move, open_private, private_folder, to_disk
+from core.trust.sealed_files import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
 
 MAGIC = b"MCT1"
 PURPOSE = "token log"
@@ -178,7 +178,9 @@ class TokenLog:
             self._file.close()
 
     def forget(self) -> None:
-        """Close and delete it, and forget its key (`core.trust.sealed.forget`, which also serves for closed ones)."""
+        """Close and delete it, and forget its key (`core.trust.sealed_files.forget`, which also serves for closed
+        ones).
+        """
         try:
             self._file.close()
         finally:

@@ -8,9 +8,9 @@ from typing import Final
 from aiohttp import web
 
 from core.errors import Busy
+from core.node.public_api.api_clients import Clients
 from core.node.public_api.api_options import ApiOptions
-from core.node.public_api.bodies import OWNER, Handler, refused
-from core.node.public_api.clients import Clients
+from core.node.public_api.http_bodies import OWNER, Handler, refused
 from core.trust.api_keys import ApiKeys
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})

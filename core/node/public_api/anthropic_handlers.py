@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from core.errors import Busy, MaclusterError
-from core.node.public_api.answering import Answering
-from core.node.public_api.anthropic_messages import Messages
-from core.node.public_api.anthropic_replies import MessageForm, MessageReply, message_error, message_error_of
-from core.node.public_api.bodies import WATCH, json_reply, read_body
-from core.node.public_api.models import Models
-from core.node.public_api.openai_replies import RETRY_S, status
-from core.node.public_api.replying import replied
+from core.node.public_api.anthropic_replies import MessageEncoder, MessageReply, message_error, message_error_of
+from core.node.public_api.anthropic_request import Messages
+from core.node.public_api.api_answers import ApiAnswers
+from core.node.public_api.chat_replies import RETRY_S, status
+from core.node.public_api.http_bodies import WATCH, json_reply, read_body
+from core.node.public_api.model_list import Models
+from core.node.public_api.send_reply import send_reply
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -23,7 +23,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class AnthropicHandlers:
     """`POST /v1/messages` and `POST /v1/messages/count_tokens`."""
 
-    def __init__(self, answering: Answering, models: Models) -> None:
+    def __init__(self, answering: ApiAnswers, models: Models) -> None:
         self._answering, self._models = answering, models
 
     def routes(self) -> list[web.RouteDef]:
@@ -43,9 +43,9 @@ class AnthropicHandlers:
         model = self._models.find(asked.model)
         if model is None:
             return json_reply(message_error("not_found_error", self._models.unknown(asked.model)), 404)
-        form = MessageForm(MessageReply(id=f"msg_{secrets.token_hex(12)}", model=asked.model))
+        form = MessageEncoder(MessageReply(id=f"msg_{secrets.token_hex(12)}", model=asked.model))
         events = self._answering.events([asked.request()], model, request[WATCH])
-        return await replied(request, form, events, streams=asked.stream)
+        return await send_reply(request, form, events, streams=asked.stream)
 
 
 def _in_its_form(handler: _Handler) -> _Handler:

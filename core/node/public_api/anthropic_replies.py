@@ -9,8 +9,8 @@ import msgspec
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import Busy, ContextExceeded, MaclusterError, NodeError, NotPaired, UsageError
 from core.node.answers.answer_stream import Said
-from core.node.public_api.bodies import event
-from core.node.public_api.choice import AnswerChoice
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.http_bodies import event
 
 Event = dict[str, Any]
 _PING: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -37,8 +37,8 @@ class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
         return {"id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content}
 
 
-class MessageForm:
-    """A `Form` of `core.node.public_api.replying`; there is one answer."""
+class MessageEncoder:
+    """A `ReplyEncoder`; there is one answer."""
 
     has_comments: ClassVar = False
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from core.events import ApiServed, ApiStopped
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.public_api.clients import Clients
+from core.node.public_api.api_clients import Clients
 from core.node.public_api.public_api import PublicApi
 from core.requests.api import ApiKeyName, NewApiKey
 from core.trust.api_keys import ApiKeys

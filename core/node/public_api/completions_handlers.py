@@ -7,19 +7,19 @@ import time
 
 from aiohttp import web
 
-from core.node.public_api.answering import Answering, LedModel
-from core.node.public_api.bodies import WATCH, read_body, refused
-from core.node.public_api.completions_asked import Prompt, TextCompletion
+from core.node.public_api.api_answers import ApiAnswers, LedModel
 from core.node.public_api.completions_replies import CompletionReply, TextChoice
-from core.node.public_api.models import Models
-from core.node.public_api.openai_form import OpenAiForm
-from core.node.public_api.replying import replied
+from core.node.public_api.completions_request import Prompt, TextCompletion
+from core.node.public_api.http_bodies import WATCH, read_body, refused
+from core.node.public_api.model_list import Models
+from core.node.public_api.openai_encoder import OpenAiEncoder
+from core.node.public_api.send_reply import send_reply
 
 
 class CompletionsHandlers:
     """`POST /v1/completions`."""
 
-    def __init__(self, answering: Answering, models: Models) -> None:
+    def __init__(self, answering: ApiAnswers, models: Models) -> None:
         self._answering, self._models = answering, models
 
     def routes(self) -> list[web.RouteDef]:
@@ -38,8 +38,10 @@ class CompletionsHandlers:
         reply = CompletionReply(
             id=f"cmpl-{secrets.token_hex(12)}", model=asked.model or model.name, created=int(time.time()), n=asked.n
         )
-        form = OpenAiForm(reply, choices, reports_usage=asked.stream_options.include_usage)
-        return await replied(request, form, self._answering.events(wanted, model, request[WATCH]), streams=asked.stream)
+        form = OpenAiEncoder(reply, choices, reports_usage=asked.stream_options.include_usage)
+        return await send_reply(
+            request, form, self._answering.events(wanted, model, request[WATCH]), streams=asked.stream
+        )
 
     async def _text(self, prompt: Prompt, of: LedModel) -> str:
         return prompt if isinstance(prompt, str) else await self._answering.text_of(prompt, of)

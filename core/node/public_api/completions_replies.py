@@ -10,8 +10,8 @@ import msgspec
 from core.answer_parts import TextPart
 from core.events import RequestDone, TokenEvent, TokenLogprobs
 from core.node.answers.answer_stream import Said
-from core.node.public_api.choice import AnswerChoice
-from core.node.public_api.openai_replies import finish, usage
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.chat_replies import finish, usage
 
 
 class TextChoice(AnswerChoice):

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from core.events import AnyEvent, HopSample, Recovery, RequestDone, Snapshot, TokenEvent
 from core.node.base.bus import Bus
-from core.node.public_api.waiting_line import WaitingLine
+from core.node.public_api.request_queue import RequestQueue
 
 _FIRST_TOKEN_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _TOKENS_PER_S: Final = (1, 2, 5, 10, 20, 30, 50, 75, 100, 200, 400)
@@ -23,7 +23,7 @@ _HOP_PARTS: Final = ("compute_s", "codec_s", "seal_s", "send_s", "wait_s", "open
 class Metrics:
     """Counts what happens while `watch` runs; what is so at the moment is read when it is asked for."""
 
-    def __init__(self, bus: Bus, line: WaitingLine) -> None:
+    def __init__(self, bus: Bus, line: RequestQueue) -> None:
         self._bus = bus
         self._state = "running"
         self._registry = registry = CollectorRegistry()
@@ -72,7 +72,7 @@ class Metrics:
 class _Now(Collector):
     """What the snapshot says, at the moment of asking."""
 
-    def __init__(self, bus: Bus, line: WaitingLine) -> None:
+    def __init__(self, bus: Bus, line: RequestQueue) -> None:
         self._bus, self._line = bus, line
 
     def collect(self) -> Iterator[Metric]:

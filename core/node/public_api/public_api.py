@@ -17,17 +17,17 @@ from core.node.base.defects import defects_logger
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.public_api.admission import ClientAdmission
-from core.node.public_api.answering import Answering
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
+from core.node.public_api.api_answers import ApiAnswers
+from core.node.public_api.api_clients import Clients
 from core.node.public_api.api_options import ApiOptions
-from core.node.public_api.bodies import SLOW_S, WATCH, Handler, json_reply, refused, timing_of
-from core.node.public_api.clients import Clients
+from core.node.public_api.chat_handlers import ChatHandlers
+from core.node.public_api.chat_replies import RETRY_S, error_body, status
 from core.node.public_api.completions_handlers import CompletionsHandlers
+from core.node.public_api.http_bodies import SLOW_S, WATCH, Handler, json_reply, refused, timing_of
 from core.node.public_api.listener import Listener
 from core.node.public_api.metrics import Metrics
-from core.node.public_api.models import Models
-from core.node.public_api.openai_handlers import OpenAiHandlers
-from core.node.public_api.openai_replies import RETRY_S, error_body, status
+from core.node.public_api.model_list import Models
 from core.node.public_api.responses_handlers import ResponsesHandlers
 from core.trust.api_certificate import own_names, server_context
 from core.trust.api_keys import ApiKeys
@@ -41,7 +41,7 @@ class PublicApi:
     def __init__(
         self,
         options: ApiOptions,
-        answering: Answering,
+        answering: ApiAnswers,
         keys: ApiKeys,
         clients: Clients,
         bus: Bus,
@@ -94,7 +94,7 @@ class PublicApi:
 
     def _routes(self) -> list[web.RouteDef]:
         models = Models(self._answering, self._options.is_loopback)
-        openai = OpenAiHandlers(self._answering, models)
+        openai = ChatHandlers(self._answering, models)
         anthropic = AnthropicHandlers(self._answering, models)
         responses = ResponsesHandlers(self._answering, models)
         completions = CompletionsHandlers(self._answering, models)

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from core.node.public_api.answering import Answering
-from core.node.public_api.bodies import OWNER, WATCH, json_reply, read_body, refused
-from core.node.public_api.models import Models
-from core.node.public_api.replying import replied
-from core.node.public_api.responses_asked import ResponseBody
-from core.node.public_api.responses_replies import ResponseForm, ResponseReply
+from core.node.public_api.api_answers import ApiAnswers
+from core.node.public_api.http_bodies import OWNER, WATCH, json_reply, read_body, refused
+from core.node.public_api.model_list import Models
+from core.node.public_api.responses_replies import ResponseEncoder, ResponseReply
+from core.node.public_api.responses_request import ResponseBody
+from core.node.public_api.send_reply import send_reply
 from core.node.public_api.stored_responses import StoredResponses
 from core.requests.answers import Message
 
@@ -23,7 +23,7 @@ from core.requests.answers import Message
 class ResponsesHandlers:
     """`POST /v1/responses`, and `GET` and `DELETE` of one that is kept."""
 
-    def __init__(self, answering: Answering, models: Models) -> None:
+    def __init__(self, answering: ApiAnswers, models: Models) -> None:
         self._answering, self._models = answering, models
         self._stored = StoredResponses()
 
@@ -63,9 +63,9 @@ class ResponsesHandlers:
             asked=asked,
             tools=msgspec.json.decode(await request.read()).get("tools") or [],
         )
-        form = ResponseForm(reply, partial(self._keep, request[OWNER], asked, said))
+        form = ResponseEncoder(reply, partial(self._keep, request[OWNER], asked, said))
         events = self._answering.events([asked.request(said)], model, request[WATCH])
-        return await replied(request, form, events, streams=asked.stream)
+        return await send_reply(request, form, events, streams=asked.stream)
 
     def _keep(self, owner: str, asked: ResponseBody, said: list[Message], body: dict[str, Any], of: Message) -> None:
         if asked.store is not False:

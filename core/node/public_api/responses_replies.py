@@ -13,9 +13,9 @@ from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import MaclusterError
 from core.events import RequestDone
 from core.node.answers.answer_stream import Said
-from core.node.public_api.bodies import event
-from core.node.public_api.choice import AnswerChoice
-from core.node.public_api.responses_asked import ResponseBody
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.http_bodies import event
+from core.node.public_api.responses_request import ResponseBody
 from core.requests.answers import Message
 
 _Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -78,8 +78,8 @@ def _answer_of(choice: AnswerChoice) -> Message:
     return Message(role="assistant", content=choice.text, reasoning=choice.reasoning, tool_calls=tuple(choice.calls))
 
 
-class ResponseForm:
-    """A `Form` of `core.node.public_api.replying` for the one answer; `keep` is told the whole body and the message."""
+class ResponseEncoder:
+    """A `ReplyEncoder` for the one answer; `keep` is told the whole body and the message."""
 
     has_comments: ClassVar = False
 

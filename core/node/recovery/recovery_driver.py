@@ -13,7 +13,7 @@ import msgspec
 from core.errors import Busy, MaclusterError, NotLoaded, Problem, UsageError
 from core.events import Recovery, RecoveryChoice
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.signals import Signals

@@ -31,7 +31,7 @@ from core.node.base.relayed import (
     wanted_from,
 )
 from core.node.base.tasks import Tasks
-from core.node.public_api.answering import Answering, LedModel
+from core.node.public_api.api_answers import ApiAnswers, LedModel
 from core.node.relay.relayed_answers import RelayLinks
 from core.requests.answers import RequestAccepted
 from core.settings import MAX_LANE_ROWS
@@ -65,7 +65,7 @@ class RelayServer:
 
     def __init__(
         self,
-        answering: Answering,
+        answering: ApiAnswers,
         links: RelayLinks,
         tasks: Tasks,
         name_of: Callable[[str], str],

@@ -36,7 +36,7 @@ from core.node.base.relayed import (
 )
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
-from core.node.public_api.answering import LedModel
+from core.node.public_api.api_answers import LedModel
 from core.requests.answers import ChatRequest, RequestAccepted
 from core.text import clean_text
 

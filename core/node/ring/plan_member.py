@@ -22,8 +22,8 @@ from core.errors import (
     ProtocolError,
 )
 from core.events import Plan, Stage
+from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KeyUse
-from core.link.ways import Way
 from core.node.base.journal import Journal
 from core.node.base.message_frames import to_frame
 from core.node.base.messages import (
@@ -44,8 +44,8 @@ from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.local_models import LocalModels
 from core.node.peers.mesh import Mesh
 from core.node.peers.paths import Paths
-from core.node.ring.edge import Edge
-from core.node.ring.supervisor import Supervisor, WorkerReported
+from core.node.ring.outgoing_link import OutgoingLink
+from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.plan.topology import has_ranks, is_ring
 from core.settings import MAX_CONTROL_BODY
 from core.trust.roster import RosterStore
@@ -109,7 +109,7 @@ class PlanMember:
         self._checking: asyncio.Task[None] | None = None
         self._letting_go: asyncio.Task[None] | None = None  # the head is gone, and may be back
         self._linking: asyncio.Task[None] | None = None
-        self._edge = Edge()
+        self._outgoing = OutgoingLink()
         self._step = 0
 
     async def prepare_own(self, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
@@ -246,7 +246,7 @@ class PlanMember:
     async def reported(self, report: StageReport) -> None:
         """Pass a report of the worker on to the head."""
         if isinstance(report, Linked):
-            self._edge.linked(report.way)
+            self._outgoing.linked(report.way)
         if self._worker.plan and self._head:
             await self._report(self._head, Reported(plan_gen=self._worker.plan.plan_gen, report=report))
 
@@ -332,14 +332,14 @@ class PlanMember:
         is_idle, self._step = self._step == self._worker.step, self._worker.step
         if plan is None or (direct := self._paths.direct(self._after(plan).device_id)) is None:
             return
-        if why := self._edge.reason_to_move(direct, self._after(plan).peer):
+        if why := self._outgoing.reason_to_move(direct, self._after(plan).peer):
             self._move(plan, direct, why)
-        elif is_idle and (way := self._edge.to_measure(direct)):
+        elif is_idle and (way := self._outgoing.to_measure(direct)):
             self._tasks.spawn("Measuring a path", self._measure(self._after(plan), way))
-        elif ways := self._edge.to_try(direct, monotonic()):
+        elif ways := self._outgoing.to_try(direct, monotonic()):
             self._tasks.spawn("Timing the paths", self._time_paths(plan, ways))
 
-    async def _measure(self, after: Stage, way: Way) -> None:
+    async def _measure(self, after: Stage, way: NetworkPath) -> None:
         path, rate = f"The {way.kind or 'direct'} path to {after.peer} at {way.host}", 0
         try:
             rate = await self._paths.rate(after.device_id, way)
@@ -347,16 +347,16 @@ class PlanMember:
         except MaclusterError as error:
             self._journal.info(f"{path} could not be measured: {error.what}")
         finally:
-            self._edge.measured(way, rate)
+            self._outgoing.measured(way, rate)
 
-    async def _time_paths(self, plan: Plan, ways: Sequence[Way]) -> None:
+    async def _time_paths(self, plan: Plan, ways: Sequence[NetworkPath]) -> None:
         after = self._after(plan)
         tried = await self._paths.tried(after.device_id, ways)
-        if self._worker.plan is plan and (why := self._edge.tried(tried, monotonic(), after.peer)):
+        if self._worker.plan is plan and (why := self._outgoing.tried(tried, monotonic(), after.peer)):
             self._move(plan, ways, why)
 
-    def _move(self, plan: Plan, direct: Sequence[Way], why: str) -> None:
-        self._edge.offer(direct)
+    def _move(self, plan: Plan, direct: Sequence[NetworkPath], why: str) -> None:
+        self._outgoing.offer(direct)
         self._say_broken(plan, why)
 
     def _after(self, plan: Plan) -> Stage:
@@ -377,12 +377,12 @@ class PlanMember:
                 self._say_broken(order.plan, f"{own} and {after.peer} are not linked with each other.")
                 return
             await asyncio.sleep(LOOK_S)
-        self._edge.offer(self._paths.direct(after.device_id) or ())
+        self._outgoing.offer(self._paths.direct(after.device_id) or ())
         self._supervisor.send(
             Connect(
                 plan=order.plan,
                 cluster=self._store.cluster().encode(),
-                ways=tuple(self._edge.rated(ways)),
+                ways=tuple(self._outgoing.rated(ways)),
                 next_port=order.port,
                 key_limits=self._key_limits,
             )

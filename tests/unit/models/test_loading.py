@@ -62,7 +62,12 @@ def test_a_slice_weighs_what_the_layout_says(family: str, bits: int | None, tmp_
 def test_progress_counts_to_the_end(original: Path) -> None:
     seen: list[tuple[int, int]] = []
     stage = load_slice(
-        read_folder(original), 1, 3, embed=False, output=False, on_progress=lambda a, b: seen.append((a, b))
+        read_folder(original),
+        1,
+        3,
+        embed=False,
+        output=False,
+        on_progress=lambda a, b: seen.append((a, b)),
     )
     done = [a for a, _ in seen]
     assert done == sorted(done)

@@ -16,7 +16,7 @@ import pytest
 
 from core.errors import NodeError, UsageError
 from core.events import PlanUnloaded
-from core.node.public_api import answering, bodies, listener
+from core.node.public_api import api_answers, http_bodies, listener
 from core.node.public_api.admission import MOST_OF_A_KEY
 from core.node.public_api.api_options import ApiOptions
 from core.trust.api_certificate import server_context
@@ -103,7 +103,7 @@ async def test_who_says_nothing_or_takes_too_long_is_closed(
                 with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                     await reader.readexactly(1)
             writer.close()
-        monkeypatch.setattr(bodies, "BODY_S", 0.1)
+        monkeypatch.setattr(http_bodies, "BODY_S", 0.1)
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(desk))
         head = (
             "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: sesame\r\nContent-Length: 99\r\n\r\n{"
@@ -147,8 +147,8 @@ async def test_one_key_asks_so_often_at_a_time(tmp_path: Path, model: Path) -> N
 async def test_a_ring_that_says_nothing_and_one_that_is_lost(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "KEEP_ALIVE_S", 0.05)
-    monkeypatch.setattr(bodies, "QUIET_S", 0.01)
+    monkeypatch.setattr(api_answers, "KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr(http_bodies, "QUIET_S", 0.01)
     async with served_desk(tmp_path, model) as desk:
         asking = asyncio.create_task(desk.chat())
         await until(lambda: bool(desk.asked))
@@ -167,7 +167,7 @@ async def test_a_ring_that_says_nothing_and_one_that_is_lost(
             desk.answers.handle_report(Prefilled(request_id=desk.asked[0].request_id, done=1, total=9))
             assert desk.answers.active_at > began
             desk.answers.active_at += 1000.0  # it reads on and on
-            monkeypatch.setattr(answering, "SILENT_S", 0.0)
+            monkeypatch.setattr(api_answers, "SILENT_S", 0.0)
             for _ in range(2):
                 while await anext(lines) != ": still there":
                     pass

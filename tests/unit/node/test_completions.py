@@ -11,8 +11,8 @@ from core.answer_parts import TextPart
 from core.errors import UsageError
 from core.events import RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
-from core.node.public_api.completions_asked import TextCompletion
 from core.node.public_api.completions_replies import CompletionReply, TextChoice
+from core.node.public_api.completions_request import TextCompletion
 from core.requests.answers import ChatRequest
 
 REPLY = CompletionReply(id="cmpl-1", model="tiny", created=7, n=2)

@@ -261,7 +261,8 @@ async def test_macs_of_which_each_has_a_part_make_one_of_them_whole(pair: Pair) 
 async def test_what_nobody_has_ends_a_copy_with_what_there_is(pair: Pair) -> None:
     helper = pair.empty("helper")
     await pair.copy(
-        parts=slice_parts(read_folder(pair.sender.folder / "solo"), 0, 1, embed=True, output=False), to=helper
+        parts=slice_parts(read_folder(pair.sender.folder / "solo"), 0, 1, embed=True, output=False),
+        to=helper,
     )
     with pytest.raises(TransferError, match="GB of it are on no linked Mac"):
         await pair.copy(sources=("helper",))

@@ -13,9 +13,9 @@ from core.constraint import Constraint
 from core.errors import BadModel, Busy, ContextExceeded, DoesNotFit, NotLoaded, NotPaired, TrustError, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
-from core.node.public_api.choice import AnswerChoice
-from core.node.public_api.openai_chat import ChatCompletion
-from core.node.public_api.openai_replies import Reply, error_body, status, usage
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.chat_replies import Reply, error_body, status, usage
+from core.node.public_api.chat_request import ChatCompletion
 from core.requests.answers import DEFAULT_MAX_TOKENS, ChatRequest, Message
 from core.sampling_options import Sampling
 

@@ -21,7 +21,7 @@ from core.node.base.message_frames import AnyMessage, from_frame, to_frame
 from core.node.base.messages import Leads, RelayAsk, RelayReply, RelayStop
 from core.node.base.own_worker import OwnWorker
 from core.node.base.relayed import AnswerWanted, NotAnswered, encoded, relayed_from
-from core.node.public_api.answering import Answering
+from core.node.public_api.api_answers import ApiAnswers
 from core.node.relay import relay_server, relayed_answers
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import LeaderAnswers, Relay
@@ -67,7 +67,7 @@ class Two:
         self.desk, self.tasks = desk, tasks_of()
         self.there, self.back = Wire(), Wire()
         self.relay = Relay(self.there, OwnWorker(), Bus(), self.tasks, lambda: None, is_on=True)
-        self.answering = Answering(desk.answers, lambda: desk.bus.now, self.nowhere, self.tasks, 9)
+        self.answering = ApiAnswers(desk.answers, lambda: desk.bus.now, self.nowhere, self.tasks, 9)
         self.server = self.there.other = self.serves(is_on=True)
         self.back.other = self.relay
 

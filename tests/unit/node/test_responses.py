@@ -9,8 +9,8 @@ import pytest
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import UsageError
-from core.node.public_api.responses_asked import ResponseBody
 from core.node.public_api.responses_replies import ItemEvents
+from core.node.public_api.responses_request import ResponseBody
 from core.node.public_api.stored_responses import MOST, StoredResponses
 from core.requests.answers import ChatRequest, Message
 

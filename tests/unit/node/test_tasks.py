@@ -17,11 +17,11 @@ import core.node
 from core.address import Place
 from core.errors import NodeError, NotLoaded, PairingError, WorkerDied
 from core.events import AnyEvent, LogLine
-from core.link.control import ControlServer
-from core.link.ways import Way
+from core.link.control_link import ControlServer
+from core.link.network_paths import NetworkPath
 from core.node import service
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.base import tasks as tasks_module
 from core.node.base.back_off import BackOff
 from core.node.base.bus import Bus
@@ -50,8 +50,8 @@ from core.node.ring.plan_lifecycle import PlanLifecycle, ProveRing
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planned
 from core.node.ring.stage_files import Lack
-from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.ring.throughput_history import ThroughputHistory
+from core.node.ring.worker_supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.service import Node
 from core.node.trust.roster_enforcement import MacsRevoked, PlanDistrusted, RosterEnforcement
 from core.settings import GB, Home
@@ -148,7 +148,11 @@ RESTARTABLE = {
     "Asking for other Macs' logs": (PeerLogs, "watch"),
 }
 ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
-    "A report of the worker": (PlanMember, "reported", said(WorkerReported(Linked(plan_gen=1, way=Way("10.0.0.7"))))),
+    "A report of the worker": (
+        PlanMember,
+        "reported",
+        said(WorkerReported(Linked(plan_gen=1, way=NetworkPath("10.0.0.7")))),
+    ),
     "The proof of the ring": (PlanLeader, "proved", said(WorkerReported(Unproved(plan_gen=1, problem=PROBLEM)))),
     "The end of the worker": (PlanMember, "worker_died", said(WorkerEnded(WorkerDied("It ended.")))),
     "The check of files": (PlanMember, "_check", take_stage),
