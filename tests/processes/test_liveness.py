@@ -18,9 +18,10 @@ from core.errors import WorkerError
 from core.events import AnyEvent, LogLine, Peer, PeerChanged, PeerSeen, PlanFailed
 from core.link.liveness import stuck_stage
 from core.link.network_paths import NetworkPath
-from core.local.bare_worker import BareWorker
+from core.local.bare_worker import HOST, BareWorker
 from core.local.macs import make_macs
-from core.local.worker_ring import HOST, WorkerRing, a_request, plan_of, worker_ring
+from core.local.plans import plan_of
+from core.local.worker_ring import WorkerRing, a_request, worker_ring
 from core.models.files.model_folder import read_folder
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal

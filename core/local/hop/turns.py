@@ -1,4 +1,4 @@
-"""Two processes of the hop bench meet: each gets its ends of the lanes, and they take turns."""
+"""Two processes, leader and echo, connect every lane and take turns on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from time import perf_counter, process_time
 from typing import Any, Final, NamedTuple
 
 from core.link.data_plane import Receiver, Sender, accept, dial, listen
-from core.local.hop.lanes import BenchLane, SealedLane, all_lanes
+from core.local.hop.lanes import HopLane, SealedLane, all_lanes
 from core.local.macs import LocalMacs
 from core.local.second_process import SecondProcess
 from core.trust.identity import Identity, open_identity
@@ -24,43 +24,43 @@ MEET_S: Final = 30.0
 
 
 class Invitation(NamedTuple):
-    """What the echo must know: its own key, the cluster, the leader, and where the leader listens."""
+    """Values that the echo needs to connect to the leader."""
 
-    folder: Path
+    folder: Path  # of the echo's own key
     passphrase: bytes
     cluster: bytes
     leader_id: bytes
-    port: int
+    port: int  # where the leader listens
     binding: bytes
 
 
-class Meeting(NamedTuple):
-    """So many hops there and back on one lane."""
+class Turn(NamedTuple):
+    """A number of round trips on one lane."""
 
     lane: str
     hops: int
 
 
 class Spent(NamedTuple):
-    """What one end used for a turn: CPU microseconds for each hop there and back, and its clock's round trips."""
+    """Cost of a turn for one end."""
 
-    cpu_us: float
-    rtt_us: tuple[float, ...]
-    parts_us: dict[str, float]
+    cpu_us: float  # per round trip, all threads
+    rtt_us: tuple[float, ...]  # of each round trip
+    parts_us: dict[str, float]  # wall clock per round trip
 
 
 @contextmanager
-def lead(partner: SecondProcess, macs: LocalMacs) -> Iterator[dict[str, BenchLane]]:
-    """The leader's ends of the lanes, by name; the other process runs `echo`. Raises LinkError or WorkerError."""
-    me, other = macs.identities
+def lead(other: SecondProcess, macs: LocalMacs) -> Iterator[dict[str, HopLane]]:
+    """Connect the lanes, by name, with a process that runs `echo`. Raises LinkError or WorkerError."""
+    me, peer = macs.identities
     binding = secrets.token_bytes(32)
     with ExitStack() as stack:
         listener = stack.enter_context(listen(HOST))
         port = listener.getsockname()[1]
-        folder = other.key_path.parent
-        partner.send(Invitation(folder, other.passphrase, macs.cluster.encode(), me.device_id, port, binding))
-        sealed_port, plain_port = partner.receive(MEET_S)
-        link = _Link(me, macs.cluster, other.device_id, binding)
+        folder = peer.key_path.parent
+        other.send(Invitation(folder, peer.passphrase, macs.cluster.encode(), me.device_id, port, binding))
+        sealed_port, plain_port = other.receive(MEET_S)
+        link = _Link(me, macs.cluster, peer.device_id, binding)
         sender = stack.enter_context(closing(link.dial(sealed_port)))
         receiver = stack.enter_context(closing(link.accept(listener)))
         out, into = (stack.enter_context(_plain(socket.create_connection((HOST, plain_port)))) for _ in range(2))
@@ -68,7 +68,7 @@ def lead(partner: SecondProcess, macs: LocalMacs) -> Iterator[dict[str, BenchLan
 
 
 def echo(pipe: Connection[Any, Any]) -> None:
-    """The other process: meets the leader, then answers every turn until the pipe ends."""
+    """Connect to the leader, then return what it sends in every turn until the pipe ends."""
     invitation: Invitation = pipe.recv()
     me = open_identity(invitation.folder, invitation.passphrase)
     link = _Link(me, Cluster.decode(invitation.cluster), invitation.leader_id, invitation.binding)
@@ -79,19 +79,19 @@ def echo(pipe: Connection[Any, Any]) -> None:
         into, out = (_plain(plain.accept()[0]) for _ in range(2))
     lanes = all_lanes(sender, receiver, out, into)
     while True:
-        turn: Meeting = pipe.recv()
+        turn: Turn = pipe.recv()
         pipe.send(take_turn(lanes, turn, _return))
 
 
-def play(partner: SecondProcess, lanes: Mapping[str, BenchLane], turn: Meeting) -> tuple[Spent, Spent]:
-    """One turn: what it cost the leader and the echo."""
-    partner.send(turn)
+def play(other: SecondProcess, lanes: Mapping[str, HopLane], turn: Turn) -> tuple[Spent, Spent]:
+    """Play one turn; its cost for the leader and for the echo."""
+    other.send(turn)
     mine = take_turn(lanes, turn, _serve)
-    return mine, partner.receive(MEET_S)
+    return mine, other.receive(MEET_S)
 
 
-def take_turn(lanes: Mapping[str, BenchLane], turn: Meeting, hit: Callable[[BenchLane], None]) -> Spent:
-    """`hit` the lane as often as the turn says. CPU time is the process's: MLX works in threads of its own."""
+def take_turn(lanes: Mapping[str, HopLane], turn: Turn, hit: Callable[[HopLane], None]) -> Spent:
+    """Call `hit` once per hop. CPU time is that of the whole process: MLX works in threads of its own."""
     lane = lanes[turn.lane]
     sealed = lane if isinstance(lane, SealedLane) else None
     if sealed:
@@ -106,12 +106,12 @@ def take_turn(lanes: Mapping[str, BenchLane], turn: Meeting, hit: Callable[[Benc
     return Spent(1e6 * cpu / turn.hops, trips, sealed.parts_us(turn.hops) if sealed else {})
 
 
-def _serve(lane: BenchLane) -> None:
+def _serve(lane: HopLane) -> None:
     lane.send()
     lane.receive()
 
 
-def _return(lane: BenchLane) -> None:
+def _return(lane: HopLane) -> None:
     lane.receive()
     lane.send()
 
