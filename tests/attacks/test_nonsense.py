@@ -19,7 +19,7 @@ from core.events import Transfer
 from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, FileFacts
-from core.models.files.catalog import fingerprint
+from core.models.files.model_folder import fingerprint
 from core.models.made.maker import make_model
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.disks.block_serving import BlockPort, served_model

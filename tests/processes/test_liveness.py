@@ -23,7 +23,7 @@ from core.local.bare_worker import HOST, BareWorker
 from core.local.macs import make_macs
 from core.local.plans import plan_of
 from core.local.worker_ring import WorkerRing, a_request, worker_ring
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.signals import Signals
@@ -269,7 +269,7 @@ def test_a_worker_that_stands_still_is_found(ring: WorkerRing, stage: int) -> No
 async def test_a_node_knows_how_far_its_worker_is_until_that_is_another_one(made: Make, tmp_path: Path) -> None:
     model: Path = made("llama")
     macs = make_macs(tmp_path, 2)
-    plan = plan_of(model.name, read_layout(model).layers, (4,), macs, "private")
+    plan = plan_of(model.name, read_folder(model).layout().layers, (4,), macs, "private")
     reports: list[Report] = []
     journal = Journal(tmp_path / "log", "me", Bus())
     tasks = tasks_of(journal)

@@ -15,7 +15,7 @@ import pytest
 from core.local.macs import make_macs
 from core.local.plans import plan_of
 from core.mac.memory import footprint_bytes
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.signals import Signals
@@ -41,7 +41,7 @@ class OneMac:
 
     def __init__(self, folder: Path, model: Path) -> None:
         macs, self.model = make_macs(folder, 1), model
-        self.plan = plan_of(model.name, read_layout(model).layers, (), macs, "private")
+        self.plan = plan_of(model.name, read_folder(model).layout().layers, (), macs, "private")
         journal = Journal(folder / "log", "me", Bus())
         self.worker, signals = WorkerState(), Signals()
         self.reports, self.ends = list[Report](), list[WorkerEnded]()

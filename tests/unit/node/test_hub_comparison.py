@@ -15,9 +15,9 @@ import pytest
 from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map
 from core.models.files.block_writer import BlockWriter
-from core.models.files.catalog import fingerprint
 from core.models.files.compared_hashes import COMPARED_NAME, check_compared, read_compared, uncompared, write_compared
 from core.models.files.hub_origin import HubOrigin, write_origin
+from core.models.files.model_folder import fingerprint
 from core.models.made.maker import make_model
 from core.node.base.node_message import NodeMessage
 from core.node.disks.block_serving import BlockReader
