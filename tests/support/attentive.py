@@ -11,7 +11,6 @@ from typing import Final
 from core.address import Place
 from core.link.rekey_limits import KeyUse
 from core.local.bare_worker import HOST
-from core.local.worker_ring import HOST
 from core.node.config import NodeConfig
 from core.node.ring.worker_supervisor import WorkerReported
 from core.node.service import Node
