@@ -8,6 +8,8 @@ from rich.segment import Segment
 from textual.strip import Strip
 from textual.widgets import OptionList
 
+from tui.control.key_owner import KeyOwner
+
 CURSOR: Final = "▸"
 # a row begins with its mark and a blank, or with a blank
 _WITHIN: Final = 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from textual.content import Content
 
 from core.events import ApiClient

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from rich.cells import cell_len
 from textual.content import Content
 

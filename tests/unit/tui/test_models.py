@@ -120,7 +120,7 @@ def test_hidden_states_travel_as_they_are_and_then_as_each_type() -> None:
     assert seen == [["link data: float32"], ["link data: bfloat16"], ["link data: int8"], []]
     assert "Chosen" not in fit_content(toy, UiState(), 60, request).plain
     by_speed = with_balance(request)
-    assert "Chosen: layers by speed\n" in fit_content(toy, UiState(), 60, by_speed).plain
+    assert "Chosen: layers: by speed\n" in fit_content(toy, UiState(), 60, by_speed).plain
     assert with_balance(with_balance(by_speed)) == request
 
 
@@ -142,7 +142,7 @@ async def test_every_cursor_is_seen_without_colour_and_the_help_has_the_name_of_
         topic = topic_of(app.screen)
         assert topic.title == topic.here[-1].head == "Choose a model"
         await pilot.press("c")
-        await until(lambda: "▸4k, as now" in text_of(app))
+        await until(lambda: "▸4k (current)" in text_of(app))
         await pilot.press("escape", "ctrl+p", "down")
         await until(lambda: re.search(r"▸ +Edit the split: which Mac holds which layers", text_of(app)) is not None)
 
@@ -185,7 +185,7 @@ async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loade
         two = next(each for each in ("two", "three") if screen.list.pointed.name == each)
         if two != "two":
             await pilot.press("down")
-        assert screen.why_not("bits") == "keys and values stay as they are: its heads are odd"
+        assert screen.why_not("bits") == "This model's cache can't be compressed: its heads are odd."
         assert screen.list.why_not("select") == ""
         assert screen.why_not("topology") == ""
         await pilot.press("T", "enter")
