@@ -363,10 +363,10 @@ async def test_whoever_is_answered_is_told_where_the_api_is_switched_off_and_wha
     await head.until(lambda w: len(w.now.running) == 3, 240, "Asking")
     await head.client.stop_api()
     try:
-        with pytest.raises(openai.APIError, match=r"^The API of this Mac was switched off\."):
+        with pytest.raises(openai.APIError, match=r"^The API of this Mac was turned off\."):
             async for _ in stream:
                 pass
-        with pytest.raises(openai.InternalServerError, match="The API of this Mac was switched off"):
+        with pytest.raises(openai.InternalServerError, match="The API of this Mac was turned off"):
             await whole
         assert [part.choices[0].finish_reason async for part in relayed][-1] == "length"
     finally:

@@ -170,7 +170,7 @@ MAY_CREATE = {  # these wait for what they begin, look again whatever fails, or 
     "peers/speed_test.py",
     "answers/model_tokenizer.py",
     "answers/tokenizer_process.py",
-    "disks/whole_file.py",
+    "disks/whole_file_hash.py",
     "peers/path_rate.py",
 }
 
