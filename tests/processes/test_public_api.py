@@ -123,7 +123,7 @@ async def test_a_client_hears_what_the_cluster_says(served: Served) -> None:
     assert both.usage.prompt_tokens == 2 * len(ids) - 1
     echoed = (await completions.create(model=served.model, max_tokens=TOKENS, prompt=ids, echo=True)).choices[0].text
     assert echoed == PROMPT + expected.text
-    with pytest.raises(openai.BadRequestError, match="names token 99999, which this model does not have"):
+    with pytest.raises(openai.BadRequestError, match="contains token 99999, which this model does not have"):
         await completions.create(**asked, prompt=[99999])
 
 
