@@ -34,8 +34,8 @@ from core.events import (
     StageState,
     TokenEvent,
 )
-from core.plan.chips import memory_bytes_per_s
-from core.plan.predict import EFFICIENCY, PROMPT_GAIN, PROMPT_TOKENS
+from core.plan.chip_bandwidth import memory_bytes_per_s
+from core.plan.forecast import EFFICIENCY, PROMPT_GAIN, PROMPT_TOKENS
 from core.requests.body import Body
 from core.requests.plans import Forecast, ModelChoice, PlanPreview, PlanRequest, PreviewRequest
 from core.requests.trust import TrustView

@@ -14,7 +14,7 @@ from core.node.base.complaints import set_aside
 from core.node.base.last_words import last_words
 from core.settings import Home
 from core.text import clean_text
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 
 END_S = 15.0
 QUIET_S = 3.0  # so long may a node take to start before anything is said of it

@@ -8,7 +8,7 @@ holds the keys of the old link can seal it, so a Mac that was started anew is ne
 from __future__ import annotations
 
 from core.errors import ProtocolError
-from core.link.control import ControlLink
+from core.link.control_link import ControlLink
 from core.link.frames import FrameType
 
 

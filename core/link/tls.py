@@ -14,7 +14,7 @@ import sys
 from typing import Final
 
 from core.errors import HandshakeError, IdentityError, LinkError, LinkLost, LinkTimeout, SealError, WrongKey
-from core.mac import local_network
+from core.mac import local_network_permission
 from core.trust.identity import Identity, certificate_key, device_id_of, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import Cluster, Member
@@ -95,7 +95,7 @@ def link_error(error: OSError, where: str) -> LinkError:
     if isinstance(error, TimeoutError):
         return LinkTimeout(f"{where} did not answer in time.")
     if error.errno == errno.EHOSTUNREACH and sys.platform == "darwin":
-        cure = f"{local_network.advice(os.environ)} Or check the cable."
+        cure = f"{local_network_permission.advice(os.environ)} Or check the cable."
         return LinkLost(f"{where} cannot be reached from this app.", cure)
     if error.errno == errno.ECONNREFUSED:
         return LinkLost(f"Nothing listens at {where}.")

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from core.errors import LinkError, LinkLost, MaclusterError, ProtocolError
-from core.link.ends import Receiver, Sender, shut
+from core.link.data_link import Receiver, Sender, shut
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 

@@ -16,12 +16,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from core.mac import local_network
-from core.mac.descriptors import allowed_descriptors
+from core.mac import local_network_permission
 from core.mac.firewall import Firewall, firewall
 from core.mac.interfaces import ANYWHERE, Interface, interfaces
 from core.mac.memory import physical_bytes, used_bytes
 from core.mac.multicast import Echo, echo
+from core.mac.open_file_limit import allowed_descriptors
 from core.requests.checks import Finding
 from core.settings import CONTROL_PORT, GB, MIB
 
@@ -83,7 +83,7 @@ def multicast_finding(echoes: Mapping[str, Echo], system: str) -> Finding:
     names = ", ".join(echoes)
     if "denied" in echoes.values():
         cure = (
-            local_network.advice(os.environ)
+            local_network_permission.advice(os.environ)
             if system == "darwin"
             else "A firewall or a rule of this machine forbids it."
         )

@@ -12,7 +12,7 @@ import psutil
 
 from core.address import is_link_local
 from core.events import PathKind
-from core.mac.network import hardware_ports, path_kind
+from core.mac.network_kind import hardware_ports, path_kind
 
 _VIRTUAL: Final = re.compile(r"bridge1\d\d|vmnet|vnic|docker|br-[0-9a-f]{12}|virbr|veth")
 ANYWHERE: Final = ("0.0.0.0", "::")

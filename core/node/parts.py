@@ -14,9 +14,9 @@ import msgspec
 from core.address import Place
 from core.events import Peer
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.mac.awake import Awake, WhenAwake
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
+from core.mac.prevent_sleep import SleepPreventer, WhenAwake
 from core.node.answers.answers import Answers
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.saved_sessions import SavedSessions
@@ -74,13 +74,13 @@ from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
 from core.settings import KEY_PLACE, Home, KeyPlace, hub_cache
 from core.trust.api_keys import ApiKeys
-from core.trust.files import private_folder
 from core.trust.identity import Identity, parse_text_id
 from core.trust.known_faults import KnownFaults
 from core.trust.pairing_attempts import PairingAttempts
+from core.trust.private_files import private_folder
 from core.trust.roster import RosterStore
-from core.trust.roster.rotation import settle_rotation
-from core.trust.seen import SeenMacs
+from core.trust.roster.key_rotation import settle_rotation
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 
 
@@ -141,7 +141,7 @@ class NodeParts:
         self.journal = journal = Journal(home.log, name, bus)
         self.tasks = tasks = Tasks(journal, stopping)
         self.worker = worker = OwnWorker()
-        self.awake = Awake(os.getpid())
+        self.awake = SleepPreventer(os.getpid())
 
         # peers
         def is_member(device_id: str) -> bool:

@@ -19,8 +19,8 @@ import msgspec
 from core.errors import MaclusterError, UsageError
 from core.events import ApiServed
 from core.mac.chip import computer_name
-from core.mac.descriptors import raise_descriptor_limit
 from core.mac.memory import default_budget, physical_bytes
+from core.mac.open_file_limit import raise_descriptor_limit
 from core.node.base.complaints import bound_complaints
 from core.node.base.home_lock import home_lock
 from core.node.base.last_words import keeping_last_words

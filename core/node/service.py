@@ -13,7 +13,7 @@ import msgspec
 from core.errors import NodeError, TrustError
 from core.events import ApiServed, Counters
 from core.link.liveness import BEAT_S
-from core.mac.awake import stays_awake
+from core.mac.prevent_sleep import stays_awake
 from core.node.disks.leftover_files import sweep
 from core.node.parts import NodeConfig, NodeParts
 from core.node.trust.roster_enforcement import KeyReplaced

@@ -55,8 +55,8 @@ def curve_name(kind: Kind, *macs: str) -> str:
     "token": bytes of weights that a Mac reads for a token. "prompt": such bytes times the tokens of a chunk. "load":
     bytes of weights. "hop": bytes of a frame. "reduce": bytes that are added up at a time. Once each: "lead", what a
     head adds to a token beside its layers, such as to choose it; "join", what it adds to a load beside reading the
-    weights, such as to link and to prove the ring. "plan", of what `core.plan.predict.shape_of` gives: tokens at a time
-    that went through all of it.
+    weights, such as to link and to prove the ring. "plan", of what `core.plan.forecast.shape_of` gives: tokens at a
+    time that went through all of it.
     """
     return " ".join((kind, *macs))
 

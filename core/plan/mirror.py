@@ -14,7 +14,7 @@ import msgspec
 
 from core.events import Plan, Stage
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.fit import gigabytes, missing_bytes
+from core.plan.make_plan import gigabytes, missing_bytes
 from core.plan.topology import has_ranks
 from core.settings import MIB
 

@@ -26,7 +26,7 @@ class TopologyChoice(NamedTuple):
     parallelism: Parallelism | None
 
 
-def way_of(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> TopologyChoice:
+def choose_topology(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> TopologyChoice:
     """What `inputs` ask for; `draft` lays the model out in a topology, whether it fits or not.
 
     Raises UsageError for wishes that exclude each other, and PlanError where the topology of ranks was asked for by

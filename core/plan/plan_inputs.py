@@ -7,12 +7,12 @@ from typing import NotRequired, TypedDict
 
 from core.events import BalanceChoice, ParallelismChoice, Peer, Plan, Topology, WireType
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.balance import StageSeconds
-from core.plan.sizes import Bytes
+from core.plan.balance_by_speed import StageSeconds
+from core.plan.stage_sizes import LayoutBytes
 from core.requests.plans import Forecast, PlanRequest
 
 
-class How(TypedDict):
+class PlanOptions(TypedDict):
     """How a model is to run: for `context` tokens, and what else `core.requests.plans.PlanRequest` has."""
 
     context: int
@@ -26,7 +26,7 @@ class How(TypedDict):
     wire: NotRequired[WireType | None]
 
 
-class Surroundings(TypedDict, total=False):
+class PlanContext(TypedDict, total=False):
     """What is known of the Macs beside their memory. `no_group`: why their parts of a layer cannot be added up, ""
     where nothing is known against it; `rtt`: the round trip between two of them in seconds, where somebody measured it;
     `stage_s`: what a token takes one of them, where that was measured; `expects`: what a request would get of a plan;
@@ -40,20 +40,20 @@ class Surroundings(TypedDict, total=False):
     can_lose: Callable[[Plan, str], bool]
 
 
-class PlanInputs(How, Surroundings):
+class PlanInputs(PlanOptions, PlanContext):
     """What is to be planned: a model and its bytes, over `peers`, the head first."""
 
     model: str
     fingerprint: str
-    layout: Bytes
+    layout: LayoutBytes
     peers: Sequence[Peer]
     plan_gen: int
     profile: NotRequired[SplitProfile | None]
 
 
-def how_of(request: PlanRequest) -> How:
+def plan_options_of(request: PlanRequest) -> PlanOptions:
     """What a request says of how the model is to run."""
-    return How(
+    return PlanOptions(
         context=request.context,
         kv_bits=request.kv_bits,
         rows=request.rows,

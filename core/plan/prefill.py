@@ -16,10 +16,10 @@ import msgspec
 from core.errors import DoesNotFit, PlanError, UnsupportedModel
 from core.events import Peer, Plan, Prefill, Stage
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.fit import gigabytes, missing_bytes
+from core.plan.forecast import CLEARLY_FASTER, PROMPT_GAIN, PROMPT_TOKENS, Estimate, MacSpeeds
+from core.plan.make_plan import gigabytes, missing_bytes
 from core.plan.mirror import MOST_STATE
-from core.plan.predict import CLEARLY_FASTER, PROMPT_GAIN, PROMPT_TOKENS, Estimate, MacSpeeds
-from core.plan.sizes import Sizes
+from core.plan.stage_sizes import StageSizes
 from core.plan.topology import has_ranks
 from core.settings import MIB
 
@@ -29,7 +29,7 @@ LEAST: Final = 256
 TAKEN: Final = 0.5
 
 
-class Readers(NamedTuple):
+class ReadTimes(NamedTuple):
     """What `PROMPT_TOKENS` tokens of a prompt take the ring, and the Mac beside it; None where nobody knows."""
 
     ring: Estimate | None
@@ -49,7 +49,7 @@ class Readers(NamedTuple):
         return share is not None and share * CLEARLY_FASTER <= 1 and bool(self.beside and self.beside.measured)
 
 
-def reading_plan(plan: Plan, plan_gen: int) -> Plan:
+def prefill_plan(plan: Plan, plan_gen: int) -> Plan:
     """What the head and the Mac that reads prompts for `plan` share: its stage embeds and runs all layers."""
     assert plan.prefill
     reader = plan.prefill.stage
@@ -78,7 +78,7 @@ def is_worth(prefill: Prefill, tokens: int, unread: int) -> bool:
     return unread >= prefill.least and prefill.share * tokens <= unread
 
 
-def reader_of(plan: Plan, sizes: Sizes, reader: Peer, profile: SplitProfile | None) -> Stage:
+def reader_of(plan: Plan, sizes: StageSizes, reader: Peer, profile: SplitProfile | None) -> Stage:
     """What `reader` would hold to read prompts for `plan`. Raises PlanError where nobody can read for that plan,
     UnsupportedModel where what a Mac reads of this model cannot be handed on, DoesNotFit.
     """
@@ -111,7 +111,7 @@ def beside_s(plan: Plan, stage: Stage, read_bytes: int, speeds: MacSpeeds) -> Es
     return Estimate(sum(steps) + (PROMPT_TOKENS / chunk - 1) * max(steps), computed.measured)
 
 
-def with_prefill(plan: Plan, stage: Stage, readers: Readers) -> Plan:
+def with_prefill(plan: Plan, stage: Stage, readers: ReadTimes) -> Plan:
     """`plan` with the Mac of `stage` reading long prompts, unless it is known not to be quicker; a note says which, and
     why.
     """
@@ -125,7 +125,9 @@ def with_prefill(plan: Plan, stage: Stage, readers: Readers) -> Plan:
     return msgspec.structs.replace(plan, prefill=prefill, notes=(*plan.notes, note))
 
 
-def quickest(found: Sequence[tuple[str, Readers, float | None]], ring: Estimate | None, token_s: float | None) -> str:
+def quickest_reader(
+    found: Sequence[tuple[str, ReadTimes, float | None]], ring: Estimate | None, token_s: float | None
+) -> str:
     """Which Mac should read prompts instead of holding layers, "" for none. `found`: for each the figures of the ring
     without it, and what a token takes that; `ring` and `token_s`: those of the ring with all Macs. Only measurements
     count: a prompt has to be read clearly sooner, and no token may take clearly longer.
@@ -140,7 +142,7 @@ def quickest(found: Sequence[tuple[str, Readers, float | None]], ring: Estimate 
     return min(useful, default=(0.0, ""))[1]
 
 
-def _seconds(readers: Readers) -> str:
+def _seconds(readers: ReadTimes) -> str:
     assert readers.ring
     assert readers.beside
     how = "measured" if readers.beside.measured else "a guess by the chip"

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from core.errors import UsageError
 from core.events import ParallelismChoice, Strategy
 from core.models.files.sharding import Sharding
-from core.plan.plan_inputs import How
+from core.plan.plan_inputs import PlanOptions
 from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS
 
 # every layer waits twice for the slowest link
@@ -53,7 +53,7 @@ def decide(choice: ParallelismChoice, world: int, model: Sharding, other: Circum
     return Decision("pp", f"auto → pp: {against}") if against else Decision("tp", "auto → tp: all capabilities OK")
 
 
-def check_asked(how: How) -> None:
+def check_asked(how: PlanOptions) -> None:
     """Raises UsageError for wishes that exclude each other, with what to leave out."""
     choice, topology = how.get("parallelism"), how.get("topology")
     ranks = topology is not None and TOPOLOGIES[topology].ranks

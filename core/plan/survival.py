@@ -11,35 +11,35 @@ from typing import TypedDict
 import msgspec
 
 from core.events import ParallelismChoice, Peer, Plan, Topology
-from core.plan.plan_inputs import How, how_of
+from core.plan.plan_inputs import PlanOptions, plan_options_of
 from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES
 from core.requests.plans import PlanRequest
 
 
-def how_to_go_on(request: PlanRequest, macs: int) -> How:
+def options_after_loss(request: PlanRequest, macs: int) -> PlanOptions:
     """How the model of `request` is to run on so many Macs when others are lost: as was asked, where that can be."""
-    how = how_of(request)
+    how = plan_options_of(request)
     return {**how, **on_fewer(macs, how)}
 
 
-class OnFewer(TypedDict):
-    """What of `How` is another on fewer Macs."""
+class FewerMacsOptions(TypedDict):
+    """What of `PlanOptions` is another on fewer Macs."""
 
     layers: Sequence[str]
     topology: Topology | None
     parallelism: ParallelismChoice | None
 
 
-def on_fewer(macs: int, how: How) -> OnFewer:
+def on_fewer(macs: int, how: PlanOptions) -> FewerMacsOptions:
     """Layers that were given out by hand were meant for the Macs of then: they are divided by budget. Who asked for
     ranks gets them where so many Macs can be such; else the head does it all, as it does when it is left alone.
     """
     topology, parallelism = how.get("topology"), how.get("parallelism")
     if topology is not None and TOPOLOGIES[topology].ranks:
-        return OnFewer(layers=(), topology=None, parallelism=parallelism or "tp")
+        return FewerMacsOptions(layers=(), topology=None, parallelism=parallelism or "tp")
     if macs > 1:
-        return OnFewer(layers=(), topology=topology, parallelism=parallelism)
-    return OnFewer(layers=(), topology=None if parallelism else LONE_MAC_TOPOLOGY, parallelism=parallelism)
+        return FewerMacsOptions(layers=(), topology=topology, parallelism=parallelism)
+    return FewerMacsOptions(layers=(), topology=None if parallelism else LONE_MAC_TOPOLOGY, parallelism=parallelism)
 
 
 def with_indispensable(

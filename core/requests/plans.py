@@ -23,7 +23,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     `parallelism`: each Mac has a part of every layer (tp), or layers of its own (pp), or one Mac all (single), or what
     `core.plan.strategy` decides (auto); without it nothing is decided. `rdma`: parts are added up over RDMA, which is
     not encrypted on the cable. `balance`: layers are divided by memory, by measured speed within it, or as
-    `core.plan.balance` finds worth it (auto). `wire`: as what hidden states travel, in place of
+    `core.plan.balance_by_speed` finds worth it (auto). `wire`: as what hidden states travel, in place of
     as they are computed.
     `draft`: a smaller model on this Mac, by name or directory, that guesses what follows where one person asks.
     `prefill`: the device id of a Mac without layers that reads long prompts where that is quicker; "auto": of one that

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from core.errors import TrustError
-from core.trust.files import private_folder, read_private, write_private
+from core.trust.private_files import private_folder, read_private, write_private
 
 _VALID_FROM: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _VALID_TO: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)

@@ -13,7 +13,7 @@ import msgspec
 from core.errors import TrustError, UsageError
 from core.numbers import Moment
 from core.requests.api import KeyName
-from core.trust.files import read_private, write_private
+from core.trust.private_files import read_private, write_private
 
 PREFIX: Final = "mck-"
 MOST: Final = 64

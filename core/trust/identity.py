@@ -2,7 +2,7 @@
 
 Folder (0700, every file 0600): `identity.pem` (Ed25519, encrypted PKCS#8), `identity.crt` (self-signed leaf) and, only
 where there is no keychain to be had, `passphrase`. A key that is about to take over is `identity-next` beside them
-(`core.trust.roster.rotation`). The passphrase outlives every key: what this Mac sealed on its disk hangs on it. See
+(`core.trust.roster.key_rotation`). The passphrase outlives every key: what this Mac sealed on its disk hangs on it. See
 security.md §2.3.
 """
 
@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from core.errors import IdentityError
-from core.trust.files import move, private_folder, read_private, write_private
+from core.trust.private_files import move, private_folder, read_private, write_private
 
 Storage = Literal["keychain", "file permissions"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from core.errors import IdentityError
 from core.settings import KeyPlace
-from core.trust.files import write_private
 from core.trust.identity import CURRENT, NEXT, load_or_create, open_pair
+from core.trust.private_files import write_private
 
 
 def move_key(folder: Path, place: KeyPlace, on_wait: Callable[[bool], None] = lambda _: None) -> bool:

@@ -34,7 +34,7 @@ def level_of(
     `listed`: what the roster says of it, None for a stranger. `revoked`: its key was put out. `forked`: the roster has
     a fork that nobody decided, so what it says of anyone may be false. `wrong_key`: where it was looked for, another
     key answered, or a certificate that says CA:TRUE. `other_model`: its files are not those of the plan. `seen`: a
-    stranger whose key was met before (`core.trust.seen`); nobody confirmed it, so that is no more than a hint.
+    stranger whose key was met before (`core.trust.seen_macs`); nobody confirmed it, so that is no more than a hint.
     """
     if revoked or wrong_key or other_model or (forked and listed is not None):
         return "blocked"

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from core.errors import PairingError
-from core.trust.files import read_private, write_private
 from core.trust.pairing import ATTEMPTS, WINDOW_S
+from core.trust.private_files import read_private, write_private
 
 
 class PairingAttempts:

@@ -12,7 +12,7 @@ from core.trust.identity import parse_text_id, text_id
 from core.trust.known_faults import KnownFaults
 from core.trust.levels import carries_prompts, weakest
 from core.trust.roster import Fork, Member, Roster, RosterStore
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 
 WITHOUT_IT = "Load the model again without it."
 RESOLVE = "`macluster trust resolve` shows both and asks which one counts."

@@ -13,17 +13,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from core.mac import local_network
-from core.mac.awake import CAFFEINATE, Awake, awake_by
+from core.mac import local_network_permission
 from core.mac.chip import chip_name, given_name
-from core.mac.descriptors import raise_descriptor_limit
 from core.mac.doctor import FEW_FILES, firewall_finding, usable
 from core.mac.firewall import firewall
 from core.mac.interfaces import Interface, interfaces, reachable
 from core.mac.multicast import echo
-from core.mac.network import path_kind
+from core.mac.network_kind import path_kind
+from core.mac.open_file_limit import raise_descriptor_limit
+from core.mac.prevent_sleep import CAFFEINATE, SleepPreventer, awake_by
 from core.mac.rdma import RdmaSeen, devices_in, look, why_not
-from core.plan.chips import memory_bytes_per_s
+from core.plan.chip_bandwidth import memory_bytes_per_s
 from core.settings import GB
 from core.verify.check import NOT_A_MAC, Outcome, failed, passed, skipped
 
@@ -105,7 +105,7 @@ def silence_words(found: Iterable[Interface]) -> str:
     """What is said where nothing is heard: what plain datagrams did on each network, and what to do."""
     echoes = [echo(each.address) for each in found]
     cure = (
-        local_network.advice(os.environ)
+        local_network_permission.advice(os.environ)
         if "denied" in echoes and sys.platform == "darwin"
         else "See `macluster doctor`."
     )
@@ -126,7 +126,7 @@ def awake(_: threading.Event) -> Outcome:
     """macOS says that this Mac is kept awake while it is to be, and no longer."""
     if not Path(CAFFEINATE).exists():
         return NOT_A_MAC
-    before, keeper = awake_by(), Awake(os.getpid())
+    before, keeper = awake_by(), SleepPreventer(os.getpid())
     try:
         keeper.keep(wanted=True)
         is_kept = _comes(lambda: bool(awake_by() - before))

@@ -103,7 +103,7 @@ class Head:
             batched=plan.batched,
             queue=QUEUE_LIMIT,
             lanes=lanes,
-            draft=draft if layers.checks_guesses else 0,
+            draft=draft if layers.verifies_drafts else 0,
             trim_limit=layers.trim_limit,
             drafter=drafter,
         )
@@ -162,8 +162,8 @@ class Head:
                 words.append(admit)
             # elsewhere nobody can say which of several guesses are right, unless the most likely token is chosen always
             # or, whatever is asked, the grammar forces them
-            guess = self._pipeline.chooses or sampler.is_plain
-            self._scheduler.submit(request, guess=guess, grammar=grammar)
+            may_draft = self._pipeline.chooses or sampler.is_plain
+            self._scheduler.submit(request, may_draft=may_draft, grammar=grammar)
         except MaclusterError as error:
             self._report(untouched(request, "error", error.problem))
             return
@@ -285,7 +285,7 @@ class Head:
         """The draft reads what the others read now."""
         row = self._rows.get(work.requests[0])
         if self._drafter and row and self._scheduler.running == 1:
-            self._drafter.read(row.request.beginning[: work.read[0]])
+            self._drafter.read(row.request.prefix[: work.read[0]])
 
     def _put_step(self, step: Step, tokens: mx.array) -> None:
         askers = () if self._pipeline.chooses else tuple(map(bytes.fromhex, step.requests))
@@ -473,7 +473,7 @@ class Head:
 
 def _check_tokens(request: Request, vocabulary: int) -> None:
     """MLX reads beyond its arrays where a token id is too large."""
-    if not request.tokens or not all(0 <= token < vocabulary for token in request.beginning):
+    if not request.tokens or not all(0 <= token < vocabulary for token in request.prefix):
         raise StageFailed(
             "The tokenizer gave token ids that the model does not have.",
             "The tokenizer and the weights of this model do not belong together: fetch the model again.",

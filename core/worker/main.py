@@ -35,7 +35,7 @@ from core.errors import (
     StageFailed,
 )
 from core.events import Plan
-from core.link.channel import listen
+from core.link.data_plane import listen
 from core.models.files.catalog import fingerprint
 from core.models.metal import GpuFault, fault_of, obey_device, wire_weights, working_set_bytes
 from core.models.slicing.loading import load_slice

@@ -13,8 +13,8 @@ from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import Problem
 from core.events import Batch, FinishReason, Plan, Sight, TokenLogprobs
+from core.link.network_paths import MAX_NETWORK_PATHS, NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.link.ways import MAX_WAYS, Way
 from core.numbers import Seconds, Size
 from core.requests.answers import Message as Turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
@@ -61,7 +61,7 @@ class Connect(PipeMessage, frozen=True, kw_only=True):
 
     plan: Plan
     cluster: bytes
-    ways: Annotated[tuple[Way, ...], msgspec.Meta(min_length=1, max_length=MAX_WAYS)]
+    ways: Annotated[tuple[NetworkPath, ...], msgspec.Meta(min_length=1, max_length=MAX_NETWORK_PATHS)]
     next_port: int
     key_limits: KeyUse = KEY_LIMITS
 
@@ -200,7 +200,7 @@ class Linked(PipeMessage, frozen=True, kw_only=True):
     """Both data links of this stage are sealed and bound to the plan, the one to the next stage on `way`."""
 
     plan_gen: Size
-    way: Way
+    way: NetworkPath
 
 
 class LinkBroken(PipeMessage, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final
 
 from core.events import Sight
-from core.link.channel import LinkStats, Receiver, Sender
+from core.link.data_plane import LinkStats, Receiver, Sender
 from core.requests.trace import PhaseTurn
 from core.worker.messages import SpanKind, StageSample, TraceSpan
 from core.worker.phases import PhaseClock

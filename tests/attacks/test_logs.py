@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import LinkError
-from core.link.control import ControlLink, dial_control
+from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.node.base.journal import LINE_LIMIT, Journal
 from core.node.base.message_frames import from_frame, to_frame

@@ -16,7 +16,7 @@ import pytest
 
 from core.errors import BadModel, MaclusterError
 from core.events import Transfer
-from core.link.control import ControlLink, dial_control
+from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, FileFacts
 from core.models.files.catalog import fingerprint

@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import Problem
 from core.events import RequestDone
-from core.link.control import ControlLink, dial_control
+from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.node.base.message_frames import from_frame, to_frame
 from core.node.base.messages import Ping, Pong, StageLost

@@ -24,7 +24,7 @@ from zeroconf import IPVersion
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from core.events import LogLine
-from core.link.control import ControlLink, dial_control
+from core.link.control_link import ControlLink, dial_control
 from core.link.frames import HEADER, TAG_BYTES, FrameType
 from core.link.seal import Opener, Sealer
 from core.link.session import REPLY_BYTES, Dialler, Kind, LinkSession

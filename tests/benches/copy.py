@@ -34,7 +34,7 @@ from core.models.files.block_writer import COMMIT_BYTES
 from core.requests.disks import CopyRequest
 from core.requests.plans import ModelChoice
 from core.settings import LOOPBACK_HOST, MIB
-from core.trust.files import to_disk
+from core.trust.private_files import to_disk
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.watch import Watch
 

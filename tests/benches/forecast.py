@@ -22,7 +22,7 @@ import msgspec
 from core.bench.results import Result, cores, end_in_order, positive, print_result, reach, system
 from core.errors import error_from
 from core.events import RequestDone
-from core.plan.predict import CLEARLY_FASTER, PROMPT_TOKENS
+from core.plan.forecast import CLEARLY_FASTER, PROMPT_TOKENS
 from core.requests.answers import ChatRequest, Message
 from core.requests.plans import Forecast, LoadRequest, PreviewRequest
 from tui.cli.demo import Demo, DemoConfig

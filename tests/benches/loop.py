@@ -25,7 +25,8 @@ from core.engine.steps import TRY_S
 from core.errors import error_from
 from core.local.macs import make_macs
 from core.local.mlx_lm_process import MlxLmAnswer, mlx_lm_answer
-from core.local.worker_ring import a_request, plan_of
+from core.local.plans import plan_of
+from core.local.worker_ring import a_request
 from core.models.files.layout import read_layout
 from core.models.metal import obey_device
 from core.models.slicing.loading import load_slice

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.errors import ProtocolError
 from core.link.arrays import decode_arrays, encode_arrays
-from core.link.channel import Frame
+from core.link.data_plane import Frame
 from core.link.frames import FrameHeader, FrameType
 from core.node.base.file_messages import HashesSent
 from core.node.base.message_frames import FRAMES, from_frame, to_frame

@@ -19,7 +19,7 @@ from core.events import Plan
 from core.models.files.layout import read_layout
 from core.node.ring.throughput_history import write_curves
 from core.plan.cost_curve import Point, curve_name
-from core.plan.predict import CLEARLY_FASTER, kept_advice
+from core.plan.forecast import CLEARLY_FASTER, kept_advice
 from core.requests.plans import Forecast, LoadRequest, PreviewRequest
 from tests.support.cluster import Make, ask, running_demo
 from tests.support.command import macluster

@@ -17,10 +17,11 @@ import pytest_asyncio
 from core.errors import WorkerError
 from core.events import AnyEvent, LogLine, Peer, PeerChanged, PeerSeen, PlanFailed
 from core.link.liveness import stuck_stage
-from core.link.ways import Way
-from core.local.bare_worker import BareWorker
+from core.link.network_paths import NetworkPath
+from core.local.bare_worker import HOST, BareWorker
 from core.local.macs import make_macs
-from core.local.worker_ring import HOST, WorkerRing, a_request, plan_of, worker_ring
+from core.local.plans import plan_of
+from core.local.worker_ring import WorkerRing, a_request, worker_ring
 from core.models.files.layout import read_layout
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -284,7 +285,7 @@ async def test_a_node_knows_how_far_its_worker_is_until_that_is_another_one(made
         assert [worker.step for worker in workers] == [0, 0]
         for supervisor, port in zip(pair, reversed(ports), strict=True):
             cluster = macs.cluster.encode()
-            supervisor.send(Connect(plan=plan, cluster=cluster, ways=(Way(HOST),), next_port=port))
+            supervisor.send(Connect(plan=plan, cluster=cluster, ways=(NetworkPath(HOST),), next_port=port))
         await until(lambda: sum(isinstance(report, Linked) for report in reports) == 2)
         pair[0].send(a_request([5, 6, 7], max_tokens=TOKENS))
         await until(lambda: any(isinstance(report, AnswerDone) for report in reports))

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from core.local.macs import make_macs
-from core.local.worker_ring import plan_of
+from core.local.plans import plan_of
 from core.mac.memory import footprint_bytes
 from core.models.files.layout import read_layout
 from core.node.base.bus import Bus

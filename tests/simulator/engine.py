@@ -35,7 +35,7 @@ class Engine(Head):
         self.mirroring = Mirroring(plan, pipeline, self.scheduler, report, self._admit)
         self.came: Callable[[Work], None] = lambda _: None  # told of what every stage has done
 
-    def submit(self, request: Request, *, guess: bool = True) -> bool:
+    def submit(self, request: Request, *, may_draft: bool = True) -> bool:
         assert not self.scheduler.alive(request.request_id), "an answer runs twice"
         self._told[request.request_id], self._asked[request.request_id] = len(request.written), request
         if request.ended or not self.mirroring.begin(request):
@@ -61,7 +61,7 @@ class Engine(Head):
         if isinstance(work, Chunk):
             for name, done in zip(work.requests, work.read, strict=True):
                 if self.scheduler.alive(name):
-                    self._report(Prefilled(request_id=name, done=done, total=len(self._asked[name].beginning) - 1))
+                    self._report(Prefilled(request_id=name, done=done, total=len(self._asked[name].prefix) - 1))
         if not isinstance(work, Span):
             self.came(work)
 

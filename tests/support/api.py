@@ -24,7 +24,7 @@ from core.node.relay.relayed_answers import Relay
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests.plans import LoadRequest
 from core.trust.api_keys import ApiKeys
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 from tests.support.answers import Desk
 from tests.support.tasks import tasks_of
 

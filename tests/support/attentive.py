@@ -10,7 +10,7 @@ from typing import Final
 
 from core.address import Place
 from core.link.rekey_limits import KeyUse
-from core.local.worker_ring import HOST
+from core.local.bare_worker import HOST
 from core.node.parts import NodeConfig
 from core.node.ring.worker_supervisor import WorkerReported
 from core.node.service import Node

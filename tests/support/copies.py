@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import LinkLost
-from core.link.ways import Way
+from core.link.network_paths import NetworkPath
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.node.base.bus import Bus
@@ -36,7 +36,7 @@ class Links(ByteLinks):
     def __init__(self, name: str, macs: dict[str, int]) -> None:
         self._macs = macs
         known = cluster(MOST_MACS)
-        super().__init__(mac(macs[name]), lambda: known, lambda _: (Way("127.0.0.1"),), "127.0.0.1")
+        super().__init__(mac(macs[name]), lambda: known, lambda _: (NetworkPath("127.0.0.1"),), "127.0.0.1")
 
     def _id_of(self, device_id: str) -> bytes:
         return mac(self._macs[device_id]).device_id

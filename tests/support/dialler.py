@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from core.address import Place
-from core.link.control import ControlLink, ControlServer, serve_control
+from core.link.control_link import ControlLink, ControlServer, serve_control
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.signals import Signals

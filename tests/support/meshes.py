@@ -20,7 +20,7 @@ from core.node.peers.own_mac import OwnMac
 from core.node.peers.sightings import Sightings
 from core.trust.known_faults import KnownFaults
 from core.trust.roster import RosterStore
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 from tests.support.macs import bundle, chain, mac
 from tests.support.tasks import tasks_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.answer_parts import ReasoningPart, TextPart, ToolCall
 from core.errors import LinkLost
 from core.events import PromptLogprobs, RequestDone, TokenEvent, TokenLogprobs, Transfer
-from core.link.ways import Way
+from core.link.network_paths import NetworkPath
 from core.models.files.block_map import FileFacts
 from core.node.base.file_messages import (
     BytesAsk,
@@ -138,7 +138,7 @@ EVERY: list[AnyMessage] = [
     Reported(plan_gen=100, report=Loading(plan_gen=100, done_bytes=1, total_bytes=2)),
     Reported(plan_gen=100, report=held(1)),
     Reported(plan_gen=100, report=Failed(plan_gen=100, problem=PROBLEM)),
-    Reported(plan_gen=100, report=Linked(plan_gen=100, way=Way("169.254.1.2", "en2", "Thunderbolt", 40000))),
+    Reported(plan_gen=100, report=Linked(plan_gen=100, way=NetworkPath("169.254.1.2", "en2", "Thunderbolt", 40000))),
     Reported(plan_gen=100, report=LinkBroken(plan_gen=100, problem=PROBLEM)),
     StageLost(plan_gen=100, problem=PROBLEM),
     Release(plan_gen=100, reason="The person unloaded it."),

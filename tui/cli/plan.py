@@ -11,9 +11,9 @@ import msgspec
 
 from core.errors import UsageError
 from core.events import Plan, PlanLoaded
-from core.plan.fit import missing_bytes, shortage
+from core.plan.make_plan import missing_bytes, shortage
 from core.plan.notes import before_which, sees
-from core.plan.plan_inputs import How
+from core.plan.plan_inputs import PlanOptions
 from core.plan.strategy import check_asked
 from core.requests.plans import Forecast, PlanPreview, PreviewRequest
 from core.text import clean_text
@@ -57,7 +57,7 @@ def plan_options(args: argparse.Namespace) -> dict[str, Any]:
         *("context", "kv_bits", "rows", "mirror"),
         *("topology", "layers", "parallelism", "rdma", "balance", "wire"),
     )
-    options: How = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
+    options: PlanOptions = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
     check_asked(options)
     draft = path_of(args.draft) if args.draft else None
     return {**options, "draft": draft}

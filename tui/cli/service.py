@@ -19,7 +19,7 @@ from core.mac.service import KEPT_VARIABLES, Service, ServicePlan, ServiceState,
 from core.node.base.last_words import last_words
 from core.settings import Home
 from core.text import clean_text
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts, print_progress
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from core.mac.awake import WHEN_AWAKE, WhenAwake
+from core.mac.prevent_sleep import WHEN_AWAKE, WhenAwake
 
 _Kind = type[str] | type[bool] | tuple[str, ...]  # some text, a switch, or one of these words
 

@@ -29,7 +29,7 @@ from core.models.files.hub_reader import HubReader, Patience, RemoteFile, check_
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES, MAX_HEADER_BYTES
 from core.settings import MIB
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 
 CONNECTIONS: Final = 4
 RANGE_BLOCKS: Final = 32

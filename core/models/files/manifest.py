@@ -18,7 +18,7 @@ from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_m
 from core.models.files.folder import inside, judged, name_of
 from core.models.files.safetensors import DECIDING_FILES, weight_files
 from core.settings import MIB
-from core.trust.files import write_private
+from core.trust.private_files import write_private
 
 PIECE_BYTES: Final = MIB
 MAX_CACHE_BYTES: Final = 16 * MIB

@@ -25,7 +25,7 @@ from core.models.slicing.caches import SliceCaches, absent_caches, trim_limit
 from core.models.slicing.forward_tracer import swap_class
 from core.models.slicing.legal_cuts import check_cuts
 from core.models.slicing.probe import ModelProbe
-from core.models.slicing.quirks import checks_guesses, order_windows
+from core.models.slicing.quirks import order_windows, verifies_drafts
 from core.models.slicing.ranks import BY_LAYERS, Rank, computes_apart, join
 
 # mlx-lm's default for `kv_bits`
@@ -62,7 +62,7 @@ class Slice:
     boundary arrays that leave the slice, for one position of one row; `incoming_bytes_per_token`: of those that enter
     it, or that come back to the head of a ring; `incoming`: the shape behind [row, position] and the type of each.
     `weights`: the parameters it keeps, by path, and `weight_bytes` their bytes. `vocab_size`: token ids must be below
-    it; mlx does not check. `checks_guesses`: whether one forward of several tokens says what as many of one would.
+    it; mlx does not check. `verifies_drafts`: whether one forward of several tokens says what as many of one would.
     `trim_limit`: the caches of the whole model can be trimmed while fewer tokens are in them; None: always.
     `rank`: which one of several ranks it is, of a model that was sharded for it. `computes_at_once`: the logits take
     all ranks, as the layers do, so that each of them asks for the `whole`.
@@ -82,7 +82,7 @@ class Slice:
         check_cuts(probe, start, stop, embed=embed, output=output)
         self.layers, self.start, self.stop = probe.layers, start, stop
         self.vocab_size = probe.vocab
-        self.checks_guesses = checks_guesses(model)
+        self.verifies_drafts = verifies_drafts(model)
         self.weights: dict[str, mx.array] = {}
         self.weight_bytes = 0
         self._model = model

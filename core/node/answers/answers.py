@@ -46,7 +46,7 @@ from core.node.ring.worker_supervisor import Supervisor
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
-from core.trust.sealed import forget
+from core.trust.sealed_files import forget
 from core.worker.messages import (
     AnswerDone,
     Cancel,

@@ -27,8 +27,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from core.errors import SealError
 from core.events import FinishReason
 from core.requests.answers import ChatRequest, Message
-from core.trust.files import move, open_private, private_folder, to_disk
-from core.trust.sealed import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
+from core.trust.private_files import move, open_private, private_folder, to_disk
+from core.trust.sealed_files import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
 
 MAGIC = b"MCT1"
 PURPOSE = "token log"

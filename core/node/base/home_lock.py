@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from core.errors import NodeError
 from core.settings import Home
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 
 
 @contextmanager

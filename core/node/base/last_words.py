@@ -17,7 +17,7 @@ import msgspec
 from core.errors import IdentityError, MaclusterError, NodeError, NodeUnreachable, Problem
 from core.settings import Home
 from core.text import clean_text
-from core.trust.files import read_private, write_private
+from core.trust.private_files import read_private, write_private
 
 TEXT_LIMIT = 1000
 NOBODY = "No node answers on this Mac."

@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from core.errors import Busy
-from core.link.accepting import accepted
+from core.link.accept_loop import accept_connections
 
 MOST: Final = 128
 SPARE: Final = 8  # for those who are told that all others are taken
@@ -31,7 +31,7 @@ class LocalClients:
 
     async def serve(self, listener: socket.socket, server: web.Server) -> None:
         """Let them in, for ever."""
-        async for sock, _ in accepted(listener, self._make_room):
+        async for sock, _ in accept_connections(listener, self._make_room):
             self._look()
             if len(self._asked) >= self._most and not self._make_room():
                 sock.close()

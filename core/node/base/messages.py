@@ -8,7 +8,7 @@ import msgspec
 
 from core.errors import Problem
 from core.events import Plan
-from core.link.ways import MAX_WAYS, Reach
+from core.link.network_paths import MAX_NETWORK_PATHS, ListenAddress
 from core.models.files.block_map import Sha256
 from core.numbers import Moment, Positive, Seconds, Size
 from core.requests.body import Duration
@@ -60,7 +60,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     has_model: bool = False
     step: Size = 0
     leads: Leads | None = None
-    reach: Annotated[tuple[Reach, ...], msgspec.Meta(max_length=MAX_WAYS)] = ()
+    reach: Annotated[tuple[ListenAddress, ...], msgspec.Meta(max_length=MAX_NETWORK_PATHS)] = ()
 
 
 class Ping(NodeMessage, frozen=True, kw_only=True):
@@ -126,8 +126,8 @@ class Release(NodeMessage, frozen=True, kw_only=True):
 
 
 class KeyChange(NodeMessage, frozen=True, kw_only=True):
-    """Member to admin: put my new key in the place of my old one. `request` is that of `core.trust.roster.rotation`, in
-    pieces.
+    """Member to admin: put my new key in the place of my old one. `request` is that of
+    `core.trust.roster.key_rotation`, in pieces.
     """
 
     request: tuple[bytes, ...]

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, ProtocolError, TransferError
-from core.link.channel import DataLink
+from core.link.data_plane import DataLink
 from core.link.frames import FrameType
 from core.node.base.file_messages import BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
 from core.node.base.message_frames import AnyMessage

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 from core.errors import BadModel, LinkLost, MaclusterError, ProtocolError, TransferError
-from core.link.channel import Alarm, Receiver
+from core.link.data_plane import Alarm, Receiver
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, read_written
 from core.models.files.compared_hashes import Compared, read_compared

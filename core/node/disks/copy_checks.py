@@ -19,7 +19,7 @@ from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES
 from core.node.base.file_messages import HeldModel
 from core.settings import GB
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 
 PARTIAL: Final = ".partial"
 MAX_BEGUN: Final = 16  # unfinished copies: another Mac may start one, too

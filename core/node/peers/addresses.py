@@ -16,8 +16,8 @@ import msgspec
 from core.address import Place, checked_place, is_link_local
 from core.errors import MaclusterError, TrustError
 from core.node.peers.sightings import MAX_RECORDS, Sightings
-from core.trust.files import read_private, write_private
 from core.trust.identity import parse_text_id
+from core.trust.private_files import read_private, write_private
 
 MAX_MACS: Final = 64
 MAX_PLACES: Final = 4

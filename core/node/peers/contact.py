@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Final
 
 from core.errors import ProtocolError
-from core.link.control import ControlLink
+from core.link.control_link import ControlLink
 from core.link.rekeyed_link import RekeyedLink
 from core.node.base.messages import Status
 from core.node.base.signals import Signal

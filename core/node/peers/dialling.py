@@ -11,7 +11,7 @@ from typing import Final
 
 from core.address import Place
 from core.errors import HandshakeError, MaclusterError, WrongKey
-from core.link.control import ControlLink, dial_control
+from core.link.control_link import ControlLink, dial_control
 from core.node.base.journal import Journal
 from core.node.base.signals import Signals
 from core.node.base.tasks import Loop, Tasks

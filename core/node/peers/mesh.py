@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Any
 
 from core.errors import LinkError, LinkLost, MaclusterError, RosterFork
-from core.link.admission import MAX_CONTROL_LINKS
-from core.link.control import GOODBYE_S, ControlLink, ControlServer, serve_control
+from core.link.connection_admission import MAX_CONTROL_LINKS
+from core.link.control_link import GOODBYE_S, ControlLink, ControlServer, serve_control
 from core.link.frames import FrameType
 from core.link.liveness import Dead, Liveness, LivenessChange, Slept, Suspected, Well
 from core.link.rekey_limits import KEY_LIMITS, KeyUse

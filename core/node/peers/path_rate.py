@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from core.errors import LinkError, MaclusterError, ProtocolError
-from core.link.control import ControlLink
+from core.link.control_link import ControlLink
 from core.node.base.message_frames import from_frame, to_frame
 from core.node.base.messages import LinkProbe, Probed
 from core.node.peers.link_probe import Extent, LinkProbing

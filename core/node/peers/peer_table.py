@@ -19,7 +19,7 @@ from core.node.peers.sightings import Sightings
 from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts, weakest
 from core.trust.roster import RosterStore
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 
 

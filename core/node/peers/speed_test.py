@@ -15,7 +15,7 @@ import msgspec
 
 from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, NodeError, NotPaired, UsageError, error_from
 from core.events import SPEED_TEST, Progress
-from core.mac.network import link_kind
+from core.mac.network_kind import link_kind
 from core.node.base.bus import Bus
 from core.node.base.messages import LinkProbe, Probed, SpeedAsk, SpeedMoved, SpeedResultSent, SpeedStop, SpeedWord
 from core.node.base.tasks import Tasks

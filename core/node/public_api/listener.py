@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from core.errors import NodeError
-from core.link.accepting import accepted
+from core.link.accept_loop import accept_connections
 from core.mac.port_holder import port_holder
 from core.node.base.tasks import Tasks
 from core.node.public_api.api_options import ApiOptions
@@ -66,7 +66,7 @@ class Listener:
         return await handler(request)
 
     async def _serve(self, listener: socket.socket, server: web.Server, context: ssl.SSLContext | None) -> None:
-        async for sock, _ in accepted(listener, self._make_room):
+        async for sock, _ in accept_connections(listener, self._make_room):
             self._look()
             if len(self._clients) + self._entering >= self._most and not self._make_room():
                 sock.close()

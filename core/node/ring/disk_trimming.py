@@ -26,7 +26,7 @@ from core.node.ring.layers_held_last import HeldLayers, LayersHeldLast
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.split_profiles import SplitProfiles
 from core.requests.disks import Trimmable, TrimRequest
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 
 
 class _Trim(NamedTuple):

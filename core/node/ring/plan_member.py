@@ -22,8 +22,8 @@ from core.errors import (
     ProtocolError,
 )
 from core.events import Plan, Stage
+from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KeyUse
-from core.link.ways import Way
 from core.node.base.journal import Journal
 from core.node.base.message_frames import to_frame
 from core.node.base.messages import (
@@ -339,7 +339,7 @@ class PlanMember:
         elif ways := self._outgoing.to_try(direct, monotonic()):
             self._tasks.spawn("Timing the paths", self._time_paths(plan, ways))
 
-    async def _measure(self, after: Stage, way: Way) -> None:
+    async def _measure(self, after: Stage, way: NetworkPath) -> None:
         path, rate = f"The {way.kind or 'direct'} path to {after.peer} at {way.host}", 0
         try:
             rate = await self._paths.rate(after.device_id, way)
@@ -349,13 +349,13 @@ class PlanMember:
         finally:
             self._outgoing.measured(way, rate)
 
-    async def _time_paths(self, plan: Plan, ways: Sequence[Way]) -> None:
+    async def _time_paths(self, plan: Plan, ways: Sequence[NetworkPath]) -> None:
         after = self._after(plan)
         tried = await self._paths.tried(after.device_id, ways)
         if self._worker.plan is plan and (why := self._outgoing.tried(tried, monotonic(), after.peer)):
             self._move(plan, ways, why)
 
-    def _move(self, plan: Plan, direct: Sequence[Way], why: str) -> None:
+    def _move(self, plan: Plan, direct: Sequence[NetworkPath], why: str) -> None:
         self._outgoing.offer(direct)
         self._say_broken(plan, why)
 

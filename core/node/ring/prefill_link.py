@@ -16,7 +16,7 @@ from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
 from core.node.ring.layer_ownership import first_fault
 from core.node.ring.plan_member import PlanMember
-from core.plan.prefill import reading_plan
+from core.plan.prefill import prefill_plan
 from core.worker.messages import Failed, LinkBroken, Loaded, PrefillBroken, PrefillLinked
 
 BACK_OFF_S: Final = (2.0, 5.0, 15.0, 60.0)
@@ -105,7 +105,7 @@ class PrefillLink:
 
     async def _ask(self, ring: Plan) -> None:
         self.last_gen += 1
-        self._now = now = _ReaderState(reading_plan(ring, self.last_gen))
+        self._now = now = _ReaderState(prefill_plan(ring, self.last_gen))
         if not await self._mesh.send(_mac(now.plan), PrepareStage(plan=now.plan, index=1)):
             self._now = None  # it is asked when it comes
 

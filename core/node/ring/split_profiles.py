@@ -21,7 +21,7 @@ from core.models.files.sandbox import Job, run_child
 from core.models.slicing.split_profile import SplitProfile
 from core.requests.plans import PlanPreview
 from core.settings import MIB, VERSION
-from core.trust.files import private_folder, read_private, write_private
+from core.trust.private_files import private_folder, read_private, write_private
 
 SECONDS: Final = 60.0
 RSS_BYTES: Final = 2048 * MIB

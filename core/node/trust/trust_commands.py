@@ -24,8 +24,8 @@ from core.trust.identity import Identity, parse_text_id, text_id
 from core.trust.name_matching import pick
 from core.trust.roster import Roster, RosterStore
 from core.trust.roster.changes import affirm, demote, promote, recover, rename, revoke, rotate, set_recovery
+from core.trust.roster.key_rotation import ask_rotation, decode_rotation, prepare_rotation
 from core.trust.roster.recovery_key import make_recovery_key, parse_words
-from core.trust.roster.rotation import ask_rotation, decode_rotation, prepare_rotation
 from core.trust.trust_assessment import TrustAssessment
 
 ROTATE_S: Final = 10.0

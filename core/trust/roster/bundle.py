@@ -15,10 +15,10 @@ import msgspec
 from core.errors import IdentityError, RosterError
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import MAX_CERTIFICATE, certificate_key, device_id_of
-from core.trust.roster.chain import COUNT, MAX_ROSTER, Cursor, Roster, Stand, decode, encode
+from core.trust.roster.format import COUNT, MAX_ROSTER, Cursor, Roster, Stand, decode, encode
 
 STAND: Final = struct.Struct("<Q32s")
-MAX_POINTS: Final = 80  # a history of 2^64 epochs needs 65 (`core.trust.roster.rivals.points`)
+MAX_POINTS: Final = 80  # a history of 2^64 epochs needs 65 (`core.trust.roster.forks.points`)
 
 
 class Bundle(NamedTuple):

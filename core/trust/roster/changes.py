@@ -13,10 +13,10 @@ from core.errors import RosterError, UsageError
 from core.text import clean_name
 from core.trust.device_name import name_bytes
 from core.trust.identity import Identity, device_id_of, text_id
-from core.trust.roster.chain import NO_HASH, Member, Revoked, Role, Roster, words
+from core.trust.roster.acceptance import accept
+from core.trust.roster.format import NO_HASH, Member, Revoked, Role, Roster, words
+from core.trust.roster.key_rotation import Rotation, check_rotation
 from core.trust.roster.recovery_key import RecoveryKey, as_member, check_recovery_key
-from core.trust.roster.rotation import Rotation, check_rotation
-from core.trust.roster.succession import accept
 
 
 class Signer(Protocol):

@@ -18,7 +18,7 @@ from mnemonic import Mnemonic
 from core.errors import RosterError, UsageError
 from core.text import clean_name
 from core.trust.identity import device_id_of
-from core.trust.roster.chain import Member, Role, Roster
+from core.trust.roster.format import Member, Role, Roster
 
 WORDS: Final = 24
 

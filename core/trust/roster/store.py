@@ -3,7 +3,7 @@ quietly: how far the chain had come, and that it has forked.
 
 Folder (0700, every file 0600): `<epoch>.roster`, `<text id>.der`; `epoch`, the highest one of the history that counts,
 in digits; `<epoch>-<hash>.rival`, the rosters of other histories; `declined`, the hashes by which a person on this Mac
-decided against some (`core.trust.roster.rivals`); `taken`, the hash of the roster of another history while this Mac
+decided against some (`core.trust.roster.forks`); `taken`, the hash of the roster of another history while this Mac
 changes over to that. Everything is on disk before it is used.
 """
 
@@ -18,13 +18,13 @@ from typing import Final
 from core.errors import NotPaired, RosterError, RosterFork
 from core.events import Level
 from core.settings import MAX_CONTROL_BODY
-from core.trust.files import private_folder, read_private, write_private
 from core.trust.identity import text_id
 from core.trust.levels import level_of
+from core.trust.private_files import private_folder, read_private, write_private
+from core.trust.roster.acceptance import DECIDE, accept
 from core.trust.roster.bundle import STAND, Cluster, decode_bundle, encode_bundle, member_certificates
-from core.trust.roster.chain import COUNT, Roster, Stand, decode, encode
-from core.trust.roster.rivals import MAX_RIVALS, Fork, Side, claim, fork_of, is_open, left_of, longest, points, sort_in
-from core.trust.roster.succession import DECIDE, accept
+from core.trust.roster.forks import MAX_RIVALS, Fork, Side, claim, fork_of, is_open, left_of, longest, points, sort_in
+from core.trust.roster.format import COUNT, Roster, Stand, decode, encode
 
 MAX_DECLINED: Final = 256  # the newest; an older one would be asked about again
 _HASH_BYTES: Final = 32

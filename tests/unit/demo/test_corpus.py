@@ -23,7 +23,7 @@ from core.demo.training.corpus_phrases import FIRST_QUESTION, templated
 from core.demo.training.facts import Fact, normal, parts, right
 from core.link.liveness import DEAD_S, SUSPECT_S
 from core.mac.memory import MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES
-from core.plan.split import split_layers
+from core.plan.split_layers import split_layers
 from core.settings import CONTROL_PORT, DEFAULT_CONTEXT
 from core.trust.levels import LEVELS
 from tui.cli.parser import DEMO_PROMPT, parser

@@ -12,8 +12,8 @@ import pytest
 
 from core.address import Place
 from core.errors import LinkError, LinkLost
-from core.link import control
-from core.link.control import HANDSHAKES, ControlLink, dial_control
+from core.link import control_link
+from core.link.control_link import HANDSHAKES, ControlLink, dial_control
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 from core.node.base.message_frames import AnyMessage, to_frame
@@ -321,8 +321,8 @@ async def test_a_member_that_dials_all_the_time_keeps_no_other_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:
     # an honest handshake takes milliseconds, but for a machine that is busy with something else
-    monkeypatch.setattr(control, "SILENT_S", 60.0)
-    monkeypatch.setattr(control, "GRACE_S", 60.0)
+    monkeypatch.setattr(control_link, "SILENT_S", 60.0)
+    monkeypatch.setattr(control_link, "GRACE_S", 60.0)
     async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as rogue, hand(HIGH, post, MIDDLE) as honest:
 
         async def dial() -> None:

@@ -17,8 +17,8 @@ import core.node
 from core.address import Place
 from core.errors import NodeError, NotLoaded, PairingError, WorkerDied
 from core.events import AnyEvent, LogLine
-from core.link.control import ControlServer
-from core.link.ways import Way
+from core.link.control_link import ControlServer
+from core.link.network_paths import NetworkPath
 from core.node import service
 from core.node.answers.answers import Answers
 from core.node.answers.saved_sessions import SavedSessions
@@ -148,7 +148,11 @@ RESTARTABLE = {
     "Asking for other Macs' logs": (PeerLogs, "watch"),
 }
 ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
-    "A report of the worker": (PlanMember, "reported", said(WorkerReported(Linked(plan_gen=1, way=Way("10.0.0.7"))))),
+    "A report of the worker": (
+        PlanMember,
+        "reported",
+        said(WorkerReported(Linked(plan_gen=1, way=NetworkPath("10.0.0.7")))),
+    ),
     "The proof of the ring": (PlanLeader, "proved", said(WorkerReported(Unproved(plan_gen=1, problem=PROBLEM)))),
     "The end of the worker": (PlanMember, "worker_died", said(WorkerEnded(WorkerDied("It ended.")))),
     "The check of files": (PlanMember, "_check", take_stage),

@@ -15,7 +15,7 @@ import pytest
 from core.address import Place
 from core.errors import HandshakeError, LinkError, LinkLost, ModelMismatch, NotPaired, RosterFork, UsageError, WrongKey
 from core.events import Peer, Plan, TrustChanged
-from core.link.control import ControlLink, dial_control, serve_control
+from core.link.control_link import ControlLink, dial_control, serve_control
 from core.link.frames import FrameType
 from core.link.tls import check_peer
 from core.node.answers.answers import Answers
@@ -45,9 +45,9 @@ from core.trust.levels import LEVELS
 from core.trust.name_matching import pick
 from core.trust.roster import Cluster, Roster, RosterStore, encode
 from core.trust.roster.changes import affirm, promote, recover, rename, revoke, rotate, set_recovery
+from core.trust.roster.key_rotation import ask_rotation, decode_rotation
 from core.trust.roster.recovery_key import make_recovery_key
-from core.trust.roster.rotation import ask_rotation, decode_rotation
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment, Verdict, successor
 from tests.support.dialler import ME as ME_AT
 from tests.support.dialler import OTHER as OTHER_AT

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from core.events import Parallelism, Peer, Plan, Snapshot, Topology
-from core.plan.fit import draft_plan
+from core.plan.make_plan import draft_plan
 from core.requests.plans import Forecast, PlanPreview, PlanRequest, StageDisk
 from core.settings import GB
 from tests.support.app import StillNode, app_with, text_of

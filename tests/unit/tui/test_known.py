@@ -9,7 +9,7 @@ from core.errors import Problem
 from core.events import Snapshot
 from core.models.known.known_models import known_models
 from core.node.ring.hub_model_previews import offered
-from core.plan.predict import MacSpeeds
+from core.plan.forecast import MacSpeeds
 from core.requests.disks import DownloadRequest
 from core.requests.plans import ModelChoice, PlanPreview
 from tests.support.app import StillNode, text_of

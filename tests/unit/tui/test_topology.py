@@ -13,8 +13,8 @@ from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.models.files.sharding import Sharding
 from core.models.slicing.split_profile import SplitProfile
+from core.plan.forecast import MacSpeeds, forecast, plan_work_of
 from core.plan.notes import EVERY_RANK_SEES, ON_THE_CABLE
-from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
 from core.requests.plans import Forecast, ModelChoice, PlanPreview, PlanRequest
 from core.settings import GB
@@ -127,7 +127,7 @@ def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
     assert made.plan
     assert made.plan.parallelism
     macs = MacSpeeds(dict.fromkeys(NAMES, "M2 Max"), lambda _one, _other: rtt_s, {})
-    told = forecast(work_of(made.plan, LAYOUT, made.hop_bytes, made.total_bytes), macs)
+    told = forecast(plan_work_of(made.plan, LAYOUT, made.hop_bytes, made.total_bytes), macs)
     assert told
     _, cost, beside_one = forecast_lines(told)
     assert cost.startswith(f"Adding up takes {adding_up}")

@@ -16,7 +16,7 @@ import pytest
 from rich.color import ColorSystem
 
 from core.errors import LinkLost
-from core.mac.awake import parse_assertions
+from core.mac.prevent_sleep import parse_assertions
 from core.mac.service import ServiceState
 from core.requests.checks import PathFigures, SpeedResult
 from core.settings import Home

@@ -8,7 +8,7 @@ import pytest
 from core.engine.requests import Request
 from core.errors import LinkLost
 from core.events import Batch, BatchLane, BatchRow, TokenLogprobs
-from core.link.ways import Way
+from core.link.network_paths import NetworkPath
 from core.pipe_messages import LENGTH, pack
 from core.requests.answers import Message
 from core.requests.trace import PhaseTurn
@@ -69,7 +69,7 @@ from tests.support.plans import held, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
 ID = "ab" * 16
-CABLE = Way("169.254.1.2", "en2", "Thunderbolt", 40000)
+CABLE = NetworkPath("169.254.1.2", "en2", "Thunderbolt", 40000)
 EVERY_WISH = Sampling(
     temperature=0.5,
     top_p=0.9,
@@ -94,7 +94,7 @@ COMMANDS: list[Command] = [
     Connect(
         plan=plan_of(2),
         cluster=bytes(range(256)),
-        ways=(Way("::1"), CABLE),
+        ways=(NetworkPath("::1"), CABLE),
         next_port=65535,
     ),
     Prove(plan_gen=100, directory="/models/ö", verify=True),

@@ -1,0 +1,159 @@
+"""What the control plane stands on: where asyncio is to connect to, an asyncio TLS connection as exact reads and whole
+writes, and how often an address may connect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from typing import Any, Final, NamedTuple
+
+from core.address import is_link_local
+from core.errors import LinkError, LinkLost
+from core.link.data_link import SEND_TIMEOUT_S
+from core.link.listener import plain_host
+from core.link.network_paths import NetworkPath, connect
+from core.link.tls import link_error, tune
+from core.mac.interfaces import interfaces, reachable
+
+CONNECTIONS_PER_S: Final = 4.0
+CONNECTION_BURST: Final = 8.0
+ADDRESSES_KEPT: Final = 256
+
+Connect = Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[tuple[asyncio.Transport, asyncio.BaseProtocol]]]
+
+
+async def connect_arguments(host: str, port: int, timeout_s: float, interface: str = "") -> dict[str, Any]:
+    """Where asyncio is to connect to. At the other end of a cable addresses say nothing of the interface: there it is a
+    socket that is connected already, through `interface` or the one that answered first. Raises LinkLost, LinkTimeout.
+    """
+    if interface:
+        ways = [NetworkPath(host, interface)]
+    elif not is_link_local(host) or "%" in host:
+        return {"host": host, "port": port}
+    else:
+        ends = [each for each in reachable(interfaces(), "0.0.0.0") if each.is_link_local and each.is_on(host)]
+        ways = [NetworkPath(host, each.name, each.kind) for each in ends]
+    if not ways:
+        raise LinkLost(f"{host} is at the other end of a cable that this Mac does not have.")
+    sock, _ = await asyncio.to_thread(connect, ways, port, timeout_s)
+    sock.setblocking(False)
+    return {"sock": sock}
+
+
+class TlsStream:
+    """A TLS connection as exact reads and whole writes, its errors translated."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, where: str, host: str) -> None:
+        """`where` names the other end in errors; `host` is its address. Raises LinkLost."""
+        self._reader, self._writer, self.where, self.remote_host = reader, writer, where, host
+        self.local_host = plain_host(writer.get_extra_info("sockname") or ("",))
+        self._was_closed = False
+        try:
+            tune(writer.get_extra_info("socket"))
+            self.certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
+        except (OSError, ValueError) as error:  # asyncio calls a handshake done that the other end broke off
+            raise LinkLost(f"{where} closed the link.") from error
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether either end has closed it."""
+        return self._writer.is_closing()
+
+    async def read(self, length: int) -> bytes:
+        """Exactly `length` bytes. Raises LinkLost."""
+        try:
+            return await self._reader.readexactly(length)
+        except asyncio.IncompleteReadError as error:
+            raise LinkLost(f"{self.where} closed the link.") from error
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def write(self, data: bytes) -> None:
+        """Hand over all of `data` in one piece. Raises LinkLost."""
+        if self._writer.is_closing():
+            raise LinkLost(f"The link to {self.where} is closed.")
+        self._writer.write(data)
+
+    async def drain(self) -> None:
+        """Until the other end keeps up. Raises LinkLost, LinkTimeout, and the link is closed."""
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await self._writer.drain()
+        except OSError as error:
+            problem = self._broken(error)
+            self.close()
+            raise problem from error
+
+    def close(self) -> None:
+        """End the connection; what was handed over still goes out, for at most a second."""
+        self._was_closed = True
+        self._writer.close()
+
+    async def wait_closed(self) -> None:
+        """Until the connection is gone."""
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return  # it broke before it closed: gone all the same
+
+    def _broken(self, error: OSError) -> LinkError:
+        """TLS complains of what still comes in after our goodbye; that says nothing against the other end."""
+        return LinkLost(f"The link to {self.where} is closed.") if self._was_closed else link_error(error, self.where)
+
+
+@asynccontextmanager
+async def open_tls_stream(connect: Connect, where: str, host: str) -> AsyncIterator[TlsStream]:
+    """A wire over the TLS connection that `connect` makes with a protocol; it stays if the body succeeds, else nothing
+    of it does. Raises LinkLost, and what `connect` raises.
+    """
+    reader = asyncio.StreamReader()
+    protocol = _Protocol(reader)
+    try:
+        transport, _ = await connect(lambda: protocol)
+        yield TlsStream(
+            reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop()), where, host
+        )
+    except BaseException:  # also where nobody waits for it any more
+        if protocol.transport:
+            protocol.transport.abort()
+        raise
+
+
+class _Protocol(asyncio.StreamReaderProtocol):
+    """Has the transport as soon as TLS stands. Where `connect` is cancelled at that moment asyncio gives it to nobody,
+    and says goodbye to the other end for a second.
+    """
+
+    transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self.transport = transport
+        super().connection_made(transport)
+
+
+class _Bucket(NamedTuple):
+    tokens: float
+    at: float
+
+
+class ConnectionLimiter:
+    """A token bucket an address: 4 connections a second, 8 at once. Loopback is this Mac itself and is let through."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def admit(self, host: str, now: float) -> bool:
+        """Whether `host` may connect at `now`, seconds of one monotonic clock."""
+        if ip_address(host).is_loopback:
+            return True
+        last = self._buckets.pop(host, _Bucket(CONNECTION_BURST, now))
+        tokens = min(CONNECTION_BURST, last.tokens + (now - last.at) * CONNECTIONS_PER_S)
+        self._buckets[host] = _Bucket(max(tokens - 1, 0.0), now) if tokens >= 1 else _Bucket(tokens, now)
+        if len(self._buckets) > ADDRESSES_KEPT:
+            self._buckets.popitem(last=False)
+        return tokens >= 1
