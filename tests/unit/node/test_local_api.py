@@ -83,7 +83,7 @@ async def test_the_name_of_a_session_reaches_its_command_whole(tmp_path: Path, n
 
 async def test_a_session_without_a_name_or_with_too_long_a_one_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path) as (client, _):
-        for name, told in (("", "A session has a name."), ("x" * 129, "Name must be ")):
+        for name, told in (("", "The session needs a name."), ("x" * 129, "Name must be ")):
             with pytest.raises(UsageError) as refused:
                 await client.session(SessionName(name=name))
             assert refused.value.what.startswith(told)

@@ -14,61 +14,57 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from core.errors import UsageError
-from tui.control.actions import bindings, keys_of
+from tui.control.actions import bindings
 from tui.control.keymap import ASKING
 from tui.state.format import WARN
-from tui.widgets.marked_list import MarkedList
+from tui.widgets.cursor_list import CursorList
 
 
 class ChoiceScreen(ModalScreen[int]):
-    """Gives the number of the answer. The first one is chosen at the start, and Esc means it too; where `must` is set,
-    it only says "not yet".
+    """Returns the number of the chosen answer. The first one is selected at the start, and Esc means it too; with
+    `must` neither closes the dialog.
     """
 
-    CSS_PATH = "asking.tcss"
+    CSS_PATH = "dialogs.tcss"
     ACTIONS = ASKING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
 
-    HELP = """Arrows choose, Enter answers, Esc changes nothing."""
+    HELP = """The arrow keys select, Enter chooses, Esc cancels."""
 
     def __init__(self, title: str, body: Content, answers: tuple[str, ...], *, must: bool = False) -> None:
         super().__init__()
         self._title, self._body, self._must = title, body, must
-        self._answers = MarkedList(*(Option(Content(a)) for a in answers), markup=False)
+        self._answers = CursorList(*(Option(Content(a)) for a in answers), markup=False)
 
     def compose(self) -> ComposeResult:
-        """The effect, then the answers."""
         box = Vertical(Static(self._body, markup=False), self._answers, id="asking")
         box.border_title = Content(self._title)
-        box.border_subtitle = Content("Enter answers" if self._must else f"Enter answers · {keys_of(ASKING, 'no')}")
+        box.border_subtitle = Content("Enter: choose" if self._must else "Enter: choose · Esc: cancel")
         yield box
 
     def on_mount(self) -> None:
-        """The safe answer first."""
         self._answers.highlighted = 0
         self._answers.focus()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """That is the answer."""
         if not (self._must and event.option_index == 0):
             self.dismiss(event.option_index)
 
-    def action_no(self) -> None:
-        """Nothing is changed."""
+    def action_cancel(self) -> None:
         if not self._must:
             self.dismiss(0)
 
 
 class AskScreen(ModalScreen[str | None]):
-    """Gives the line that was typed, or None. An empty one does nothing unless it `may_be_empty`; under one for which
-    `check` raises a UsageError stands why it will not do.
+    """Returns the typed line, or None. An empty line is ignored unless it `may_be_empty`; if `check` raises a
+    UsageError, its text is shown below.
     """
 
-    CSS_PATH = "asking.tcss"
+    CSS_PATH = "dialogs.tcss"
     ACTIONS = ASKING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
 
-    HELP = """Type, then Enter; Esc changes nothing."""
+    HELP = """Type, then press Enter. Esc cancels."""
 
     def __init__(
         self,
@@ -85,19 +81,16 @@ class AskScreen(ModalScreen[str | None]):
         self._wrong = Static(markup=False)
 
     def compose(self) -> ComposeResult:
-        """The words, then the line."""
         box = Vertical(Static(self._words, markup=False), self._input, self._wrong, id="asking")
         box.border_title = Content(self._title)
-        box.border_subtitle = Content(f"Enter done · {keys_of(ASKING, 'no')}")
+        box.border_subtitle = Content("Enter: OK · Esc: cancel")
         yield box
 
     def on_mount(self) -> None:
-        """Ready to type."""
         self._wrong.display = False
         self._input.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """That is the line, if it will do."""
         event.stop()
         line = event.value.strip()
         if not line and not self._may_be_empty:
@@ -110,17 +103,15 @@ class AskScreen(ModalScreen[str | None]):
             return
         self.dismiss(line)
 
-    def action_no(self) -> None:
-        """Nothing is changed."""
+    def action_cancel(self) -> None:
         self.dismiss(None)
 
 
 def words_content(words: str) -> Content:
-    """24 words in four columns, numbered."""
     numbered = [f"{n:2} {word:<12}" for n, word in enumerate(words.split(), 1)]
     rows = ["".join(numbered[i::6]).rstrip() for i in range(6)]
     return Content.assemble(
-        "Write these down on paper, in this order; they are shown once and kept nowhere.\n\n",
+        "Write these words down on paper, in this order. They are shown once and not stored.\n\n",
         ("\n".join(rows), "bold"),
-        "\n\nAnyone who has them can make a Mac of this cluster its admin.",
+        "\n\nAnyone who has them can become admin of this cluster.",
     )

@@ -15,20 +15,22 @@ SHOWN: Final = 1000  # characters of one, in a line
 
 
 def schema_in(file: Path) -> Constraint:
-    """A document of the JSON schema in `file`. Raises UsageError for a file that cannot be read, or holds no schema."""
+    """The JSON schema in `file`. Raises UsageError if it can't be read or contains no schema."""
     source = _read(file)
     if not _is_object(source):
-        raise UsageError(f"{file} is no JSON schema: it holds no JSON object.", 'Such as {"type": "object"}.')
+        raise UsageError(
+            f"{file} isn't a JSON schema: it doesn't contain a JSON object.", 'A schema looks like {"type": "object"}.'
+        )
     return Constraint(kind="json_schema", source=source)
 
 
 def grammar_in(file: Path) -> Constraint:
-    """A text of the grammar in `file`. Raises UsageError."""
+    """The grammar in `file`. Raises UsageError."""
     return Constraint(kind="lark", source=_read(file))
 
 
 def shape_of(text: str) -> Constraint:
-    """What was typed; a schema may stand there itself. Raises UsageError."""
+    """A typed shape; a schema may be given inline. Raises UsageError."""
     word, _, rest = text.strip().partition(" ")
     rest = rest.strip()
     if rest and word == WORDS["regex"]:
@@ -39,23 +41,21 @@ def shape_of(text: str) -> Constraint:
         if rest.startswith("{") and _is_object(rest):
             return Constraint(kind="json_schema", source=rest)
         return schema_in(_file(rest))
-    raise UsageError("It begins with schema, regex or grammar.", "Such as schema person.json, or regex yes|no.")
+    raise UsageError("Start with schema, regex or grammar.", "For example: schema person.json, or regex yes|no.")
 
 
 def shape_text(shape: Constraint) -> str:
-    """In one line, as it stands in a form."""
     return f"{WORDS[shape.kind]} {clean_text(' '.join(shape.source.splitlines()))}"[:SHOWN]
 
 
 def _file(text: str) -> Path:
-    """One that can be read at once, at every key."""
     try:
         file = Path(text).expanduser()
         if file.is_file():
             return file
     except (OSError, RuntimeError, ValueError):
         pass  # no file has such a name, or nobody is called so
-    raise UsageError(f"There is no file {clean_text(text)[:SHOWN]}.")
+    raise UsageError(f"The file {clean_text(text)[:SHOWN]} doesn't exist.")
 
 
 def _is_object(source: str) -> bool:
@@ -70,7 +70,7 @@ def _read(file: Path) -> str:
         with file.open(encoding="utf-8") as lines:
             source = lines.read(MAX_SOURCE + 1)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}.") from error
+        raise UsageError(f"{file} can't be read: {getattr(error, 'strerror', None) or 'it is not text'}.") from error
     if len(source) > MAX_SOURCE:
         raise UsageError(f"{file} is longer than {MAX_SOURCE // 1024} KiB.")
     return source

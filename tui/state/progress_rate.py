@@ -19,25 +19,24 @@ class Pace(Value, frozen=True, kw_only=True):
 
     @property
     def per_s(self) -> float | None:
-        """How much a second; None before anything was seen to move."""
+        """Progress per second; None before anything moved."""
         done, for_s = self.done - self.first, self.at - self.since
         return done / for_s if done > 0 and for_s > 0 else None
 
     @property
     def left_s(self) -> float | None:
-        """Seconds to its end at that pace."""
         return (self.total - self.done) / self.per_s if self.per_s else None
 
 
 def moved(before: Pace | None, done: int, total: int, now: float) -> Pace:
-    """So much is done now; what began anew is measured anew."""
+    """Note progress; measures again if the work restarted."""
     if before is None or done < before.done or total != before.total:
         return Pace(done=done, total=total, at=now, first=done, since=now)
     return Pace(done=done, total=total, at=now, first=before.first, since=before.since)
 
 
 def left_words(left_s: float | None) -> list[str]:
-    """ "about 17 s left"; nothing where nobody can say."""
+    """ "about 17 s left"; nothing if unknown."""
     return [] if left_s is None else [f"about {age(left_s + 0.5)} left"]
 
 

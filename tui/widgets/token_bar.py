@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from tui.state.hops import ring_of
-from tui.state.journey import Journey, Place, journey_of, place
 from tui.state.state import UiState
+from tui.state.token_position import RingTrip, TokenPosition, position_of, ring_trip_of
 from tui.widgets.layer_bar import layer_bar, marked, part_starts
 from tui.widgets.text_view import TextView
 
@@ -17,65 +17,64 @@ from tui.widgets.text_view import TextView
 STEP_S = 0.2
 
 
-class JourneyBar(TextView):
-    """Draws itself anew only while a token travels; where animations are off it stands still."""
+class TokenBar(TextView):
+    """Redraws only while a token travels; stands still if animations are off."""
 
     def __init__(self) -> None:
-        super().__init__(id="journey")
+        super().__init__(id="token-bar")
         self._layers: list[int] = []
-        self._journey: Journey | None = None  # of the round that is shown
-        self._next: Journey | None = None
+        self._trip: RingTrip | None = None  # of the round that is shown
+        self._next: RingTrip | None = None
         self._began = 0.0
 
     def on_mount(self) -> None:
-        """The clock stands until there is a journey."""
         self._clock = self.set_interval(STEP_S, self._step, pause=True)
 
     def show(self, state: UiState) -> None:
-        """Draw the plan of `state`, and let the token travel if there is one."""
         plan = state.snapshot.plan
         self._layers = [owner.stop - owner.start for owner in plan.owners] if plan else []
         self.display = bool(plan)
         moves = plan and state.snapshot.running and state.snapshot.plan_status == "ready"
-        self._next = journey_of(plan, ring_of(state)) if plan and moves and self.app.animation_level != "none" else None
-        if self._next and not self._journey:
-            self._journey, self._began = self._next, time.monotonic()
+        self._next = (
+            ring_trip_of(plan, ring_of(state)) if plan and moves and self.app.animation_level != "none" else None
+        )
+        if self._next and not self._trip:
+            self._trip, self._began = self._next, time.monotonic()
             self._clock.resume()
         elif not self._next:
             self._rest()
         self._draw()
 
     def on_resize(self) -> None:
-        """Another width: draw again."""
         self._draw()
 
     @property
     def caption(self) -> str:
-        """How the journey is to be read; "" where nothing travels."""
-        if self._journey is None:
+        """How to read the animation; "" if nothing travels."""
+        if self._trip is None:
             return ""
-        return "▸ at its own pace" if self._journey.slowed == 1 else f"▸ journey slowed {self._journey.slowed}×"
+        return "▸ one token, real time" if self._trip.slowed == 1 else f"▸ one token, {self._trip.slowed}× slow motion"
 
     def _step(self) -> None:
         if self.size.width <= 0 or not self.screen.is_current:
             self._rest()
-        elif self._journey and time.monotonic() - self._began >= self._journey.round_s:
-            self._journey, self._began = self._next, time.monotonic()
+        elif self._trip and time.monotonic() - self._began >= self._trip.round_s:
+            self._trip, self._began = self._next, time.monotonic()
         self._draw()
 
     def _rest(self) -> None:
-        self._journey = None
+        self._trip = None
         self._clock.pause()
 
     def _draw(self) -> None:
         width = self.size.width
         if width <= 0 or not self._layers:
             return
-        at = place(self._journey, time.monotonic() - self._began) if self._journey else None
-        self.draw(journey_content(self._layers, width, at))
+        at = position_of(self._trip, time.monotonic() - self._began) if self._trip else None
+        self.draw(token_bar_content(self._layers, width, at))
 
 
-def journey_content(layers: Sequence[int], width: int, at: Place | None) -> Content:
+def token_bar_content(layers: Sequence[int], width: int, at: TokenPosition | None) -> Content:
     """The bar of `width` cells with the token on it. The last cell is the way back to the first Mac."""
     if len(layers) == 1:
         return layer_bar(layers, width)

@@ -7,36 +7,31 @@ from typing import Generic, TypeVar
 from textual.content import Content
 from textual.widgets.option_list import Option
 
-from tui.widgets.marked_list import MarkedList
+from tui.widgets.cursor_list import CursorList
 
 Item = TypeVar("Item")
 
 
-class PointedList(MarkedList, Generic[Item]):
-    """A line an item. Who derives from it says how an item is known again, and how all are drawn."""
+class ItemList(CursorList, Generic[Item]):
+    """One line per item. Subclasses define an item's key and how items are drawn."""
 
     def __init__(self, *, id: str, items: tuple[Item, ...] = (), first: str = "") -> None:
-        """The cursor begins on the item whose key is `first`."""
         super().__init__(*(Option("") for _ in items), id=id, markup=False)
         self._items = items
         self._rows = [Content("")] * len(items)
         self._first = first
 
     def key_of(self, item: Item) -> str:
-        """What stays the same of an item while it changes."""
         raise NotImplementedError
 
     def rows_of(self, items: tuple[Item, ...], width: int) -> list[Content]:
-        """A row of `width` cells for each of `items`."""
         raise NotImplementedError
 
     def place_without(self, before: int) -> int:
-        """Where the cursor goes when its item, which was in the place `before`, is gone."""
         return 0
 
     @property
     def pointed(self) -> Item | None:
-        """What the cursor is on."""
         at = self.highlighted
         return self._items[at] if at is not None and at < len(self._items) else None
 
@@ -47,7 +42,6 @@ class PointedList(MarkedList, Generic[Item]):
         self._draw(key)
 
     def on_resize(self) -> None:
-        """Another width: draw again."""
         self._draw(self._pointed_key)
 
     @property

@@ -9,17 +9,14 @@ import msgspec
 
 from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, PreviewRequest
 from tui.state.load_options import as_preview, default_options
-from tui.state.state import washed
+from tui.state.state import cleaned
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
 
 class ModelCatalog:
-    """`choices` is None until the node was asked. `known`: models of the hub that no disk has, the best fit first; they
-    are asked for where there are no choices or somebody `wants_known`. `typed`: the repository that was typed last.
-    Every method raises what `tui.control.bridge.FAILURES` lists.
-    """
+    """The models that the screens list. Every method raises what `tui.control.event_stream.FAILURES` lists."""
 
     def __init__(self, client: NodeClient) -> None:
         self._client = client
@@ -33,46 +30,44 @@ class ModelCatalog:
         self.typed = ""
 
     def name_of(self, shown: str) -> str:
-        """What the node calls the model that is shown so."""
+        """The node's name for a model, by its name on the screen."""
         return self._names.get(shown, shown)
 
     def options(self, choice: ModelChoice) -> LoadRequest:
-        """How a model is to be loaded, as it was chosen last, here or by whoever loaded it."""
+        """The load options that were chosen last, here or by whoever loaded it."""
         return self._requests.get(choice.name) or default_options(choice)
 
     def set_options(self, request: LoadRequest) -> None:
-        """Load the model that is shown as `request.model` so from now on."""
+        """Use these options for the model from now on."""
         self._requests[request.model] = request
         self._unplanned.add(request.model)
 
     def is_planned(self, choice: ModelChoice) -> bool:
-        """Whether the preview of a model is of what its options say; else the node has not answered yet."""
+        """Whether the preview of a model already follows its options."""
         return choice.name not in self._unplanned
 
     async def fetch(self, skipped: tuple[str, ...] = ()) -> None:
-        """Ask the node what is there, and how it fits as its options say, without the Macs that are `skipped`."""
+        """Get all models with previews that follow their options; without the Macs that are `skipped`."""
         found = await self._client.models()
         self._follow(found)
         raw = [await self._as_chosen(choice, skipped) for choice in found]
         if self.wants_known or not raw:
-            self.known = tuple(washed(choice) for choice in await self._client.known_models())
-        self.choices = tuple(washed(choice) for choice in raw)
+            self.known = tuple(cleaned(choice) for choice in await self._client.known_models())
+        self.choices = tuple(cleaned(choice) for choice in raw)
         self._names = {shown.name: choice.name for shown, choice in zip(self.choices, raw, strict=True)}
 
     def _follow(self, found: Sequence[ModelChoice]) -> None:
-        """What somebody loaded otherwise than before, here or elsewhere, is what was chosen last. Who has which layers,
-        and who has none, is divided anew.
-        """
+        """Take over the options of models that were loaded elsewhere, except who has which layers."""
         for choice in found:
-            asked, shown = choice.asked, washed(choice.name)
+            asked, shown = choice.asked, cleaned(choice.name)
             if asked is not None and asked != self._asked.get(shown):
                 self._asked[shown] = asked
                 anew = {"model": shown, "layers": (), "without": (), "verify": False}
-                self._requests[shown] = washed(msgspec.structs.replace(asked, **anew))
+                self._requests[shown] = cleaned(msgspec.structs.replace(asked, **anew))
                 self._unplanned.discard(shown)
 
     async def _as_chosen(self, choice: ModelChoice, skipped: tuple[str, ...]) -> ModelChoice:
-        shown = washed(choice.name)
+        shown = cleaned(choice.name)
         chosen = self._requests.get(shown)
         if not choice.path or not choice.layers or choice.loaded or not (skipped or chosen):
             return choice
@@ -83,9 +78,9 @@ class ModelCatalog:
         return planned
 
     async def examine(self, request: PreviewRequest) -> None:
-        """Plan the model that is shown as `request.model` with what examining it shows."""
+        """Plan one model with what examining its files shows."""
         change = msgspec.structs.replace
-        preview: PlanPreview = washed(await self._client.plan(change(request, model=self.name_of(request.model))))
+        preview: PlanPreview = cleaned(await self._client.plan(change(request, model=self.name_of(request.model))))
         self._answered(request)
         self.choices = tuple(
             change(each, preview=preview) if each.name == request.model else each for each in self.choices or ()
@@ -97,7 +92,6 @@ class ModelCatalog:
             self._unplanned.discard(request.model)
 
     async def load(self, request: LoadRequest) -> PlanPreview:
-        """Load the model that is shown as `request.model`."""
         return await self._client.load(self._named(request))
 
     def _named(self, request: LoadRequest) -> LoadRequest:

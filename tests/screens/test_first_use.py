@@ -44,7 +44,7 @@ async def test_from_the_first_start_to_the_last_key(tmp_path: Path, terminal: Op
             await asyncio.to_thread(edit, mine)
             await asyncio.to_thread(lose, mine, porch)
             await asyncio.to_thread(recover, mine)
-            await asyncio.to_thread(quit_from, theirs, "✗ node stopped", "ended without a word")
+            await asyncio.to_thread(quit_from, theirs, "✗ not running", "ended without a word")
         mine.type("words not sent yet")
         await asyncio.to_thread(quit_from, mine, "words not sent yet")
         again = terminal(*size, "--home", str(loft.root))
@@ -67,9 +67,9 @@ def meet(mine: Terminal, theirs: Terminal) -> None:
     """They do not find each other: one person types the address, then both the digits of the other screen."""
     theirs.shows("Welcome", "Nothing found?", "^q Quit")
     theirs.type("p")
-    theirs.shows("Which Mac?", "· any Mac")
+    theirs.shows("Which Mac?", "· another Mac")
     theirs.type("Enter")
-    theirs.shows("◌ waiting", "This Mac's address, to be typed there:")
+    theirs.shows("◌ waiting", "This Mac's address (type it there):")
     address = theirs.finds(r"(127\.0\.0\.1:\d+)\D")
     mine.type("a")
     mine.shows("Add a Mac by address")
@@ -92,7 +92,7 @@ def load(mine: Terminal) -> None:
     mine.type("C-o")
     mine.shows("Choose a model", "endless")
     mine.type("h")
-    mine.shows("Models of the hub", "Qwen3-", "Licence")
+    mine.shows("Models on the hub", "Qwen3-", "Licence")
     mine.type("h")
     mine.shows("on disk", "endless")
     mine.type("Enter")
@@ -128,7 +128,7 @@ def edit(mine: Terminal) -> None:
 
 def tokens(screen: str) -> int:
     """Of the answer that is being written, 0 while none is counted."""
-    counted = re.search(r"(\d+) tok .*· Esc stop", screen)
+    counted = re.search(r"(\d+) tok .*· Esc: stop", screen)
     return int(counted[1]) if counted else 0
 
 
@@ -147,13 +147,13 @@ def lose(mine: Terminal, porch: Home) -> None:
 
 def recover(mine: Terminal) -> None:
     """The answer goes on here, and is stopped, unless it was quicker and is as long as an answer may be."""
-    held = mine.shows(f"{PORCH} is gone", "Nothing is lost on this Mac.", "1▸ Re-plan", "Stop here", "paused at token")
+    held = mine.shows(f"{PORCH} is offline", "Nothing lost so far", "1▸ Continue", "Stop", "paused at token")
     mine.shows(f"─── recovered: {PORCH} left", "holds the whole model")
     mine.until(lambda s: s.count("─── recovered:") <= 1 and "Stop here" not in s, "the offer stays")
     mine.finds(r" 1( of |/)2 Macs")
     mine.until(lambda s: tokens(s) > paused_at(held) or LONGEST in s, "the answer does not go on")
     mine.type("Escape")
-    mine.until(lambda s: "Esc stop" not in s and ("─── stopped by you ───" in s or LONGEST in s), "it did not stop")
+    mine.until(lambda s: "Esc: stop" not in s and ("─── stopped by you ───" in s or LONGEST in s), "it did not stop")
 
 
 def quit_from(screen: Terminal, *last_words: str) -> None:

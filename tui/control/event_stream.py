@@ -22,17 +22,16 @@ FAILURES = (MaclusterError, msgspec.MsgspecError)
 
 
 def problem_of(error: Exception) -> Problem:
-    """A failure of the client as what a person can be told."""
     if isinstance(error, MaclusterError):
         return error.problem
-    what = "The node of this Mac gave an answer that this program does not understand."
-    return NodeError(what, "Start both from one installation of macluster.").problem
+    what = "macluster's service sent a reply that this version can't read."
+    return NodeError(what, "Start both from the same installation of macluster.").problem
 
 
 async def follow(client: NodeClient, take: Callable[[AnyEvent], None], lose: Callable[[Problem], None]) -> None:
-    """Give every event to `take`, for ever. While no node answers, `lose` hears why once a second."""
+    """Pass every event to `take`, forever. While no node answers, call `lose` once a second with the reason."""
     while True:
-        gone = NodeUnreachable("The node of this Mac stopped.").problem
+        gone = NodeUnreachable("macluster's service on this Mac stopped.").problem
         try:
             count = 0
             async for event in client.events():

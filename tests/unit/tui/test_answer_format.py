@@ -1,4 +1,4 @@
-"""A shape as people type it, key by key: what cannot be used is told, whatever stands there."""
+"""A shape as people type it, key by key: what can't be used is told, whatever stands there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from core.constraint import MAX_SOURCE, Constraint
 from core.errors import UsageError
-from tui.state.shapes import shape_of, shape_text
+from tui.state.answer_format import shape_of, shape_text
 
 
 def test_what_is_typed_becomes_a_shape(tmp_path: Path) -> None:
@@ -29,15 +29,15 @@ def test_what_is_typed_becomes_a_shape(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "begins with schema, regex or grammar"),
-        ("schema", "begins with schema, regex or grammar"),
-        ("json {}", "begins with schema, regex or grammar"),
-        ("schema nowhere.json", "There is no file nowhere.json."),
-        ("schema ~nobody-of-that-name/x", "There is no file"),
-        ("schema a\0b", "There is no file"),
-        ("grammar " + "x/" * 5000, "There is no file x/x/"),
-        ("schema {" + "[" * 100_000, "There is no file {"),
-        ("schema \x1b[31mred", "There is no file"),
+        ("", "Start with schema, regex or grammar"),
+        ("schema", "Start with schema, regex or grammar"),
+        ("json {}", "Start with schema, regex or grammar"),
+        ("schema nowhere.json", "The file nowhere.json doesn't exist."),
+        ("schema ~nobody-of-that-name/x", "The file"),
+        ("schema a\0b", "The file"),
+        ("grammar " + "x/" * 5000, "The file x/x/"),
+        ("schema {" + "[" * 100_000, "The file {"),
+        ("schema \x1b[31mred", "The file"),
     ],
 )
 def test_what_cannot_be_one_is_told_whatever_stands_there(text: str, said: str) -> None:
@@ -49,7 +49,11 @@ def test_what_cannot_be_one_is_told_whatever_stands_there(text: str, said: str) 
 
 
 def test_a_file_that_holds_none_is_told(tmp_path: Path) -> None:
-    for content, said in ((b"[1]", "holds no JSON object"), (b"\xff", "no text"), (b" " * (MAX_SOURCE + 1), "longer")):
+    for content, said in (
+        (b"[1]", "contain a JSON object"),
+        (b"\xff", "not text"),
+        (b" " * (MAX_SOURCE + 1), "longer"),
+    ):
         file = tmp_path / "file"
         file.write_bytes(content)
         with pytest.raises(UsageError, match=said):

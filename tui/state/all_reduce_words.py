@@ -6,15 +6,15 @@ from core.requests.plans import Forecast
 from tui.state.format import duration
 
 
-def adding_up(forecast: Forecast) -> str:
-    """How much of a token's time goes into that; "" where nothing is added up."""
+def all_reduce_share(forecast: Forecast) -> str:
+    """The share of the all-reduces in a token's time; "" if there are none."""
     if forecast.reduces_s is None:
         return ""
-    return f"≈ {duration(forecast.reduces_s)} of the {duration(forecast.token_s)} that a token takes"
+    return f"≈ {duration(forecast.reduces_s)} of each token's {duration(forecast.token_s)}"
 
 
 def faster(forecast: Forecast) -> str:
-    """That it is faster than one Mac, with figures; where it is not, the advice says so."""
+    """How much faster than one Mac it is; "" if it isn't, which the advice says."""
     alone = forecast.alone_tokens_per_s
     if forecast.reduces_s is None or alone is None or forecast.tokens_per_s <= alone:
         return ""

@@ -33,7 +33,7 @@ class Phases(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Of the means that make the picture, seconds a frame: the middle one, that above 95 of a hundred, the longest."""
+    """Percentiles of the samples in the chart, in seconds per frame."""
 
     p50_s: float
     p95_s: float
@@ -41,20 +41,19 @@ class Spread(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """What a cable in the place of a hop would change: `saved_s` seconds of a token of `token_s`."""
+    """What a cable in place of a hop would change: `saved_s` seconds of a token of `token_s`."""
 
     saved_s: float
     token_s: float
 
     @property
     def gain(self) -> float:
-        """How much more tokens per second."""
         return self.token_s / (self.token_s - self.saved_s) - 1
 
 
 def points_of(state: UiState, pair: tuple[str, str], now: float, window_s: float) -> list[HopPoint]:
-    """The points of a hop in the window. Those that hold a prefill, whose frames are larger, count only while there is
-    nothing else.
+    """The points of a hop in the window. Points with a prefill, whose frames are larger, count only if there are no
+    others.
     """
     whole = (*state.past, *state.points) if window_s > HOP_WINDOW_S else state.points
     found = [p for p in whole if (p.source, p.target) == pair and p.at >= now - window_s]
@@ -62,12 +61,12 @@ def points_of(state: UiState, pair: tuple[str, str], now: float, window_s: float
 
 
 def samples_of(points: list[HopPoint]) -> tuple[tuple[float, float], ...]:
-    """(at, seconds a frame)."""
+    """(time, seconds per frame)."""
     return tuple((p.at, p.transfer_s / p.frames) for p in points)
 
 
 def phases_of(points: list[HopPoint]) -> Phases | None:
-    """Means over the points; None where there are none."""
+    """Means over the points; None if there are none."""
     frames = sum(p.frames for p in points)
     if not frames:
         return None
@@ -90,7 +89,7 @@ def phases_of(points: list[HopPoint]) -> Phases | None:
 
 
 def spread_of(points: list[HopPoint]) -> Spread | None:
-    """None where nothing was measured."""
+    """None if nothing was measured."""
     times = sorted(time for _, time in samples_of(points))
     if not times:
         return None
@@ -98,8 +97,8 @@ def spread_of(points: list[HopPoint]) -> Spread | None:
 
 
 def worth_of(ring: Ring, rtt_s: float | None) -> Worth | None:
-    """What a cable is worth on a hop that takes `rtt_s` there and back: the rest of it stays as it is. None where that
-    cannot be said: not all hops are measured, or several rows share the ring.
+    """What a cable would save on a hop with the round trip `rtt_s`. None if unknown: not all hops are measured, or
+    several rows share the ring.
     """
     spent = ring.shares
     if spent is None or ring.rows > 1 or rtt_s is None or spent.token_s <= 0:
@@ -110,5 +109,4 @@ def worth_of(ring: Ring, rtt_s: float | None) -> Worth | None:
 
 
 def _rank(percent: int, count: int) -> int:
-    """The index of a percentile among `count` sorted values, by the nearest rank."""
     return max(0, -(-percent * count // 100) - 1)

@@ -6,29 +6,32 @@ import asyncio
 from pathlib import Path
 
 from core.requests.conversations import Conversation
-from tui.control.interface import AppInterface
+from tui.control.app_interface import AppInterface
 from tui.state import export as files
 
 
 async def may_leave(app: AppInterface) -> bool:
-    """Whether the conversation on screen may go: of one that is not kept nothing would be left."""
+    """Ask before leaving a chat that isn't saved."""
     if not app.state.chat.is_unkept or not app.state.turns:
         return True
-    effect = "Nothing of this conversation is kept: when you leave it, it is gone."
-    return await app.choose("Leave a chat that is not kept?", effect, ("Stay here", "Leave it")) == 1
+    effect = "This chat isn't saved. If you leave it, it is gone."
+    return await app.choose("Leave an unsaved chat?", effect, ("Stay", "Leave")) == 1
 
 
 async def may_forget(app: AppInterface) -> bool:
-    """Whether what is kept of the conversation on screen may be deleted."""
+    """Ask before deleting the saved copy of the chat."""
     if not app.state.chat.id:
         return True
-    effect = "What is kept of it on this Mac is deleted, with its key. It stays on screen until you leave it."
-    return await app.choose("Keep nothing of this chat?", effect, ("Go on keeping it", "Keep nothing of it")) == 1
+    effect = "The saved copy on this Mac will be deleted. The chat stays on screen until you leave it."
+    return await app.choose("Turn off saving for this chat?", effect, ("Keep saving", "Delete and stop saving")) == 1
 
 
 async def export(app: AppInterface, conversation: Conversation) -> None:
-    """Write it to the file that the person names. Raises NodeError, UsageError."""
-    words = "A file; Markdown, or JSON where its name ends in .json. Only you can read it, and it is not sealed."
+    """Export to a file that the person names. Raises NodeError, UsageError."""
+    words = (
+        "Saved as Markdown, or as JSON if the name ends in .json. "
+        "The file is not encrypted; only your account can read it."
+    )
     proposed = str(files.default_path(conversation.title))
     typed = await app.ask("Export the conversation", words, proposed, files.path_from)
     if not typed:
@@ -43,5 +46,5 @@ async def export(app: AppInterface, conversation: Conversation) -> None:
 
 
 async def _may_replace(app: AppInterface, path: Path) -> bool:
-    effect = f"{path} exists already, and its content would be lost."
-    return await app.choose("Replace the file?", effect, ("Leave it", "Replace it")) == 1
+    effect = f"{path} already exists. Its content would be lost."
+    return await app.choose("Replace the file?", effect, ("Cancel", "Replace")) == 1

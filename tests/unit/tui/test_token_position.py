@@ -13,11 +13,11 @@ from tests.support.app import app_with
 from tests.support.planning import REVERSE
 from tui.state import state
 from tui.state.hops import Ring, ring_of
-from tui.state.journey import ROUND_S, Journey, journey_of, place
 from tui.state.state import UiState
+from tui.state.token_position import ROUND_S, RingTrip, position_of, ring_trip_of
 from tui.widgets.hop_table import hops_content, percent, slowest_words
-from tui.widgets.journey_bar import JourneyBar, journey_content
 from tui.widgets.layer_bar import layer_bar, part_starts
+from tui.widgets.token_bar import TokenBar, token_bar_content
 
 RING = ("HEAD", "B", "C")
 
@@ -69,8 +69,8 @@ def test_ranks_compute_at_the_same_time_and_nothing_travels_from_one_to_the_next
     ring = ring_of(now)
     assert ring.shares
     assert ring.shares.compute_s == pytest.approx(0.03)
-    assert "compute+add " in hops_content(now, 60, 100.0).plain
-    assert journey_of(msgspec.structs.replace(REVERSE, parallelism=how), ring) is None
+    assert "compute+reduce " in hops_content(now, 60, 100.0).plain
+    assert ring_trip_of(msgspec.structs.replace(REVERSE, parallelism=how), ring) is None
 
 
 def test_an_estimate_never_makes_a_token_longer_than_it_was() -> None:
@@ -94,7 +94,7 @@ def test_shares_are_words_and_add_up_to_the_token() -> None:
     lines = hops_content(measured(), 44, 50.0).plain.splitlines()
     assert lines[-2].startswith("token 62.0 ms: ▇▇")
     assert cell_len(lines[-2]) == 44
-    assert lines[-1] == "compute 81 % seal 2 % wire 10 % wait 7 %"
+    assert lines[-1] == "compute 81 % encrypt 2 % network 10 % wait 7 %"
     assert (percent(0.001, 1), percent(0, 1)) == ("<1 %", "0 %")
 
 
@@ -109,13 +109,13 @@ def test_rows_that_take_turns_are_told_and_no_waiting_is_made_up() -> None:
 
 
 def test_a_journey_goes_through_the_layers_whatever_the_ring() -> None:
-    journey = journey_of(REVERSE, ring_of(measured()))
-    assert journey
-    assert [leg[0] for leg in journey.legs] == pytest.approx([0.02, 0.02, 0.01])
-    assert journey.slowed == 50
-    assert journey.round_s >= ROUND_S
-    assert journey_of(REVERSE, Ring((), None, 1)) is None
-    assert journey_of(msgspec.structs.replace(REVERSE, stages=REVERSE.stages[:1]), ring_of(measured())) is None
+    trip = ring_trip_of(REVERSE, ring_of(measured()))
+    assert trip
+    assert [leg[0] for leg in trip.legs] == pytest.approx([0.02, 0.02, 0.01])
+    assert trip.slowed == 50
+    assert trip.round_s >= ROUND_S
+    assert ring_trip_of(REVERSE, Ring((), None, 1)) is None
+    assert ring_trip_of(msgspec.structs.replace(REVERSE, stages=REVERSE.stages[:1]), ring_of(measured())) is None
 
 
 LEGS = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=1, max_size=6).map(tuple)
@@ -125,17 +125,17 @@ LEGS = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=1, max_siz
 def test_the_token_is_at_one_place_until_it_is_round(
     legs: tuple[tuple[float, float], ...], part: float, slowed: int
 ) -> None:
-    journey = Journey(legs, slowed)
-    at = place(journey, part * journey.round_s)
+    trip = RingTrip(legs, slowed)
+    at = position_of(trip, part * trip.round_s)
     if at is not None:
         assert 0 <= at.part < 1
         assert legs[at.owner][at.is_hop] > 0
-    assert place(journey, journey.round_s * 1.01 + 1e-9) is None
+    assert position_of(trip, trip.round_s * 1.01 + 1e-9) is None
 
 
 def test_each_place_takes_its_share_of_the_round() -> None:
-    journey = Journey(((0.03, 0.01), (0.05, 0.01)), 20)
-    places = [place(journey, 0.02 * n) for n in range(100)]
+    trip = RingTrip(((0.03, 0.01), (0.05, 0.01)), 20)
+    places = [position_of(trip, 0.02 * n) for n in range(100)]
     counted = [
         sum(p is not None and (p.owner, p.is_hop) == at for p in places) for at in ((0, 0), (0, 1), (1, 0), (1, 1))
     ]
@@ -146,9 +146,9 @@ def test_each_place_takes_its_share_of_the_round() -> None:
 def test_the_bar_is_as_wide_as_asked_wherever_the_token_is(
     layers: list[int], width: int, legs: tuple[tuple[float, float], ...], part: float
 ) -> None:
-    at = place(Journey(legs, 1), part * sum(map(sum, legs)))
+    at = position_of(RingTrip(legs, 1), part * sum(map(sum, legs)))
     at = at if at and at.owner < len(layers) else None
-    plain = journey_content(layers, width, at).plain
+    plain = token_bar_content(layers, width, at).plain
     assert cell_len(plain) == width
     assert sum(plain.count(mark) for mark in "▸↩") == (at is not None and len(layers) > 1)
     assert cell_len(layer_bar(layers, width).plain) == width
@@ -162,12 +162,12 @@ async def test_the_token_travels_only_while_an_answer_is_written_and_things_may_
     app = app_with(Snapshot())
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.pause()
-        bar = app.dashboard.query_one(JourneyBar)
+        bar = app.dashboard.query_one(TokenBar)
         app.animation_level = "none"
         app.set_state(writing)
         assert bar.caption == ""
         app.animation_level = "full"
         app.set_state(writing)
-        assert bar.caption == "▸ journey slowed 50×"
+        assert bar.caption == "▸ one token, 50× slow motion"
         app.set_state(msgspec.structs.replace(still, snapshot=ready))
         assert bar.caption == ""

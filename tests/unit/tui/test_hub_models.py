@@ -18,7 +18,7 @@ from tests.support.screen_events import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
 from tui.cli.models import fit_words, known_lines
-from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.models import ModelsScreen
 
 MACS = [peer("a", 48), peer("b", 24)]
@@ -47,9 +47,9 @@ async def test_an_empty_picker_offers_what_fits_best_and_d_downloads_it(size: tu
     app = MaclusterApp(node)  # type: ignore[arg-type]
     async with app.run_test(size=size) as pilot:
         await pilot.press("ctrl+o")
-        await until(lambda: "Licence apache-2.0" in text_of(app))
+        await until(lambda: "Licence: apache-2.0" in text_of(app))
         shown = text_of(app)
-        assert all(words in shown for words in ("Models of the hub", "✓▸gpt-oss-120b", "63 GB", "≈ ", "2 Macs"))
+        assert all(words in shown for words in ("Models on the hub", "✓▸gpt-oss-120b", "63 GB", "≈ ", "2 Macs"))
         assert max(map(len, shown.splitlines())) == size[0]
         for answer in range(3):  # not now, what tells of it, all of it
             await pilot.press("d")

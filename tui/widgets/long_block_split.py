@@ -19,8 +19,8 @@ _PAIRED: Final = ("`", "*", "_", "~~")
 
 
 def parted(text: str) -> tuple[str, str] | None:
-    """The beginning of a long block, and what is to be drawn below it; None for everything else. A table goes on below
-    a head of its own, which is as wide as the columns above and not shown.
+    """The start of a long block, and the rest to be drawn below it; None for everything else. The rest of a table has a
+    hidden head of its own, as wide as the columns above.
     """
     if text.startswith("|"):
         return _parted_table(text) if len(text) > TABLE else None

@@ -12,16 +12,16 @@ import msgspec
 from textual.screen import Screen
 
 from tui.client import NodeClient
-from tui.control.catalog import ModelCatalog
 from tui.control.chat_controller import ChatController
 from tui.control.conversation_archive import ConversationArchive
+from tui.control.model_catalog import ModelCatalog
 from tui.state.boundaries import options_of
 from tui.state.load_options import in_topology
 from tui.state.state import UiState
 
 
 class Sources(Protocol):
-    """What the app has that a screen may need."""
+    """What a screen may need of the app."""
 
     client: NodeClient
     state: UiState
@@ -57,7 +57,6 @@ def make(app: Sources, name: str, **details: object) -> Screen[Any]:
 
 
 def is_open(screen: Screen[Any], name: str) -> bool:
-    """Whether `screen` is the one of that name."""
     return type(screen).__name__ == _class_of(name)
 
 

@@ -13,11 +13,10 @@ CURSOR: Final = "▸"
 _WITHIN: Final = 2
 
 
-class MarkedList(OptionList):
-    """Draws the cursor into the first blank cell of its row."""
+class CursorList(OptionList):
+    """A list that draws its cursor into the first blank cell of the row."""
 
     def render_line(self, y: int) -> Strip:
-        """A line of the list; the cursor is on the first one of a row."""
         strip, at = super().render_line(y), self.scroll_offset.y + y
         here = self._lines[at] if at < len(self._lines) else None
         if here is None or here != (self.highlighted, 0):

@@ -37,7 +37,7 @@ class Share(NamedTuple):
 
     @property
     def free_bytes(self) -> int:
-        """What is left of its budget; below zero what it lacks."""
+        """What is left of its budget; negative if it lacks memory."""
         return self.budget_bytes - self.weight_bytes - self.kv_bytes - self.step_bytes
 
 
@@ -50,34 +50,29 @@ class Effect(NamedTuple):
 
     @property
     def compute_s(self) -> float | None:
-        """What all Macs compute for one token, one after the other."""
         times = [s.token_s for s in self.shares]
         return sum(t for t in times if t is not None) if None not in times else None
 
     @property
     def tokens_per_s(self) -> float | None:
-        """What one person would get."""
         if self.compute_s is None or self.hops_s is None or self.compute_s + self.hops_s <= 0:
             return None
         return 1 / (self.compute_s + self.hops_s)
 
     @property
     def fits(self) -> bool:
-        """Whether every Mac has room for its part."""
         return all(s.free_bytes >= 0 for s in self.shares)
 
 
 def split_of(preview: PlanPreview) -> Plan | None:
-    """The split that a preview is about, whether it fits or not."""
     return preview.plan or preview.draft
 
 
 def effect(known: PlanPreview, cuts: Sequence[int]) -> Effect | None:
-    """What `cuts` mean, if `known` is what the node said of the same Macs in the same order, with these or with other
-    boundaries. None where it said nothing.
+    """What `cuts` mean, estimated from a preview of the same Macs in the same order. None if there is none.
 
-    A layer that moves, or comes to a disk, is taken to be as large as the largest one; one that moves has its share of
-    the caches and of its Mac's time.
+    A layer that moves or is downloaded counts as large as the largest one, with its share of the caches and of its
+    Mac's time.
     """
     plan = split_of(known)
     if plan is None or len(plan.stages) != len(cuts) + 1:
@@ -118,5 +113,5 @@ def _on_disk(disk: StageDisk | None, part: range, layer_bytes: int) -> OnDisk | 
 
 
 def _token_s(forecast: Forecast | None, plan: Plan, stage: Stage) -> float | None:
-    """What a stage computes for one token; the forecast has them in the order of the ring."""
+    """Compute time of a stage for one token; the forecast is in ring order."""
     return forecast.stages_s[plan.stages.index(stage)] if forecast else None

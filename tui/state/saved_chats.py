@@ -15,7 +15,7 @@ from tui.state.chats import NO_TITLE
 from tui.state.format import moment
 
 
-class Kept(Value, frozen=True, kw_only=True):
+class SavedChat(Value, frozen=True, kw_only=True):
     """One of them. `id` is a conversation's id, or a session's name; `at`: when it was changed last, seconds since the
     epoch. `begun`: when it began, in words, where another one has that `title`. Of a session nobody knows how many
     `messages` it has.
@@ -36,26 +36,27 @@ class Kept(Value, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """What it is called in a list: like no other one."""
+        """The title, made unique with the start time."""
         return f"{self.begun} · {self.title}" if self.begun else self.title
 
     @property
     def key(self) -> str:
-        """What no other one has."""
         return f"session {self.id}" if self.is_session else self.id
 
 
-class Said(Value, frozen=True, kw_only=True):
-    """A message as a preview shows it."""
+class PreviewMessage(Value, frozen=True, kw_only=True):
+    """A message in the preview."""
 
     role: str
     text: Clean
     is_shown: bool = True
 
 
-def kept_list(infos: Iterable[ConversationInfo], sessions: Iterable[SavedSession], wanted: str) -> tuple[Kept, ...]:
-    """All of them, the newest first: the conversations `infos`, which hold the text `wanted`, and those `sessions`
-    whose name, model or words do.
+def saved_chats(
+    infos: Iterable[ConversationInfo], sessions: Iterable[SavedSession], wanted: str
+) -> tuple[SavedChat, ...]:
+    """Conversations and sessions, newest first. `infos` already match `wanted`; sessions match by name, model or
+    messages.
     """
     found = list(infos)
     often = Counter(info.title for info in found)
@@ -69,29 +70,28 @@ def _holds(session: SavedSession, text: str) -> bool:
     return any(text in part.casefold() for part in (session.name, session.model, *said))
 
 
-def said_in(conversation: Conversation, wanted: str) -> tuple[Said, ...]:
-    """Its messages; behind those that are shown also those of other branches that hold the text `wanted`."""
+def preview_messages(conversation: Conversation, wanted: str) -> tuple[PreviewMessage, ...]:
+    """The shown messages, then messages of other versions that contain `wanted`."""
     path = set(conversation.path)
     shown = [_said(conversation.turns[at].role, conversation.turns[at].text) for at in conversation.path]
     beside = [
-        Said(role=turn.role, text=clean_text(turn.text), is_shown=False)
+        PreviewMessage(role=turn.role, text=clean_text(turn.text), is_shown=False)
         for at, turn in enumerate(conversation.turns)
         if wanted and at not in path and wanted.casefold() in turn.text.casefold()
     ]
     return (*shown, *beside)
 
 
-def said_in_session(session: SavedSession) -> tuple[Said, ...]:
-    """Its messages."""
+def session_messages(session: SavedSession) -> tuple[PreviewMessage, ...]:
     return tuple(_said(message.role, message.content) for message in session.messages)
 
 
-def _said(role: str, text: str) -> Said:
-    return Said(role=role, text=clean_text(text))
+def _said(role: str, text: str) -> PreviewMessage:
+    return PreviewMessage(role=role, text=clean_text(text))
 
 
-def _of_info(info: ConversationInfo, *, is_double: bool) -> Kept:
-    return Kept(
+def _of_info(info: ConversationInfo, *, is_double: bool) -> SavedChat:
+    return SavedChat(
         id=info.id,
         title=info.title or NO_TITLE,
         begun=moment(info.created_at) if is_double and info.title else "",
@@ -106,8 +106,8 @@ def _of_info(info: ConversationInfo, *, is_double: bool) -> Kept:
     )
 
 
-def _of_session(session: SavedSession) -> Kept:
-    return Kept(
+def _of_session(session: SavedSession) -> SavedChat:
+    return SavedChat(
         id=session.name,
         title=session.name,
         model=session.model,

@@ -1,4 +1,4 @@
-"""A token's journey through the ring, at the pace that was measured. Pure."""
+"""A token's trip through the ring, at the pace that was measured. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUND_S = 2.0
 _FACTORS = tuple(base * 10**power for power in range(6) for base in (1, 2, 5))
 
 
-class Place(NamedTuple):
+class TokenPosition(NamedTuple):
     """With owner number `owner`, in the order of the layers, or on the hop from it to the next one; `part` of the time
     there is over. The hop of the last owner leads to the first.
     """
@@ -23,7 +23,7 @@ class Place(NamedTuple):
     part: float
 
 
-class Journey(NamedTuple):
+class RingTrip(NamedTuple):
     """`legs` are the seconds of (computing, hop) of each owner, in the order of the layers; it is shown `slowed` times
     as slow.
     """
@@ -33,13 +33,12 @@ class Journey(NamedTuple):
 
     @property
     def round_s(self) -> float:
-        """Seconds that a round takes on the screen."""
         return _trip_s(self.legs) * self.slowed
 
 
-def journey_of(plan: Plan, ring: Ring) -> Journey | None:
-    """The journey of a token round `plan`; None where there is no hop, or not every one was measured, and for ranks,
-    who work at the same time.
+def ring_trip_of(plan: Plan, ring: Ring) -> RingTrip | None:
+    """The way of a token round `plan`; None without hops, before all were measured, and for ranks, which work at the
+    same time.
     """
     if is_of_ranks(plan) or not ring.is_measured or len(ring.hops) != len(plan.stages):
         return None
@@ -49,16 +48,16 @@ def journey_of(plan: Plan, ring: Ring) -> Journey | None:
     trip_s = _trip_s(legs)
     if trip_s <= 0:
         return None
-    return Journey(legs, next((f for f in _FACTORS if trip_s * f >= ROUND_S), _FACTORS[-1]))
+    return RingTrip(legs, next((f for f in _FACTORS if trip_s * f >= ROUND_S), _FACTORS[-1]))
 
 
-def place(journey: Journey, elapsed_s: float) -> Place | None:
-    """Where the token is so long after it began its round on the screen; None once it is round."""
-    left_s = elapsed_s / journey.slowed
-    for owner, leg in enumerate(journey.legs):
+def position_of(trip: RingTrip, elapsed_s: float) -> TokenPosition | None:
+    """Where the token is `elapsed_s` after its round began on the screen; None once it is round."""
+    left_s = elapsed_s / trip.slowed
+    for owner, leg in enumerate(trip.legs):
         for is_hop, seconds in enumerate(leg):
             if left_s < seconds:
-                return Place(owner, bool(is_hop), left_s / seconds)
+                return TokenPosition(owner, bool(is_hop), left_s / seconds)
             left_s -= seconds
     return None
 
