@@ -2,7 +2,7 @@
 
 File: "MCT1" | salt 32 | records. A record is u32 length | ChaCha20-Poly1305 ciphertext; its nonce is the record's
 number, its key HKDF(device secret, salt), so files share no key and a record cannot be moved. Unlike a sealed file
-(`core.trust.sealed`) it has no end: a crash may cut it, and the records before the cut count.
+(`core.trust.sealed_files`) it has no end: a crash may cut it, and the records before the cut count.
 
 The first record is the `AnswerRecord`. Each other one is, in msgpack: an integer (the next token), a text (shown since
 the last one), `MacsJoined`, or `AnswerEnd`. A log without an end can be continued, in a new file with a salt of its

@@ -20,11 +20,11 @@ from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_clients import Clients
 from core.node.public_api.api_errors import RETRY_S, anthropic_error, openai_error, status
 from core.node.public_api.api_options import ApiOptions
-from core.node.public_api.chat_handlers import OpenAiHandlers
 from core.node.public_api.http_bodies import SLOW_S, WATCH, Handler, json_reply, refused, timing_of
 from core.node.public_api.listener import Listener
 from core.node.public_api.metrics import Metrics
 from core.node.public_api.model_list import Models
+from core.node.public_api.openai_handlers import OpenAiHandlers
 from core.node.public_api.responses_handlers import ResponsesHandlers
 from core.trust.api_certificate import own_names, server_context
 from core.trust.api_keys import ApiKeys
