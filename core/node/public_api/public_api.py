@@ -14,12 +14,12 @@ from core.node.base.bus import Bus
 from core.node.base.defects import defects_logger
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
+from core.node.config import ApiOptions
 from core.node.public_api.admission import ClientAdmission
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_clients import Clients
 from core.node.public_api.api_errors import RETRY_S, anthropic_error, openai_error, status
-from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.http_bodies import SLOW_S, WATCH, Handler, json_reply, refused, timing_of
 from core.node.public_api.listener import Listener
 from core.node.public_api.metrics import Metrics

@@ -1,14 +1,18 @@
-"""Options of the API."""
+"""How a node is started."""
 
 from __future__ import annotations
 
 from ipaddress import ip_address
+from pathlib import Path
 
 import msgspec
 
+from core.address import Place
 from core.errors import UsageError
 from core.events import ApiServed
-from core.settings import API_PORT, API_QUEUE, LOOPBACK_HOST
+from core.link.rekey_limits import KEY_LIMITS, KeyUse
+from core.mac.prevent_sleep import WhenAwake
+from core.settings import API_PORT, API_QUEUE, KEY_PLACE, LOOPBACK_HOST, Home, KeyPlace
 
 
 class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,3 +57,27 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
         elif self.no_key:
             warning = "Every program on this Mac can use the API without a key (--no-key)."
         return ApiServed(url=f"{scheme}://{host}:{port}/v1", fingerprint=fingerprint, warning=warning)
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a node."""
+
+    home: Home
+    name: str
+    host: str  # the address it listens on
+    port: int
+    budget_bytes: int  # what its worker may use
+    memory_bytes: int = 0  # 0: this Mac's
+    chip: str = ""  # of a simulated Mac; "": this Mac's
+    model_roots: tuple[Path, ...] = ()
+    multicast: bool = True
+    group: str = ""
+    peers: tuple[Place, ...] = ()  # where other Macs' nodes listen
+    key_limits: KeyUse = KEY_LIMITS  # how much a link's key may carry
+    has_spare: bool = True  # whether a second worker stands ready while a model is loaded
+    wires: bool = True  # whether loaded weights stay wired
+    awake: WhenAwake = "loaded"
+    api: ApiOptions = ApiOptions()
+    serves: bool = False  # whether other programs are served from the start
+    relays: bool = True  # whether this Mac relays requests to the Mac that leads, and takes relayed ones
+    key: KeyPlace = KEY_PLACE  # where this Mac's key is stored if it is made now

@@ -1,6 +1,7 @@
-"""The files of a model directory, judged before anything parses their content.
+"""Reads single files of a model folder after checking them.
 
-A model directory is foreign input: every file must be plain and lie inside it, and JSON is counted before it is parsed.
+A model folder is foreign input: every file must be a regular file inside the folder, and JSON values are counted before
+they are parsed.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from core.errors import BadModel, ModelNotFound
-from core.models.files.config_limits import check_settings
+from core.errors import BadModel
 from core.settings import MIB
 from core.text import clean_text
 
@@ -26,7 +26,7 @@ _NONSENSE: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, 
 
 @contextmanager
 def judged(directory: Path) -> Iterator[None]:
-    """Whatever is read from a model's folder in here can only make that model unusable: raises ModelErrors alone."""
+    """Turn whatever goes wrong while a model folder is read into a BadModel."""
     try:
         yield
     except OSError as error:
@@ -59,7 +59,7 @@ def inside(directory: Path, name: str) -> Path:
 
 
 def name_of(directory: Path) -> str:
-    """What a person calls a model: the repository's full id in the hub cache, else the directory."""
+    """The name of a model: the repository's full id in a hub cache, else the folder's name."""
     directory = Path(os.path.realpath(directory))
     repository = (directory.parent.parent if directory.parent.name == "snapshots" else directory).name
     if repository.startswith("models--"):
@@ -68,9 +68,8 @@ def name_of(directory: Path) -> str:
 
 
 def check_files(directory: Path) -> None:
-    """Raises BadModel unless all that lies in a model directory is plain, and inside it: libraries open what they find.
-
-    A pipe would stop the reader for ever; a link could lead to a file of somebody else.
+    """Raises BadModel unless every file of a model folder is regular and inside it, because libraries open what they
+    find: a pipe would block the reader forever, a link could lead to a file of somebody else.
     """
     for folder in (directory, directory / "additional_chat_templates"):
         for file in folder.iterdir() if folder.is_dir() else ():
@@ -81,7 +80,7 @@ def check_files(directory: Path) -> None:
 
 
 def read_bytes(directory: Path, name: str) -> bytes | None:
-    """The file `name`, or None where there is none; raises BadModel for one too large, or of too many JSON values."""
+    """The content of the file `name`, None if there is none. Raises BadModel if it is too large."""
     file = inside(directory, name)
     if not file.is_file():
         return None
@@ -97,48 +96,28 @@ def read_bytes(directory: Path, name: str) -> bytes | None:
 
 
 def check_values(text: bytes, what: str) -> None:
-    """Raises BadModel for a JSON text of so many values that parsing it would eat the memory."""
+    """Raises BadModel for a JSON text with so many values that parsing it would fill the memory."""
     if sum(text.count(mark) for mark in b",[{") > MAX_JSON_VALUES:
         raise BadModel(f"{what} has more than {MAX_JSON_VALUES // 1_000_000} million values.")
 
 
 def read_json(directory: Path, name: str) -> dict[str, Any] | None:
-    """The JSON object in the file `name`, or None where there is no such file; raises BadModel."""
+    """The JSON object in the file `name`, or None if there is no such file. Raises BadModel."""
     data = read_bytes(directory, name)
-    if data is None:
-        return None
+    return None if data is None else parse_json(data, f"{name} in {name_of(directory)}")
+
+
+def parse_json(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in `data`. Raises BadModel, which names the file as `what`."""
     try:
         value = json.loads(data, parse_int=whole)
     except (ValueError, RecursionError) as error:
-        raise BadModel(f"{name} in {name_of(directory)} is not readable JSON: {error}.") from error
+        raise BadModel(f"{what} is not readable JSON: {error}.") from error
     if not isinstance(value, dict):
-        raise BadModel(f"{name} in {name_of(directory)} does not hold a JSON object.")
+        raise BadModel(f"{what} does not hold a JSON object.")
     return value
 
 
 def whole(digits: str) -> float:
-    """A whole number of JSON; one of more than 64 bits is as good as endless, and is no whole number any more."""
+    """Parse a whole number of JSON; one of more than 64 bits becomes a float."""
     return int(digits) if len(digits) < 20 else float(digits)
-
-
-def read_config(directory: Path) -> dict[str, Any]:
-    """config.json; raises ModelNotFound where there is no directory, BadModel where it has no usable config.json, or
-    holds anything that must not be opened.
-    """
-    if not directory.is_dir():
-        raise ModelNotFound(f"There is no model directory {directory}.")
-    check_files(directory)
-    config = read_json(directory, "config.json")
-    if config is None:
-        raise BadModel(f"{name_of(directory)} has no config.json.")
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str) or not model_type.replace("-", "_").replace(".", "_").isidentifier():
-        raise BadModel(f"config.json in {name_of(directory)} names no model_type.")
-    check_settings(config, name_of(directory))
-    return config
-
-
-def text_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the language model: multimodal families nest them in `text_config`."""
-    nested = config.get("text_config")
-    return {**config, **nested} if isinstance(nested, dict) else config
