@@ -18,8 +18,8 @@ from tests.support.cluster import ANSWER_S, Make, running_demo
 from tests.support.person import Person
 from tui.app import MaclusterApp
 from tui.cli.demo import Demo
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.conversations import ConversationsScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.sampling import SamplingScreen
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]

@@ -13,8 +13,8 @@ from core.events import BatchRow
 from tui.control.actions import bindings
 from tui.control.keymap import BATCH
 from tui.control.messages import Noted
-from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.state.state import UiState
 from tui.widgets.batch_text import empty_content, ring_content, title_content
 from tui.widgets.key_bar import KeyBar
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class BatchScreen(SizedScreen):
-    """How full it is above, the rows below it, and the lanes on their ring."""
+    """How full the batch is, its rows, and the lanes on their ring."""
 
     TITLE = "Rows, lanes and queue"
     CSS_PATH = "batch.tcss"
@@ -35,7 +35,7 @@ class BatchScreen(SizedScreen):
     ACTIONS = BATCH
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(BATCH)]
 
-    HELP = """Who is answered at the same time, in which lanes, and who waits."""
+    HELP = """What is running now, in which lanes, and what is queued."""
 
     def __init__(self, client: NodeClient, state: UiState) -> None:
         super().__init__()
@@ -49,7 +49,6 @@ class BatchScreen(SizedScreen):
         self._ring = VerticalScroll(self._lanes, id="ring", classes="pane")
 
     def compose(self) -> ComposeResult:
-        """Title, rows, ring, keys."""
         yield self._title
         with Vertical(id="parts"):
             yield from (self._box, self._ring)
@@ -57,20 +56,16 @@ class BatchScreen(SizedScreen):
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """Name the parts."""
         self._box.border_title = Content("Rows")
         self._ring.border_title = Content("On the ring")
 
     def on_descendant_focus(self) -> None:
-        """The frame stands for its list."""
         self._box.set_class(self.focused is self.list, "lit")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self.show(self._state)
 
     def show(self, state: UiState) -> None:
-        """Draw what changed."""
         self._state = state
         now, width = state.snapshot, self._title.size.width
         if width <= 0:
@@ -83,20 +78,19 @@ class BatchScreen(SizedScreen):
         self.list.show(rows, state.answer.request_id if state.answer else "")
 
     def action_stop(self) -> None:
-        """End the answer under the cursor; that of another client only if the person says so."""
+        """Stop the selected request; asks first if it is another program's."""
         row, answer = self.list.pointed, self._state.answer
         if row is None:
-            self.post_message(Noted("Nothing is being asked, so there is nothing to stop."))
+            self.post_message(Noted("There is no request to stop."))
         elif answer is not None and answer.request_id == row.request_id:
             self._stop(row)
         else:
-            effect = "It ends with what is written so far. The client gets a message that it was stopped."
-            title = f"Stop {row.request_id[:8]}, which another client asked for?"
-            screen = ChoiceScreen(title, Content(effect), ("Let it go on", "Stop it"))
+            effect = "The program gets what is written so far and a note that it was stopped."
+            title = f"Stop request {row.request_id[:8]} of another program?"
+            screen = ChoiceScreen(title, Content(effect), ("Let it continue", "Stop it"))
             self.app.push_screen(screen, lambda chosen: self._stop(row) if chosen else None)
 
     def action_back(self) -> None:
-        """To the dashboard."""
         self.dismiss()
 
     def _stop(self, row: BatchRow) -> None:

@@ -46,15 +46,14 @@ class HopPoint(Value, frozen=True, kw_only=True):
 
     @property
     def transfer_s(self) -> float:
-        """What the hop adds to the time of a token."""
         return self.seal_s + self.wire_s
 
 
 def point_of(
     base: tuple[HopSample, ...], sample: HopSample, now: float
 ) -> tuple[tuple[HopSample, ...], HopPoint | None]:
-    """What the hop of `sample` did since the one of it in `base`; None for nothing. Samples are sums, and a new sum
-    begins whenever the ring was idle: in the `base` of the next one `sample` takes the place of the one before.
+    """What the hop of `sample` did since its last sample in `base`; None for nothing. Samples are sums, and a new sum
+    starts whenever the ring was idle; `sample` replaces the last one in the returned base.
     """
     pair = (sample.source, sample.target)
     before = next((s for s in base if (s.source, s.target) == pair), None)
@@ -88,7 +87,7 @@ def point_of(
 
 
 def faded(past: tuple[HopPoint, ...], leaving: tuple[HopPoint, ...], now: float) -> tuple[HopPoint, ...]:
-    """`past` with the points that leave the last minute, those of a hop within `GRAIN_S` as one, for an hour."""
+    """`past` plus the points that leave the last minute, merged per hop and `GRAIN_S`, for an hour."""
     grains = {_grain(point): point for point in past if now - PAST_S <= point.at <= now}
     for point in leaving:
         known = grains.get(_grain(point))
@@ -97,7 +96,7 @@ def faded(past: tuple[HopPoint, ...], leaving: tuple[HopPoint, ...], now: float)
 
 
 def last_of(past: tuple[HopPoint, ...], pair: tuple[str, str]) -> list[HopPoint]:
-    """What the hop between these two did last: figures of an answer stay until there are newer ones."""
+    """The hop's last points: figures of an answer stay until there are newer ones."""
     found = [point for point in past if (point.source, point.target) == pair]
     return [point for point in found if point.at > found[-1].at - GRAIN_S]
 

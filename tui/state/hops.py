@@ -36,12 +36,10 @@ class Hop(NamedTuple):
 
     @property
     def transfer_s(self) -> float | None:
-        """What the hop adds to the time of a token."""
         return None if self.seal_s is None or self.wire_s is None else self.seal_s + self.wire_s
 
     @property
     def label(self) -> str:
-        """The two Macs with an arrow between them."""
         return f"{self.source}→{self.target}"
 
 
@@ -58,7 +56,6 @@ class Shares(NamedTuple):
 
     @property
     def token_s(self) -> float:
-        """Seconds from one token to the next."""
         return sum(seconds for seconds in self if seconds is not None)
 
 
@@ -74,12 +71,11 @@ class Ring(NamedTuple):
 
     @property
     def is_measured(self) -> bool:
-        """Whether every hop was measured."""
         return bool(self.hops) and all(h.transfer_s is not None for h in self.hops)
 
     @property
     def shares(self) -> Shares | None:
-        """Where the time of a token goes. Where rows take turns on the ring nothing is known of waiting."""
+        """Where the time of a token goes. If rows take turns on the ring, the waiting time is unknown."""
         if not self.is_measured:
             return None
         compute_s, seal_s, wire_s = (sum(getattr(h, f) for h in self.hops) for f in ("compute_s", "seal_s", "wire_s"))
@@ -93,12 +89,11 @@ class Ring(NamedTuple):
 
     @property
     def longest_s(self) -> float | None:
-        """The time of the hop that takes longest."""
         return max((h.transfer_s for h in self.hops if h.transfer_s is not None), default=None)
 
     @property
     def slowest(self) -> Hop | None:
-        """The hop that is clearly slower than every other one, if there is one."""
+        """The hop that is clearly slower than all others, if there is one."""
         if not self.is_measured:
             return None
         first, second = sorted(self.hops, key=lambda h: -(h.transfer_s or 0.0))[:2]
@@ -106,7 +101,7 @@ class Ring(NamedTuple):
 
 
 def ring_of(state: UiState) -> Ring:
-    """The ring of the active plan with what its hops did lately."""
+    """The ring of the active plan, with recent measurements."""
     names = {p.device_id: p.name for p in state.snapshot.peers}
     plan = state.snapshot.plan
     if plan is not None:
@@ -129,7 +124,7 @@ def _steady(state: UiState, pair: tuple[str, str]) -> list[HopPoint]:
 
 
 def _turn_s(leaving: list[HopPoint], coming: list[HopPoint]) -> float | None:
-    """What the Mac at which the ring begins does before a frame leaves it, and until it comes back."""
+    """Time from a frame leaving the first Mac until the next one leaves."""
     sent, came = _mean(leaving, "source_s"), _mean(coming, "target_s")
     return None if sent is None or came is None else sent + came
 
@@ -153,7 +148,6 @@ def _hop(points: list[HopPoint], pair: tuple[str, str], names: dict[str, str], r
 
 
 def _mean(points: list[HopPoint], field: str) -> float | None:
-    """Seconds a frame, lately."""
     recent = points[-RECENT_POINTS:]
     frames = sum(p.frames for p in recent)
     return sum(getattr(p, field) for p in recent) / frames if frames else None

@@ -38,7 +38,7 @@ from core.snapshot import apply, with_line
 from core.text import clean_text
 from tui.state.chats import Chat
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint, faded, point_of
-from tui.state.pace import Pace, moved
+from tui.state.progress_rate import Pace, moved
 from tui.state.turns import INTERRUPTED, Turn, ended, grown, remarked
 
 _T = TypeVar("_T")
@@ -52,7 +52,7 @@ _change = msgspec.structs.replace
 
 
 class Departure(Value, frozen=True, kw_only=True):
-    """A Mac that left and has not come back."""
+    """A Mac that left and hasn't come back."""
 
     device_id: str
     name: str
@@ -106,35 +106,35 @@ class UiState(Value, frozen=True, kw_only=True):
 
 
 def strangers(state: UiState) -> tuple[Peer, ...]:
-    """The Macs that were seen and can be paired. One that is lost was paired, whatever is said of its trust."""
+    """The Macs that can be paired. An offline Mac was paired, whatever its current level."""
     seen = (p for p in state.snapshot.peers if p.trust in ("unpaired", "seen") and not p.is_self)
     return tuple(p for p in seen if p.state != "lost")
 
 
 def own_first(state: UiState) -> tuple[Peer, ...]:
-    """Those that are not paired come last: where there is no room for all, the others are seen."""
+    """Paired Macs first, since they matter most if there isn't room for all."""
     others = {peer.device_id for peer in strangers(state)}
     return tuple(sorted(state.snapshot.peers, key=lambda peer: peer.device_id in others))
 
 
-def washed(value: _T, *, lines: bool = False) -> _T:
-    """`value` with all text in it clean; line breaks survive only if `lines`."""
+def cleaned(value: _T, *, lines: bool = False) -> _T:
+    """`value` with all text in it cleaned for the terminal; line breaks survive only with `lines`."""
     if isinstance(value, str):
         text = clean_text(value)
         return text if lines else " ".join(text.split())  # type: ignore[return-value]
     if isinstance(value, tuple):
-        return tuple(washed(v) for v in value)  # type: ignore[return-value]
+        return tuple(cleaned(v) for v in value)  # type: ignore[return-value]
     if isinstance(value, msgspec.Struct):
         answer = isinstance(value, TokenEvent | RequestDone)
         return _change(
-            value, **{f: washed(getattr(value, f), lines=answer and f == "text") for f in value.__struct_fields__}
+            value, **{f: cleaned(getattr(value, f), lines=answer and f == "text") for f in value.__struct_fields__}
         )
     return value
 
 
 def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
     """The state after `event`, which arrived at `now` (seconds since the epoch)."""
-    event = washed(event)
+    event = cleaned(event)
     before = state.snapshot
     state = _change(state, snapshot=apply(before, event))
     match event:
@@ -171,28 +171,28 @@ def _is_of(answer: Turn, event: Progress) -> bool:
 
 
 def skip_turned(state: UiState, device_id: str) -> UiState:
-    """That Mac is left out of what is loaded from now on, or is no longer."""
+    """Leave that Mac out of the next load, or include it again."""
     others = tuple(skipped for skipped in state.skipped if skipped != device_id)
     return _change(state, skipped=(*others, device_id) if others == state.skipped else others)
 
 
 def of_used(state: UiState, request: _Request) -> _Request:
-    """`request`, but no layers for the Macs that are skipped."""
+    """`request` without the Macs that are left out."""
     return _change(request, without=tuple(dict.fromkeys((*request.without, *state.skipped))))
 
 
 def detached(state: UiState, problem: Problem | None) -> UiState:
-    """There is no stream of events, and why; None while a node is being started."""
-    return _change(state, attached=False, offline=washed(problem))
+    """No events come, with the reason; None while a node is starting."""
+    return _change(state, attached=False, offline=cleaned(problem))
 
 
 def failed(state: UiState, problem: Problem | None) -> UiState:
-    """A command failed (None: the banner has been read)."""
-    return _change(state, problem=washed(problem))
+    """Show a problem (None: it was dismissed)."""
+    return _change(state, problem=cleaned(problem))
 
 
 def ticked(state: UiState, now: float) -> UiState:
-    """Twice a second: the token rate of the last tick, and hop points older than the window dropped."""
+    """Twice a second: note the token rate, and move hop points out of the last minute."""
     elapsed = now - state.ticked_at
     if state.answer is not None or state.tokens_since_tick:
         rate = state.tokens_since_tick / elapsed if 0 < elapsed < 10 else 0.0
@@ -206,7 +206,6 @@ def ticked(state: UiState, now: float) -> UiState:
 
 
 def _recovered(state: UiState, text: str, requests: tuple[str, ...]) -> UiState:
-    """What was interrupted goes on: that is told where it happened."""
     turns = tuple(
         remarked(turn, text) if turn.request_id in requests and not turn.done else turn for turn in state.turns
     )
@@ -214,7 +213,7 @@ def _recovered(state: UiState, text: str, requests: tuple[str, ...]) -> UiState:
 
 
 def with_answer(state: UiState, **fields: object) -> UiState:
-    """With that changed in the answer under way, if there is one."""
+    """Change fields of the running answer, if there is one."""
     answer = state.answer
     if answer is None:
         return state
@@ -222,7 +221,7 @@ def with_answer(state: UiState, **fields: object) -> UiState:
 
 
 def _attach(state: UiState, now: float) -> UiState:
-    """A stream began. An answer that was under way goes on if the node still works on it, else it ends here."""
+    """An event stream began. A running answer goes on if the node still works on it; else it ends here."""
     logs = _joined(state.logs, state.snapshot.logs)
     state = _change(state, attached=True, offline=None, departures=(), ticked_at=now, logs=logs)
     if not state.points:
@@ -233,11 +232,10 @@ def _attach(state: UiState, now: float) -> UiState:
         return state
     if last is not None and last.request_id == answer.request_id:
         return answer_event(state, _change(last, text=""), now)
-    return with_answer(state, done=True, why=f"{INTERRUPTED}: the node of this Mac was restarted")
+    return with_answer(state, done=True, why=f"{INTERRUPTED}: macluster's service was restarted")
 
 
 def _joined(old: tuple[LogLine, ...], new: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
-    """Lines from before a stream broke off, and those of the next one."""
     known = set(old)
     return reduce(lambda lines, line: with_line(lines, line, LOGS_KEPT), (x for x in new if x not in known), old)
 
@@ -254,7 +252,7 @@ def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState
 
 
 def answer_event(state: UiState, event: TokenEvent | RequestDone, now: float) -> UiState:
-    """Something came of an answer; of those that are not on screen it is kept for a while."""
+    """Add an event to its answer; events of answers that aren't on screen are kept for a while."""
     if isinstance(event, TokenEvent):
         state = _change(state, tokens_since_tick=state.tokens_since_tick + 1)
     answer = state.answer

@@ -10,7 +10,7 @@ import msgspec
 from core.events import RequestDone, TokenEvent, Value
 from core.requests.answers import Message, UnfinishedAnswer
 from core.text import Clean, clean_text
-from tui.state.pace import Pace
+from tui.state.progress_rate import Pace
 
 INTERRUPTED = "answer interrupted"
 
@@ -18,8 +18,8 @@ _change = msgspec.structs.replace
 
 
 class Remark(Value, frozen=True, kw_only=True):
-    """What the person is told in the middle of an answer: behind its first `at` characters. It is no part of its text,
-    so it is neither copied nor sent to the model.
+    """A notice in the middle of an answer, after its first `at` characters. It isn't part of the text, so it is neither
+    copied nor sent to the model.
     """
 
     at: int
@@ -56,7 +56,7 @@ class Turn(Value, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float | None:
-        """Tokens per second: what the node measured, else what arrived here so far."""
+        """Tokens per second: measured by the node, else from what arrived here so far."""
         if self.tokens_per_s is not None:
             return self.tokens_per_s
         fresh = self.tokens - self.earlier
@@ -66,7 +66,7 @@ class Turn(Value, frozen=True, kw_only=True):
 
 
 def said_before(messages: Iterable[Message], first: int, now: float) -> tuple[Turn, ...]:
-    """What people and models said, one after the other; numbered from `first`."""
+    """Messages as turns, numbered from `first`."""
     spoken = [m for m in messages if m.role in ("user", "assistant")]
     return tuple(
         Turn(
@@ -81,7 +81,7 @@ def said_before(messages: Iterable[Message], first: int, now: float) -> tuple[Tu
 
 
 def grown(answer: Turn, event: TokenEvent, now: float) -> Turn:
-    """With one token more; one that it has already changes nothing."""
+    """Add a token; a token that is already there changes nothing."""
     if event.index < answer.tokens:
         return answer
     return _change(
@@ -95,7 +95,7 @@ def grown(answer: Turn, event: TokenEvent, now: float) -> Turn:
 
 
 def ended(answer: Turn, event: RequestDone, now: float) -> Turn:
-    """With its end, and the figures of the node."""
+    """End the answer, with the node's figures."""
     return _change(
         answer,
         text=Clean(answer.text + clean_text(event.text)),
@@ -111,12 +111,12 @@ def ended(answer: Turn, event: RequestDone, now: float) -> Turn:
 
 
 def remarked(answer: Turn, words: str) -> Turn:
-    """With a remark behind what is written so far."""
+    """Add a remark after what is written so far."""
     return _change(answer, remarks=(*answer.remarks, Remark(at=len(answer.text), words=words)))
 
 
 def gone_on(answer: Turn, kept: UnfinishedAnswer) -> Turn:
-    """An interrupted answer that goes on behind what is on screen, or behind what was kept of it if that is more."""
+    """Continue an interrupted answer after its text on screen, or after what was saved of it if that is more."""
     text = Clean(kept.text) if kept.text.startswith(answer.text) else answer.text
     tokens = max(answer.tokens, kept.tokens)
     again = _change(answer, text=text, tokens=tokens, earlier=tokens, done=False, why="", is_valid=None)

@@ -38,14 +38,12 @@ class ClusterStrip(TextView):
         self._state = UiState()
 
     def show(self, state: UiState) -> None:
-        """Draw `state` if that changes anything."""
         self._state = state
         if not self.display or self.size.width <= 0:
             return
         self.draw(strip_content(state, self.size.width, time.time()))
 
     def on_resize(self) -> None:
-        """Another width: draw again."""
         self.show(self._state)
 
 

@@ -29,7 +29,7 @@ class Drawing(NamedTuple):
 
 
 class Pane(VerticalScroll, can_focus=True):
-    """Base of the panes; a subclass says what is drawn for a state and a width."""
+    """Base of the panes; subclasses draw a state in a width."""
 
     ACTIONS: ClassVar[tuple[Action, ...]] = PANE
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(PANE)]
@@ -41,15 +41,12 @@ class Pane(VerticalScroll, can_focus=True):
         self._body = TextView()
 
     def compose(self) -> ComposeResult:
-        """One piece of text, however many lines."""
         yield self._body
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """What to show in `width` cells."""
         raise NotImplementedError
 
     def show(self, state: UiState) -> None:
-        """Draw `state`, and repaint what changed."""
         self._state = state
         width = self.scrollable_content_region.width
         if not self.is_mounted or not self.display or width <= 0:
@@ -65,10 +62,8 @@ class Pane(VerticalScroll, can_focus=True):
         self._shown = new
 
     def on_resize(self) -> None:
-        """Another width: draw again."""
         self.show(self._state)
 
     def action_copy_text(self) -> None:
-        """Copy all text of the pane."""
         if self._shown is not None:
             self.post_message(Copied(self._shown.body.plain))

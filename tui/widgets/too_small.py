@@ -17,11 +17,10 @@ def layout_for(width: int, height: int) -> str:
 
 
 class TooSmall(Static):
-    """One sentence: how large the terminal is, and how large it has to be."""
+    """The size of the terminal, and the size it needs."""
 
     def __init__(self) -> None:
         super().__init__(id="too-small", markup=False)
 
     def show(self, width: int, height: int) -> None:
-        """Say it for this size."""
-        self.update(Content(f"This terminal is {width}x{height}; macluster needs {LEAST[0]}x{LEAST[1]} or more."))
+        self.update(Content(f"This terminal is {width}x{height}. macluster needs at least {LEAST[0]}x{LEAST[1]}."))

@@ -36,7 +36,7 @@ from core.models.text.text_messages import (
     TokenizerRead,
     unpack_answer,
 )
-from core.node.base.killing import kill_unless_over
+from core.node.base.kill_process import kill_unless_over
 from core.pipe_messages import pack, split
 from core.settings import MIB
 

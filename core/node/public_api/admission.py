@@ -8,8 +8,8 @@ from typing import Final
 from aiohttp import web
 
 from core.errors import Busy
+from core.node.config import ApiOptions
 from core.node.public_api.api_clients import Clients
-from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.http_bodies import OWNER, Handler, refused
 from core.trust.api_keys import ApiKeys
 

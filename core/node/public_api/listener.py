@@ -16,7 +16,7 @@ from core.errors import NodeError
 from core.link.accept_loop import accept_connections
 from core.mac.port_holder import port_holder
 from core.node.base.tasks import Tasks
-from core.node.public_api.api_options import ApiOptions
+from core.node.config import ApiOptions
 from core.node.public_api.http_bodies import Handler
 
 MOST: Final = 512

@@ -16,11 +16,11 @@ from core.node.base.bus import Bus
 from core.node.base.defects import defects_logger
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
+from core.node.config import ApiOptions
 from core.node.public_api.admission import ClientAdmission
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.public_api.api_clients import Clients
-from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.chat_handlers import ChatHandlers
 from core.node.public_api.chat_replies import RETRY_S, error_body, status
 from core.node.public_api.completions_handlers import CompletionsHandlers

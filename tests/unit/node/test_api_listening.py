@@ -16,9 +16,9 @@ import pytest
 
 from core.errors import NodeError, UsageError
 from core.events import PlanUnloaded
+from core.node.config import ApiOptions
 from core.node.public_api import api_answers, http_bodies, listener
 from core.node.public_api.admission import MOST_OF_A_KEY
-from core.node.public_api.api_options import ApiOptions
 from core.trust.api_certificate import server_context
 from core.worker.messages import Prefilled
 from tests.support.answers import LOST, ROWS, model

@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from core.errors import DoesNotFit
 from core.events import PlanFailed, PlanProposed, PlanUnloaded
+from core.node.config import ApiOptions
 from core.node.public_api import api_answers, http_bodies
-from core.node.public_api.api_options import ApiOptions
 from tests.support.answers import ROWS, model
 from tests.support.api import ServedDesk, served_desk
 from tests.support.waiting import until

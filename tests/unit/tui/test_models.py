@@ -15,7 +15,7 @@ from tests.support.app import text_of
 from tests.support.screen_events import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
-from tui.control.catalog import ModelCatalog
+from tui.control.model_catalog import ModelCatalog
 from tui.screens.help import topic_of
 from tui.screens.models import ModelsScreen
 from tui.screens.topology import TopologyScreen
@@ -77,7 +77,7 @@ async def test_in_the_smallest_terminal_the_picker_keeps_the_fit_and_the_keys_to
     app = MaclusterApp(ExaminingNode())  # type: ignore[arg-type]
     async with app.run_test(size=(60, 16)) as pilot:
         await pilot.press("ctrl+o")
-        await until(lambda: "Enter load" in text_of(app))
+        await until(lambda: "Enter: load" in text_of(app))
         lines = text_of(app).splitlines()
         preview = next(at for at, line in enumerate(lines) if "Fit preview" in line)
         shown = "\n".join(lines[preview:-1])
@@ -144,7 +144,7 @@ async def test_every_cursor_is_seen_without_colour_and_the_help_has_the_name_of_
         await pilot.press("c")
         await until(lambda: "▸4k, as now" in text_of(app))
         await pilot.press("escape", "ctrl+p", "down")
-        await until(lambda: re.search(r"▸ +Edit the split: who has which layers", text_of(app)) is not None)
+        await until(lambda: re.search(r"▸ +Edit the split: which Mac holds which layers", text_of(app)) is not None)
 
 
 async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loaded() -> None:
@@ -174,9 +174,9 @@ async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loade
             "one is loaded; u unloads it, then that can be chosen"
         }
         assert screen.why_not("topology") == ""
-        assert screen.list.why_not("select") == "one is loaded already"
+        assert screen.list.why_not("select") == "one is already loaded."
         await pilot.press("enter")
-        await until(lambda: [note.message for note in app._notifications] == ["Not now: one is loaded already."])
+        await until(lambda: [note.message for note in app._notifications] == ["one is already loaded."])
         await pilot.press("T")
         await until(lambda: isinstance(app.screen, TopologyScreen))
         await pilot.press("escape")
@@ -226,7 +226,7 @@ async def test_while_a_model_is_loaded_nobody_is_asked_about_another_topology() 
         assert isinstance(app.screen, TopologyScreen)
         assert app.screen.list.why_not("select") == "private is loading already"
         await pilot.press("down", "enter")
-        await until(lambda: "Not now: a model is being loaded." in text_of(app))
+        await until(lambda: "Wait until the model has loaded." in text_of(app))
         assert isinstance(app.screen, TopologyScreen)
 
 
