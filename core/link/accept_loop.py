@@ -13,7 +13,9 @@ PAUSE_S: Final = 0.1
 async def accept_connections(
     listener: socket.socket, make_room: Callable[[], object]
 ) -> AsyncIterator[tuple[socket.socket, Any]]:
-    """Yield each connection and its address. `make_room` closes something expendable when no file descriptor is left."""
+    """Yield each connection and its address. `make_room` closes something expendable when no file descriptor
+    is left.
+    """
     while True:
         try:
             sock, address = listener.accept()

@@ -19,7 +19,9 @@ class HandshakeProgress:
 
 
 class ConnectionAdmission:
-    """Limits connections by number and rate, and counts outcomes. "accepted" counts connections that got a handshake."""
+    """Limits connections by number and rate, and counts outcomes. "accepted" counts connections that got a
+    handshake.
+    """
 
     def __init__(self) -> None:
         self._limiter: Final = ConnectionLimiter()

@@ -13,7 +13,9 @@ from core.link.frames import FrameType
 
 
 class RekeyedLink:
-    """Sends over `link`, the newest one; `recv` first empties the older one. `dialled`: this Mac dialled, so it renews."""
+    """Sends over `link`, the newest one; `recv` first empties the older one. `dialled`: this Mac dialled, so
+    it renews.
+    """
 
     def __init__(self, link: ControlLink, *, dialled: bool) -> None:
         self.link, self.dialled = link, dialled

@@ -38,7 +38,9 @@ class _Half:
         self._make_room(FIRST_ROOM)
 
     def _make_room(self, length: int) -> None:
-        """Allocate buffers for `length` bytes of plaintext, in powers of two so that growing prompts seldom reallocate."""
+        """Allocate buffers for `length` bytes of plaintext, in powers of two so that growing prompts seldom
+        reallocate.
+        """
         self._room = 1 << (length - 1).bit_length()
         self._buffer = memoryview(bytearray(_BODY + self._room + TAG_BYTES))
         self._buffer[:_PREFIX] = self._prefix

@@ -31,7 +31,9 @@ PACKAGES: Final = ("mlx", "mlx-lm", "zeroconf", "textual")
 
 
 async def examine_network(host: str) -> AsyncIterator[Finding]:
-    """Check whether other Macs can reach this one. `host` is the node's address: nothing is sent on other interfaces."""
+    """Check whether other Macs can reach this one. `host` is the node's address: nothing is sent on other
+    interfaces.
+    """
     found = usable(interfaces(), host)
     yield network_finding(found, host)
     if found:
