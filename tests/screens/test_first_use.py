@@ -54,7 +54,7 @@ async def test_from_the_first_start_to_the_last_key(tmp_path: Path, terminal: Op
 
 def first_run(mine: Terminal) -> None:
     """Nothing is there yet: the screen says what to do, and checks why."""
-    mine.shows("Welcome", "This Mac is ready", LOFT, "Looking for other Macs…  0 found", "Nothing found?", "^q Quit")
+    mine.shows("Welcome", "This Mac is ready", LOFT, "Looking for other Macs…  0 found", "Nothing found?", "Ctrl+Q Quit")
     mine.type("c")
     mine.shows("Check of this Mac", "warning", "It listens at 127.0.0.1:", "None was found.", "memory")
     mine.type("End")
@@ -65,7 +65,7 @@ def first_run(mine: Terminal) -> None:
 
 def meet(mine: Terminal, theirs: Terminal) -> None:
     """They do not find each other: one person types the address, then both the digits of the other screen."""
-    theirs.shows("Welcome", "Nothing found?", "^q Quit")
+    theirs.shows("Welcome", "Nothing found?", "Ctrl+Q Quit")
     theirs.type("p")
     theirs.shows("Which Mac?", "· another Mac")
     theirs.type("Enter")

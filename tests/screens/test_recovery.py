@@ -93,7 +93,7 @@ def go_on(window: Terminal, written: int) -> None:
 
 def in_the_middle(window: Terminal) -> None:
     """Until some tokens of an answer are written."""
-    window.shows("is loaded on", "^q Quit")
+    window.shows("is loaded on", "Ctrl+Q Quit")
     window.type("tell me about hops", "Enter")
     window.until(lambda s: tokens(s) >= 5, "no answer began")
 

@@ -19,7 +19,7 @@ DEMO = ("demo", "--no-multicast")
 def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None:
     window = terminal(120, 36, *DEMO)
     panes = ("1 Peers", "2 Layer split", "3 Hops", "4 Logs", "5 Chat")
-    window.shows("3 of 3 Macs", *panes, "is loaded on 3 Macs", "^q Quit", "paired", "studio", "mbp", "mini")
+    window.shows("3 of 3 Macs", *panes, "is loaded on 3 Macs", "Ctrl+Q Quit", "paired", "studio", "mbp", "mini")
     window.type("hello there", "Enter", "xyz")  # all in one read: what follows Enter is the next question
     window.until(lambda s: "hello there " in s and "xyz" in s and "tok/s" in s and "compute" in s, "no answer")
     window.type("Escape")
@@ -59,7 +59,7 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
 
 def test_a_narrow_terminal_and_kill_9_of_the_ui(terminal: Open) -> None:
     window = terminal(80, 24, *DEMO)
-    window.shows("3/3 Macs", "5 Chat", "studio", "is loaded on 3 Macs", "^q Quit")
+    window.shows("3/3 Macs", "5 Chat", "studio", "is loaded on 3 Macs", "Ctrl+Q Quit")
     window.type("/save this", "Enter")  # no question, and nothing is lost of it
     window.shows("/save stands alone", "/save this")
     window.type("C-a", "C-k")
