@@ -71,7 +71,7 @@ def test_a_node_that_was_killed_goes_on_with_the_answer_that_is_on_screen(termin
     node.kill()
     window.shows("✗ not running", "macluster's service on this Mac stopped.")
     with started(command):
-        held = window.shows("─── answer interrupted: the node of this Mac was restarted ───", "tell me about hops")
+        held = window.shows("─── answer interrupted: macluster's service was restarted ───", "tell me about hops")
         go_on(window, tokens(held))
 
 
