@@ -18,7 +18,7 @@ from core.models.files.checked_files import MAX_JSON_BYTES
 from core.models.files.model_folder import fingerprint
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES
-from core.node.base.file_messages import HeldModel
+from core.node.disks.messages import HeldModel
 from core.settings import GB
 from core.trust.private_files import private_folder
 

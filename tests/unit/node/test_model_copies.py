@@ -20,7 +20,12 @@ from core.models.files.hub_origin import HubOrigin
 from core.models.files.model_folder import fingerprint, read_folder
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
-from core.node.base.file_messages import (
+from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage, to_frame
+from core.node.disks.block_requests import BlockLink
+from core.node.disks.block_serving import BlockReader, served_model
+from core.node.disks.byte_links import RunRequest
+from core.node.disks.copy_checks import PARTIAL, check_names
+from core.node.disks.messages import (
     MAX_BROKEN,
     MAX_HASHES,
     MAX_HELD,
@@ -31,15 +36,10 @@ from core.node.base.file_messages import (
     HeldModel,
     Holds,
 )
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import MAX_MODEL_NAME
-from core.node.disks.block_requests import BlockLink
-from core.node.disks.block_serving import BlockReader, served_model
-from core.node.disks.byte_links import RunRequest
-from core.node.disks.copy_checks import PARTIAL, check_names
 from core.settings import GB, MAX_CONTROL_BODY
 from tests.support.copies import Blocks, Mac, Pair, held_model_named, pair
 from tests.support.models import read_entry
+from tests.support.node_messages import from_frame
 from tests.support.waiting import until
 
 __all__ = ["pair"]  # fixtures
@@ -180,7 +180,7 @@ async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_ma
     part = max(parts, key=lambda part: part.nbytes)
     right = (whole / part.file).read_bytes()
 
-    def changed(message: AnyMessage) -> AnyMessage:
+    def changed(message: NodeMessage) -> NodeMessage:
         if isinstance(message, FilesSent):
             with (helper.folder / "solo" / part.file).open("r+b") as content:
                 content.seek(part.begin)
@@ -411,7 +411,7 @@ def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
         from_frame(FrameType.FILE_PART, bytes(12 + 32 * MAX_HASHES + 1))
 
 
-def held(message: AnyMessage) -> tuple[HeldModel, ...]:
+def held(message: NodeMessage) -> tuple[HeldModel, ...]:
     assert isinstance(message, Holds)
     return message.models
 

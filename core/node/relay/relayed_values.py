@@ -13,8 +13,8 @@ import msgspec
 from core.answer_parts import AnswerPart
 from core.errors import Problem, ProtocolError
 from core.events import PromptLogprobs, RequestDone, TokenEvent
-from core.node.base.message_frames import TEXT_LIMIT
-from core.node.base.messages import PIECE_BYTES
+from core.node.base.message_table import TEXT_LIMIT
+from core.node.base.node_message import PIECE_BYTES
 from core.numbers import Size, TokenId
 from core.requests.answers import ChatRequest
 from core.text import clean_text
