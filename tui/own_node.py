@@ -52,7 +52,6 @@ class OwnNode:
 
     @property
     def is_starting(self) -> bool:
-        """Whether it may not answer yet."""
         return self.is_running and time.monotonic() - self._started_at < QUIET_S
 
     @property

@@ -1,4 +1,4 @@
-"""HTTP at an address, in clear or over TLS, for a bounded number of clients, none of whom may be silent for long."""
+"""Accepts HTTP clients, with or without TLS, up to a limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.node.base.http_clients import HttpClients
 from core.node.base.tasks import Tasks
 from core.node.config import ApiOptions
 
-MOST: Final = 512
+MAX_CLIENTS: Final = 512
 BACKLOG: Final = 128
 HANDSHAKE_S: Final = 10.0
 SILENT_S: Final = 30.0  # until a client that has sent no request is disconnected
@@ -27,34 +27,33 @@ class Listener:
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
-        self.clients = HttpClients(MOST, share=4)
+        self.clients = HttpClients(MAX_CLIENTS, share=4)
         self._serving: asyncio.Task[None] | None = None
 
     def start(self, options: ApiOptions, server: web.Server, context: ssl.SSLContext | None) -> int:
-        """Listen; the port. Raises NodeError where that is not possible."""
+        """Listen; returns the port. Raises NodeError."""
         try:
             family, *_, place = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
             listener = socket.create_server(place[:2], family=family, backlog=BACKLOG)
         except OSError as error:
             why = error.strerror or str(error)
             if error.errno == errno.EADDRINUSE:
-                why = f"the port is taken by {port_holder(options.port)}"
-            what = f"The API cannot be served at {options.host}:{options.port}: {why}."
-            raise NodeError(what, f"Take another one: {options.port_option}.") from error
+                why = f"the port is in use by {port_holder(options.port)}"
+            what = f"The API can't be served at {options.host}:{options.port}: {why}."
+            raise NodeError(what, f"Choose another port: {options.port_option}.") from error
         listener.setblocking(False)
         self._serving = self._tasks.essential("The API", lambda: self._serve(listener, server, context))
         self._serving.add_done_callback(lambda _: listener.close())
         return int(listener.getsockname()[1])
 
     def stop(self) -> None:
-        """Let nobody in any more."""
         if self._serving:
             self._serving.cancel()
 
     async def _serve(self, listener: socket.socket, server: web.Server, context: ssl.SSLContext | None) -> None:
         async for sock in self.clients.accept(listener):
             self.clients.entering += 1
-            self._tasks.spawn("A client of the API", self._enter(sock, server, context))
+            self._tasks.spawn("An API client", self._enter(sock, server, context))
 
     async def _enter(self, sock: socket.socket, server: web.Server, context: ssl.SSLContext | None) -> None:
         loop, timeout = asyncio.get_running_loop(), HANDSHAKE_S if context else None
