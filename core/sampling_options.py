@@ -45,7 +45,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Option(
             "0: the most likely one (default); the higher, up to 5, the less likely ones come through",
             "Temperature",
-            "0 to 5; 0: the likeliest token each time",
+            "0 to 5; 0: always the most likely token",
             short="temp",
         ),
     ] = 0.0
@@ -54,18 +54,18 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Option(
             "leave out all but the most likely that together have this probability; 0: off",
             "Top-p",
-            "0 to 1; likeliest that sum to it; 0: off",
+            "0 to 1; top tokens that sum to it; 0: off",
         ),
     ] = 0.0
     top_k: Annotated[
-        Size, Option("leave out all but the N most likely; 0: off", "Top-k", "this many of the likeliest; 0: off")
+        Size, Option("leave out all but the N most likely; 0: off", "Top-k", "only the top K tokens; 0: off")
     ] = 0
     min_p: Annotated[
         Share,
         Option(
             "leave out what is less likely than this share of the most likely; 0: off",
             "Min-p",
-            "0 to 1; share of the likeliest; 0: off",
+            "0 to 1; share of the top token; 0: off",
         ),
     ] = 0.0
     repetition_penalty: Annotated[
@@ -73,7 +73,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Option(
             f"above 1 makes the last {PENALTY_CONTEXT} tokens less likely to come again, below 1 more likely",
             "Repetition penalty",
-            "to 10; above 1 repeats less; empty: off",
+            "to 10; above 1: less repetition; empty: off",
             short="repetition",
         ),
     ] = None
@@ -88,7 +88,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     frequency_context: Positive = PENALTY_CONTEXT
     logit_bias: Annotated[Bias, Option("add VALUE, -100 to 100, to the logit of token ID; can be repeated")] = {}
     seed: Annotated[
-        Seed, Option("choose the same tokens every time", "Seed", "the same tokens each time; empty: chance")
+        Seed, Option("choose the same tokens every time", "Seed", "same answer each time; empty: random")
     ] = None
     logprobs: Annotated[
         Logprobs, Option(f"with --json: how likely each token was, and the N likeliest, up to {MAX_LOGPROBS}")
