@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.errors import Problem
+from core.events import PromptLogprobs
 from core.node.answers.answers import Answers
 from core.node.answers.saved_sessions import SavedSessions
 from core.node.base.bus import Bus
@@ -83,7 +84,6 @@ from core.worker.messages import (
     PrefillBroken,
     Prefilled,
     PrefillLinked,
-    PromptScored,
     Proved,
     ReadBeside,
     Restored,
@@ -221,7 +221,7 @@ class MessageRouter:
 
     def _worker_reported(self, said: WorkerReported) -> None:
         match report := said.report:
-            case PromptScored() | Departed():
+            case PromptLogprobs() | Departed():
                 self._answers.handle_report(report)
             case Token() | Prefilled() | AnswerDone():
                 self._answers.handle_report(report)

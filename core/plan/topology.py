@@ -129,6 +129,11 @@ def has_ranks(plan: Plan) -> bool:
     return TOPOLOGIES[plan.topology].ranks
 
 
+def stages_in_turn(plan: Plan) -> int:
+    """How many stages compute one after the other for a token: ranks all compute at the same time."""
+    return 1 if has_ranks(plan) else len(plan.stages)
+
+
 def is_ring(plan: Plan) -> bool:
     """Whether `plan` is one that `in_ring` makes: every layer has one owner, or every Mac a part of it, in a ring of
     the plan's topology; and whether ranks are what it was decided for.
