@@ -60,13 +60,13 @@ class Head:
             queue=QUEUE_LIMIT,
             lanes=lanes,
             draft=draft if layers.verifies_drafts else 0,
-            trim_limit=layers.trim_limit,
+            trim_limit=layers.caches.trim_limit,
             drafter=drafter,
         )
         self.sessions = SessionTransfers(plan, pipeline, self._scheduler, report)
         self.mirroring = Mirroring(plan, pipeline, self._scheduler, report, self._admit)
         restoring = self.mirroring.restoring
-        self.reading = Reading(plan, layers.cache_count, self._scheduler, restoring, report)
+        self.reading = Reading(plan, layers.caches.count, self._scheduler, restoring, report)
         self._rows: dict[str, AnswerRow] = {}
         self._choice = TokenChoice(pipeline, self._scheduler, self._rows)
         self._telemetry = HeadTelemetry(plan, pipeline, self._scheduler, report)

@@ -22,7 +22,8 @@ from core.link.arrays import encode_arrays
 from core.link.data_plane import Receiver, Sender, accept, dial, listen
 from core.link.frames import HEADER, Buffer, FrameHeader, FrameType
 from core.link.tls import client_context, server_context
-from core.local.worker_ring import HOST, LINK_S, WorkerRing, worker_ring
+from core.local.bare_worker import HOST
+from core.local.worker_ring import LINK_S, WorkerRing, worker_ring
 from core.models.made.maker import make_model
 from core.trust.identity import parse_text_id
 from core.worker.follower import HANDLES_LIMIT

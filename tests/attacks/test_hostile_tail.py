@@ -17,7 +17,8 @@ from core.link.arrays import encode_arrays
 from core.link.data_plane import Frame, Receiver, Sender, accept, dial, listen
 from core.link.frames import FrameType
 from core.link.network_paths import NetworkPath
-from core.local.worker_ring import HOST, LINK_S, WorkerRing, a_request, worker_ring
+from core.local.bare_worker import HOST
+from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.models.made.maker import make_model
 from core.sampling_options import Sampling
 from core.trust.identity import parse_text_id

@@ -29,9 +29,10 @@ from core.events import Plan
 from core.link.data_plane import listen
 from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS
+from core.local.bare_worker import HOST
 from core.local.macs import make_macs
+from core.local.plans import tensor_plan_of
 from core.local.second_process import SecondProcess, Work, second_process
-from core.local.worker_ring import HOST, tensor_plan_of
 from core.models.files.sharding import REDUCES_A_LAYER
 from core.models.metal import obey_device
 from core.trust.identity import open_identity

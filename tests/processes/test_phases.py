@@ -30,10 +30,10 @@ class Slowable(NamedTuple):
 
     def traced(self, tokens: int, first: int) -> tuple[list[StageTrace], list[float]]:
         """What both stages did for an answer, and when its tokens came."""
-        self.ring.phases(goes_on=True)
+        self.ring.phases(keep_tracing=True)
         answer = self.ring.generate([first, *PROMPT], max_tokens=tokens)
         assert len(answer.tokens) == tokens
-        told = self.ring.phases(goes_on=False)
+        told = self.ring.phases(keep_tracing=False)
         return [StageTrace(mac="", index=index, turns=tuple(turns)) for index, turns in enumerate(told)], [
             *answer.times
         ]
@@ -99,4 +99,4 @@ def test_a_slow_hop_is_seen_in_its_own_flight_and_in_no_phase_but_waits(slowable
 
 def test_what_is_switched_off_tells_nothing(slowable: Slowable) -> None:
     slowable.ring.generate([5, *PROMPT], max_tokens=3)
-    assert slowable.ring.phases(goes_on=False) == [[], []]
+    assert slowable.ring.phases(keep_tracing=False) == [[], []]
