@@ -94,7 +94,7 @@ class Worker:
         self.program.ended(code)
 
     def _report(self, message: Report) -> None:
-        self.program.say(message)  # type: ignore[arg-type]
+        self.program.say(message)
         if isinstance(message, Token) and self.stutters and self.stutters.random() < 0.05:
             self.program.say(message)
 
