@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from core.bench.evaluation.form import EvalApi, EvalRequest, Figures, check_harness
+from core.bench.evaluation.lm_eval_tasks import EvalApi, EvalRequest, Figures, check_harness
 from core.errors import NodeError, NotLoaded, UsageError
 from core.requests.api import ApiKeyName
 from tui.cli.launch import home_of

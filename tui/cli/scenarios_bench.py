@@ -23,10 +23,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.results import cores, end_in_order, positive, print_result, system
-from core.bench.scenarios.asking import AskedModel, measured, model_of
-from core.bench.scenarios.curve import points, svg
-from core.bench.scenarios.listing import SCENARIOS, Scenario, chosen
+from core.bench.scenarios.definitions import SCENARIOS, Scenario, chosen
+from core.bench.scenarios.load_generator import AskedModel, measured, model_of
 from core.bench.scenarios.report import AskedServer, LoadLevel, ScenarioResult, ScenariosResult, markdown, result
+from core.bench.scenarios.throughput_chart import points, svg
 from core.errors import NodeError, UsageError
 from core.requests.plans import LoadRequest
 from core.settings import LOOPBACK_HOST
