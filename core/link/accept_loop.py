@@ -1,4 +1,4 @@
-"""A listener that never gives up: where nothing is left to accept with, room is made, and it goes on."""
+"""Accept connections forever, and make room when file descriptors run out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ PAUSE_S: Final = 0.1
 async def accept_connections(
     listener: socket.socket, make_room: Callable[[], object]
 ) -> AsyncIterator[tuple[socket.socket, Any]]:
-    """Whoever connects, and his address. `make_room` closes what can be spared, where no file descriptor is left."""
+    """Yield each connection and its address. `make_room` closes something expendable when no file descriptor
+    is left.
+    """
     while True:
         try:
             sock, address = listener.accept()
@@ -31,7 +33,7 @@ async def accept_connections(
 
 
 async def _readable(listener: socket.socket) -> None:
-    """Somebody waits. `loop.sock_accept` fails where he comes in the moment in which it is cancelled (Python 3.11)."""
+    """Wait for a connection. `loop.sock_accept` can lose one when cancelled at that moment (Python 3.11)."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(listener, ready.set)
     try:

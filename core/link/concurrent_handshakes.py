@@ -1,7 +1,7 @@
-"""Where those wait who connected to a data port, until one of them proves to be the Mac that is expected.
+"""Run many handshakes on a data port until one caller proves to be the expected Mac.
 
-TLS costs a thousand times what a connection costs, so it begins only for who has sent a whole record of a handshake,
-and however many connect, the listener is emptied between any two steps.
+TLS costs a thousand times as much as a connection, so it starts only after a complete first TLS record arrived, and the
+listener is emptied between any two steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Alarm(NamedTuple):
-    """Ends a wait: `sound` is called when `fileno` can be read, and raises a LinkError that says why."""
+    """Ends a wait: `sound` is called when `fileno` is readable, and raises a LinkError."""
 
     fileno: int
     sound: Callable[[], NoReturn]
@@ -44,19 +44,19 @@ Steps = Generator[float, None, DataLink]
 
 
 class Handshake(Protocol):
-    """The acceptor's side of the handshake as steps, so that many can be under way in one thread."""
+    """The acceptor's handshake as a generator, so that one thread can run many at once."""
 
     peer_id: bytes
 
     def wrap(self, plain: socket.socket) -> ssl.SSLSocket:
-        """The server end of TLS over an accepted socket, which does not block."""
+        """Start server TLS on a non-blocking socket."""
 
     def steps(self, sock: ssl.SSLSocket) -> Steps:
-        """Yields whenever it must wait for bytes: how many seconds the phase that it is in may take as a whole."""
+        """Yield while waiting for bytes: the time limit of the current phase in seconds."""
 
 
 class _Guest:
-    """Somebody who connected and has proved nothing yet. `steps` are None until his handshake goes on."""
+    """An unauthenticated connection. `steps` is None until its handshake starts."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -66,8 +66,8 @@ class _Guest:
         self.until = monotonic() + TLS_TIMEOUT_S
 
     def has_begun(self) -> bool:
-        """Whether he has sent the whole first record of a handshake, which stays unread. Raises LinkLost, and
-        ProtocolError for anything else.
+        """Whether the first TLS record is complete; it stays unread. Raises LinkLost, and ProtocolError for anything
+        else.
         """
         try:
             head = self.sock.recv(_RECORD_HEAD, socket.MSG_PEEK)
@@ -82,19 +82,19 @@ class _Guest:
         return len(self.sock.recv(self._needs, socket.MSG_PEEK)) == self._needs
 
     def wait_for_more(self) -> None:
-        """Be woken when the record is there. Raises LinkLost where that was asked for already: it will never be."""
+        """Wake up when the record is complete. Raises LinkLost if already waiting for that: the rest will not come."""
         if self._needs == self._waits_for:
             raise LinkLost("It closed the link during the handshake.")
         self._waits_for = self._needs
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._needs)
 
     def go_on_as(self, sock: ssl.SSLSocket, steps: Steps) -> None:
-        """His handshake begins."""
+        """Start the handshake."""
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         self.sock, self.steps = sock, steps
 
     def advance(self) -> DataLink | None:
-        """Go on with the handshake; the link, if it is done. Raises what the handshake raises."""
+        """Continue the handshake; the link if it is done. Raises what the handshake raises."""
         assert self.steps
         try:
             phase_s = next(self.steps)
@@ -107,7 +107,7 @@ class _Guest:
 
 
 class ConcurrentHandshakes:
-    """Everybody whose handshake is not over, the listener, and the alarm."""
+    """All open handshakes, the listener and the alarm."""
 
     def __init__(self, listener: socket.socket, handshake: Handshake, alarm: Alarm | None) -> None:
         self._listener, self._handshake = listener, handshake
@@ -119,7 +119,7 @@ class ConcurrentHandshakes:
             self._selector.register(alarm.fileno, selectors.EVENT_READ, alarm)
 
     def wait(self, deadline: float) -> DataLink:
-        """Until one of them proves to be the Mac that is expected. Raises LinkTimeout, and what the alarm raises."""
+        """Wait until one caller proves to be the expected Mac. Raises LinkTimeout, and what the alarm raises."""
         while (left := deadline - monotonic()) > 0:
             for key, _ in self._selector.select(min(left, LOOK_S)):
                 if isinstance(key.data, Alarm):
@@ -133,13 +133,12 @@ class ConcurrentHandshakes:
         raise LinkTimeout(f"{what} The last one to call was refused: {self._problem}" if self._problem else what)
 
     def close(self) -> None:
-        """Send everybody away who is still here."""
         for guest in list(self._guests):
             self._dismiss(guest, "")
         self._selector.close()
 
     def _admit(self) -> None:
-        """Those who wait at the listener come in."""
+        """Accept the waiting connections."""
         for _ in range(AT_ONCE):
             try:
                 plain, address = self._listener.accept()
@@ -163,7 +162,7 @@ class ConcurrentHandshakes:
             self._selector.register(plain, selectors.EVENT_READ, guest)
 
     def _make_room(self) -> None:
-        """Somebody goes; not who has begun meanwhile, while others have not."""
+        """Drop one connection, but none that meanwhile began its handshake while others have not."""
         while guest := self._guests.first_to_go():
             if self._guests.has_begun(guest) or not self._look(guest):
                 break
@@ -173,7 +172,7 @@ class ConcurrentHandshakes:
             self._dismiss(guest, "It was slow.")  # an honest handshake takes milliseconds
 
     def _look(self, guest: _Guest) -> bool:
-        """Whether he has begun by now."""
+        """Whether it has begun its handshake by now."""
         with self._judging(guest):
             if guest.has_begun():
                 self._guests.begin(guest)
@@ -201,7 +200,7 @@ class ConcurrentHandshakes:
 
     @contextmanager
     def _judging(self, guest: _Guest) -> Iterator[None]:
-        """What a guest does wrong is the end of him."""
+        """Drop the connection on any error."""
         try:
             yield
         except OSError as error:

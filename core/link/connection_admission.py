@@ -1,4 +1,4 @@
-"""Who connects to this Mac and what becomes of them: decided before anyone has proved anything, and counted."""
+"""Admit or refuse new control connections before authentication, and count the outcomes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ Outcome = HandshakeStep | Literal["accepted", "refused_by_rate", "refused_full",
 
 
 class HandshakeProgress:
-    """One handshake: what it is called if it goes no further."""
+    """How far a handshake got: names its outcome if it fails."""
 
     step: HandshakeStep = "failed_tls"
 
 
 class ConnectionAdmission:
-    """`counts` only grows. "accepted" are those who were let in to prove themselves, not those who could."""
+    """Limits connections by number and rate, and counts outcomes. "accepted" counts connections that got a
+    handshake.
+    """
 
     def __init__(self) -> None:
         self._limiter: Final = ConnectionLimiter()
         self.counts: Final[Counter[Outcome]] = Counter()
 
     def admits(self, host: str, now: float, links: int) -> bool:
-        """Whether who connects from `host` may try, while `links` are open; `now` in seconds of one monotonic clock."""
+        """Whether a connection from `host` may start a handshake while `links` are open; `now`: seconds, monotonic
+        clock.
+        """
         if links >= MAX_CONTROL_LINKS:
             outcome: Outcome = "refused_full"
         else:
@@ -35,10 +39,10 @@ class ConnectionAdmission:
         return outcome == "accepted"
 
     def crowded_out(self) -> None:
-        """A handshake gave way to a newer one."""
+        """Count a handshake that was dropped for a newer one."""
         self.counts["refused_full"] += 1
 
     def failed(self, visit: HandshakeProgress, error: Exception) -> None:
-        """A handshake went no further. asyncio calls the one for TLS aborted when its time is over."""
+        """Count a failed handshake. asyncio reports a TLS timeout as an aborted connection."""
         late = isinstance(error, TimeoutError | ConnectionAbortedError)
         self.counts["timed_out" if late else visit.step] += 1

@@ -1,4 +1,4 @@
-"""How two nodes begin a control link once TLS stands: exact bytes, then one sealed empty frame each way."""
+"""Session handshake of a control link inside TLS, ending with one sealed empty frame each way."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from core.trust.roster import Cluster, Member, Stand
 
 
 class HandshakeResult(NamedTuple):
-    """What both ends have after the handshake; `stands`: this Mac's roster and the peer's."""
+    """Result of the handshake."""
 
     sealer: Sealer
     opener: Opener
     peer: Member
-    stands: tuple[Stand, Stand]
+    stands: tuple[Stand, Stand]  # this Mac's roster, the peer's roster
     kind: Kind
 
 
 async def dialler_handshake(
     wire: TlsStream, identity: Identity, cluster: Cluster, peer_id: bytes | None, kind: Kind
 ) -> HandshakeResult:
-    """The dialler's side. Raises LinkLost, HandshakeError, SealError or ProtocolError."""
+    """Run the dialler's side. Raises LinkLost, HandshakeError, SealError or ProtocolError."""
     peer = check_peer(wire.certificate, cluster, peer_id)
     dialler = Dialler(identity, cluster, peer, kind, wire.certificate, secrets.token_bytes)
     wire.write(dialler.hello)
@@ -43,7 +43,9 @@ async def dialler_handshake(
 async def acceptor_handshake(
     wire: TlsStream, identity: Identity, cluster: Cluster, visit: HandshakeProgress
 ) -> HandshakeResult:
-    """The acceptor's side; `visit` says how far it got. Raises LinkLost, HandshakeError, SealError or ProtocolError."""
+    """Run the acceptor's side; `visit` records progress. Raises LinkLost, HandshakeError, SealError or
+    ProtocolError.
+    """
     peer = check_peer(wire.certificate, cluster)
     visit.step = "failed_hello"
     m1 = await wire.read(HELLO.size)
@@ -59,7 +61,7 @@ async def acceptor_handshake(
 
 
 async def _expect(wire: TlsStream, opener: Opener, kind: FrameType) -> None:
-    """The first sealed frame, without a body: it proves that the other end has the keys and has taken us."""
+    """Check the first sealed frame, which has no body: it proves that the other end has the keys."""
     header, body = opener.open_frame(await wire.read(HEADER.size + TAG_BYTES))
     if header.type is not kind or len(body):
         raise ProtocolError(f"A control link began with frame 0x{header.type:02x}.")

@@ -1,7 +1,7 @@
-"""The control plane between nodes: one TLS connection both ways, asyncio, the same session and seal as the data plane.
+"""Control links between nodes: one TLS connection in both directions, asyncio, sealed like the data plane.
 
-Two Macs whose rosters differ may talk about nothing else until they are equal: `send` holds other frames back until
-then, `recv` refuses them. Where each end stands is read from HELLO and from the head of every roster bundle.
+Until both Macs have the same roster they may exchange only rosters: `send` holds other frames back, `recv` refuses
+them. Each end's position is in its HELLO and at the start of every roster bundle.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ GOODBYE_S: Final = 1.0
 
 
 class ControlLink:
-    """A sealed link to another node. `send` may be called by any task, `recv` by one; both may be cancelled.
+    """A sealed link to another node. Any task may call `send`, one may call `recv`; both can be cancelled.
 
-    `stand` and `peer_stand` say which roster each end is at (epoch and hash), as far as they have told each other;
-    `peer_points` are rosters that the peer told it has.
+    `stand` and `peer_stand` are the roster (epoch and hash) of each end, as last exchanged; `peer_points` are rosters
+    that the peer has.
     """
 
     def __init__(
@@ -65,23 +65,21 @@ class ControlLink:
 
     @property
     def peer_epoch(self) -> int:
-        """The epoch of the peer's roster."""
         return self.peer_stand.epoch
 
     @property
     def epochs_differ(self) -> bool:
-        """Whether the two rosters differ."""
         return self.stand != self.peer_stand
 
     @property
     def is_closed(self) -> bool:
-        """Whether either end has closed it."""
         return self._wire.is_closed
 
     async def send(self, kind: FrameType, body: bytes) -> None:
-        """Seal and send. The body of a ROSTER frame is a bundle; other frames wait until the rosters were equal once.
+        """Seal and send a frame. The body of a ROSTER frame is a bundle; other frames wait until the rosters match
+        once.
 
-        Raises ProtocolError for a body beyond 64 KiB or when too many wait, RosterError for a body that is no bundle;
+        Raises ProtocolError for a body over 64 KiB or too many waiting frames, RosterError for an invalid bundle.
         LinkLost, LinkTimeout and SealError end the link.
         """
         if len(body) > MAX_CONTROL_BODY:
@@ -100,7 +98,7 @@ class ControlLink:
         await self._wire.drain()
 
     async def recv(self) -> tuple[FrameType, bytes]:
-        """The next frame. Raises LinkLost, ProtocolError, SealError or RosterError, and the link is closed."""
+        """Receive the next frame. On LinkLost, ProtocolError, SealError or RosterError the link is closed."""
         try:
             if self._due is None:
                 self._opener.header[:] = await self._wire.read(HEADER.size)
@@ -121,21 +119,20 @@ class ControlLink:
         return kind, body
 
     def needs_new_keys(self, limits: KeyUse) -> bool:
-        """Whether the key of either direction has carried what it may."""
+        """Whether the key of either direction reached its limits."""
         return self._sent.use.reaches(limits) or self._received.use.reaches(limits)
 
     def succeed(self, link: ControlLink) -> None:
-        """Say RESUME, the last frame here; `link` goes on where this one stops. Raises LinkLost, SealError."""
+        """Send RESUME, the last frame of this link, and continue on `link`. Raises LinkLost, SealError."""
         self._put(FrameType.RESUME, b"")
         link._held, self._held = self._held, []
         link._open_if(self._is_open)
 
     def close(self) -> None:
-        """End the link; what was sent still goes out, for at most a second."""
+        """Close the link; pending data is still sent for up to a second."""
         self._wire.close()
 
     async def wait_closed(self) -> None:
-        """Until the connection is gone."""
         await self._wire.wait_closed()
 
     def _look(self) -> FrameHeader:
@@ -149,7 +146,7 @@ class ControlLink:
         self._sent.bytes += HEADER.size + len(body) + TAG_BYTES
 
     def _open_if(self, is_equal: bool) -> None:
-        """Once is enough: later rosters travel between the other frames."""
+        """Release held frames once the rosters match. Later roster changes don't hold frames back."""
         self._is_open |= is_equal
         while self._is_open and self._held:
             self._put(*self._held.pop(0))
@@ -167,9 +164,10 @@ async def dial_control(
     kind: Kind = Kind.CONTROL,
     interface: str = "",
 ) -> ControlLink:
-    """A link to `peer_id`, or to whichever member is there, out of `interface`, "" for whichever the system takes.
-    `on_proof` is told whose key answered before that Mac is told anything, and may raise. Raises LinkLost, LinkTimeout,
-    HandshakeError, SealError or ProtocolError.
+    """Open a link to `peer_id`, or to any member if None, through `interface` ("": any).
+
+    `on_proof` gets the member whose key answered before anything is sent to it, and may raise. Raises LinkLost,
+    LinkTimeout, HandshakeError, SealError or ProtocolError.
     """
     where = f"{host} port {port}"
     connecting = partial(
@@ -188,7 +186,7 @@ async def dial_control(
 
 
 class ControlServer:
-    """Listens for control links, as asyncio.Server does for streams: `sockets`, `close`, `wait_closed`."""
+    """Listens for control links; same methods as asyncio.Server."""
 
     def __init__(
         self,
@@ -206,17 +204,17 @@ class ControlServer:
         self._listening.add_done_callback(lambda _: listener.close())  # also where it is closed before it has begun
 
     def close(self) -> None:
-        """Stop listening and end the handshakes under way; links that were handed over stay."""
+        """Stop listening and cancel open handshakes; established links stay."""
         self._listening.cancel()
         for task in self._handshakes:
             task.cancel()
 
     async def serve_forever(self) -> None:
-        """Until it is closed. Raises what ended the listening, which nothing should."""
+        """Run until closed. Raises an unexpected error of the listener."""
         await self._listening
 
     async def wait_closed(self) -> None:
-        """Until the listener is closed and no handshake is under way."""
+        """Wait until the listener and all handshakes have ended."""
         await asyncio.gather(self._listening, *self._handshakes, return_exceptions=True)
 
     async def _listen(self, listener: socket.socket) -> None:
@@ -233,14 +231,13 @@ class ControlServer:
                 sock.close()
 
     def _receive(self, sock: socket.socket, host: str) -> None:
-        """Begin a handshake."""
         task = asyncio.create_task(self._accept_link(sock, host))
         self._handshakes[task] = monotonic() + SILENT_S
         task.add_done_callback(lambda done: self._sent_away(done, sock))
 
     async def _room(self) -> None:
-        """For one more handshake. Who only sits there makes room soon, and who speaks a while later: an honest
-        handshake takes milliseconds, but as many at once as somebody likes must not keep each other from ending.
+        """Make room for one more handshake. Silent connections are dropped first, slow ones after a grace period: an
+        honest handshake takes milliseconds, but a burst of them must not cancel each other.
         """
         while len(self._handshakes) >= HANDSHAKES:
             if (left := min(self._handshakes.values()) - monotonic()) > 0:
@@ -256,13 +253,13 @@ class ControlServer:
             self.admission.crowded_out()
 
     def _sent_away(self, task: asyncio.Task[None], sock: socket.socket) -> None:
-        """A task that is cancelled before it has begun closes nothing."""
+        """Close the socket of a failed handshake; a task cancelled before its start closes nothing itself."""
         self._handshakes.pop(task, None)
         if task.cancelled() or _failed(task):
             sock.close()
 
     async def _accept_link(self, sock: socket.socket, host: str) -> None:
-        """One handshake. Whoever fails it is sent away without a word."""
+        """Run one handshake; a failed one is closed without a reply."""
         visit = HandshakeProgress()
         try:
             if not await self._first_word(sock):
@@ -287,8 +284,8 @@ class ControlServer:
         await link.wait_closed()
 
     async def _first_word(self, sock: socket.socket) -> bool:
-        """Whether there is something to read, once there is, or he has hung up: as who only times the way does. Raises
-        TimeoutError, OSError.
+        """Wait for the first byte. False if the other end hung up, as path measurements do. Raises TimeoutError,
+        OSError.
         """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         spoke = asyncio.Event()
@@ -324,7 +321,7 @@ class ControlServer:
 
 
 def _failed(task: asyncio.Task[None]) -> bool:
-    """Whether it ended by an error that nobody expected, which the exception handler of the event loop is told."""
+    """Whether the task ended with an unexpected error, which is reported to the event loop's exception handler."""
     if task.cancelled() or (error := task.exception()) is None:
         return False
     task.get_loop().call_exception_handler({"message": "A control link failed.", "exception": error, "task": task})
@@ -339,8 +336,8 @@ async def serve_control(
     cluster: Callable[[], Cluster],
     on_link: Callable[[ControlLink], Awaitable[None]],
 ) -> ControlServer:
-    """Listen on `host` and `port` (0 for any) and hand every link that proved itself to `on_link`. `cluster` is asked
-    for each connection, so a new roster counts at once. Raises PortTaken, or LinkLost if the address cannot be had.
+    """Listen on `host` and `port` (0: any) and pass every authenticated link to `on_link`. `cluster` is called per
+    connection, so a new roster applies at once. Raises PortTaken, or LinkLost if the address can't be used.
     """
     try:
         listener = open_listener(host, port, BACKLOG)

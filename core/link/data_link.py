@@ -1,4 +1,4 @@
-"""The two ends of a data link that is ready: one seals and sends, the other receives and opens. One thread an end."""
+"""A ready data link: one end seals and sends, the other receives and opens, one thread each."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ DESCRIPTOR_ROOM: Final = 512
 
 
 class DataLink(NamedTuple):
-    """A link whose ends have proved themselves to each other. Frames go one way only, from a `sender` at one end to a
-    `receiver` at the other, whichever of them dialled.
-    """
+    """An authenticated link. Frames go one way, from a `sender` to a `receiver`, whichever end dialled."""
 
     sock: ssl.SSLSocket
     sealer: Sealer
@@ -32,25 +30,23 @@ class DataLink(NamedTuple):
     name: str
 
     def sender(self) -> Sender:
-        """This end seals and sends."""
         return Sender(self.sock, self.sealer, self.peer_id, self.name)
 
     def receiver(self) -> Receiver:
-        """This end receives and opens."""
         return Receiver(self.sock, self.opener, self.peer_id, self.name)
 
 
 class Frame(NamedTuple):
-    """A frame that was opened; `body` is valid until the next `recv`."""
+    """An opened frame; `body` is valid until the next `recv`."""
 
     header: FrameHeader
     body: memoryview
 
 
 class LinkStats:
-    """Counters of one direction; a sender spends `seal_s` and `send_s`, a receiver `wait_s` and `open_s`, in seconds.
-    `wire_s`, a part of `wait_s`, went by between the header of a frame and its last byte: what the wire took.
-    `bytes` counts what was on the wire inside TLS.
+    """Counters of one direction, in seconds: `seal_s` and `send_s` of a sender, `wait_s` and `open_s` of a receiver.
+
+    `wire_s`, part of `wait_s`, runs from a frame's header to its last byte. `bytes` are counted inside TLS.
     """
 
     __slots__ = ("bytes", "frames", "open_s", "seal_s", "send_s", "wait_s", "wire_s")
@@ -59,13 +55,12 @@ class LinkStats:
         self.reset()
 
     def reset(self) -> None:
-        """Count from zero."""
         self.frames = self.bytes = 0
         self.seal_s = self.send_s = self.wait_s = self.wire_s = self.open_s = 0.0
 
 
 class KeyMeter:
-    """What the key of one end has carried, whatever requests came and went."""
+    """Counts what one end's key has carried."""
 
     __slots__ = ("_half", "_since", "bytes")
 
@@ -76,12 +71,11 @@ class KeyMeter:
 
     @property
     def use(self) -> KeyUse:
-        """Until now."""
         return KeyUse(frames=self._half.frames, bytes=self.bytes, age_s=monotonic() - self._since)
 
 
 class Sender:
-    """The end that seals and sends."""
+    """The sending end of a data link."""
 
     def __init__(self, sock: ssl.SSLSocket, sealer: Sealer, peer_id: bytes, where: str) -> None:
         sock.settimeout(SEND_TIMEOUT_S)
@@ -92,8 +86,8 @@ class Sender:
         self._meanwhile: tuple[int, Callable[[], None]] | None = None
 
     def drain_meanwhile(self, fileno: int, drain: Callable[[], None]) -> None:
-        """While the other end does not take more, call `drain` whenever `fileno` can be read. One end of a ring must
-        read on, or each could wait for ever for the next one to read.
+        """Call `drain` whenever `fileno` is readable while a send blocks. One end of a ring must keep reading, or all
+        could wait for each other forever.
         """
         self._meanwhile = fileno, drain
         self._sock.settimeout(0)
@@ -111,9 +105,9 @@ class Sender:
         dtype: int = 0,
         parts: Sequence[Buffer] = (),
     ) -> None:
-        """Seal and send one frame; the parts, one after the other, are its body.
+        """Seal and send one frame; its body is the concatenated parts.
 
-        Raises ProtocolError for a field beyond its limit; LinkLost, LinkTimeout or SealError, and the link is closed.
+        Raises ProtocolError for a field beyond its limit. LinkLost, LinkTimeout and SealError close the link.
         """
         started = perf_counter()
         try:
@@ -141,7 +135,7 @@ class Sender:
         stats.send_s += perf_counter() - sealed
 
     def _transmit(self, frame: memoryview) -> None:
-        """What a send that failed left on the wire is unknown, so this socket is never used again then."""
+        """Send the frame; after an error the socket's state is unknown, so it is closed."""
         length = len(frame)
         try:
             sent = self._push(frame)
@@ -155,7 +149,7 @@ class Sender:
             raise
 
     def _push(self, data: memoryview) -> int:
-        """How many bytes TLS took; what `drain` raises passes through."""
+        """Number of bytes TLS accepted. Errors of `drain` propagate."""
         if self._meanwhile is None:
             return self._sock.send(data)
         fileno, drain = self._meanwhile
@@ -171,16 +165,16 @@ class Sender:
                     raise TimeoutError from error
 
     def shut(self) -> None:
-        """End the link, from any thread: the one that uses it sees it at once, and is to close it."""
+        """End the link from any thread; the thread that uses it notices and must close it."""
         shut(self._sock)
 
     def close(self) -> None:
-        """End the link; the other end sees it at once."""
+        """Close the link; the other end notices at once."""
         hang_up(self._sock)
 
 
 class Receiver:
-    """The end that receives and opens. `row_bytes`, once set, bounds what an ACTIVATION may be long."""
+    """The receiving end of a data link. `row_bytes`, if set, limits the size of an ACTIVATION."""
 
     def __init__(self, sock: ssl.SSLSocket, opener: Opener, peer_id: bytes, where: str) -> None:
         sock.settimeout(SEND_TIMEOUT_S)
@@ -192,18 +186,18 @@ class Receiver:
         self.stats = LinkStats()
 
     def fileno(self) -> int:
-        """For select; ask `pending` first, since TLS may hold bytes that the kernel no longer has."""
+        """File descriptor for select; check `pending` first, since TLS may hold bytes that the kernel no longer has."""
         return self._sock.fileno()
 
     def pending(self) -> bool:
-        """Whether decrypted bytes wait inside TLS."""
+        """Whether TLS holds decrypted bytes."""
         return self._sock.pending() > 0
 
     def recv(self, timeout_s: float | None) -> Frame:
-        """The next frame. Raises LinkTimeout if none begins within `timeout_s`: the link stays good then. None waits
-        until the link ends, also in the middle of a frame.
+        """Receive the next frame. Raises LinkTimeout if none starts within `timeout_s`; the link stays usable then.
+        None waits until the link ends.
 
-        Any other error closes the link: LinkLost, ProtocolError, SealError, LinkTimeout in the middle of a frame.
+        Other errors close the link: LinkLost, ProtocolError, SealError, LinkTimeout in the middle of a frame.
         """
         started = perf_counter()
         if timeout_s != self._timeout_s:
@@ -234,17 +228,17 @@ class Receiver:
         return Frame(header, body)
 
     def leave_body(self, spare: bytearray | None) -> None:
-        """The body of the last frame stays valid behind the next `recv`, too: later ones lie in `spare`, the memory of
-        one that is of no more use, if it is as long.
+        """Keep the last frame's body valid after the next `recv`. Later bodies use `spare`, a buffer no longer needed,
+        if it has the right size.
         """
         self._opener.leave(spare)
 
     def shut(self) -> None:
-        """End the link, from any thread: the one that uses it sees it at once, and is to close it."""
+        """End the link from any thread; the thread that uses it notices and must close it."""
         shut(self._sock)
 
     def close(self) -> None:
-        """End the link; the other end sees it at once."""
+        """Close the link; the other end notices at once."""
         hang_up(self._sock)
 
     def _wait_at_most(self, timeout_s: float | None) -> None:
@@ -252,7 +246,7 @@ class Receiver:
         self._sock.settimeout(timeout_s)
 
     def _fill(self, target: memoryview, *, idle: bool) -> None:
-        """Read until `target` is full. Once a frame has begun, its rest has as long as a send may take."""
+        """Read until `target` is full. Once a frame has begun, the rest may take as long as a send."""
         got, length = 0, len(target)
         while got < length:
             try:
@@ -272,7 +266,7 @@ class Receiver:
 
 
 class _Idle(Exception):
-    """Nothing has come yet, not even a part of a frame."""
+    """No frame has begun yet."""
 
 
 def _check_rows(header: FrameHeader, row_bytes: int) -> None:
@@ -282,13 +276,13 @@ def _check_rows(header: FrameHeader, row_bytes: int) -> None:
 
 
 def shut(sock: socket.socket) -> None:
-    """End what goes over a socket, from another thread than the one that uses it, sees that at once and closes it."""
+    """End a socket from another thread; the thread that uses it notices and closes it."""
     with suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS would forget its keys while that thread uses them
 
 
 def hang_up(sock: socket.socket) -> None:
-    """Close a socket so that the other end sees it at once."""
+    """Close a socket so that the other end notices at once."""
     with suppress(OSError):  # the other end was faster
         sock.shutdown(socket.SHUT_RDWR)
     sock.close()

@@ -1,7 +1,7 @@
-"""The data plane: blocking sockets, one connection a direction, one thread a connection (security.md §2.2, §2.8).
+"""Open data links: blocking sockets, one connection and one thread per direction (security.md §2.2, §2.8).
 
-After TLS and the session handshake the dialler sends a sealed HELLO whose body is the binding (32 bytes: the digest of
-the plan), and the acceptor answers with its own in a sealed HELLO_ACK. Nothing is ready before both have compared.
+After TLS and the session handshake both ends exchange the binding (32 bytes, a digest of the plan) in sealed HELLO and
+HELLO_ACK frames. The link is ready once both have compared it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BINDING_FRAME: Final = HEADER.size + BINDING_BYTES + TAG_BYTES
 
 
 def listen(host: str) -> socket.socket:
-    """A listener on a free port of `host`, an IPv4 or IPv6 address of this Mac. Raises LinkLost."""
+    """Listen on a free port of `host`, an IPv4 or IPv6 address of this Mac. Raises LinkLost."""
     try:
         return open_listener(host, 0, BACKLOG)
     except OSError as error:
@@ -51,8 +51,8 @@ def dial(
     timeout_s: float,
     plain: socket.socket | None = None,
 ) -> DataLink:
-    """A link to `peer_id`; over `plain`, where that is connected already. Raises LinkLost, LinkTimeout, HandshakeError,
-    SealError or ProtocolError.
+    """Open a link to `peer_id`, over the connected socket `plain` if given. Raises LinkLost, LinkTimeout,
+    HandshakeError, SealError or ProtocolError.
     """
     deadline = monotonic() + timeout_s
     where = f"{host} port {port}"
@@ -118,9 +118,10 @@ def accept(
     timeout_s: float,
     alarm: Alarm | None = None,
 ) -> DataLink:
-    """The link that `peer_id` dials. Whoever else connects, however often, is sent away and cannot
-    hold it up (`core.link.concurrent_handshakes`). Raises LinkTimeout after `timeout_s`, HandshakeError if our own key
-    cannot be loaded, and what `alarm` raises.
+    """Accept the link that `peer_id` dials. Other connections are refused and can't delay it, however many there are
+    (`core.link.concurrent_handshakes`).
+
+    Raises LinkTimeout after `timeout_s`, HandshakeError if our own key can't be loaded, and what `alarm` raises.
     """
     lobby = ConcurrentHandshakes(listener, _Handshake(identity, cluster, peer_id, binding), alarm)
     try:
@@ -130,19 +131,19 @@ def accept(
 
 
 class _Handshake:
-    """The acceptor's side of the handshake as steps, so that many can be under way in one thread."""
+    """The acceptor's handshake as a generator, so that one thread can run many at once."""
 
     def __init__(self, identity: Identity, cluster: Cluster, peer_id: bytes, binding: bytes) -> None:
         self._identity, self._cluster, self.peer_id, self._binding = identity, cluster, peer_id, binding
         self._context = server_context(identity, cluster)
 
     def wrap(self, plain: socket.socket) -> ssl.SSLSocket:
-        """The server end of TLS over an accepted socket, which does not block."""
+        """Start server TLS on a non-blocking socket."""
         tune(plain)
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
     def steps(self, sock: ssl.SSLSocket) -> Generator[float, None, DataLink]:
-        """Yields whenever it must wait for bytes: how many seconds the phase that it is in may take as a whole."""
+        """Yield while waiting for bytes: the time limit of the current phase in seconds."""
         while True:
             try:
                 sock.do_handshake()

@@ -1,5 +1,7 @@
-"""The doors of a Mac, and who stands before one. By IPv6 comes in only who is at the other end of a cable: those
-addresses no router passes on, so nobody beyond this network reaches a door by them.
+"""Open listening sockets, and determine who is calling.
+
+Over IPv6 only link-local callers are accepted: routers don't forward these addresses, so nobody outside this network
+can connect.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ ANY_IPV4 = "0.0.0.0"
 
 
 def open_listener(host: str, port: int, backlog: int) -> socket.socket:
-    """A listener that does not block, on `port` (0 for any) of an address of this Mac; on all of its interfaces it
-    listens by IPv4 and IPv6, where the system has both. Raises OSError.
+    """Open a non-blocking listener on `port` (0: any) of `host`. For 0.0.0.0 it accepts IPv4 and IPv6, if the system
+    supports both. Raises OSError.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     door = socket.create_server((host, port), family=family, backlog=backlog)
@@ -25,7 +27,7 @@ def open_listener(host: str, port: int, backlog: int) -> socket.socket:
 
 
 def caller_address(door: socket.socket, address: tuple[Any, ...]) -> str | None:
-    """Who connected, as that address is written everywhere else; None where nobody may come in from there."""
+    """Address of a caller in its usual form; None if callers from there are refused."""
     host = plain_host(address)
     if door.family != socket.AF_INET6 or ":" not in host:
         return host
@@ -34,7 +36,7 @@ def caller_address(door: socket.socket, address: tuple[Any, ...]) -> str | None:
 
 
 def plain_host(address: tuple[Any, ...]) -> str:
-    """The host in an address of a socket: without the interface behind it, and an IPv4 one as such."""
+    """The host of a socket address: without an interface suffix, and IPv4-mapped addresses as IPv4."""
     host = str(address[0]).partition("%")[0]
     found = ip_address(host) if host else None
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
@@ -42,8 +44,8 @@ def plain_host(address: tuple[Any, ...]) -> str:
 
 
 def _both_ways(door: socket.socket, backlog: int) -> socket.socket:
-    """In the place of one for IPv4, which was asked for first: macOS lets one for both stand beside another program's
-    for IPv4, and takes its callers away.
+    """Replace an IPv4 listener by a dual-stack one. IPv4 is bound first, because macOS lets a dual-stack listener take
+    over a port that another program has on IPv4.
     """
     port = door.getsockname()[1]
     door.close()

@@ -1,6 +1,4 @@
-"""The ways on which a link to another Mac may go, and which of them is taken: by the kind of the network, then by what
-was measured when they were all tried at once.
-"""
+"""Network paths to another Mac, and which one to use: by kind of network, then by measurements."""
 
 from __future__ import annotations
 
@@ -32,48 +30,46 @@ Host = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
 
 class ListenAddress(msgspec.Struct, frozen=True, array_like=True):
-    """An address at which a Mac listens, and on what kind of network that is."""
+    """An address of a Mac, and the kind of its network."""
 
     host: Host
     kind: PathKind = ""
 
 
 class NetworkPath(msgspec.Struct, frozen=True):
-    """To `host`, out of `interface`, "" for whichever the system takes. `kind` is that of the slower end, `rate_mbits`
-    what the interface promises, 0 where it says nothing, and `bytes_per_s` what was measured, 0 where nothing was.
-    """
+    """A path to another Mac's address through one of this Mac's interfaces."""
 
     host: Host
-    interface: str = ""
-    kind: PathKind = ""
-    rate_mbits: Size = 0
-    bytes_per_s: Size = 0
+    interface: str = ""  # "": the system's choice
+    kind: PathKind = ""  # of the slower end
+    rate_mbits: Size = 0  # link rate of the interface; 0: unknown
+    bytes_per_s: Size = 0  # measured; 0: not yet
 
     @property
     def rank(self) -> int:
-        """The better its kind the smaller."""
+        """Rank of its kind; smaller is better."""
         return RANKS[self.kind]
 
     def is_same(self, other: NetworkPath) -> bool:
-        """Whether both are the same way, whatever is promised of it."""
+        """Whether both use the same address and interface."""
         return (self.host, self.interface) == (other.host, other.interface)
 
 
 class MeasuredPath(NamedTuple):
-    """A way that stands, and how long it took there and back, in seconds."""
+    """A path that works, and its round trip in seconds."""
 
     way: NetworkPath
     rtt_s: float
 
 
 def slower_kind(one: PathKind, other: PathKind) -> PathKind:
-    """The kind of a path whose ends are on these two."""
+    """The slower of two kinds."""
     return max(one, other, key=RANKS.__getitem__)
 
 
 def token_costs_s(alike: Sequence[MeasuredPath]) -> list[float]:
-    """What each of these, which are of one kind, takes of a token's time, in seconds: its round trip and, where the
-    rate of all of them was measured, what the bytes of a token take.
+    """Seconds per token on each of these paths of one kind: the round trip, and the transfer of a token's bytes if all
+    rates were measured.
     """
     if not all(each.way.bytes_per_s for each in alike):
         return [each.rtt_s for each in alike]
@@ -81,8 +77,8 @@ def token_costs_s(alike: Sequence[MeasuredPath]) -> list[float]:
 
 
 def best_path(tried: Sequence[MeasuredPath]) -> MeasuredPath:
-    """The best kind; of these the one that takes the least of a token's time, where the rates were measured; else the
-    shortest round trip, and where that is about the same, the highest rate that is promised.
+    """The path of the best kind with the lowest cost per token if rates were measured; else with the shortest round
+    trip, and among similar ones the highest link rate.
     """
     kind = min(each.way.rank for each in tried)
     alike = [each for each in tried if each.way.rank == kind]
@@ -94,8 +90,8 @@ def best_path(tried: Sequence[MeasuredPath]) -> MeasuredPath:
 
 
 def connect(ways: Sequence[NetworkPath], port: int, timeout_s: float) -> tuple[socket.socket, NetworkPath]:
-    """A connection on the best of `ways` that stands within `timeout_s` seconds: all are tried at once, and from the
-    first that stands on, a better one is waited for half a second. Raises LinkLost, LinkTimeout.
+    """Connect on the best of `ways` that works within `timeout_s` seconds. All are tried at once; after the first
+    success a better one gets half a second. Raises LinkLost, LinkTimeout.
     """
     only = ways[0]
     if len(ways) == 1 and not only.interface:
@@ -108,13 +104,13 @@ def connect(ways: Sequence[NetworkPath], port: int, timeout_s: float) -> tuple[s
 
 
 def measure_paths(ways: Sequence[NetworkPath], port: int, timeout_s: float) -> list[MeasuredPath]:
-    """Those of `ways` on which somebody answered within `timeout_s`. Nothing is said, and no connection stays."""
+    """Those of `ways` that connect within `timeout_s`. Sends nothing and closes the connections."""
     with closing(_Attempt(ways, port)) as attempt:
         return attempt.wait_for_all(timeout_s)
 
 
 class _Attempt:
-    """Connects on several ways at once, and keeps one."""
+    """Connects on several paths at once, and keeps one."""
 
     def __init__(self, ways: Sequence[NetworkPath], port: int) -> None:
         self._port, self._began = port, monotonic()
@@ -143,7 +139,6 @@ class _Attempt:
         return list(self._standing)
 
     def close(self) -> None:
-        """Whatever was not taken."""
         for key in list(self._selector.get_map().values()):
             _socket(key).close()
         self._selector.close()
@@ -179,7 +174,7 @@ class _Attempt:
             self._standing[MeasuredPath(way, monotonic() - self._began)] = sock
 
     def _is_decided(self) -> bool:
-        """Whether no way that is still open is of a better kind, or of the same."""
+        """Whether no path still open is of the same or a better kind."""
         open_ranks = [key.data.rank for key in self._selector.get_map().values()]
         return bool(self._standing) and min(t.way.rank for t in self._standing) < min(open_ranks)
 

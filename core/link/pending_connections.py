@@ -1,4 +1,4 @@
-"""Who has connected and proved nothing yet, and who of them goes first where too many are here."""
+"""Unauthenticated connections, and which one to drop when there are too many."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ G = TypeVar("G")
 
 
 class _Group(NamedTuple):
-    """Guests from one address who have, or have not, begun to prove who they are."""
+    """Connections from one address that have, or have not, begun a handshake."""
 
     host: str
     has_begun: bool
 
 
 class PendingConnections(Generic[G]):
-    """Guests by their addresses. The first to go is the oldest of the largest group, so
-    that whoever floods from a few addresses displaces himself; of groups alike in size, one that says nothing.
+    """Connections grouped by address. The oldest of the largest group is dropped first, so a flood from few addresses
+    displaces itself; of equal groups, one that has sent nothing.
     """
 
     def __init__(self) -> None:
@@ -34,15 +34,14 @@ class PendingConnections(Generic[G]):
         return iter(self._group_of)
 
     def enter(self, guest: G, host: str) -> None:
-        """He connected from `host`, and has said nothing yet."""
+        """Add a connection from `host`."""
         self._put(guest, _Group(host, has_begun=False))
 
     def has_begun(self, guest: G) -> bool:
-        """Whether he has said what begins a handshake."""
         return self._group_of[guest].has_begun
 
     def begin(self, guest: G) -> None:
-        """He has said what begins a handshake."""
+        """Mark that it sent the start of a handshake."""
         host, has_begun = self._group_of[guest]
         if has_begun:
             return
@@ -50,14 +49,14 @@ class PendingConnections(Generic[G]):
         self._put(guest, _Group(host, has_begun=True))
 
     def leave(self, guest: G) -> None:
-        """He is here no more."""
+        """Remove a connection."""
         group = self._group_of.pop(guest)
         del self._groups[group][guest]
         if not self._groups[group]:
             del self._groups[group]
 
     def first_to_go(self) -> G | None:
-        """Who makes room, if anybody is here."""
+        """The connection to drop next, if there is any."""
         if not self._groups:
             return None
         group = max(self._groups, key=lambda each: (len(self._groups[each]), not each.has_begun))

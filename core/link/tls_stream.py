@@ -1,5 +1,5 @@
-"""What the control plane stands on: where asyncio is to connect to, an asyncio TLS connection as exact reads and whole
-writes, and how often an address may connect.
+"""Asyncio TLS connections for the control plane: where to connect, exact reads and whole writes, and a rate limit per
+address.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Connect = Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[tuple[asyncio
 
 
 async def connect_arguments(host: str, port: int, timeout_s: float, interface: str = "") -> dict[str, Any]:
-    """Where asyncio is to connect to. At the other end of a cable addresses say nothing of the interface: there it is a
-    socket that is connected already, through `interface` or the one that answered first. Raises LinkLost, LinkTimeout.
+    """Arguments for asyncio's `create_connection`. A link-local address doesn't determine the interface, so there it is
+    a connected socket: through `interface`, or the one that answered first. Raises LinkLost, LinkTimeout.
     """
     if interface:
         ways = [NetworkPath(host, interface)]
@@ -45,7 +45,7 @@ async def connect_arguments(host: str, port: int, timeout_s: float, interface: s
 
 
 class TlsStream:
-    """A TLS connection as exact reads and whole writes, its errors translated."""
+    """A TLS connection with exact reads, whole writes and translated errors."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, where: str, host: str) -> None:
         """`where` names the other end in errors; `host` is its address. Raises LinkLost."""
@@ -60,11 +60,10 @@ class TlsStream:
 
     @property
     def is_closed(self) -> bool:
-        """Whether either end has closed it."""
         return self._writer.is_closing()
 
     async def read(self, length: int) -> bytes:
-        """Exactly `length` bytes. Raises LinkLost."""
+        """Read exactly `length` bytes. Raises LinkLost."""
         try:
             return await self._reader.readexactly(length)
         except asyncio.IncompleteReadError as error:
@@ -73,13 +72,13 @@ class TlsStream:
             raise self._broken(error) from error
 
     def write(self, data: bytes) -> None:
-        """Hand over all of `data` in one piece. Raises LinkLost."""
+        """Queue `data` for sending. Raises LinkLost."""
         if self._writer.is_closing():
             raise LinkLost(f"The link to {self.where} is closed.")
         self._writer.write(data)
 
     async def drain(self) -> None:
-        """Until the other end keeps up. Raises LinkLost, LinkTimeout, and the link is closed."""
+        """Wait until the other end keeps up. On LinkLost or LinkTimeout the connection is closed."""
         try:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await self._writer.drain()
@@ -89,26 +88,25 @@ class TlsStream:
             raise problem from error
 
     def close(self) -> None:
-        """End the connection; what was handed over still goes out, for at most a second."""
+        """Close the connection; pending data is still sent for up to a second."""
         self._was_closed = True
         self._writer.close()
 
     async def wait_closed(self) -> None:
-        """Until the connection is gone."""
         try:
             await self._writer.wait_closed()
         except OSError:
             return  # it broke before it closed: gone all the same
 
     def _broken(self, error: OSError) -> LinkError:
-        """TLS complains of what still comes in after our goodbye; that says nothing against the other end."""
+        """Translate an error. TLS complains about data arriving after our close; that is no fault of the other end."""
         return LinkLost(f"The link to {self.where} is closed.") if self._was_closed else link_error(error, self.where)
 
 
 @asynccontextmanager
 async def open_tls_stream(connect: Connect, where: str, host: str) -> AsyncIterator[TlsStream]:
-    """A wire over the TLS connection that `connect` makes with a protocol; it stays if the body succeeds, else nothing
-    of it does. Raises LinkLost, and what `connect` raises.
+    """Open a stream with `connect`; it stays open if the body succeeds, else nothing of it remains. Raises LinkLost,
+    and what `connect` raises.
     """
     reader = asyncio.StreamReader()
     protocol = _Protocol(reader)
@@ -124,8 +122,8 @@ async def open_tls_stream(connect: Connect, where: str, host: str) -> AsyncItera
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """Has the transport as soon as TLS stands. Where `connect` is cancelled at that moment asyncio gives it to nobody,
-    and says goodbye to the other end for a second.
+    """Knows the transport as soon as TLS is up. If `connect` is cancelled then, asyncio returns it to nobody and keeps
+    saying goodbye for a second.
     """
 
     transport: asyncio.WriteTransport | None = None
@@ -142,13 +140,13 @@ class _Bucket(NamedTuple):
 
 
 class ConnectionLimiter:
-    """A token bucket an address: 4 connections a second, 8 at once. Loopback is this Mac itself and is let through."""
+    """Token bucket per address: 4 connections a second, 8 at once. Loopback is not limited."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def admit(self, host: str, now: float) -> bool:
-        """Whether `host` may connect at `now`, seconds of one monotonic clock."""
+        """Whether `host` may connect at `now`, in seconds of one monotonic clock."""
         if ip_address(host).is_loopback:
             return True
         last = self._buckets.pop(host, _Bucket(CONNECTION_BURST, now))

@@ -19,7 +19,7 @@ from core.local.bare_worker import HOST, BareWorker, load_workers
 from core.local.macs import make_macs
 from core.local.plans import plan_of
 from core.local.worker_ring import LINK_S
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.models.metal import obey_device
 from core.models.slicing.loading import load_slice
 from core.plan.stage_roles import role_of
@@ -48,7 +48,7 @@ def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = DEFAUL
     obey_device()
     with ExitStack() as stack:
         macs = make_macs(Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-"))), len(cuts) + 1)
-        plan = plan_of(model_dir.name, read_layout(model_dir).layers, cuts, macs, topology)
+        plan = plan_of(model_dir.name, read_folder(model_dir).layout().layers, cuts, macs, topology)
         listener = stack.enter_context(listen(HOST))
         workers = [stack.enter_context(closing(BareWorker(index))) for index in range(1, len(plan.stages))]
         load_workers(
@@ -61,7 +61,9 @@ def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = DEFAUL
             worker.send(Connect(plan=plan, cluster=encoded, ways=(NetworkPath(HOST),), next_port=ports[worker.index]))
         meter = StageMeter(0)
         own = role_of(plan, 0)
-        layers = load_slice(model_dir, plan.head.start, plan.head.stop, embed=own.embeds, output=own.outputs)
+        layers = load_slice(
+            read_folder(model_dir), plan.head.start, plan.head.stop, embed=own.embeds, output=own.outputs
+        )
         neighbours = Neighbours(
             plan,
             0,

@@ -22,7 +22,7 @@ from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.local.bare_worker import HOST, Arrival, BareWorker, load_workers
 from core.local.macs import LocalMacs, make_macs
 from core.local.plans import plan_of, stage_of, tensor_plan_of
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.plan.prefill import prefill_plan
 from core.plan.topology import DEFAULT_TOPOLOGY
 from core.requests.trace import PhaseTurn
@@ -312,7 +312,7 @@ def worker_ring(
 
     Raises the error that a worker reports, WorkerDied or WorkerError.
     """
-    layers = read_layout(model_dir).layers
+    layers = read_folder(model_dir).layout().layers
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-")))
         count = ranks or len(cuts) + 1

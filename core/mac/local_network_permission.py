@@ -1,5 +1,6 @@
-"""Where macOS is told that this program may speak to other Macs (TN3179). What counts is the program that a person
-started: Terminal, what comes over SSH, and what the system itself starts need no permission.
+"""Local Network permission of macOS (TN3179): which app to allow, and where.
+
+macOS checks the app that the user started. Terminal, SSH sessions and system services need no permission.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _EXEMPT: Final = "needs no Local Network permission: a firewall or a VPN forbids
 
 
 def advice(environment: Mapping[str, str]) -> str:
-    """What to do where macOS lets nothing out, for a program with this environment."""
+    """What to do if macOS blocks sending, for a program with this environment."""
     program = environment.get("TERM_PROGRAM", "")
     if environment.get("TMUX") or program == "tmux":
         return f"Allow tmux in {_PLACE}, then start macluster again; or start it outside of tmux, in Terminal."

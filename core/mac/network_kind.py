@@ -1,4 +1,4 @@
-"""Which interface has an address, what kind it is, as far as the system says so, and sockets that stay on one."""
+"""Kind of network behind an interface (Wi-Fi, Ethernet, …), and sockets bound to one interface."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _BY_NAME: Final[tuple[tuple[str, PathKind], ...]] = (
 
 
 def link_kind(host: str) -> str:
-    """How this Mac reaches the network by its own address `host`: "Wi-Fi (en0)", "en7" where the kind is not known,
-    "loopback", or "" where no interface has it.
+    """How this Mac's address `host` reaches the network: "Wi-Fi (en0)", "en7" if the kind is unknown, "loopback", or ""
+    if no interface has it.
     """
     if not host or ip_address(host.partition("%")[0]).is_loopback:
         return "loopback" if host else ""
@@ -35,7 +35,7 @@ def link_kind(host: str) -> str:
 
 
 def interface_of(host: str) -> str:
-    """The interface that has the address, "" where none has it."""
+    """Name of the interface with this address, or ""."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address.partition("%")[0] == host for address in addresses):
             return name
@@ -43,8 +43,8 @@ def interface_of(host: str) -> str:
 
 
 def path_kind(name: str, port: str) -> PathKind:
-    """What kind of network the interface `name` is on; `port` is what macOS calls the hardware, "" where it says
-    nothing. A network adapter in a Thunderbolt port is an Ethernet one.
+    """Kind of network of the interface `name`; `port` is macOS's hardware port name, "" if unknown. A network adapter
+    in a Thunderbolt port counts as Ethernet.
     """
     if name.startswith(_TUNNELS):
         return "tunnel"
@@ -58,9 +58,7 @@ def path_kind(name: str, port: str) -> PathKind:
 
 
 def bind_to(sock: socket.socket, interface: str) -> None:
-    """Let what `sock` sends leave by `interface` only: addresses that interfaces gave to themselves say nothing of the
-    one that leads there. Raises OSError.
-    """
+    """Make `sock` send through `interface` only, needed for self-assigned addresses. Raises OSError."""
     if sys.platform == "darwin":
         sock.setsockopt(socket.IPPROTO_IP, _IP_BOUND_IF, socket.if_nametoindex(interface))
     else:
@@ -69,14 +67,12 @@ def bind_to(sock: socket.socket, interface: str) -> None:
 
 @lru_cache(maxsize=4)
 def hardware_ports(names: frozenset[str]) -> dict[str, str]:
-    """What macOS calls the hardware behind its interfaces, by their names; asked anew when there are others than
-    `names`. Nothing elsewhere.
-    """
+    """macOS's hardware port names by interface, cached per set of `names`; empty on other systems."""
     return _ports() if names and sys.platform == "darwin" else {}
 
 
 def parse_ports(text: str) -> dict[str, str]:
-    """Kinds by interface in what `networksetup -listallhardwareports` prints."""
+    """Parse `networksetup -listallhardwareports`."""
     kinds, kind = {}, ""
     for line in text.splitlines():
         word, _, value = line.partition(": ")

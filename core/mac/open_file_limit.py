@@ -1,4 +1,4 @@
-"""How many files a process may have open: 256 where nobody says otherwise, which a hundred clients use up."""
+"""Limit of open files per process. The default of 256 is too low for a hundred clients."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ WANTED: Final = 4096
 
 
 def allowed_descriptors() -> int:
-    """As many as this user may ask for, of those that are wanted."""
+    """The wanted limit, or less if this user may not have as many."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
 
 
 def raise_descriptor_limit() -> None:
-    """As far as this user may; the processes that this one starts have the same."""
+    """Raise the limit as far as this user may; child processes inherit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = allowed_descriptors()
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -25,7 +25,7 @@ def raise_descriptor_limit() -> None:
 
 
 def stay_within_the_hard_limit() -> None:
-    """mlx_lm asks for 4096 as it is imported, and cannot be imported where fewer are allowed: there it gets these."""
+    """Let mlx_lm be imported under a low hard limit: it asks for 4096 files and fails otherwise."""
     if allowed_descriptors() == WANTED:
         return
     ask = resource.setrlimit

@@ -1,5 +1,6 @@
-"""Whether this Mac may fall asleep by itself: not in the middle of an answer or a transfer. With its lid closed it does
-all the same, and its screen may go dark. Source: caffeinate(8).
+"""Keep this Mac from falling asleep on its own during an answer or a transfer.
+
+It still sleeps when its lid is closed, and its display may turn off. Source: caffeinate(8).
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ _ASSERTION: Final = re.compile(r"pid (\d+)\(caffeinate\):.*\bPreventUserIdleSyst
 
 
 def stays_awake(when: WhenAwake, *, is_in_use: bool) -> bool:
-    """`when` is what its person wants; `is_in_use`: it holds a model, or a model is being copied."""
+    """Whether to keep this Mac awake. `when` is the user's setting; `is_in_use`: a model is loaded or being copied."""
     return when == "always" or (when == "loaded" and is_in_use)
 
 
 class SleepPreventer:
-    """A process keeps this Mac awake as long as it runs: `command` is its beginning, whatever follows are options of
-    caffeinate. Where there is no such program nothing happens.
+    """Runs `caffeinate` while this Mac must stay awake; does nothing where it isn't installed.
+
+    `command` is the program, to which caffeinate's options are added.
     """
 
     def __init__(self, pid: int, command: Sequence[str] = (CAFFEINATE,)) -> None:
@@ -33,8 +35,8 @@ class SleepPreventer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def keep(self, *, wanted: bool) -> None:
-        """Keep this Mac awake from now on, or no longer. It costs nothing where nothing changes, and is to be said
-        again and again: somebody may end that process.
+        """Start or stop keeping this Mac awake. Cheap if nothing changes: call it regularly, in case the process was
+        killed.
         """
         is_kept = self._process is not None and self._process.poll() is None
         if wanted and not is_kept and self._exists:
@@ -48,11 +50,10 @@ class SleepPreventer:
 
 
 def awake_by() -> frozenset[int]:
-    """The ids of those processes of caffeinate of which macOS says that they keep this Mac awake."""
+    """Process ids of the caffeinate processes that keep this Mac awake, as macOS lists them."""
     asked = subprocess.run([PMSET, "-g", "assertions"], capture_output=True, text=True, timeout=5, check=False)
     return parse_assertions(asked.stdout)
 
 
 def parse_assertions(text: str) -> frozenset[int]:
-    """Those that `pmset -g assertions` lists, by process."""
     return frozenset(int(pid) for pid in _ASSERTION.findall(text))

@@ -1,4 +1,4 @@
-"""Room that a file gives back to the disk without becoming shorter."""
+"""Free disk space in the middle of a file without making the file shorter."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _KEEP_SIZE_PUNCH_HOLE: Final = 0x03
 
 
 def punch_hole(fd: int, begin: int, end: int) -> None:
-    """Let go of the whole pages of [begin, end) in a file that is open for writing; they read as zeros from then on.
-    Raises OSError, also where this kind of disk cannot do that.
+    """Free the whole pages of [begin, end) of a file open for writing; they read as zeros afterwards. Raises OSError,
+    also if the file system can't do it.
     """
     begin, end = -(-begin // PAGE_BYTES) * PAGE_BYTES, end // PAGE_BYTES * PAGE_BYTES
     if begin >= end:

@@ -24,9 +24,8 @@ from core.mac.open_file_limit import raise_descriptor_limit
 from core.node.base.complaints import bound_complaints
 from core.node.base.home_lock import home_lock
 from core.node.base.last_words import keeping_last_words
+from core.node.config import ApiOptions, NodeConfig
 from core.node.options import add_options
-from core.node.parts import NodeConfig
-from core.node.public_api.api_options import ApiOptions
 from core.node.service import Node
 from core.settings import GB, Home, default_home, hub_cache
 from core.text import clean_name

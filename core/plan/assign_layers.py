@@ -1,4 +1,4 @@
-"""Which Mac gets which layers: as a person wrote it down, in proportion to budgets, or by speed within them."""
+"""Assign layers to Macs: as the user wrote them, in proportion to budgets, or by speed within them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ from core.plan.topology import (
 
 
 class LayerSplit(NamedTuple):
-    """A route over `macs`; `ideal` and `left_out` as `core.plan.notes.notes_of` tells of them. `balance`: why it is
-    divided so, as a sentence, where that was to be decided.
-    """
+    """A route over `macs`; `ideal` and `left_out` as in `core.plan.notes.notes_of`."""
 
     macs: Sequence[Peer]
     route: Route
     ideal: Sequence[int]
     left_out: Sequence[str] = ()
-    balance: str = ""
+    balance: str = ""  # sentence on how layers were divided, "" if not asked for
 
 
 def split_as_given(
@@ -46,9 +44,9 @@ def split_as_given(
     layers: int,
     profile: SplitProfile | None,
 ) -> LayerSplit:
-    """The split that `spans` write down, one for each of `peers`, the head first, while there are spans.
+    """The split of `spans`, one for each of `peers`, the head first.
 
-    Raises the errors of `parse_span` and `route`, UsageError where they make another topology, IllegalCut.
+    Raises the errors of `parse_span` and `route`, UsageError if the spans make another topology, IllegalCut.
     """
     if len(spans) > len(peers):
         there = "1 is" if len(peers) == 1 else f"{len(peers)} are"
@@ -75,11 +73,11 @@ def split_by_budget(
     balance: BalanceChoice = "memory",
     stage_s: StageSeconds = lambda *_: None,
 ) -> LayerSplit:
-    """The split over `peers`, the head first, whose layers come first, or last in a reverse ring. Ranks have all. By
-    their budgets, or, where that is the `balance`, within them by what a token takes each of them.
+    """Split over `peers`, the head first, by budget, or within budgets by the time per token (`balance`). Ranks get all
+    layers; in a reverse ring the head's layers come last.
 
-    Without a `topology` it is private, or single where one Mac only can be used. Raises the errors of `split_layers`,
-    and PlanError where a topology of several Macs was asked for then.
+    Without a `topology` it is private, or single if only one Mac can be used. Raises the errors of `split_layers`, and
+    PlanError if a topology of several Macs was asked for then.
     """
     row = TOPOLOGIES[topology or DEFAULT_TOPOLOGY]
     kept = _kept(peers, row, profile)
@@ -106,9 +104,7 @@ def split_by_budget(
 
 
 def _kept(peers: Sequence[Peer], row: Arrangement, profile: SplitProfile | None) -> Sequence[Peer]:
-    """The head and as many of the others as there are cuts, the largest budgets first, in the order of `peers`; all
-    where there is nothing to cut.
-    """
+    """The head and as many others as there are cuts, the largest budgets first, in the order of `peers`."""
     if not row.several:
         return peers[:1]
     most = len(profile.cuts) if profile and not row.ranks else len(peers)

@@ -1,7 +1,6 @@
-"""Cuts by how fast the Macs turned out to be within their memory: the slowest stage is as fast as it can be.
+"""Divide layers by measured speed, within the Macs' memory, so that the slowest stage is as fast as possible.
 
-Only what was measured on these Macs counts. One row waits for all stages one after the other; with several rows, and
-while a prompt is read, the slowest stage is what all others wait for.
+Only measurements on these Macs count. With several rows, and during prefill, all stages wait for the slowest one.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _Best = tuple[float, int, tuple[int, ...]]
 
 
 class Balanced(NamedTuple):
-    """Where each owner but the first begins, and why, as a sentence; "" where nobody asked for it."""
+    """The chosen cuts."""
 
-    cuts: tuple[int, ...]
-    reason: str = ""
+    cuts: tuple[int, ...]  # first layer of each owner but the first
+    reason: str = ""  # sentence; "" if balancing was not asked for
 
 
 class StageOwners(NamedTuple):
-    """Macs in the order of their layers, of whom number `output` has norm and output head, and how fast they are."""
+    """Macs in layer order with their speeds; number `output` has the output head."""
 
     macs: Sequence[Peer]
     output: int
@@ -40,17 +39,17 @@ class StageOwners(NamedTuple):
     stage_s: StageSeconds
 
     def seconds(self, owner: int, start: int, stop: int) -> float:
-        """For a token. Infinite where it was not measured."""
+        """Seconds per token of a stage; infinite if not measured."""
         found = self.stage_s(self.macs[owner].device_id, range(start, stop), owner == self.output)
         return float("inf") if found is None else found
 
     def slowest_s(self, cuts: Sequence[int]) -> float:
-        """Of the stages that `cuts` make."""
+        """Seconds per token of the slowest stage with these cuts."""
         return max(self.seconds(owner, *edges) for owner, edges in enumerate(pairwise((0, *cuts, self.layers))))
 
     @property
     def unmeasured(self) -> list[str]:
-        """Names of the Macs of which nothing is known."""
+        """Names of Macs without measurements."""
         every = range(self.layers)
         return [mac.name for mac in self.macs if self.stage_s(mac.device_id, every, False) is None]
 
@@ -58,8 +57,8 @@ class StageOwners(NamedTuple):
 def balanced(
     choice: BalanceChoice, by_memory: Sequence[int], legal: Sequence[int], owners: StageOwners, overflow: Overflow
 ) -> Balanced:
-    """The cuts `by_memory`, or faster ones out of `legal` (ascending) that fit: always for "speed", and for "auto"
-    where the slowest stage is clearly faster then.
+    """Choose the cuts `by_memory` or faster `legal` ones (ascending) that fit: always for "speed", for "auto" only if
+    the slowest stage gets clearly faster.
     """
     kept = tuple(by_memory)
     if choice == "memory" or len(owners.macs) < 2:
@@ -85,10 +84,8 @@ def balanced(
 def fastest_cuts(
     legal: Sequence[int], wanted: Sequence[int], owners: StageOwners, overflow: Overflow
 ) -> tuple[int, ...] | None:
-    """The cuts out of `legal` with which the slowest stage is fastest, among those that fit on every Mac; where some
-    are equally fast, rather those near to `wanted`. None where nothing fits.
-
-    Exact in the slowest stage, by dynamic programming over the cuts.
+    """The `legal` cuts that fit and make the slowest stage fastest; on a tie those nearest to `wanted`. None if nothing
+    fits. Exact, by dynamic programming over the cuts.
     """
     ends: dict[int, _Best] = {0: (0.0, 0, ())}
     last = len(owners.macs) - 1
@@ -108,8 +105,8 @@ def fastest_cuts(
 
 
 def is_clearly_slower(plan: Plan, other: Plan, stage_s: StageSeconds) -> bool:
-    """Whether the slowest stage of `plan` takes by far longer than that of `other`, the same model over the same Macs
-    with other cuts.
+    """Whether the slowest stage of `plan` takes clearly longer than that of `other`, the same model and Macs with other
+    cuts.
     """
     macs = [stage.device_id for stage in plan.stages]
     if has_ranks(plan) or macs != [stage.device_id for stage in other.stages]:
@@ -118,7 +115,7 @@ def is_clearly_slower(plan: Plan, other: Plan, stage_s: StageSeconds) -> bool:
 
 
 def _slowest_s(plan: Plan, stage_s: StageSeconds) -> float:
-    """0 where one of them was not measured."""
+    """Seconds per token of the slowest stage; 0 if one is not measured."""
     found = [stage_s(s.device_id, range(s.start, s.stop), s.device_id == plan.output) for s in plan.stages]
     known = [seconds for seconds in found if seconds is not None]
     return max(known) if len(known) == len(found) else 0.0

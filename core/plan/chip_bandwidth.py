@@ -1,4 +1,4 @@
-"""What Apple's chips read of their memory, by their names: all that is known of a Mac that nobody has measured yet."""
+"""Memory bandwidth of Apple's chips by name, for estimates before a Mac was measured."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _NAME: Final = re.compile(r"(?:Apple )?((M\d+)(?: (?:Pro|Max|Ultra))?)\b")
 
 
 def memory_bytes_per_s(chip: str) -> float | None:
-    """The memory bandwidth of a chip such as "M2 Ultra", that of its generation's smallest where only that is in the
-    table; else None.
+    """Memory bandwidth of a chip such as "M2 Ultra". For an unknown variant, that of its generation's base chip; None
+    if unknown.
     """
     name = _NAME.match(chip)
     known = _GB_PER_S.get(name[1], _GB_PER_S.get(name[2])) if name else None

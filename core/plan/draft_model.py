@@ -1,4 +1,4 @@
-"""The model that guesses on the head: what it takes there, and what the plan says of it."""
+"""Memory and note of a draft model for speculative decoding on the head."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from core.plan.stage_sizes import LayoutBytes, StageSizes
 
 
 class DraftOnHead(NamedTuple):
-    """A model by its `name`, and the bytes of its weights, its caches and its computing."""
+    """A draft model and its bytes: weights, caches and step memory."""
 
     name: str
     needed_bytes: int
 
 
 def draft_on_head(name: str, layout: LayoutBytes, context: int, head: Peer) -> DraftOnHead:
-    """All of a model, with caches of `context` tokens, on the head."""
+    """Size a whole model with caches of `context` tokens on the head."""
     stage = StageSizes(layout, None, context, None).stage(head, range(layout.layers), output=True)
     return DraftOnHead(name, stage.needed_bytes)
 
 
 def budgets_beside_draft(draft: DraftOnHead | None, macs: Sequence[Peer]) -> list[Peer]:
-    """`macs`, the head first, with what the draft leaves of its budget. Raises DoesNotFit where that is nothing."""
+    """`macs`, the head first, with the head's budget reduced by the draft. Raises DoesNotFit if nothing is left."""
     head, *others = macs
     if draft is None:
         return [head, *others]
@@ -40,7 +40,7 @@ def budgets_beside_draft(draft: DraftOnHead | None, macs: Sequence[Peer]) -> lis
 
 
 def with_draft(plan: Plan, draft: DraftOnHead | None) -> Plan:
-    """`plan` with the draft on its head, and a note about it."""
+    """Add the draft and a note to a plan."""
     if draft is None:
         return plan
     size = gigabytes(draft.needed_bytes)

@@ -1,10 +1,9 @@
-"""What a plan would be worth to one person who asks: seconds a token, seconds of a prompt, seconds to load.
+"""Forecast the speed of a plan for one user: seconds per token, per prompt and per load.
 
-With one request a token is worked on by one Mac after the other, so its time is the sum of all stages and all hops.
-Ranks compute at the same time, and wait for each other twice a layer.
-What was measured on these Macs counts; where there is nothing, the memory bandwidth of the chip and the round trip
-between two Macs give a guess. A plan that ran before takes as a whole what it took then, its parts in proportion.
-Attention to what was said before is left out: the figures are of a short conversation.
+A single request passes one Mac after the other, so a token takes the sum of all stages and hops. Ranks compute in
+parallel and wait for each other twice per layer. Measurements on these Macs come first; otherwise the chip's memory
+bandwidth and the round trip give an estimate. A plan that ran before takes what it took then, its parts in proportion.
+Attention to earlier tokens is ignored: the figures are for a short conversation.
 """
 
 from __future__ import annotations
@@ -55,22 +54,18 @@ class Estimate(NamedTuple):
 
 
 class PlanWork(NamedTuple):
-    """What a plan asks of its Macs, stage by stage in ring order: `reads`, bytes of weights that a token needs, and
-    `hop_bytes`, what is sent of it; empty where that is not known. `whole_reads`: what the head alone would read; None
-    where it has no room for the whole model, or has all of it already. Ranks add up `reduced_bytes` for a token,
-    `reduces` times.
-    """
+    """Work of a plan per token. Tuples are in ring order."""
 
     plan: Plan
-    reads: Sequence[int]
-    hop_bytes: Sequence[int]
-    whole_reads: int | None
-    reduces: int = 0
-    reduced_bytes: int = 0
+    reads: Sequence[int]  # bytes of weights read by each stage
+    hop_bytes: Sequence[int]  # bytes sent by each stage; empty: unknown
+    whole_reads: int | None  # bytes the head alone would read; None: no room, or it has everything already
+    reduces: int = 0  # reduces per token
+    reduced_bytes: int = 0  # per reduce
 
 
 def plan_work_of(plan: Plan, layout: Layout, hop_bytes: Sequence[int], whole_bytes: int) -> PlanWork:
-    """What `plan` asks for; the whole model takes `whole_bytes` with its caches."""
+    """Work of `plan`; the whole model takes `whole_bytes` with its caches."""
     has_room = len(plan.stages) > 1 and whole_bytes <= plan.head.budget_bytes
     whole_reads = layout.read_bytes(0, layout.layers, output=True) if has_room else None
     reduced = (layout.sharding.reduces, layout.sharding.hidden_bytes) if has_ranks(plan) else (0, 0)
@@ -78,9 +73,7 @@ def plan_work_of(plan: Plan, layout: Layout, hop_bytes: Sequence[int], whole_byt
 
 
 def shape_of(plan: Plan) -> str:
-    """What plans have in common that take equally long: the same layers of the same model on the same Macs, computed
-    and sent in the same way.
-    """
+    """Hash of everything that determines a plan's speed: model, layers, Macs and transport."""
     group = plan.parallelism.group if plan.parallelism and has_ranks(plan) else ""
     layers = [(stage.device_id, stage.start, stage.stop) for stage in plan.stages]
     beside = plan.prefill.stage.device_id if plan.prefill else ""
@@ -90,7 +83,7 @@ def shape_of(plan: Plan) -> str:
 
 
 def reads_of(plan: Plan, layout: Layout) -> tuple[int, ...]:
-    """Bytes of weights that a token needs of each stage of `plan`, in ring order."""
+    """Bytes of weights that each stage reads per token, in ring order."""
     ranks = len(plan.stages) if has_ranks(plan) else 1
     ends = layout.read_bytes(0, 0, output=True)
     return tuple(
@@ -100,35 +93,32 @@ def reads_of(plan: Plan, layout: Layout) -> tuple[int, ...]:
 
 
 class MacSpeeds(NamedTuple):
-    """What is known of the Macs, by device id: the names of their chips, the round trips between them in seconds, and
-    the curves that were measured. Of Macs that are simulated the name of a chip says nothing of how soon a prompt is
-    read: the processor that does it has no GPU's arithmetic.
-    """
+    """What is known of the Macs' speeds. Macs are device ids."""
 
-    chips: Mapping[str, str]
-    rtt: Callable[[str, str], float | None]
+    chips: Mapping[str, str]  # chip names
+    rtt: Callable[[str, str], float | None]  # round trip between two Macs in seconds
     curves: Curves
-    simulated: bool = False
+    simulated: bool = False  # chip names say nothing of prefill speed: no GPU computes
 
     def measured(self, kind: Kind, amount: float, *macs: str) -> Estimate | None:
-        """By what was measured, if anything near it was."""
+        """Predict from measurements near this amount, if there are any."""
         seconds = seconds_for(self.curves.get(curve_name(kind, *macs), ()), amount, REACH[kind])
         return None if seconds is None else Estimate(seconds, True)
 
     def stage_s(self, layout: Layout, mac: str, layers: range, output: bool) -> float | None:
-        """Seconds that a token takes there, however far that is from what was measured; None where nothing was."""
+        """Seconds per token of these layers on a Mac, extrapolated however far; None if nothing was measured."""
         reads = layout.read_bytes(layers.start, layers.stop, output=output)
         return seconds_for(self.curves.get(curve_name("token", mac), ()), reads, inf)
 
     def by_chip(self, kind: Kind, amount: float, mac: str, gain: float) -> Estimate | None:
-        """Measured, else by `gain` times the bandwidth of the chip; None where nothing says anything."""
+        """Measured time, else an estimate from `gain` times the chip's bandwidth; None if both are unknown."""
         bytes_per_s = memory_bytes_per_s(self.chips.get(mac, ""))
         guess = None if bytes_per_s is None else Estimate(amount / (gain * bytes_per_s), False)
         return self.measured(kind, amount, mac) or guess
 
     def hop(self, size: float, source: str, target: str) -> Estimate:
-        """What a frame of `size` bytes adds. One direction says what the other does, and the smallest frame what those
-        take that are smaller still.
+        """Time of a frame of `size` bytes. Both directions count the same; a smaller frame takes as long as the
+        smallest measured.
         """
         for pair in sorted(((source, target), (target, source)), key=lambda pair: not self._has_measured(size, *pair)):
             curve = self.curves.get(curve_name("hop", *pair), ())
@@ -139,12 +129,12 @@ class MacSpeeds(NamedTuple):
         return Estimate(guess, False)
 
     def _has_measured(self, size: float, *pair: str) -> bool:
-        """Whether a frame as large went that way."""
+        """Whether a frame this large was measured on this hop."""
         curve = self.curves.get(curve_name("hop", *pair), ())
         return bool(curve) and size <= curve[-1].amount
 
     def reduce(self, size: int, macs: Sequence[str], *, rdma: bool) -> Estimate:
-        """What it takes until `macs`, a ring, have added up `size` bytes."""
+        """Time until the ranks `macs`, a ring, have summed `size` bytes."""
         if rdma:
             steps = ring_steps(size, len(macs))
             return Estimate(steps.number * (RDMA_S + steps.bytes / RDMA_BYTES_PER_S), False)
@@ -155,12 +145,12 @@ class MacSpeeds(NamedTuple):
         return Estimate(steps.number * max(hop.seconds for hop in hops), all(hop.measured for hop in hops))
 
     def flat(self, kind: Kind, mac: str, guess_s: float) -> Estimate:
-        """Work that is the same every time."""
+        """Time of work that is the same every time."""
         return self.measured(kind, 1, mac) or Estimate(guess_s, False)
 
 
 def forecast(work: PlanWork, macs: MacSpeeds) -> Forecast | None:
-    """What one request would get; None where a Mac has a chip that is not known, and nothing was measured on it."""
+    """Forecast a request; None if a Mac has an unknown chip and no measurements."""
     found = _by_parts(work, macs)
     if found is None:
         return None
@@ -169,7 +159,7 @@ def forecast(work: PlanWork, macs: MacSpeeds) -> Forecast | None:
 
 
 def _as_it_ran(told: Forecast, shape: str, macs: MacSpeeds) -> Forecast:
-    """By what a token and a prompt took when the same plan ran; as it is where none did."""
+    """Scale the forecast to what a token and a prompt took when the same plan ran."""
     token, prompt = (macs.measured("plan", tokens, shape) for tokens in (1, PROMPT_TOKENS))
     share = token.seconds / told.token_s if token and token.seconds > 0 and told.token_s > 0 else 1.0
     return msgspec.structs.replace(
@@ -182,7 +172,7 @@ def _as_it_ran(told: Forecast, shape: str, macs: MacSpeeds) -> Forecast:
 
 
 class _Parts(NamedTuple):
-    """A forecast by what the parts of a plan take; `compares`: the head alone was foretold in the same way."""
+    """A forecast from the parts of a plan; `compares`: the head alone was estimated the same way."""
 
     told: Forecast
     compares: bool
@@ -218,8 +208,8 @@ def _by_parts(work: PlanWork, macs: MacSpeeds) -> _Parts | None:
 
 
 def apart_s(work: PlanWork, macs: MacSpeeds, tokens: float) -> float | None:
-    """Seconds that a step of so many tokens takes ranks beside adding up, the head's own part of a token with it; None
-    where that was not measured, or where there are no ranks.
+    """Seconds of a step of `tokens` tokens on ranks without the reduces, with the head's extra time per token; None if
+    not measured, or without ranks.
     """
     stages = _computed(work, macs, tokens) if has_ranks(work.plan) else None
     if not stages or not all(each.measured for each in stages):
@@ -231,13 +221,13 @@ def apart_s(work: PlanWork, macs: MacSpeeds, tokens: float) -> float | None:
 
 
 def _hops(work: PlanWork, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> list[Estimate]:
-    """What each hop adds; ranks wait for no acknowledgement."""
+    """Time of each hop; ranks don't wait for the acknowledgement."""
     hops = [macs.hop(size, *pair) for size, pair in zip(sizes, pairs, strict=True)]
     return [*hops[:-1], Estimate(0.0, hops[-1].measured)] if has_ranks(work.plan) else hops
 
 
 def _reduces(work: PlanWork, macs: MacSpeeds, tokens: int) -> Estimate | None:
-    """What adding up takes for so many tokens at once; None where there is nothing to add up."""
+    """Reduce time of `tokens` tokens at once; None without ranks."""
     if not has_ranks(work.plan):
         return None
     owners, how = [stage.device_id for stage in work.plan.stages], work.plan.parallelism
@@ -246,7 +236,7 @@ def _reduces(work: PlanWork, macs: MacSpeeds, tokens: int) -> Estimate | None:
 
 
 def _computed(work: PlanWork, macs: MacSpeeds, tokens: float) -> list[Estimate] | None:
-    """What each stage computes for so many tokens at once."""
+    """Compute time of each stage for `tokens` tokens at once."""
     kind: Kind = "token" if tokens == 1 else "prompt"
     gain = EFFICIENCY if tokens == 1 else PROMPT_GAIN
     found = [
@@ -258,8 +248,8 @@ def _computed(work: PlanWork, macs: MacSpeeds, tokens: float) -> list[Estimate] 
 
 
 def _prompt(work: PlanWork, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> Estimate | None:
-    """Reading `PROMPT_TOKENS` tokens. Stages and wires work at once on the chunks of the window: the first chunk goes
-    all the way, and the slowest of them takes one after the other.
+    """Prefill of `PROMPT_TOKENS` tokens. Chunks are pipelined: the first passes every step, and the slowest step takes
+    the rest one by one.
     """
     tokens = min(work.plan.chunk, PROMPT_TOKENS)
     stages = _computed(work, macs, tokens)
@@ -282,7 +272,7 @@ def _prompt(work: PlanWork, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], s
 
 
 def _load(plan: Plan, macs: MacSpeeds) -> Estimate:
-    """The Macs read their weights at the same time; then the ring is joined."""
+    """All Macs read their weights in parallel, then the ring is joined."""
     join = macs.flat("join", plan.head.device_id, JOIN_S)
     reads = [
         macs.measured("load", stage.weight_bytes, stage.device_id)
@@ -294,9 +284,7 @@ def _load(plan: Plan, macs: MacSpeeds) -> Estimate:
 
 
 def _advised(told: Forecast, work: PlanWork, one_by_one_s: float) -> Forecast:
-    """With a sentence where the head alone is clearly faster, or ranks are slower than what could be instead: their
-    parts one after the other take `one_by_one_s`.
-    """
+    """Add advice if the head alone is clearly faster, or if ranks are slower than the alternatives."""
     head = work.plan.head.peer
     if told.reduces_s is not None:
         return msgspec.structs.replace(told, advice=_advice_to_ranks(told, head, work.reduces, one_by_one_s))
@@ -308,15 +296,13 @@ def _advised(told: Forecast, work: PlanWork, one_by_one_s: float) -> Forecast:
 
 
 def kept_advice(told: Forecast, before: str) -> str:
-    """What is said of a plan of which `before` was said: figures of one answer more do not take a sentence away, as
-    long as what it advises is faster at all.
-    """
+    """Keep earlier advice as long as the alternative is faster at all, so that one answer's figures don't flip it."""
     instead = told.alone_tokens_per_s or 0.0
     return told.advice or (before if instead > told.tokens_per_s else "")
 
 
 def _advice_to_ranks(told: Forecast, head: str, reduces: int, one_by_one_s: float) -> str:
-    """ "" where they are not slower than the head alone, or where that has no room, than one after the other."""
+    """Advice if ranks are slower than the head alone, or (if that doesn't fit) than splitting by layers; else ""."""
     instead, other = told.alone_tokens_per_s, f"{head} alone"
     if instead is None:
         instead, other = 1 / one_by_one_s, "Macs with layers of their own"

@@ -1,4 +1,4 @@
-"""What crosses each hop of a ring for one token of one row, in bytes."""
+"""Bytes that cross each hop per token and row."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ TOKEN_BYTES: Final = 4
 
 
 def hop_bytes(plan: Plan, profile: SplitProfile | None) -> tuple[int, ...]:
-    """What each stage sends to the next one, the last stage to the head, in ring order: what its last layer returns, or
-    a token id from who has run no layer yet and from who has the output. It weighs what the plan's wire type makes of
-    it. Ranks hand token ids on, and the last one
-    acknowledges; what they add up is extra. Empty where nothing is sent or not known.
+    """What each stage sends to the next, the last one to the head, in ring order: hidden states in the plan's wire
+    dtype, or a token id from a stage that has run no layer, or has the output. Ranks pass token ids on and the last one
+    acknowledges; reduces are not included. Empty if nothing is sent, or it is unknown.
     """
     if has_ranks(plan):
         return (TOKEN_BYTES,) * len(plan.stages)

@@ -1,4 +1,4 @@
-"""A plan from a model's bytes and the Macs' budgets; refuses what does not fit, with the number of GB."""
+"""Make a plan from a model's sizes and the Macs' budgets, and say by how much it doesn't fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
 
 def make_plan(**inputs: Unpack[PlanInputs]) -> Plan:
-    """The plan as `draft_plan` makes it. Raises its errors, and DoesNotFit as `shortage` words it."""
+    """`draft_plan`, but raises DoesNotFit if the plan doesn't fit."""
     plan = draft_plan(**inputs)
     if short := shortage(plan, inputs.get("profile")):
         raise short
@@ -30,15 +30,14 @@ def make_plan(**inputs: Unpack[PlanInputs]) -> Plan:
 
 
 def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
-    """The plan over `peers`, the head first, with `layers` as `core.plan.topology` reads them, or else in proportion to
-    budgets. Without a `topology` it is the one that `layers` make, or private, or single where there is one Mac; with
-    `parallelism` it is what `core.plan.strategy` decides.
+    """Plan a model over `peers`, the head first, with the given `layers` or in proportion to budgets.
 
-    With the model's `profile`, cuts that it forbids are moved, Macs for which there is no cut are left out, and the
-    notes say so; without it every cut counts as legal. It may not fit: then it names no Mac that it could not lose.
+    The topology is the given one, else that of `layers`, else private, or single on one Mac; `parallelism` is decided
+    by `core.plan.strategy`. With a `profile`, illegal cuts are moved and Macs without a cut left out, and the notes say
+    so. The plan may not fit; then `indispensable` is empty.
 
-    Raises the errors of `split_layers`, `route` and `choose_topology`, IllegalCut, PlanError where the topology needs
-    more Macs, and UnsupportedModel where the caches cannot be kept in `kv_bits`.
+    Raises the errors of `split_layers`, `route` and `choose_topology`, IllegalCut, PlanError if the topology needs more
+    Macs, and UnsupportedModel if the caches can't use `kv_bits`.
     """
     plan = _draft(inputs)
     if shortage(plan):
@@ -48,7 +47,7 @@ def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
 
 
 def _fits_on(peers: Sequence[Peer], inputs: PlanInputs) -> bool:
-    """Whether what was asked for `inputs["peers"]` could go on over these."""
+    """Whether the same request would fit on these Macs."""
     there: PlanInputs = {**inputs, "peers": peers, **on_fewer(len(peers), inputs)}
     try:
         return shortage(_draft(there)) is None
@@ -62,7 +61,7 @@ def _draft(inputs: PlanInputs) -> Plan:
 
 
 def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parallelism | None = None) -> Plan:
-    """The plan in a `topology`, however that was decided."""
+    """Lay the model out in a topology."""
     model, layout, peers, layers = inputs["model"], inputs["layout"], inputs["peers"], inputs.get("layers", ())
     profile, kv_bits, context = inputs.get("profile"), inputs.get("kv_bits"), inputs["context"]
     rows = inputs.get("rows", DEFAULT_ROWS)
@@ -102,7 +101,7 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
 
 
 def shortage(plan: Plan, profile: SplitProfile | None = None) -> DoesNotFit | None:
-    """Why `plan` does not fit, naming the Mac that is short and by how much; None where it fits."""
+    """Why `plan` doesn't fit: which Mac lacks how much; None if it fits."""
     worst = max(plan.stages, key=missing_bytes)
     if missing_bytes(worst) <= 0:
         return None
@@ -121,26 +120,27 @@ def shortage(plan: Plan, profile: SplitProfile | None = None) -> DoesNotFit | No
 
 
 def _lacks(plan: Plan) -> str:
-    """Which of the ranks of `plan` is too small for its part, "" where none is."""
+    """Which rank is too small for its part, "" if none."""
     worst = max(plan.stages, key=missing_bytes)
     missing = missing_bytes(worst)
     return f"equal parts need {gigabytes(missing)} GB more on {worst.peer}" if missing > 0 else ""
 
 
 def missing_bytes(stage: Stage) -> int:
-    """By how many bytes a stage exceeds its Mac; below zero what stays free."""
+    """Bytes by which a stage exceeds its Mac's budget; negative: free."""
     return stage.needed_bytes - stage.budget_bytes
 
 
 def gigabytes(count: int) -> str:
-    """Bytes in GB, three decimals below a tenth; never 0, so that "needs 0.0 GB more" is never said."""
+    """Format bytes in GB, with three decimals below 0.1; never 0, so that no text says "needs 0.0 GB more"."""
     value = count / GB
     return f"{value:.1f}" if value >= 0.0995 else f"{max(0.001, value):.3f}"
 
 
 def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
-    """Whether the whole model of `total_bytes` can be compared: the head has room for it beside its layers, and nothing
-    is lost on the wire. The plan says where not."""
+    """The plan, and whether the whole model of `total_bytes` can be compared on the head: it must fit there, and the
+    wire must be lossless. A note says why not.
+    """
     missing = missing_bytes(plan.head) + total_bytes
     if plan.wire in LOSSY:
         note = f"Not verified: hidden states travel as {plan.wire}, so logits need not be those of one Mac."
@@ -152,6 +152,6 @@ def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
 
 
 def _chunk(plan: Plan, profile: SplitProfile | None) -> int:
-    """Tokens of a prompt in one frame: fewer than planned where a family sends much for each token."""
+    """Prompt tokens per frame: fewer for families that send much per token."""
     widest = max(hop_bytes(plan, profile), default=1)
     return min(plan.chunk, max(1, CHUNK_BYTES // widest))

@@ -1,4 +1,4 @@
-"""Moves the cuts of an ideal split to where a model may be cut."""
+"""Move the cuts of an ideal split to legal places of the model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ _Best = tuple[int, int, tuple[int, ...]]
 
 
 def nearest_cuts(ideal: Sequence[int], legal: Sequence[int], layers: int, overflow: Overflow) -> tuple[int, ...]:
-    """As many cuts as `ideal` has, strictly increasing, each out of `legal` (ascending, within 1 to `layers` - 1).
+    """Choose as many cuts out of `legal` (ascending, within 1 to `layers` - 1) as `ideal` has, strictly increasing.
 
-    Ideal cuts that are all legal stay as they are. Else it is the choice with the fewest bytes that do not fit, among
-    those the one with the least sum of distances to the ideal cuts, among those the one with the lower cuts. Exact, by
-    dynamic programming over the cuts. There must be at least as many legal cuts as ideal ones.
+    Keeps legal ideal cuts. Otherwise minimises the bytes that don't fit, then the distance to the ideal cuts, then
+    takes the lower cuts. Exact, by dynamic programming. Needs at least as many legal cuts as ideal ones.
     """
     if set(ideal) <= set(legal):
         return tuple(ideal)

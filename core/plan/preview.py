@@ -1,4 +1,4 @@
-"""What loading a model would do, as a value that people and programs can read."""
+"""Preview of loading a model."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def preview_of(
     profile: SplitProfile | None,
     **around: Unpack[PlanContext],
 ) -> PlanPreview:
-    """The split of a model over `peers`, the head first, of whom `around` is known; why there is none, or does not fit,
-    is told in the preview.
-    """
+    """Preview a split over `peers`, the head first. Problems are part of the result."""
     plan: Plan | None = None
     problem: MaclusterError | None
     try:

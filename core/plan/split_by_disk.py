@@ -1,4 +1,4 @@
-"""Layers given out by what lies on the disks of the Macs, so that nothing has to be fetched before they load. Pure."""
+"""Assign layers by what is on the Macs' disks, so that nothing has to be fetched before loading. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from core.plan.topology import LayerSpan, has_ranks
 def spans_on_disks(
     plan: Plan, here: Mapping[str, Set[int]], cuts: Collection[int], macs: Sequence[str]
 ) -> tuple[str, ...] | None:
-    """Who gets which layers, as a person would write it down, for those of `macs` that have a stage in `plan`, in their
-    order: each only layers that are on its disk (`here`, by device id), with boundaries as near to those of `plan` as
-    may be, at `cuts`. None where the disks do not make up the model so.
+    """Layer spans for those of `macs` with a stage in `plan`, using only layers on their disks (`here`, by device id),
+    cut at `cuts` as near to the plan's boundaries as possible. None if the disks don't cover the model.
     """
     if has_ranks(plan):
         return None
@@ -32,7 +31,7 @@ def spans_on_disks(
 
 
 def _stops(wanted: Sequence[int], here: Sequence[Set[int]], cuts: Collection[int], layers: int) -> list[int] | None:
-    """Where each Mac ends, in the order of the layers, with the fewest layers moved in all."""
+    """End of each Mac's layers, with the fewest layers moved in total."""
     best: dict[int, tuple[float, list[int]]] = {0: (0, [])}
     for number, (stop, has) in enumerate(zip(wanted, here, strict=True)):
         ends = [layers] if number == len(wanted) - 1 else sorted(cut for cut in cuts if 0 < cut < layers)

@@ -1,4 +1,4 @@
-"""How many layers each Mac gets: largest remainder over memory weights."""
+"""Number of layers per Mac: largest remainder over memory weights."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from core.errors import BadBudget, NoPeers, TooManyPeers
 
 
 def split_layers(layers: int, weights: Sequence[int]) -> list[range]:
-    """Contiguous ranges covering 0..`layers`, one a weight, in order, in proportion to `weights` (positive integers).
+    """Contiguous ranges covering 0..`layers`, one per weight, in order, in proportion to `weights` (positive integers).
 
-    Hamilton's method with a floor of one layer: every stage first gets max(1, floor(ideal)). Spare layers go to the
-    largest fractional parts; layers too many (because of the floor of one) are taken one by one from the stages with
-    the most layers, which are ordered once. Ties go to the lower index. Exact: no floating point.
+    Hamilton's method with at least one layer each: every stage first gets max(1, floor(ideal)). Remaining layers go to
+    the largest fractional parts; excess layers (due to the minimum of one) are taken one by one from the largest
+    stages, which are ordered once. Ties go to the lower index. Exact: no floating point.
 
     Raises NoPeers, TooManyPeers (more weights than layers), BadBudget (a weight below one).
     """
@@ -31,14 +31,14 @@ def split_layers(layers: int, weights: Sequence[int]) -> list[range]:
 
 
 def _give(counts: list[int], ideals: Sequence[Fraction], spare: int) -> None:
-    """Hand out `spare` layers, the largest fractional part first."""
+    """Hand out `spare` layers, largest fractional part first."""
     order = sorted(range(len(counts)), key=lambda i: (-(ideals[i] - int(ideals[i])), i))
     for step in range(max(0, spare)):
         counts[order[step % len(order)]] += 1
 
 
 def _take(counts: list[int], excess: int) -> None:
-    """Take `excess` layers back, going round the stages by size, never below one layer."""
+    """Take `excess` layers back, going round the stages by size."""
     order = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
     while excess > 0:
         for i in order:

@@ -1,4 +1,4 @@
-"""What layers of a model take on a Mac, in bytes."""
+"""Memory that layers of a model need on a Mac, in bytes."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ GROWING: Final = 2
 
 
 class LayoutBytes(Protocol):
-    """What a plan needs to know of a model's layout (`core.models.files.layout.Layout` has it)."""
+    """Sizes of a model (`core.models.files.layout.Layout` implements it)."""
 
     @property
     def layers(self) -> int:
-        """How many layers the model has."""
+        """Number of layers."""
 
     def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
-        """Weights of [start, stop) in bytes."""
+        """Bytes of the weights of [start, stop)."""
 
     @property
     def caches(self) -> Sequence[CacheSize]:
-        """Roughly the size of each layer's cache."""
+        """Approximate cache size of each layer."""
 
     @property
     def step(self) -> StepSize:
-        """Roughly what computing takes."""
+        """Approximate memory of a step."""
 
     @property
     def sharding(self) -> Sharding:
@@ -43,21 +43,18 @@ class LayoutBytes(Protocol):
 
 
 class StageSizes(NamedTuple):
-    """A model with caches of `context` tokens, in `kv_bits` if those are given: of the size that examining it measured,
-    or of a rough one before. It computes `chunk` tokens of a prompt, or the next one of `rows` rows. With several
-    `ranks`, each Mac has its part of the layers that it is asked about.
-    """
+    """Sizes of a model with caches of `context` tokens, from its `profile` if it was examined, else approximate."""
 
     layout: LayoutBytes
     profile: SplitProfile | None
     context: int
-    kv_bits: int | None
-    chunk: int = PREFILL_CHUNK
-    rows: int = DEFAULT_ROWS
-    ranks: int = 1
+    kv_bits: int | None  # None: the model's own
+    chunk: int = PREFILL_CHUNK  # prompt tokens per step
+    rows: int = DEFAULT_ROWS  # rows per decode step
+    ranks: int = 1  # above 1: each Mac has its part of the layers
 
     def stage(self, peer: Peer, part: range, *, output: bool) -> Stage:
-        """The layers in `part` on `peer`; who has the first one embeds."""
+        """The stage of layers `part` on `peer`; layer 0 comes with the embedding."""
         return Stage(
             device_id=peer.device_id,
             peer=peer.name,
@@ -70,12 +67,12 @@ class StageSizes(NamedTuple):
         )
 
     def kv_bytes(self, part: range) -> int:
-        """Bytes of the caches of the layers in `part`, on a Mac."""
+        """Cache bytes of these layers on one Mac."""
         caches = (self.profile or self.layout).caches
         return min(MOST, self._of_a_rank(sum(caches[layer].bytes_for(self.context, self.kv_bits) for layer in part)))
 
     def step_bytes(self, *, output: bool) -> int:
-        """Bytes that computing takes on a Mac, whatever layers it has: those of the widest moment."""
+        """Temporary bytes of a step on one Mac at its peak, for any layers."""
         step = self.layout.step
         layer = step.layer_bytes(self.chunk, min(self.context, FAR_BACK), quantised=bool(self.kv_bits))
         caches = (self.profile or self.layout).caches
@@ -85,8 +82,8 @@ class StageSizes(NamedTuple):
         return min(MOST, max(layer + GROWING * grown, logits))
 
     def overflow(self, owners: Sequence[Peer], output: int) -> Overflow:
-        """Bytes that do not fit, from running sums, since it is asked for every pair of cuts. `owners` are in the order
-        of their layers; owner number `output` has norm and output head.
+        """Function for the bytes that don't fit, from running sums, since it is called for every pair of cuts. `owners`
+        are in layer order; number `output` has the output head.
         """
         layout = self.layout
         inner = [layout.stage_bytes(i, i + 1, embed=False, output=False) for i in range(layout.layers)]

@@ -1,4 +1,4 @@
-"""Files that are one user's alone, written so that they are there whole or not at all."""
+"""Files that only this user can read, written atomically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ErrorClass = type[MaclusterError]
 
 
 def private_folder(folder: Path, error: ErrorClass = IdentityError) -> None:
-    """Make sure that `folder` is there, is no symlink, and is this user's alone (0700). Raises `error`."""
+    """Create `folder` if needed and check that it is no symlink and private (0700). Raises `error`."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
@@ -30,8 +30,8 @@ def private_folder(folder: Path, error: ErrorClass = IdentityError) -> None:
 
 @contextmanager
 def open_private(path: Path, error: ErrorClass = IdentityError) -> Iterator[BinaryIO]:
-    """A file to read that is this user's alone (0600) and no symlink. Raises `error` with the cure, also where the disk
-    does not give what is in it while the block reads.
+    """Open a private file (0600, no symlink) for reading. Raises `error` with a fix, also for a disk error inside the
+    block.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -53,7 +53,7 @@ def open_private(path: Path, error: ErrorClass = IdentityError) -> Iterator[Bina
 
 
 def read_private(path: Path, error: ErrorClass = IdentityError) -> bytes:
-    """The bytes of a small file that is this user's alone (0600) and no symlink. Raises `error`."""
+    """Read a small private file (0600, no symlink). Raises `error`."""
     with open_private(path, error) as file:
         data = file.read(MAX_PRIVATE_FILE + 1)
     if len(data) > MAX_PRIVATE_FILE:
@@ -63,8 +63,8 @@ def read_private(path: Path, error: ErrorClass = IdentityError) -> bytes:
 
 @contextmanager
 def replacing(path: Path, error: ErrorClass = IdentityError) -> Iterator[BinaryIO]:
-    """A 0600 file to write. At the end of the block it takes the place of `path`, even if the power fails; if the
-    block raises, nothing of it stays and `path` is as it was. Raises `error` where the system refuses.
+    """Open a 0600 file for writing that replaces `path` at the end of the block, even if the power fails. If the block
+    raises, `path` stays unchanged. Raises `error` if the system refuses.
     """
     part = path.with_name(path.name + ".tmp")
     try:
@@ -83,19 +83,19 @@ def replacing(path: Path, error: ErrorClass = IdentityError) -> Iterator[BinaryI
 
 
 def write_private(path: Path, data: bytes, error: ErrorClass = IdentityError) -> None:
-    """Write a 0600 file so that it is there whole or not at all, even if the power fails. Raises `error`."""
+    """Write a 0600 file atomically, even if the power fails. Raises `error`."""
     with replacing(path, error) as file:
         file.write(data)
 
 
 def move(source: Path, target: Path) -> None:
-    """Put `source` in the place of `target`, on disk when this returns. Raises OSError."""
+    """Move `source` to `target` durably. Raises OSError."""
     os.replace(source, target)
     folder_to_disk(target.parent)
 
 
 def folder_to_disk(folder: Path) -> None:
-    """Make names that were made, moved or removed in `folder` survive a power cut. Raises OSError."""
+    """Make changes of names in `folder` durable. Raises OSError."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         to_disk(fd)
@@ -104,7 +104,7 @@ def folder_to_disk(folder: Path) -> None:
 
 
 def to_disk(fd: int) -> None:
-    """fsync; macOS needs F_FULLFSYNC to get past the drive's cache, which not every file system takes."""
+    """fsync; macOS needs F_FULLFSYNC to flush the drive's cache, which some file systems don't support."""
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is not None:
         try:

@@ -31,12 +31,12 @@ Buffer = bytes | bytearray | memoryview
 
 
 def key_of(secret: bytes, salt: bytes, purpose: str) -> ChaCha20Poly1305:
-    """The key of one file: `secret` is `Identity.secret`'s, `salt` is 32 bytes in its header, drawn for it alone."""
+    """Key of one file: `secret` is from `Identity.secret`, `salt` the 32 random bytes in its header."""
     return ChaCha20Poly1305(expand(extract(salt, secret), b"macluster/1 " + purpose.encode()))
 
 
 def write_sealed(path: Path, pieces: Iterable[bytes], secret: bytes, purpose: str) -> None:
-    """Seal `pieces`, of any sizes, as the file `path`, as `sealing` does."""
+    """Seal `pieces` of any sizes as the file `path` (see `sealing`)."""
     with sealing(path, secret, purpose) as write:
         for piece in pieces:
             write(piece)
@@ -44,9 +44,8 @@ def write_sealed(path: Path, pieces: Iterable[bytes], secret: bytes, purpose: st
 
 @contextmanager
 def sealing(path: Path, secret: bytes, purpose: str) -> Iterator[Callable[[Buffer], None]]:
-    """What writes pieces, of any sizes, which are sealed as the file `path` at the end of the block. It is there whole
-    or not at all: where the disk is full, or the block raises, an old file stays as it was. The key of an old file is
-    forgotten. Raises SealError.
+    """Yield a function that writes pieces of any sizes; they replace the file `path` at the end of the block. If the
+    disk is full or the block raises, an old file stays unchanged. The old file's key is destroyed. Raises SealError.
     """
     salt = secrets.token_bytes(SALT_BYTES)
     old = _open_to_forget(path)
@@ -64,9 +63,10 @@ def sealing(path: Path, secret: bytes, purpose: str) -> Iterator[Callable[[Buffe
 
 
 def read_sealed(path: Path, secret: bytes, purpose: str) -> Iterator[bytes]:
-    """What was sealed, 64 KiB at a time. Raises SealError if the file was changed, cut, is another Mac's, or is for
-    another purpose. Each chunk is verified before it is given out, but only the end says that none is missing: act on
-    nothing before.
+    """Decrypt a file in chunks of 64 KiB. Raises SealError if it was changed or cut, or belongs to another Mac or
+    purpose.
+
+    Each chunk is verified, but only the end proves that none is missing: don't act on the content before.
     """
     with open_private(path, SealError) as file:
         header = file.read(HEADER_BYTES)
@@ -88,11 +88,11 @@ def read_sealed(path: Path, secret: bytes, purpose: str) -> Iterator[bytes]:
 
 
 def forget(path: Path) -> None:
-    """Delete a sealed file, if there is one, and what a broken write left beside it; first overwrite the salt, without
-    which nobody can derive its key again, not even with this Mac's secret. Raises SealError.
+    """Delete a sealed file and leftovers of a broken write, after overwriting the salt: without it nobody can derive
+    the key, even with this Mac's secret. Raises SealError.
 
-    What that is worth: the file system may keep the old block (APFS writes a copy, an SSD writes elsewhere, a snapshot
-    or a backup holds the whole file). There only the encryption of the disk, FileVault, protects it.
+    Limits: the file system may keep the old block (APFS copies on write, an SSD writes elsewhere, snapshots and backups
+    hold the file). There only FileVault protects it.
     """
     for each in (path.with_name(path.name + ".tmp"), path):
         fd = _open_to_forget(each)
@@ -126,7 +126,7 @@ def _blank(fd: int, path: Path) -> None:
 
 
 class _Chunks:
-    """Seals 64 KiB each, then the rest, which is empty only if all is."""
+    """Seals chunks of 64 KiB, then the rest, which is empty only for an empty file."""
 
     def __init__(self, file: BinaryIO, key: ChaCha20Poly1305) -> None:
         self._file, self._key = file, key
@@ -134,14 +134,12 @@ class _Chunks:
         self._number = 0
 
     def add(self, piece: Buffer) -> None:
-        """What comes next."""
         self._held += piece
         while len(self._held) > CHUNK:
             self._seal(bytes(self._held[:CHUNK]), is_last=False)
             del self._held[:CHUNK]
 
     def finish(self) -> None:
-        """Nothing more comes."""
         self._seal(bytes(self._held), is_last=True)
 
     def _seal(self, chunk: bytes, *, is_last: bool) -> None:

@@ -1,4 +1,4 @@
-"""Which strangers were met before: the memory behind "seen". It is a hint for the eye and opens nothing."""
+"""Remember strangers met before, for the level "seen": a hint for users that grants nothing."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ MAX_SEEN: Final = 256
 
 
 class SeenMacs:
-    """Device ids and when each was first met (seconds since 1970, local clock, to be shown only), at most 256; of more,
-    the one longest not met is forgotten. In a private file that `save` writes, once for many sightings.
+    """Device ids and when each was first met (seconds since the epoch, for display), at most 256; beyond that the one
+    not met for longest is dropped. `save` writes the private file once for many sightings.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises TrustError if the file is damaged or not this user's alone."""
+        """Raises TrustError if the file is damaged or not private."""
         self._path = path
         self._first = _read(path) if os.path.lexists(path) else {}
         self._before = frozenset(self._first)
         self._saved = list(self._first)
 
     def met_before(self, device_id: bytes) -> bool:
-        """Whether that Mac was met in an earlier life of this node, with the same key: an id is the hash of a key."""
+        """Whether this Mac was met before this node started, with the same key: an id is the hash of a key."""
         return device_id in self._before
 
     def note(self, device_id: bytes, now_s: float, members: Collection[bytes] = ()) -> None:
-        """It is here now. Of too many, one that is no member is forgotten."""
+        """Note that a Mac is here. Beyond the limit, drop one that is no member."""
         self._first[device_id] = self._first.pop(device_id, now_s)
         if len(self._first) > MAX_SEEN:
             del self._first[next((i for i in self._first if i not in members), device_id)]
 
     def save(self) -> None:
-        """Write what has changed. Raises TrustError."""
+        """Write changes. Raises TrustError."""
         if self._saved != list(self._first):
             lines = [(text_id(i), first) for i, first in self._first.items()]
             write_private(self._path, msgspec.json.encode(lines), TrustError)

@@ -36,7 +36,7 @@ from core.errors import (
 )
 from core.events import Plan
 from core.link.data_plane import listen
-from core.models.files.catalog import fingerprint
+from core.models.files.model_folder import read_folder
 from core.models.metal import GpuFault, fault_of, obey_device, wire_weights, working_set_bytes
 from core.models.slicing.loading import load_slice
 from core.models.slicing.ranks import Rank
@@ -263,10 +263,10 @@ class Worker:
         mine = plan.stages[command.index]
         owned = role_of(plan, command.index)
         self._report(Loading(plan_gen=plan.plan_gen, done_bytes=0, total_bytes=mine.weight_bytes))
-        read = fingerprint(directory)
-        held = self._let_go(read)
+        folder = read_folder(directory)
+        held = self._let_go(folder.fingerprint)
         layers = load_slice(
-            directory,
+            folder,
             mine.start,
             mine.stop,
             embed=owned.embeds,
@@ -281,7 +281,7 @@ class Worker:
             wire_weights()
         meter = StageMeter(command.index, lambda step: self._report(Worked(step=step)))
         stage = LoadedStage(layers, meter, plan.kv_bits)
-        self._held = HeldStage(plan, command.index, stage, read, self._driver(command, stage))
+        self._held = HeldStage(plan, command.index, stage, folder.fingerprint, self._driver(command, stage))
         return Loaded(
             plan_gen=plan.plan_gen,
             weight_bytes=layers.weight_bytes,
@@ -290,7 +290,7 @@ class Worker:
             stop=layers.stop,
             embed=owned.embeds,
             output=owned.outputs,
-            fingerprint=read,
+            fingerprint=folder.fingerprint,
         )
 
     def _let_go(self, wanted: str) -> dict[str, mx.array]:

@@ -29,9 +29,9 @@ from core.link.frames import HEADER, TAG_BYTES, FrameType
 from core.link.seal import Opener, Sealer
 from core.link.session import REPLY_BYTES, Dialler, Kind, LinkSession
 from core.link.tls import client_context, server_context
-from core.node.base.message_frames import to_frame
-from core.node.base.messages import Bye
+from core.node.base.node_message import to_frame
 from core.node.peers.discovery import SERVICE_TYPE
+from core.node.peers.messages import Bye
 from core.settings import Home
 from core.trust.identity import Identity
 from core.trust.roster import Cluster, Roster, RosterStore

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.models.files.catalog import Catalog, ModelEntry
-from core.node.base.file_messages import Holds
-from core.node.base.message_frames import from_frame, to_frame
+from core.node.base.node_message import to_frame
+from core.node.disks.messages import Holds
 from core.node.disks.model_inventory import holds_of
 from core.plan.stage_sizes import StageSizes
 from tests.fuzz.target import Target
+from tests.support.node_messages import from_frame
 
 _WEIGHTS = "model.safetensors"
 _CONFIG: dict[str, Any] = {

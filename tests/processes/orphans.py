@@ -17,7 +17,7 @@ from core.local.bare_worker import HOST, LOAD_S, START_S, BareWorker
 from core.local.macs import LocalMacs, make_macs
 from core.local.plans import plan_of
 from core.local.worker_ring import a_request
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.worker.messages import Connect, Join, Listening, Load, Loaded, Loading, Token
 
 WHAT = ("idle", "dialling", "accepting", "computing", "loading")
@@ -25,7 +25,7 @@ WHAT = ("idle", "dialling", "accepting", "computing", "loading")
 
 def main(model: Path, port: int, folder: Path) -> None:
     macs = make_macs(folder, 2)
-    layers = read_layout(model).layers
+    layers = read_folder(model).layout().layers
     shared = plan_of(model.name, layers, (layers // 2,), macs, "private")
     alone = plan_of(model.name, layers, (), LocalMacs(macs.identities[:1], macs.cluster), "private")
     plans = dict.fromkeys(WHAT, shared) | {"computing": alone}

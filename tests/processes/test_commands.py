@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from core.models.files.model_folder import read_folder
 from core.models.slicing.loading import slice_parts
 from core.node.base.complaints import MOST
 from core.node.base.home_lock import home_lock
@@ -328,7 +329,7 @@ def test_a_plan_lists_what_each_mac_would_read(restricted: Path, tmp_path: Path)
     told = facts(tmp_path / "h", "plan", str(restricted), "--macs", "64,32", "--parts")
     slices = [(0, 2, True, True), (2, 8, False, False)]
     for share, (start, stop, embed, output) in zip(told["parts"], slices, strict=True):
-        expected = slice_parts(restricted, start, stop, embed=embed, output=output)
+        expected = slice_parts(read_folder(restricted), start, stop, embed=embed, output=output)
         assert share["files"] == [{"file": p.file, "begin": p.begin, "end": p.end} for p in expected]
 
 

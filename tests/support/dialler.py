@@ -11,15 +11,14 @@ from core.address import Place
 from core.link.control_link import ControlLink, ControlServer, serve_control
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.signals import Signals
 from core.node.peers.addresses import AddressBook
 from core.node.peers.dialling import Dialling
 from core.node.peers.sightings import Sightings
 from core.trust.identity import text_id
 from core.trust.known_faults import KnownFaults
 from core.trust.roster import Cluster, RosterStore
+from tests.support.contexts import context_of
 from tests.support.macs import bundle, chain, cluster, mac
-from tests.support.tasks import tasks_of
 
 HOST = "127.0.0.1"
 SIZE = 4
@@ -38,13 +37,8 @@ class Desk:
         self.links: dict[str, ControlLink] = {}
         journal = Journal(folder / "log", "me", self.bus)
         self.dialling = Dialling(
-            mac(ME),
-            self.store,
+            context_of(identity=mac(ME), store=self.store, faults=self.faults, journal=journal),
             self.book,
-            self.faults,
-            Signals(),
-            journal,
-            tasks_of(journal),
             is_linked=self.links.__contains__,
             on_link=self._take,
         )

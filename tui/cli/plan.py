@@ -23,9 +23,9 @@ from tui.cli.output import Facts, gigabytes, print_facts, table
 from tui.cli.watch import ATTACH_S, Watch
 from tui.cli.what_if import budgets_of, imagined_plan
 from tui.client import check
-from tui.state.expected import adding_up, faster
+from tui.state.all_reduce_words import all_reduce_share, faster
+from tui.state.droppable_macs import survival
 from tui.state.format import duration, is_of_ranks, part_of
-from tui.state.survival import survival
 
 
 async def plan(args: argparse.Namespace) -> int:
@@ -146,7 +146,7 @@ def forecast_lines(forecast: Forecast) -> list[str]:
     if forecast.prompt_s is not None:
         first = f" first token after {duration(forecast.prompt_s)} for each 1000 tokens of prompt,"
     lines = [f"{speed},{first} loaded in {duration(forecast.load_s)}."]
-    if words := adding_up(forecast):
+    if words := all_reduce_share(forecast):
         lines.append(f"Adding up takes {words}.")
     return [*lines, *(clean_text(each) for each in (faster(forecast), forecast.advice) if each)]
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from core.local.hop.turns import Spent, HopTurn, echo, lead, play
+from core.local.hop.turns import HopTurn, Spent, echo, lead, play
 from core.local.macs import make_macs
 from core.local.second_process import second_process
 

@@ -20,7 +20,7 @@ import msgspec
 
 from core.errors import BadModel, TransferError
 from core.events import Value
-from core.models.files.folder import name_of
+from core.models.files.checked_files import name_of
 from core.models.files.parts import Part
 from core.numbers import Size
 from core.settings import MIB

@@ -20,8 +20,8 @@ from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_of, read_map
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.checked_files import MAX_JSON_BYTES
 from core.models.files.compared_hashes import Compared, block_hash, read_compared
-from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.hub_download_messages import BeginOrder, Fetched, PartsOrder
 from core.models.files.hub_files import POINTER, HubFile, files_of
 from core.models.files.hub_origin import HubOrigin, write_origin

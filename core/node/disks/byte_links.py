@@ -19,8 +19,8 @@ from core.link.data_plane import Alarm, DataLink, accept, dial, listen
 from core.link.frames import Buffer
 from core.link.network_paths import NetworkPath, connect
 from core.models.files.block_map import BLOCK_BYTES, FileFacts
-from core.node.base.file_messages import NOT_HERE, BytesAsk
-from core.node.base.messages import FileName
+from core.node.base.node_message import FileName
+from core.node.disks.messages import NOT_HERE, BytesAsk
 from core.numbers import Size
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster

@@ -6,18 +6,18 @@ The functions that end in `_finding` and `_findings` are pure.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final
 
 from core.address import parse_place
 from core.events import Peer
 from core.mac.doctor import examine_machine, examine_network
 from core.mac.interfaces import Interface, interfaces, on_subnet
-from core.node.base.bus import Bus
+from core.node.base.context import NodeContext
 from core.node.base.last_words import unreachable
-from core.node.base.own_worker import OwnWorker
-from core.node.base.tasks import Restarts, Tasks
+from core.node.base.tasks import Restarts
 from core.node.peers.discovery import Discovery
+from core.node.peers.worker_state import WorkerState
 from core.requests.checks import Finding
 from core.settings import Home
 from core.text import clean_text
@@ -27,30 +27,16 @@ MAX_FINDINGS: Final = 12
 
 
 class NodeCheck:
-    """`host` is what this node listens on, `budget_bytes` what its `worker` may use; `multicast`: whether it is to use
-    Bonjour.
-    """
+    """Examines this Mac, its network and what this node knows of other Macs."""
 
-    def __init__(
-        self,
-        home: Home,
-        host: str,
-        budget_bytes: int,
-        worker: OwnWorker,
-        storage: Storage,
-        bus: Bus,
-        discovery: Discovery,
-        tasks: Tasks,
-        *,
-        multicast: bool,
-    ) -> None:
-        self._home, self._host, self._budget_bytes, self._worker = home, host, budget_bytes, worker
-        self._storage = storage
-        self._bus = bus
-        self._discovery, self._tasks = discovery, tasks
-        self._multicast = multicast
+    def __init__(self, node: NodeContext, worker: WorkerState, discovery: Discovery) -> None:
+        config = node.config
+        self._home, self._host, self._budget_bytes = node.home, config.host, config.budget_bytes
+        self._multicast, self._storage = config.multicast, node.identity.storage
+        self._bus, self._tasks = node.bus, node.tasks
+        self._worker, self._discovery = worker, discovery
 
-    async def findings(self) -> AsyncIterator[Finding]:
+    async def findings(self) -> AsyncGenerator[Finding, None]:
         """Each as soon as it is made."""
         peers = self._bus.now.peers
         own = next((p for p in peers if p.is_self), None)
@@ -67,7 +53,7 @@ class NodeCheck:
             yield finding
 
 
-async def findings_without_node(home: Home, host: str, budget_bytes: int) -> AsyncIterator[Finding]:
+async def findings_without_node(home: Home, host: str, budget_bytes: int) -> AsyncGenerator[Finding]:
     """What can be said of this Mac while no node runs on it."""
     problem = unreachable(home).problem
     yield Finding(name="node", state="bad", what=problem.what, fix=problem.fix)

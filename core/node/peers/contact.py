@@ -9,12 +9,15 @@ from typing import Final
 
 from core.errors import ProtocolError
 from core.link.control_link import ControlLink
+from core.link.frames import FrameType
 from core.link.rekeyed_link import RekeyedLink
-from core.node.base.messages import Status
+from core.node.base.node_message import UNLIMITED
 from core.node.base.signals import Signal
-from core.node.peers.message_budget import MessageBudget
+from core.node.peers.messages import Status
+from core.rates import BackOff, Rate, TokenBucket
 
 RTT_SAMPLES: Final = 16
+RENEW_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
 
 
 class ContactChanged(Signal, frozen=True):
@@ -29,11 +32,11 @@ class Contact:
     def __init__(self, rekeyed: RekeyedLink) -> None:
         self.rekeyed = rekeyed
         self.since = self.changed_at = self.renew_at = monotonic()
-        self.attempts = 0
+        self.back_off = BackOff(RENEW_S)  # between attempts to renew the keys
         self._rtts: deque[float] = deque(maxlen=RTT_SAMPLES)
         self.status: Status | None = None
         self.goodbye = ""
-        self.budget = MessageBudget()
+        self._budgets: dict[FrameType, TokenBucket] = {}
         self.beat: asyncio.Task[None] | None = None
         self.dispute = ""
 
@@ -41,6 +44,12 @@ class Contact:
     def link(self) -> ControlLink:
         """Where to send to it."""
         return self.rekeyed.link
+
+    def spend(self, kind: FrameType, rate: Rate, now: float) -> float:
+        """Note a frame that came: seconds until the next one of this Mac may be read."""
+        if kind not in self._budgets:
+            self._budgets[kind] = TokenBucket(rate)
+        return self._budgets[kind].spend(now) if rate != UNLIMITED else 0.0
 
     def timed(self, sent: float, now: float) -> None:
         """The ping of `sent` came back, both in seconds of this Mac's clock. Raises ProtocolError if there was none."""

@@ -12,14 +12,12 @@ from typing import Final
 from core.address import Place
 from core.errors import HandshakeError, MaclusterError, WrongKey
 from core.link.control_link import ControlLink, dial_control
-from core.node.base.journal import Journal
-from core.node.base.signals import Signals
-from core.node.base.tasks import Loop, Tasks
+from core.node.base.context import NodeContext
+from core.node.base.tasks import Loop
 from core.node.peers.addresses import AddressBook
 from core.node.peers.contact import ContactChanged
-from core.trust.identity import Identity, parse_text_id, text_id
-from core.trust.known_faults import KnownFaults
-from core.trust.roster import Member, RosterStore
+from core.trust.identity import parse_text_id, text_id
+from core.trust.roster import Member
 
 DIAL_S: Final = 5.0
 SILENT_S: Final = 0.5
@@ -39,19 +37,14 @@ class Dialling:
 
     def __init__(
         self,
-        identity: Identity,
-        store: RosterStore,
+        node: NodeContext,
         book: AddressBook,
-        faults: KnownFaults,
-        signals: Signals,
-        journal: Journal,
-        tasks: Tasks,
         *,
         is_linked: Callable[[str], bool],
         on_link: Callable[[ControlLink], None],
     ) -> None:
-        self._identity, self._store, self._book, self._faults = identity, store, book, faults
-        self._signals, self._journal, self._tasks = signals, journal, tasks
+        self._identity, self._store, self._book, self._faults = node.identity, node.store, book, node.faults
+        self._signals, self._journal, self._tasks = node.signals, node.journal, node.tasks
         self._is_linked, self._on_link = is_linked, on_link
         self._running: dict[str | Place, asyncio.Task[None]] = {}
         self._short: dict[str, int] = {}

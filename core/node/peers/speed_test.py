@@ -17,10 +17,10 @@ from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, NodeError, 
 from core.events import SPEED_TEST, Progress
 from core.mac.network_kind import link_kind
 from core.node.base.bus import Bus
-from core.node.base.messages import LinkProbe, Probed, SpeedAsk, SpeedMoved, SpeedResultSent, SpeedStop, SpeedWord
 from core.node.base.tasks import Tasks
 from core.node.peers.link_probe import LIMIT_S, PROBES, LinkProbing
 from core.node.peers.mesh import Mesh
+from core.node.peers.messages import LinkProbe, Probed, SpeedAsk, SpeedMessage, SpeedMoved, SpeedResultSent, SpeedStop
 from core.node.peers.paths import FIGURES_S, Paths
 from core.requests.body import Done
 from core.requests.checks import SpeedRequest, SpeedResult
@@ -107,7 +107,7 @@ class SpeedTests:
         if self._test:
             self._test.work.cancel()
 
-    async def handle_message(self, device_id: str, message: SpeedWord) -> None:
+    async def handle_message(self, device_id: str, message: LinkProbe | SpeedMessage) -> None:
         """A linked Mac says something about a test."""
         match message:
             case LinkProbe(number=number):
@@ -220,7 +220,7 @@ class SpeedTests:
     def _report_moved(self, asker: str, number: int, done: int) -> None:
         self._tasks.spawn("A message of a speed test", self._send(asker, SpeedMoved(test=number, done=done)))
 
-    async def _send(self, device_id: str, message: SpeedWord) -> None:
+    async def _send(self, device_id: str, message: SpeedMessage) -> None:
         await self._mesh.send(device_id, message)
 
     def _may_answer(self, device_id: str) -> bool:

@@ -23,10 +23,15 @@ from core.errors import (
 )
 from core.events import Plan, Stage
 from core.link.network_paths import NetworkPath
-from core.link.rekey_limits import KeyUse
-from core.node.base.journal import Journal
-from core.node.base.message_frames import to_frame
-from core.node.base.messages import (
+from core.node.base.context import NodeContext
+from core.node.base.node_message import to_frame
+from core.node.base.signals import AwaitedSignal, Signal
+from core.node.disks.hub_comparison import HubComparison
+from core.node.disks.local_models import LocalModels
+from core.node.peers.mesh import Mesh
+from core.node.peers.paths import Paths
+from core.node.peers.worker_state import WorkerState
+from core.node.ring.messages import (
     Checked,
     LinkUp,
     Prepared,
@@ -37,19 +42,10 @@ from core.node.base.messages import (
     StageReport,
     StageWord,
 )
-from core.node.base.own_worker import OwnWorker
-from core.node.base.signals import AwaitedSignal, Signal, Signals
-from core.node.base.tasks import Tasks
-from core.node.disks.hub_comparison import HubComparison
-from core.node.disks.local_models import LocalModels
-from core.node.peers.mesh import Mesh
-from core.node.peers.paths import Paths
 from core.node.ring.outgoing_link import OutgoingLink
 from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.plan.topology import has_ranks, is_ring
 from core.settings import MAX_CONTROL_BODY
-from core.trust.roster import RosterStore
-from core.trust.trust_assessment import TrustAssessment
 from core.worker.messages import Connect, ConnectPrefill, LinkBroken, Linked, Load, Prove, UnlinkPrefill
 
 MAX_STAGES = 64
@@ -77,30 +73,19 @@ class PlanMember:
 
     def __init__(
         self,
-        device_id: str,
+        node: NodeContext,
         mesh: Mesh,
         paths: Paths,
         supervisor: Supervisor,
-        worker: OwnWorker,
+        worker: WorkerState,
         models: LocalModels,
         comparison: HubComparison,
-        store: RosterStore,
-        assessment: TrustAssessment,
-        signals: Signals,
-        journal: Journal,
-        tasks: Tasks,
-        key_limits: KeyUse,
     ) -> None:
-        self._device_id = device_id
-        self._mesh, self._paths = mesh, paths
-        self._supervisor = supervisor
-        self._worker = worker
+        self._device_id, self._store, self._assessment = node.own_id, node.store, node.assessment
+        self._signals, self._journal, self._tasks = node.signals, node.journal, node.tasks
+        self._key_limits = node.config.key_limits
+        self._mesh, self._paths, self._supervisor, self._worker = mesh, paths, supervisor, worker
         self._models, self._comparison = models, comparison
-        self._store = store
-        self._assessment = assessment
-        self._signals = signals
-        self._journal, self._tasks = journal, tasks
-        self._key_limits = key_limits
         self._head: str | None = None
         self._index = 0
         self._released: dict[str, int] = {}

@@ -17,9 +17,9 @@ from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
 from core.models.text.vocabulary import ids_fingerprint
-from core.node.base.file_messages import HeldModel
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
+from core.node.disks.messages import HeldModel
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
 from core.node.ring.plan_leader import PlanLeader

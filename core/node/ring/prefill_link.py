@@ -11,10 +11,10 @@ from typing import Final
 from core.errors import MaclusterError, Problem
 from core.events import Plan
 from core.node.base.journal import Journal
-from core.node.base.messages import Checked, LinkUp, Prepared, PrepareStage, Release, Reported, StageLost, StageWord
 from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
 from core.node.ring.layer_ownership import first_fault
+from core.node.ring.messages import Checked, LinkUp, Prepared, PrepareStage, Release, Reported, StageLost, StageWord
 from core.node.ring.plan_member import PlanMember
 from core.plan.prefill import prefill_plan
 from core.worker.messages import Failed, LinkBroken, Loaded, PrefillBroken, PrefillLinked

@@ -1,4 +1,4 @@
-"""The roster, for everyone outside `core.trust`: its values, its rules, its changes, its travels and its store."""
+"""The roster: its format, rules, changes, transport and store. Import it from here outside `core.trust`."""
 
 from core.trust.roster.acceptance import accept
 from core.trust.roster.bundle import Bundle, Cluster, decode_bundle, encode_bundle, member_certificates

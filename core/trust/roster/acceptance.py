@@ -1,9 +1,9 @@
-"""Which roster may follow which: the rules that every Mac holds every roster to, whoever made it. Pure.
+"""Rules for which roster may follow which; every Mac applies them to every roster. Pure.
 
-- epoch + 1 on the very roster before it, of the same cluster, signed by an admin of that one;
-- whoever leaves is revoked in that epoch, nobody is ever struck off that list, and nobody on it comes back;
-- at least one admin Mac, at most one recovery key, which is no Mac and never becomes one;
-- the recovery key signs one kind of roster only: it makes a member admin, may revoke others, and is used up by that.
+- epoch + 1 on exactly the roster before it, same cluster, signed by an admin of that one;
+- a Mac that leaves is revoked in that epoch; nothing is removed from that list, and nothing on it returns;
+- at least one admin Mac, at most one recovery key, which is never a Mac;
+- the recovery key signs only one kind of roster: it makes a member admin, may revoke others, and is then used up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DECIDE = (
 
 
 def accept(current: Roster | None, offered: Roster) -> Roster:
-    """`offered` if it may follow `current`, or is it. Raises RosterError on anything else: rollback, fork, gap, another
+    """`offered` if it may follow, or equals, `current`. Raises RosterError otherwise: rollback, fork, gap, another
     cluster, a signer who is no admin of `current`, a revoked key, too many bytes.
     """
     _check_size(offered)
@@ -120,7 +120,7 @@ def _check_signer(before: Roster, offered: Roster) -> None:
 
 
 def _check_recovered(current: Roster, offered: Roster) -> None:
-    """Whoever finds the words may make a member admin once, and nothing else: no stranger, no other name or level."""
+    """A holder of the words may make one member admin once, and change nothing else: no stranger, name or level."""
     changed = [m for m in offered.macs if m != current.member(m.device_id)]
     raised = [msgspec.structs.replace(m, role=Role.ADMIN) for m in current.macs if m.role is Role.MEMBER]
     if len(changed) != 1 or changed[0] not in raised:

@@ -1,14 +1,14 @@
-"""Other histories of this cluster that admins signed apart: where they leave ours, which of them a person still has to
-decide, and how much of them is kept. Pure. No rule here makes a rival win; only a person does (`RosterStore.resolve`).
+"""Forks: histories of this cluster that admins signed apart. Which of them a user must decide about, and how much is
+stored. Pure. No rule makes a rival win; only a user does (`RosterStore.resolve`).
 
-A rival is open until a person on this Mac decides, however long it is, with two exceptions. What a person here decided
-against stays refused until an admin affirms it anew, which says that people decided differently. And what is older than
-an affirmation on our side is past, unless it is affirmed too, and whoever began it could still sign when ours was
-affirmed: else whoever was an admin once could block this cluster for ever.
+A rival is open until a user of this Mac decides, with two exceptions. A rival that was declined stays refused until an
+admin affirms it again, since that means users decided differently. And a rival older than an affirmation on our side is
+past, unless it is affirmed too and its first signer could still sign when ours was affirmed: otherwise any former admin
+could block this cluster forever.
 
-Of open rivals the first `MAX_RIVALS` are kept, of each its first `MAX_DEPTH` rosters, 4 MiB at the very most: enough to
-prove the fork, to say who signed and revoked what, and to change over to it; what follows comes as any news does. More
-of them change nothing, since the fork blocks already.
+Of open rivals the first `MAX_RIVALS` are stored, each with its first `MAX_DEPTH` rosters, at most 4 MiB: enough to
+prove the fork, to show who signed and revoked what, and to switch to it. More would change nothing, since the fork
+blocks already.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Side = tuple[Roster, ...]
 
 
 class Fork(msgspec.Struct, frozen=True):
-    """Histories that begin alike and part before `epoch`. Each of `sides` holds the rosters of one after they parted,
-    ours first; the newest of a side is what a person chooses it by.
+    """Histories that are equal before `epoch`. `sides` holds each one's rosters from there on, ours first; a user
+    chooses a side by its newest roster.
     """
 
     epoch: int
@@ -37,22 +37,22 @@ class Fork(msgspec.Struct, frozen=True):
 
     @property
     def ours(self) -> Roster:
-        """The newest roster of this Mac."""
+        """Newest roster of this Mac."""
         return self.sides[0][-1]
 
     @property
     def theirs(self) -> Roster:
-        """The newest roster of the first rival."""
+        """Newest roster of the first rival."""
         return self.sides[1][-1]
 
     @property
     def tips(self) -> tuple[Roster, ...]:
-        """The newest roster of each side, ours first."""
+        """Newest roster of each side, ours first."""
         return tuple(side[-1] for side in self.sides)
 
 
 def fork_of(history: Sequence[Roster], rivals: Sequence[Side]) -> Fork | None:
-    """The fork of a history and its open rivals, if there are any."""
+    """The fork between a history and its open rivals, if there are any."""
     if not rivals:
         return None
     epoch = min(side[0].epoch for side in rivals)
@@ -62,10 +62,10 @@ def fork_of(history: Sequence[Roster], rivals: Sequence[Side]) -> Fork | None:
 def sort_in(
     history: Sequence[Roster], epochs: Mapping[bytes, int], rivals: Iterable[Side], offered: Iterable[Roster]
 ) -> tuple[list[Roster], list[Side]]:
-    """What of `offered` follows our history, and every rival that it tells of, each as long as it is known now.
+    """Sort `offered` rosters into those that continue our history, and rivals, each as long as known now.
 
-    `epochs` gives the epoch of every roster of `history` by its hash. Raises RosterError if any roster breaks a rule,
-    or begins or follows nothing that is known.
+    `epochs` maps the hash of each roster of `history` to its epoch. Raises RosterError if a roster breaks a rule, or
+    follows nothing known.
     """
     fresh, reported = list[Roster](), list[Side]()
     known = epochs.keys() | set()
@@ -91,12 +91,12 @@ def sort_in(
 
 
 def _met(history: Sequence[Roster], newest: Roster | None, roster: Roster) -> Roster | None:
-    """What a roster is to be held against that leaves no roster of ours."""
+    """The roster that a roster without a known predecessor is checked against."""
     return history[roster.epoch - 1] if 1 <= roster.epoch <= len(history) else newest
 
 
 def longest(sides: Iterable[Side]) -> list[Side]:
-    """The sides that are not the beginning of another one, in their order."""
+    """Drop sides that are a prefix of another one."""
     found = list[Side]()
     for side in sides:
         if any(other[: len(side)] == side for other in found):
@@ -107,9 +107,7 @@ def longest(sides: Iterable[Side]) -> list[Side]:
 
 
 def is_open(history: Sequence[Roster], rival: Side, declined: Collection[bytes]) -> bool:
-    """Whether a person has to decide about a rival that leaves `history`; `declined` holds the `claim` of each that a
-    person decided against.
-    """
+    """Whether a user must decide about a rival; `declined` holds the `claim` of each one decided against."""
     first = rival[0]
     before = history[first.epoch - 2]
     if claim(before, rival) in declined:
@@ -119,14 +117,14 @@ def is_open(history: Sequence[Roster], rival: Side, declined: Collection[bytes])
 
 
 def claim(before: Roster, side: Side) -> bytes:
-    """The hash by which a side is refused with all that follows: that of its last affirmation, else of its first
-    roster. `before` is the roster that it follows.
+    """Hash by which a side and its continuations are refused: of its last affirmation, else its first roster. `before`
+    is the roster it follows.
     """
     return (_affirmed(before, side) or side[0]).hash
 
 
 def _affirmed(before: Roster, side: Sequence[Roster]) -> Roster | None:
-    """The last roster of a side that changes nothing, which is an admin's word that this is the history that counts."""
+    """The last roster of a side that changes nothing: an admin's statement that this history counts."""
     pairs = zip((before, *side), side, strict=False)
     found = [new for old, new in pairs if (old.members, old.revoked) == (new.members, new.revoked)]
     return found[-1] if found else None
@@ -138,14 +136,14 @@ def _may_sign(roster: Roster, device_id: bytes) -> bool:
 
 
 def left_of(history: Sequence[Roster], epochs: Mapping[bytes, int], side: Side) -> Side:
-    """What of a side is no part of `history`; nothing if it does not leave it, but follows it or another one."""
+    """The part of a side that is not in `history`; empty if it doesn't branch off from it."""
     rest = tuple(roster for roster in side if roster.hash not in epochs)
     return rest if rest and rest[0].epoch <= len(history) and rest[0].prev_hash in epochs else ()
 
 
 def points(history: Sequence[Roster], rivals: Iterable[Side]) -> list[Stand]:
-    """What another Mac needs in order to send only what is new here: where each rival ends as far as it is known, and
-    some of our own rosters, the farther back the fewer.
+    """Rosters by which another Mac can tell what is new here: the end of each rival, and some of our own, sparser
+    further back.
     """
     back = {max(len(history) - 2**n + 1, 1) for n in range(len(history).bit_length() + 1)} if history else set[int]()
     return [*(side[-1].stand for side in rivals), *(history[epoch - 1].stand for epoch in sorted(back, reverse=True))]

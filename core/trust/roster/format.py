@@ -39,7 +39,7 @@ COUNT: Final = struct.Struct("<H")
 
 
 class Role(IntEnum):
-    """What an entry is: a Mac, a Mac that signs the next roster, or the key on paper that makes a Mac admin."""
+    """Role of an entry: a Mac, a Mac that may sign the next roster, or the recovery key."""
 
     MEMBER = 0
     ADMIN = 1
@@ -47,7 +47,7 @@ class Role(IntEnum):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry: a Mac of the cluster, or its recovery key. `raw_name` is signed as it came; show only `name`."""
+    """An entry: a Mac of the cluster, or its recovery key. `raw_name` is signed as received; show only `name`."""
 
     device_id: bytes
     public: bytes
@@ -58,32 +58,31 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> Clean:
-        """The name, fit to be shown; the short id where nothing of it is left."""
+        """The cleaned name, or the short id if nothing of it is left."""
         return clean_name(self.raw_name) or Clean(text_id(self.device_id)[:8])
 
     @property
     def is_admin(self) -> bool:
-        """Whether this Mac may sign the next roster."""
         return self.role is Role.ADMIN
 
 
 class Revoked(msgspec.Struct, frozen=True):
-    """A Mac that was put out, and the epoch that did it. It can never come back with that key."""
+    """A revoked Mac and the epoch that revoked it; its key can't return."""
 
     device_id: bytes
     epoch: int
 
 
 class Stand(NamedTuple):
-    """Which roster a Mac stands at."""
+    """Position in the roster's history."""
 
     epoch: int
     hash: bytes
 
 
 class Roster(msgspec.Struct, frozen=True, kw_only=True):
-    """One epoch of the cluster. `members` is what is signed; ask `macs`, `member` and `recovery`, which tell a Mac from
-    the recovery key.
+    """One epoch of the cluster. `members` is what is signed; use `macs`, `member` and `recovery`, which separate Macs
+    from the recovery key.
     """
 
     cluster_id: bytes
@@ -103,40 +102,36 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stand(self) -> Stand:
-        """Epoch and hash."""
         return Stand(self.epoch, self.hash)
 
     @property
     def macs(self) -> tuple[Member, ...]:
-        """The members that are Macs."""
         return tuple(m for m in self.members if m.role is not Role.RECOVERY)
 
     @property
     def admins(self) -> tuple[Member, ...]:
-        """The Macs that may sign the next roster."""
         return tuple(m for m in self.members if m.is_admin)
 
     @property
     def recovery(self) -> Member | None:
-        """The recovery key, if the cluster has one."""
+        """The recovery key, if there is one."""
         return next((m for m in self.members if m.role is Role.RECOVERY), None)
 
     def member(self, device_id: bytes) -> Member | None:
-        """The Mac of that id, if it is in the cluster; the recovery key is none."""
+        """The Mac with that id, if it is in the cluster; never the recovery key."""
         return next((m for m in self.macs if m.device_id == device_id), None)
 
     def revocation(self, device_id: bytes) -> Revoked | None:
-        """When that key was put out, if it was."""
         return next((r for r in self.revoked if r.device_id == device_id), None)
 
 
 def encode(roster: Roster) -> bytes:
-    """The signed bytes of a roster."""
+    """Encode a roster with its signature."""
     return _unsigned(roster) + roster.sig
 
 
 def words(roster: Roster) -> bytes:
-    """What the signature of a roster covers: its own prefix and every byte before the signature."""
+    """Bytes covered by a roster's signature: its prefix, and every byte before the signature."""
     return _PURPOSE + _unsigned(roster)
 
 
@@ -161,14 +156,13 @@ def _unsigned(roster: Roster) -> bytes:
 
 
 class Cursor:
-    """Reads forward through bytes. Raises RosterError where they end too soon or too late."""
+    """Reads forward through bytes. Raises RosterError if they end too soon or too late."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def take(self, length: int) -> bytes:
-        """The next `length` bytes."""
         piece = self._data[self._at : self._at + length]
         if len(piece) != length:
             raise RosterError("A roster ends too soon.")
@@ -176,11 +170,10 @@ class Cursor:
         return piece
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """The fields of the next `layout.size` bytes."""
         return layout.unpack(self.take(layout.size))
 
     def pieces(self, longest: int) -> list[bytes]:
-        """A counted list of byte strings, each with its length before it."""
+        """A counted list of byte strings, each with its length first."""
         found = []
         for _ in range(self.unpack(COUNT)[0]):
             (length,) = self.unpack(COUNT)
@@ -196,7 +189,7 @@ class Cursor:
 
 
 def decode(data: bytes) -> Roster:
-    """The roster of `data`: well-formed, but its signature is not looked at yet. Raises RosterError."""
+    """Decode a roster without checking its signature. Raises RosterError."""
     if len(data) > MAX_ROSTER:
         raise RosterError(f"A roster of {len(data)} bytes is longer than {MAX_ROSTER}.")
     cursor = Cursor(data)
@@ -238,6 +231,6 @@ def _decode_member(cursor: Cursor) -> Member:
 
 
 def verify(roster: Roster, public: bytes) -> None:
-    """Check the signature by the key `public`. Raises RosterError."""
+    """Check the signature with the key `public`. Raises RosterError."""
     if not is_signed(public, roster.sig, words(roster)):
         raise RosterError(f"The roster of epoch {roster.epoch} is not signed by the Mac it names.")

@@ -1,11 +1,11 @@
-"""How a Mac changes its device key: a next key on disk, a request that the old key signs, and the swap.
+"""Change a Mac's device key: prepare the next key, request it with the old key's signature, and swap.
 
-The Mac prepares the next key and asks; an admin puts it into the roster in the place of the old one; when that roster
-has come, the Mac swaps. The passphrase stays, so files at rest stay readable: a rotation is for the key that other Macs
-know. Whoever fears that the passphrase got out removes the identity folder, and with it what was sealed.
+An admin puts the new key into the roster in place of the old one; when that roster arrives, the Mac swaps its files.
+The passphrase stays, so sealed files stay readable: a rotation is about the key that other Macs know. If the passphrase
+leaked, remove the identity folder, and with it everything sealed.
 
-Request: "MCK1" | old_id 16 | epoch u64 | signature 64 | certificate DER. The old key signs "macluster/1 rotate\\0"
-| cluster_id 16 | old_id 16 | new key 32 | epoch u64. The certificate is signed by the new key: proof that it is held.
+Request: "MCK1" | old_id 16 | epoch u64 | signature 64 | certificate DER. The old key signs "macluster/1 rotate\\0" |
+cluster_id 16 | old_id 16 | new key 32 | epoch u64. The new key signs the certificate, which proves possession.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REQUEST: Final = struct.Struct("<4s16sQ64s")
 
 
 class Rotation(NamedTuple):
-    """A Mac's own word that from now on it holds another key. `check_rotation` says whether it is true."""
+    """A Mac's request to change its key; `check_rotation` verifies it."""
 
     old_id: bytes
     public: bytes
@@ -50,13 +50,13 @@ class Rotation(NamedTuple):
 
 
 def ask_rotation(roster: Roster, identity: Identity, following: Identity) -> bytes:
-    """The request that `following` takes the place of `identity`, good for the epoch after `roster` only."""
+    """Request to replace `identity` by `following`, valid only for the epoch after `roster`."""
     sig = identity.sign(_words(roster, identity.device_id, following.public))
     return _REQUEST.pack(b"MCK1", identity.device_id, roster.epoch + 1, sig) + following.certificate_der
 
 
 def decode_rotation(data: bytes) -> Rotation:
-    """The request of these bytes; its certificate holds, its signature is not looked at yet. Raises RosterError."""
+    """Decode a request and check its certificate, not its signature. Raises RosterError."""
     if len(data) < _REQUEST.size or data[:4] != b"MCK1":
         raise RosterError("These bytes are not a request to change a key.")
     _, old_id, epoch, sig = _REQUEST.unpack_from(data)
@@ -69,7 +69,7 @@ def decode_rotation(data: bytes) -> Rotation:
 
 
 def check_rotation(roster: Roster, rotation: Rotation) -> None:
-    """The Mac that it names is in `roster`, asked in this very epoch, and signed it itself. Raises RosterError."""
+    """Check that the Mac is in `roster`, asked for this epoch, and signed the request. Raises RosterError."""
     mac = roster.member(rotation.old_id)
     if mac is None:
         raise RosterError(f"Mac {text_id(rotation.old_id)[:8]} is not in this cluster and has no key to change.")
@@ -87,10 +87,7 @@ def _words(roster: Roster, old_id: bytes, public: bytes) -> bytes:
 
 
 def prepare_rotation(folder: Path) -> Identity:
-    """The key that is to follow the one in `folder`; made once, found again until `finish_rotation`.
-
-    Raises IdentityError, also where the keychain that guards the present key is locked.
-    """
+    """Create the next key, or find it again. Raises IdentityError, also if the keychain is locked."""
     passphrase = load_or_create(folder).passphrase
     key_path, certificate_path = folder / f"{NEXT}.pem", folder / f"{NEXT}.crt"
     if not os.path.lexists(key_path):
@@ -103,10 +100,10 @@ def prepare_rotation(folder: Path) -> Identity:
 
 
 def finish_rotation(folder: Path) -> Identity:
-    """Swap the keys and forget the old one. The key moves first; `open_identity` completes a swap that was cut short
-    there, so at any time the folder holds one whole identity, the old or the new. Raises IdentityError.
+    """Swap the keys and delete the old one. The key moves first and `open_identity` completes an interrupted swap, so
+    the folder always holds one whole identity. Raises IdentityError.
 
-    An Identity from before the swap is void, in every process: its paths lead to the new key.
+    Identity values from before the swap are void in every process: their paths lead to the new key.
     """
     if not (os.path.lexists(folder / f"{NEXT}.pem") and os.path.lexists(folder / f"{NEXT}.crt")):
         raise IdentityError(f"No next key is prepared in {folder}.", "Ask for a new key first.")
@@ -131,9 +128,9 @@ def settle_rotation(
     use_keychain: bool = sys.platform == "darwin",
     on_wait: Callable[[bool], None] = lambda _: None,
 ) -> Identity:
-    """The identity in `folder`, after the swap if `lists`, the newest roster, has the next key's device id in the place
-    of the present one's. For the start of a node, so that neither a crash nor a late roster keeps it from its key.
-    `use_keychain` is for a key that is made now. Raises IdentityError.
+    """The identity in `folder`, swapped if the newest roster lists the next key (`lists` checks a device id). Called at
+    the start of a node, so that a crash or a late roster doesn't separate it from its key. `use_keychain` applies to a
+    newly made key. Raises IdentityError.
     """
     identity = load_or_create(folder, use_keychain=use_keychain, on_wait=on_wait)
     if lists(identity.device_id) or not os.path.lexists(folder / f"{NEXT}.pem"):
@@ -142,7 +139,7 @@ def settle_rotation(
 
 
 def _keep_passphrase(folder: Path, key: Ed25519PrivateKey, passphrase: bytes) -> None:
-    """The keychain's item bears the name of the key, and must be there before the key is."""
+    """Store the passphrase under the new key's name before the key exists."""
     if os.path.lexists(folder / "passphrase"):
         return
     from core.trust import keychain

@@ -13,6 +13,7 @@ import pytest
 from mlx_lm.utils import _get_classes
 
 from core.errors import IllegalCut, StageFailed, UnsupportedModel
+from core.models.files.model_folder import read_folder
 from core.models.made.maker import make_model
 from core.models.slicing.legal_cuts import check_cuts, legal_cuts
 from core.models.slicing.loading import load_slice
@@ -53,7 +54,9 @@ def reference(made: Path) -> Reference:
 
 def ring(directory: Path, ranges: list[tuple[int, int]], *, private: bool = False) -> Ring:
     head = 0 if private else len(ranges) - 1
-    stages = [load_slice(directory, a, b, embed=a == 0, output=i == head) for i, (a, b) in enumerate(ranges)]
+    stages = [
+        load_slice(read_folder(directory), a, b, embed=a == 0, output=i == head) for i, (a, b) in enumerate(ranges)
+    ]
     return Ring(stages, head)
 
 

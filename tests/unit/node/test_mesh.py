@@ -16,11 +16,11 @@ from core.link import control_link
 from core.link.control_link import HANDSHAKES, ControlLink, dial_control
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
-from core.node.base.message_frames import AnyMessage, to_frame
-from core.node.base.messages import Bye, Ping, Pong, Release
+from core.node.base.node_message import BEATS, NodeMessage, to_frame
 from core.node.peers import dialling, mesh
-from core.node.peers.message_budget import BEATS
+from core.node.peers.messages import Bye, Ping, Pong
 from core.node.peers.networks import NetworksChanged
+from core.node.ring.messages import Release
 from core.trust.identity import text_id
 from tests.support.macs import cluster, mac
 from tests.support.meshes import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
@@ -274,10 +274,10 @@ async def test_a_pong_to_a_ping_that_was_never_sent_ends_the_link_and_no_round_t
         assert not post.tasks.failure
 
 
-class Fails(list[AnyMessage]):
+class Fails(list[NodeMessage]):
     """Whoever writes a message down here fails by a defect."""
 
-    def append(self, message: AnyMessage) -> None:
+    def append(self, message: NodeMessage) -> None:
         raise KeyError("what a person typed")
 
 

@@ -12,9 +12,9 @@ from core.link.control_link import ControlLink, dial_control
 from core.link.network_paths import NetworkPath
 from core.link.session import Kind
 from core.mac.network_kind import interface_of
-from core.node.base.message_frames import AnyMessage, to_frame
-from core.node.base.messages import LinkProbe, Ping
+from core.node.base.node_message import NodeMessage, to_frame
 from core.node.peers.link_probe import FRAME_BYTES
+from core.node.peers.messages import LinkProbe, Ping
 from core.node.peers.networks import Networks
 from core.node.peers.path_rate import BURST
 from core.node.peers.paths import Paths
@@ -71,7 +71,7 @@ async def answers(link: ControlLink) -> int:
     ],
 )
 async def test_nobody_has_more_answered_over_a_path_than_a_burst(
-    tmp_path: Path, words: list[AnyMessage], most: int
+    tmp_path: Path, words: list[NodeMessage], most: int
 ) -> None:
     assert BURST.frames * FRAME_BYTES <= 2 << 20
     async with posted(tmp_path, HIGH) as high:

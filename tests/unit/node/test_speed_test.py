@@ -16,8 +16,7 @@ from core.events import Level, Peer, PeerSeen, Progress
 from core.link.frames import FrameType
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import LinkProbe, Probed, SpeedAsk, SpeedMoved, SpeedResultSent, SpeedStop, SpeedWord
+from core.node.base.node_message import NodeMessage, to_frame
 from core.node.base.signals import Signals
 from core.node.peers import link_probe, speed_test
 from core.node.peers.addresses import AddressBook
@@ -33,12 +32,14 @@ from core.node.peers.link_probe import (
     LinkProbing,
     next_window,
 )
+from core.node.peers.messages import LinkProbe, Probed, SpeedAsk, SpeedMessage, SpeedMoved, SpeedResultSent, SpeedStop
 from core.node.peers.networks import Networks
 from core.node.peers.paths import Paths
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import ANSWERS_AT_ONCE, SpeedTests
 from core.requests.checks import SpeedRequest, SpeedResult
 from core.settings import MAX_CONTROL_BODY
+from tests.support.node_messages import from_frame
 from tests.support.plans import mac_id
 from tests.support.tasks import tasks_of
 from tests.support.waiting import until
@@ -170,7 +171,7 @@ class Macs:
     """Nodes of which each is linked with the others, without sockets. `cut` has pairs that are not linked."""
 
     def __init__(self, folder: Path) -> None:
-        self.said: list[tuple[str, str, AnyMessage]] = []
+        self.said: list[tuple[str, str, NodeMessage]] = []
         self.cut: set[frozenset[str]] = set()
         self.deaf: set[str] = set()
         self.buses = {mac: Bus() for mac in NAMES}
@@ -212,7 +213,7 @@ class Line:
     def local_host_of(self, device_id: str) -> str:
         return "127.0.0.1"
 
-    async def send(self, device_id: str, message: SpeedWord) -> bool:
+    async def send(self, device_id: str, message: SpeedMessage) -> bool:
         if device_id not in NAMES or {device_id, self._own} in self._macs.cut or device_id == self._own:
             return False
         self._macs.said.append((self._own, device_id, message))

@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import DoesNotFit, UnsupportedModel
 from core.events import Peer
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.models.made.maker import make_model
 from core.models.text.vocabulary import ids_fingerprint
 from core.plan.draft_model import DraftOnHead, budgets_beside_draft, draft_on_head
@@ -36,7 +36,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_takes_its_weights_its_caches_and_what_it_computes_in(small: Path) -> None:
-    layout = read_layout(small)
+    layout = read_folder(small).layout()
     short, long = (draft_on_head("small", layout, context, HEAD).needed_bytes for context in (100, 1100))
     kept = sum(cache.bytes_for(1000, None) for cache in layout.caches)
     assert layout.total_bytes < short <= long - kept

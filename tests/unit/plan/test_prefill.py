@@ -9,7 +9,7 @@ from core.demo import DEMO_MODEL
 from core.errors import DoesNotFit, MaclusterError, PlanError, UnsupportedModel
 from core.events import Peer, Plan, Prefill, Stage
 from core.models.files.cache_size import CacheSize
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.cost_curve import Curve, Point, curve_name
 from core.plan.forecast import Estimate, MacSpeeds
@@ -161,7 +161,7 @@ def test_what_it_takes_is_the_slowest_of_computing_and_handing_on() -> None:
 
 def test_who_cannot_read_for_a_plan_is_refused_by_name() -> None:
     plan = replace(a_plan(), layers=8)
-    layout = read_layout(DEMO_MODEL)
+    layout = read_folder(DEMO_MODEL).layout()
     sizes = StageSizes(layout, None, 1000, None)
     large = SplitProfile(layers=8, cuts=(4,), caches=(CacheSize(fixed_bytes=9 << 20),) * 8)
     assert reader_of(replace(plan, layers=layout.layers), sizes, a_peer(), None).stop == layout.layers
