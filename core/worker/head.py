@@ -18,6 +18,7 @@ from core.engine.scheduler import EndedRow, Scheduler
 from core.errors import GroupFailed, MaclusterError, Problem, StageFailed, UsageError, error_from
 from core.events import Batch, FinishReason, Plan, TokenLogprobs
 from core.plan.topology import has_ranks
+from core.rates import Throttle
 from core.settings import MAX_DRAFT, QUEUE_LIMIT
 from core.worker.messages import (
     AnswerDone,
@@ -104,22 +105,22 @@ class Head:
             queue=QUEUE_LIMIT,
             lanes=lanes,
             draft=draft if layers.verifies_drafts else 0,
-            trim_limit=layers.trim_limit,
+            trim_limit=layers.caches.trim_limit,
             drafter=drafter,
         )
         self.sessions = SessionTransfers(plan, pipeline, self._scheduler, report)
         self.mirroring = Mirroring(plan, pipeline, self._scheduler, report, self._admit)
         restoring = self.mirroring.restoring
-        self.reading = Reading(plan, layers.cache_count, self._scheduler, restoring, report)
+        self.reading = Reading(plan, layers.caches.count, self._scheduler, restoring, report)
         self._pace = planned_pace(plan.chunk, plan.window, in_turn) if plan.adapts and in_turn > 1 else None
         self._probing = 0
         self._rows: dict[str, _HeadRow] = {}
         self._last_words: list[AnswerDone] = []
-        self._telemetry_due = 0.0
+        self._telemetry = Throttle(TELEMETRY_EVERY_S)
         self._is_prompt_only = False  # what the stages count holds no step yet
         self._foreseen: dict[int, tuple[mx.array, NextTokens]] = {}  # by handle: logits that are prepared
         self._batch = Batch()  # as the node knows it
-        self._batch_due = 0.0
+        self._batches = Throttle(TELEMETRY_EVERY_S)
 
     @property
     def is_busy(self) -> bool:
@@ -210,7 +211,7 @@ class Head:
         else:
             self._pipeline.stage.prepare(self._foresee)
             beside = self.reading.other if self.reading.is_busy else None
-            self._pipeline.wait(inbox, self._telemetry_due if self._scheduler.running else None, beside)
+            self._pipeline.wait(inbox, self._telemetry.due if self._scheduler.running else None, beside)
 
     def flush(self) -> None:
         """Tell of the answers that are complete and wait for the stages' figures only."""
@@ -443,22 +444,22 @@ class Head:
                 self.flush()
             return True
         self._report_batch()
-        now = monotonic()
-        return bool(self._scheduler.running and now >= self._telemetry_due and self._look())
+        return bool(self._scheduler.running and self._telemetry.is_due(monotonic()) and self._look())
 
     def _look(self) -> bool:
         """Ask for figures, unless some are on their way."""
-        self._telemetry_due = monotonic() + TELEMETRY_EVERY_S
+        self._telemetry.note(monotonic())
         return not self._pipeline.awaits_samples and self._pipeline.ask_samples()
 
     def _report_batch(self) -> None:
         """Now and then while anything runs, and behind the last word when nothing does any more."""
         now = monotonic()
-        if self._last_words or (self._rows and now < self._batch_due):
+        if self._last_words or (self._rows and not self._batches.is_due(now)):
             return
         batch = self._scheduler.batch
         if batch != self._batch:
-            self._batch, self._batch_due = batch, now + TELEMETRY_EVERY_S
+            self._batch = batch
+            self._batches.note(now)
             self._report(Batching(batch=batch))
 
     def _adapt(self, samples: Sequence[StageSample]) -> None:
