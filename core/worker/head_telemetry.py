@@ -14,6 +14,7 @@ from core.engine.ring_work import Chunk
 from core.engine.scheduler import Scheduler
 from core.events import Batch, Plan
 from core.plan.topology import stages_in_turn
+from core.rates import Throttle
 from core.worker.messages import Batching, Report, Samples, StageSample
 from core.worker.pipeline import Pipeline
 
@@ -28,14 +29,14 @@ class HeadTelemetry:
         in_turn = stages_in_turn(plan)
         self._pace = planned_pace(plan.chunk, plan.window, in_turn) if plan.adapts and in_turn > 1 else None
         self._probing = 0  # tokens of the chunk that the figures follow
-        self._due = 0.0  # when figures are asked for again
+        self._figures = Throttle(TELEMETRY_EVERY_S)
         self._batch = Batch()  # as the node knows it
-        self._batch_due = 0.0
+        self._batches = Throttle(TELEMETRY_EVERY_S)
 
     @property
     def due(self) -> float | None:
         """When figures are to be asked for, by the monotonic clock; None while no row runs."""
-        return self._due if self._scheduler.running else None
+        return self._figures.due if self._scheduler.running else None
 
     def watch(self, chunk: Chunk) -> None:
         """Have the figures follow the first chunk of a prompt that is alone on the ring."""
@@ -53,21 +54,22 @@ class HeadTelemetry:
 
     def ask_when_due(self) -> bool:
         """Ask for figures now and then; says whether it did."""
-        return bool(self._scheduler.running and monotonic() >= self._due and self._ask())
+        return bool(self._scheduler.running and self._figures.is_due(monotonic()) and self._ask())
 
     def report_batch(self, *, is_busy: bool) -> None:
         """Report what runs and waits, if it changed; with `is_busy` only now and then."""
         now = monotonic()
-        if is_busy and now < self._batch_due:
+        if is_busy and not self._batches.is_due(now):
             return
         batch = self._scheduler.batch
         if batch != self._batch:
-            self._batch, self._batch_due = batch, now + TELEMETRY_EVERY_S
+            self._batch = batch
+            self._batches.note(now)
             self._report(Batching(batch=batch))
 
     def _ask(self) -> bool:
         """Unless figures are on their way."""
-        self._due = monotonic() + TELEMETRY_EVERY_S
+        self._figures.note(monotonic())
         return not self._pipeline.awaits_samples and self._pipeline.ask_samples()
 
     def _adapt(self, samples: Sequence[StageSample]) -> None:

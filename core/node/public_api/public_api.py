@@ -60,7 +60,8 @@ class PublicApi:
         if self._options.has_tls:
             context, fingerprint = server_context(self._folder, self._secret, self._options.host)
         app = web.Application(
-            client_max_size=MAX_BODY, middlewares=[_timed, _problems, self._listener.note, self._admission.admit]
+            client_max_size=MAX_BODY,
+            middlewares=[_timed, _problems, self._listener.clients.note, self._admission.admit],
         )
         app.on_response_prepare.append(_add_timing)
         app.on_response_prepare.append(self._admission.add_headers)

@@ -36,7 +36,7 @@ from core.node.peers.messages import LinkProbe, Probed, SpeedAsk, SpeedMessage, 
 from core.node.peers.networks import Networks
 from core.node.peers.paths import Paths
 from core.node.peers.sightings import Sightings
-from core.node.peers.speed_test import ANSWERS_AT_ONCE, SpeedTests
+from core.node.peers.speed_test import ANSWERS, SpeedTests
 from core.requests.checks import SpeedRequest, SpeedResult
 from core.settings import MAX_CONTROL_BODY
 from tests.support.node_messages import from_frame
@@ -339,9 +339,9 @@ async def test_nobody_can_have_a_mac_send_without_end(macs: Macs) -> None:
 
 
 async def test_answers_to_probes_are_rationed_and_smaller_than_those(macs: Macs) -> None:
-    for number in range(5 * int(ANSWERS_AT_ONCE)):
+    for number in range(5 * int(ANSWERS.burst)):
         await macs.speeds[B].handle_message(A, LinkProbe(number=number, size=0))
-    assert ANSWERS_AT_ONCE <= macs.sent(B, Probed) < 2 * ANSWERS_AT_ONCE
+    assert ANSWERS.burst <= macs.sent(B, Probed) < 2 * ANSWERS.burst
     answers = [message for _, _, message in macs.said if isinstance(message, Probed)]
     assert all(len(to_frame(answer)[1]) < 64 for answer in answers)
     await macs.speeds[B].handle_message(C, LinkProbe(number=1, size=0))
