@@ -54,7 +54,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Option(
             "leave out all but the most likely that together have this probability; 0: off",
             "Top-p",
-            "0 to 1; top tokens that sum to it; 0: off",
+            "0 to 1; tokens that sum to it; 0: off",
         ),
     ] = 0.0
     top_k: Annotated[
@@ -73,7 +73,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Option(
             f"above 1 makes the last {PENALTY_CONTEXT} tokens less likely to come again, below 1 more likely",
             "Repetition penalty",
-            "to 10; above 1: less repetition; empty: off",
+            "above 1: less repetition; empty: off",
             short="repetition",
         ),
     ] = None

@@ -73,7 +73,7 @@ async def test_a_first_run_from_nobody_to_paired(tmp_path: Path) -> None:
             await someone.opens("a", screen=AskScreen)
             await someone.press(*f"127.0.0.1:{window.port}", "enter")
             await someone.until(lambda: isinstance(someone.app.screen, PairingScreen))
-            await someone.sees("◍ compare", "air", "Do the digits differ?", "(f: all)")
+            await someone.sees("◍ compare", "air", "Different digits?", "(f: all)")
             await someone.press("f")
             await someone.until(lambda: "(f: all)" not in someone.text)
             assert someone.app.screen.query_one(Input).value == ""
