@@ -16,23 +16,20 @@ from core.settings import API_PORT, API_QUEUE, KEY_PLACE, LOOPBACK_HOST, Home, K
 
 
 class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it listens; how many requests may wait; pages of which sites may ask; whether words travel in clear to
-    other addresses than this Mac's own, whether programs of this Mac need no key, and whether a request may have
-    another model loaded. `port_option`: by which option the port was said.
-    """
+    """How the API is served."""
 
     host: str = LOOPBACK_HOST
     port: int = API_PORT
-    queue: int = API_QUEUE
-    origins: frozenset[str] = frozenset()
-    plain_http: bool = False
-    no_key: bool = False
-    allow_load: bool = False
-    port_option: str = "--api-port"
+    queue: int = API_QUEUE  # how many requests may wait
+    origins: frozenset[str] = frozenset()  # web pages of these origins may use the API
+    plain_http: bool = False  # whether other machines are served without TLS
+    no_key: bool = False  # whether programs of this Mac need no key
+    allow_load: bool = False  # whether a request may load another model
+    port_option: str = "--api-port"  # the option that sets `port`, for error messages
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody but programs of this Mac can reach it."""
+        """Whether only programs of this Mac can reach it."""
         try:
             return self.host == "localhost" or ip_address(self.host).is_loopback
         except ValueError:
@@ -40,16 +37,15 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_tls(self) -> bool:
-        """Whether it is sealed on the way."""
         return not (self.is_loopback or self.plain_http)
 
     def check(self) -> None:
-        """Raises UsageError where strangers could ask without a key."""
+        """Raises UsageError for invalid options."""
         if self.no_key and not self.is_loopback:
-            what = f"At {self.host} anybody in the network could ask: without a key only programs of this Mac may."
-            raise UsageError(what, "Leave --no-key out, or serve at 127.0.0.1.")
+            what = f"At {self.host} any machine on the network could use the API without a key."
+            raise UsageError(what, "Leave out --no-key, or serve at 127.0.0.1.")
         if self.queue < 0:
-            raise UsageError("--queue: not fewer than none can wait.")
+            raise UsageError("--queue must be 0 or more.")
 
     def served_at(self, port: int, fingerprint: str) -> ApiServed:
         """What people are told."""
@@ -59,7 +55,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
         if not (self.is_loopback or self.has_tls):
             warning = "Text and keys travel unencrypted to other machines (--plain-http)."
         elif self.no_key:
-            warning = "Every program of this Mac may ask, without a key (--no-key)."
+            warning = "Every program on this Mac can use the API without a key (--no-key)."
         return ApiServed(url=f"{scheme}://{host}:{port}/v1", fingerprint=fingerprint, warning=warning)
 
 

@@ -122,6 +122,11 @@ def has_ranks(plan: Plan) -> bool:
     return TOPOLOGIES[plan.topology].ranks
 
 
+def stages_in_turn(plan: Plan) -> int:
+    """How many stages compute one after the other for a token: ranks all compute at the same time."""
+    return 1 if has_ranks(plan) else len(plan.stages)
+
+
 def is_ring(plan: Plan) -> bool:
     """Whether `plan` is a ring as `in_ring` makes it, of its own topology, with ranks only if that was decided."""
     macs = [stage.device_id for stage in plan.stages]

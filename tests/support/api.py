@@ -71,7 +71,7 @@ class ServedDesk(Desk):
         self.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
 
     def waiting(self) -> RequestQueue:
-        return self.api._answering.line
+        return self.api._answers.queue
 
     async def chat(self, **fields: Any) -> httpx2.Response:
         messages = [{"role": "user", "content": "hello"}]

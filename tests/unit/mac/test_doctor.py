@@ -16,7 +16,7 @@ from core.mac import doctor, local_network_permission, multicast
 from core.mac.firewall import Firewall, parse_state
 from core.mac.interfaces import Interface, interfaces_of, on_subnet
 from core.mac.multicast import Echo
-from core.node.peers.check import bonjour_finding, key_finding, mac_findings, node_finding
+from core.node.peers.node_check import bonjour_finding, key_finding, mac_findings, node_finding
 from core.requests.checks import FindingState
 from core.settings import GB, MIB
 

@@ -138,12 +138,12 @@ async def test_what_is_asked_and_what_comes_travels_as_it_was_said_and_nothing_o
 @pytest.mark.parametrize("end", ["client", "link", "line"])
 async def test_a_row_ends_where_nobody_waits_for_it_any_more(two: Two, end: str) -> None:
     following = [asyncio.create_task(two.all_of(asking())) for _ in range(ROWS + 1)]
-    await until(lambda: len(two.desk.asked) == ROWS and len(two.answering.line) == 1)
+    await until(lambda: len(two.desk.asked) == ROWS and len(two.answering.queue) == 1)
     if end == "link":
         two.server.gone(MEMBER)
     else:
         following[0 if end == "client" else ROWS].cancel()
-    await until(lambda: len(two.answering.line) == 0)
+    await until(lambda: len(two.answering.queue) == 0)
     ended = {"client": 1, "link": ROWS, "line": 0}[end]
     await until(lambda: len(two.desk.cancelled) == ended)
     assert len(two.desk.asked) == ROWS + (end == "client"), "who waited has his turn"
