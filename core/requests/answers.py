@@ -16,7 +16,7 @@ DEFAULT_MAX_TOKENS: Final = 512
 StopTexts = Annotated[
     tuple[Annotated[str, msgspec.Meta(min_length=1)], ...],
     msgspec.Meta(max_length=16),
-    Option("before this text; can be repeated", "Stop texts", "stop before this text; | between two"),
+    Option("before this text; can be repeated", "Stop texts", "stop before this text (separate with |)"),
 ]
 Number = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
 Fraction = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
@@ -45,7 +45,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
     # also score the prompt's tokens, if `sampling` asks for logprobs; disables prompt reuse
     prompt_logprobs: bool = False
     # shape of the answer; it ends when the shape is complete
-    constraint: Annotated[Constraint | None, Option(label="Format", hint="schema FILE, regex R or grammar FILE")] = None
+    constraint: Annotated[Constraint | None, Option(label="Shape", hint="schema FILE, regex R or grammar FILE")] = None
 
     @property
     def answer_options(self) -> dict[str, Any]:
