@@ -301,7 +301,7 @@ class PlanMember:
         self._linking = self._tasks.spawn_essential("Linking the ring", self._link_in_time(order))
 
     def follow_paths(self) -> None:
-        """Have the head link the ring again if there is a better path, or its path is gone; measure paths while idle."""
+        """Have the head link the ring again for a better path, or if its path is gone; measure paths while idle."""
         plan = self._worker.plan
         is_idle, self._step = self._step == self._worker.step, self._worker.step
         if plan is None or (direct := self._paths.direct(self._after(plan).device_id)) is None:
