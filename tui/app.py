@@ -106,11 +106,9 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self._themes = ThemeChoice(self, self.folder, preferences.theme)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our own colours, for themes of Textual that lack them."""
         return own_variables(self.current_theme)
 
     def get_css_variables(self) -> dict[str, str]:
-        """The colours of the theme, with enough contrast to be read."""
         colours = super().get_css_variables()
         self.theme_variables = {**colours, **legible(colours)}
         return self.theme_variables
@@ -257,13 +255,11 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.set_state(state.failed(self.state, None))
 
     def action_open(self, name: str, at: str = "") -> None:
-        """Open a screen, with the cursor in the line `at` if one is given."""
         self.open_screen(name, **({"at": at} if at else {}))
         if name == "models":  # every answer makes the forecasts better
             self.models.find()
 
     def action_pair(self, device_id: str = "") -> None:
-        """Open the pairing dialog, with a Mac already chosen or with the list of Macs."""
         self.macs.pair(device_id)
 
     def action_add_mac(self) -> None:
@@ -319,7 +315,6 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.in_background(self.conversations.switch_keeping)
 
     async def action_quit(self) -> None:
-        """Save what is unsaved, then quit; asks first if other Macs lose a model."""
         self.chat.keep_draft(at_once=True)
         self.in_background(self._quitting.leave, group="quit")
 

@@ -44,15 +44,16 @@ from core.models.slicing.slots import Slice
 from core.models.slicing.wire_types import bytes_per_token
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import role_of
-from core.plan.topology import has_ranks
+from core.plan.topology import has_ranks, stages_in_turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.trust.identity import Identity, open_identity
 from core.trust.roster import Cluster
+from core.worker.answer_row import untouched
 from core.worker.draft_model import load_draft
 from core.worker.follower import Follower
 from core.worker.group import open_group
 from core.worker.group_init import OpenGroup
-from core.worker.head import Head, untouched
+from core.worker.head import Head
 from core.worker.messages import (
     Cancel,
     Command,
@@ -317,9 +318,8 @@ class Worker:
         pipeline = Pipeline(stage, plan, command.try_s)
         drafter = None
         if command.drafter:
-            in_turn = 1 if has_ranks(plan) else len(plan.stages)
             model = load_draft(Path(command.drafter), size)
-            drafter = Drafter(model, command.draft, in_turn, perf_counter)
+            drafter = Drafter(model, command.draft, stages_in_turn(plan), perf_counter)
         head = Head(
             plan,
             pipeline,

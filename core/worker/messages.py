@@ -12,7 +12,7 @@ import msgspec
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import Problem
-from core.events import Batch, FinishReason, Plan, Sight, TokenLogprobs
+from core.events import Batch, FinishReason, Plan, PromptLogprobs, Sight
 from core.link.network_paths import MAX_NETWORK_PATHS, NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.numbers import Seconds, Size
@@ -246,14 +246,6 @@ class Departed(PipeMessage, frozen=True, kw_only=True):
     at: float
 
 
-class PromptScored(PipeMessage, frozen=True, kw_only=True):
-    """Logprobs of prompt tokens, from index `start` on; sent if the request asked for them."""
-
-    request_id: str
-    start: int
-    tokens: tuple[TokenLogprobs, ...]
-
-
 class Token(PipeMessage, frozen=True, kw_only=True):
     """One sampled token; with `logprob` and `top`, the top (token id, logprob), if the request asked for them."""
 
@@ -430,8 +422,8 @@ class TracedPhases(PipeMessage, frozen=True, kw_only=True):
     turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()
 
 
-# a Request, to the head only, is answered by Departed, Prefilled, PromptScored, Token and AnswerDone, among others that
-# run at the same time
+# a Request goes to the head only; Departed, Prefilled, PromptLogprobs, Token and AnswerDone answer it, mixed with those
+# of other requests
 Command = (
     Join
     | Load
@@ -460,7 +452,7 @@ Report = (
     | Unproved
     | Departed
     | Prefilled
-    | PromptScored
+    | PromptLogprobs
     | Token
     | AnswerDone
     | SessionSaved

@@ -162,7 +162,7 @@ class Mirroring:
 
     def _keep(self, asked: CutRequest, caches: Mapping[int, CachePart] | None) -> None:
         name = asked.request_id
-        count = len(asked.states) or self._pipeline.stage.layers.cache_count
+        count = len(asked.states) or self._pipeline.stage.layers.caches.count
         if name in self._stopped:
             return
         if caches is None or len(caches) < count or not (asked.start < asked.stop or is_filled(caches)):

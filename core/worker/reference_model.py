@@ -33,9 +33,9 @@ from core.models.files.layout import Layout
 from core.models.files.model_folder import ModelFolder, read_folder
 from core.models.files.sandbox import confine
 from core.models.metal import obey_device
+from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.loading import build_lazily, dry_run, load_slice
-from core.models.slicing.slots import KV_GROUP
 
 REFUSED: Final = 3
 CACHE_BYTES: Final = 256 << 20
@@ -117,14 +117,14 @@ def _run_slices(task: Task, folder: ModelFolder, spans: list[tuple[int, int]]) -
         layers = load_slice(folder, start, stop, embed=ends[0], output=ends[1])
         dtypes |= {array.dtype for array in layers.weights.values()}
         for number, parts in enumerate(readings):
-            caches, positions = layers.new_caches(), [0, *accumulate(map(len, parts))]
+            caches, positions = layers.caches.new(), [0, *accumulate(map(len, parts))]
             for at, arrays in enumerate(passing[number]):
                 step = layers.embed(arrays[0], caches, 0) if ends[0] else layers.run(arrays, caches, positions[at])
                 if ends[1] and at >= len(parts) - len(task.told):
                     logits = layers.output(step, caches, positions[at + 1]).astype(mx.float32)
                     rows[number].append(logits)
-                caches = layers.quantise(caches, task.kv_bits) if task.kv_bits else caches
-                mx.eval(step, layers.states(caches), rows)
+                caches = layers.caches.quantise(caches, task.kv_bits) if task.kv_bits else caches
+                mx.eval(step, layers.caches.states(caches), rows)
                 passing[number][at] = step
             del caches
         del layers

@@ -110,7 +110,7 @@ def secrets_of(model: Path, tokens: list[int], text: str) -> set[bytes]:
     runs = [ids[i : i + 4] for ids in (prompt, tokens) for i in range(len(ids) - 3)]
     ids = [struct.pack(f"{order}4{width}", *run) for run in runs for order in "<>" for width in "HIQ"]
     layers = load_slice(read_folder(model), 0, 7, embed=True, output=False)
-    (boundary,) = layers.embed(mx.array([prompt[:-1]]), layers.new_caches(), 0)
+    (boundary,) = layers.embed(mx.array([prompt[:-1]]), layers.caches.new(), 0)
     mx.eval(boundary)
     rows = bytes(np.asarray(boundary).tobytes())
     activations = [rows[i : i + 16] for i in range(0, len(rows) - 16, len(rows) // 800)]

@@ -50,7 +50,7 @@ def test_plain_colourless_and_ctrl_q_in_the_palette(terminal: Open, monkeypatch:
     window.type("u")
     window.shows("Enter: load")
     window.type("m", "w")
-    window.shows("Chosen: hidden states as float32", "layers by speed")
+    window.shows("Chosen: link data: float32", "layers by speed")
     (home,) = map(str, window.socket.parent.glob("macluster-*/studio"))
     for words in (("load", "macluster-demo", "--context", "2048", "--rows", "2"), ("unload",)):
         subprocess.run([sys.executable, "-m", "tui.cli.main", "--home", home, *words], check=True, capture_output=True)

@@ -46,18 +46,15 @@ def in_order(keys: str, system: str) -> list[str]:
 
 
 def is_f_key(key: str) -> bool:
-    """Whether it is an F key, which Apple keyboards use for brightness and sound."""
     return key[:1] == "f" and key[1:].isdigit()
 
 
 def is_text(screen: Screen[Any], key: str) -> bool:
-    """Whether the focused widget takes the key as text."""
     is_printable = len(key) == 1 or key in NAMED_CHARACTERS
     return is_printable and screen.focused is not None and screen.focused.check_consume_key(key, "x")
 
 
 def keys_of(actions: tuple[Action, ...], *runs: str) -> str:
-    """The keys of some actions as a line: "Esc Stop · F1 Help"."""
     chosen = [next(a for a in actions if a.run.removeprefix("app.") == run) for run in runs]
     return " · ".join(f"{key_title(in_order(a.keys, sys.platform)[0])} {a.word}" for a in chosen)
 
@@ -122,7 +119,6 @@ def word_of(node: DOMNode, run: str) -> str:
 
 
 def _help(app: App[Any], owner: DOMNode, action: Action) -> str:
-    """Its key, and a second line with the reason if it can't be done now."""
     key = f"Key: {key_title(in_order(action.keys, sys.platform)[0])}" if action.keys else "No key"
     why = why_not(app, owner, action.run)
     return f"{key}\n{why}" if why else key

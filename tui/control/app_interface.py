@@ -17,20 +17,15 @@ class PromptInterface(Protocol):
 
     text: str
 
-    def focus(self) -> object:
-        """Write there."""
+    def focus(self) -> object: ...
 
-    def put(self, text: str) -> None:
-        """Write `text` there, in the place of what there is."""
+    def put(self, text: str) -> None: ...
 
-    def taken(self) -> None:
-        """What was written is sent."""
+    def taken(self) -> None: ...  # the text was sent
 
-    def lend(self, text: str) -> None:
-        """Write `text` there to be changed."""
+    def lend(self, text: str) -> None: ...  # for editing, until `give_back`
 
-    def give_back(self) -> None:
-        """What was there before `lend`."""
+    def give_back(self) -> None: ...
 
 
 class AppInterface(Protocol):
@@ -40,23 +35,17 @@ class AppInterface(Protocol):
     state: UiState
 
     @property
-    def prompt(self) -> PromptInterface:
-        """Where the person writes."""
+    def prompt(self) -> PromptInterface: ...
 
-    def set_state(self, new: UiState) -> None:
-        """Take and draw a state."""
+    def set_state(self, new: UiState) -> None: ...  # and draw it
 
-    def show_answer(self) -> None:
-        """Draw what the answer has more in `state`; a tick draws the rest."""
+    def show_answer(self) -> None: ...
 
-    def show_models(self) -> None:
-        """Draw the catalog anew where it is shown."""
+    def show_models(self) -> None: ...
 
-    def notify(self, message: str) -> None:
-        """Say something in passing; it is no markup."""
+    def notify(self, message: str) -> None: ...  # never markup
 
-    def show_problem(self, problem: Problem) -> None:
-        """Say what failed."""
+    def show_problem(self, problem: Problem) -> None: ...
 
     def in_background(
         self,
@@ -65,26 +54,18 @@ class AppInterface(Protocol):
         group: str = "commands",
         exclusive: bool = False,
     ) -> None:
-        """Run `work` beside everything else; the person is told what fails. `exclusive`: in the place of what runs in
-        that `group`.
-        """
+        """Run `work` in the background and report failures. `exclusive`: cancel other work of that `group`."""
 
     async def choose(self, title: str, effect: str, answers: tuple[str, ...]) -> int:
-        """The number of the answer that the person chooses; the first one changes nothing. Only `in_background`."""
+        """Ask for a choice; returns its number, the first one changes nothing. Only `in_background`."""
 
     async def ask(self, title: str, words: str, value: str = "", check: Callable[[str], object] = str) -> str | None:
-        """The line that the person types, None for none; one for which `check` raises a UsageError will not do. Only
-        `in_background`.
-        """
+        """Ask for a line; None if cancelled. `check` raises UsageError for a wrong one. Only `in_background`."""
 
-    def open_screen(self, name: str, **details: object) -> None:
-        """Open the screen of that name; `details` are for it alone: one that is open makes room for one with them."""
+    def open_screen(self, name: str, **details: object) -> None: ...
 
-    async def break_off(self) -> None:
-        """End what open screens have begun with other Macs."""
+    async def break_off(self) -> None: ...  # what open screens started with other Macs
 
-    def copy_to_clipboard(self, text: str) -> None:
-        """Copy through the terminal."""
+    def copy_to_clipboard(self, text: str) -> None: ...
 
-    def exit(self) -> None:
-        """End the app."""
+    def exit(self) -> None: ...

@@ -22,7 +22,6 @@ def frames_per_s(preferences: Preferences, environ: Mapping[str, str]) -> int:
 
 
 def theme_of(preferences: Preferences, known: Collection[str]) -> str:
-    """The first theme: from the config file, else the last choice, else ours."""
     return next((name for name in (preferences.theme, preferences.remembered) if name in known), DARK.name)
 
 

@@ -179,7 +179,6 @@ class ChatController:
             app.in_background(self._going_on, kept, group="go on", exclusive=True)
 
     def show(self, said: tuple[Message, ...]) -> None:
-        """Show the messages of a session."""
         self.leave()
         self._app.set_state(conversation.taken_up(self._app.state, said, time.time()))
 

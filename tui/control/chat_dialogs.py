@@ -11,7 +11,6 @@ from tui.state import export as files
 
 
 async def may_leave(app: AppInterface) -> bool:
-    """Ask before leaving a chat that isn't saved."""
     if not app.state.chat.is_unkept or not app.state.turns:
         return True
     effect = "This chat isn't saved. If you leave it, it is gone."
@@ -19,7 +18,6 @@ async def may_leave(app: AppInterface) -> bool:
 
 
 async def may_forget(app: AppInterface) -> bool:
-    """Ask before deleting the saved copy of the chat."""
     if not app.state.chat.id:
         return True
     effect = "The saved copy on this Mac will be deleted. The chat stays on screen until you leave it."

@@ -27,7 +27,6 @@ class Clipboard:
         self._folder = folder
 
     def copy(self, text: str) -> None:
-        """Copy `text`."""
         self._app.in_background(self._copy, text)
 
     async def _copy(self, text: str) -> None:

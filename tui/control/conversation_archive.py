@@ -56,11 +56,9 @@ class ConversationArchive:
             self._app.in_background(self._save, group="archive")
 
     def knows(self, now: UiState) -> None:
-        """Note that `now` is already saved."""
         self._saved = _mark(now)
 
     async def settle(self) -> None:
-        """Wait up to a second until everything is saved."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), SETTLE_S)
 
@@ -76,7 +74,6 @@ class ConversationArchive:
         return await self._app.client.conversation(wanted)
 
     async def holding(self, cut_off: Sequence[UnfinishedAnswer]) -> Conversation | None:
-        """The conversation whose last answer was cut off."""
         wanted = {each.request_id for each in cut_off}
         for each in await self.all() if wanted else ():
             if each.last_request in wanted:

@@ -6,18 +6,14 @@ from typing import NamedTuple
 
 
 class Action(NamedTuple):
-    """`run` is the Textual action, `word` its name in the footer, `title` its name in palette and help.
-
-    No `keys`: only the palette has it; an F key is never the only one, as Apple keyboards want fn for it. `footer`: one
-    of the few keys that the footer shows.
-    """
+    """One action. An F key is never the only key: Apple keyboards need fn for it."""
 
     id: str
-    keys: str
-    run: str
-    word: str
-    title: str
-    footer: bool = False
+    keys: str  # separated by commas; "" if only the palette has it
+    run: str  # the Textual action
+    word: str  # its name in the footer
+    title: str  # its name in palette and help
+    footer: bool = False  # shown in the footer
     priority: bool = False
 
 

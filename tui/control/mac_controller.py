@@ -54,7 +54,6 @@ class MacController:
             self._app.open_screen("pairing", chosen=self._find(device_id))
 
     def offers(self) -> Iterator[SystemCommand]:
-        """For the palette: a "Pair" for every Mac that can be paired."""
         for peer in state.strangers(self._app.state):
             yield SystemCommand(f"Pair {peer.name}", f"Mac {peer.short_id}", partial(self.pair, peer.device_id))
 

@@ -9,7 +9,7 @@ from textual.message import Message
 
 from core.errors import Problem
 from core.events import RecoveryChoice
-from core.requests.answers import Message as PreviewMessage
+from core.requests.answers import Message as ChatMessage
 from core.requests.plans import LoadRequest, PreviewRequest
 
 
@@ -90,7 +90,7 @@ class RecoveryChosen(Message):
 class TakenUp(Message):
     """The messages of a session replace the conversation."""
 
-    said: tuple[PreviewMessage, ...]
+    said: tuple[ChatMessage, ...]
 
 
 MacAction = Literal["details", "pair", "trust", "skip", "add", "forget"]

@@ -30,20 +30,16 @@ class ModelCatalog:
         self.typed = ""
 
     def name_of(self, shown: str) -> str:
-        """The node's name for a model, by its name on the screen."""
         return self._names.get(shown, shown)
 
     def options(self, choice: ModelChoice) -> LoadRequest:
-        """The load options that were chosen last, here or by whoever loaded it."""
         return self._requests.get(choice.name) or default_options(choice)
 
     def set_options(self, request: LoadRequest) -> None:
-        """Use these options for the model from now on."""
         self._requests[request.model] = request
         self._unplanned.add(request.model)
 
     def is_planned(self, choice: ModelChoice) -> bool:
-        """Whether the preview of a model already follows its options."""
         return choice.name not in self._unplanned
 
     async def fetch(self, skipped: tuple[str, ...] = ()) -> None:

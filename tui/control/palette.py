@@ -56,7 +56,6 @@ class Recent:
         self.titles = [title, *(other for other in self.titles if other != title)][:RECENT]
 
     def first(self, commands: Iterable[SystemCommand]) -> list[SystemCommand]:
-        """`commands` with the recent ones first; the others keep their order."""
         rank = {title: place for place, title in enumerate(self.titles)}
         return sorted(commands, key=lambda command: rank.get(command.title, RECENT))
 
@@ -65,7 +64,6 @@ class Commands(Provider):
     """The palette's commands; the app has a `recent`."""
 
     async def discover(self) -> Hits:
-        """The app's own commands, and recent ones."""
         for each in self._all():
             if each.discover or each.title in self._recent.titles:
                 yield DiscoveryHit(_line(Content(each.title), each), self._run(each), text=each.title, help=_why(each))

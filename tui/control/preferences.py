@@ -33,25 +33,20 @@ NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
-    """`theme` is what the file names, `remembered` what was chosen last ("" for none). `spare_worker`: whether this
-    Mac's node keeps a second worker ready; `wired_memory`: whether what is loaded stays wired; `awake`: when it does
-    not fall asleep; `serve`: whether it serves other programs; `allow_load`: whether these may have another model
-    loaded; `relay`: whether one Mac answers what programs ask another for. `keys`: keys by the id of a binding.
-    `complaints`: a sentence for every line of the file that could not be followed.
-    """
+    """The settings of `config.toml`, and the remembered theme."""
 
-    theme: str = ""
-    remembered: str = ""
+    theme: str = ""  # from the file, "" for none
+    remembered: str = ""  # chosen last, "" for none
     plain: bool = False
     slow_link: bool = False
-    spare_worker: bool = True
-    wired_memory: bool = True
-    awake: WhenAwake = "loaded"
-    serve: bool = False
-    allow_load: bool = False
-    relay: bool = True
-    keys: Mapping[str, str] = NO_KEYS
-    complaints: tuple[str, ...] = ()
+    spare_worker: bool = True  # keep a second worker ready
+    wired_memory: bool = True  # keep loaded weights wired
+    awake: WhenAwake = "loaded"  # when the Mac must not sleep
+    serve: bool = False  # turn the API on
+    allow_load: bool = False  # API clients may load models
+    relay: bool = True  # one Mac answers for another
+    keys: Mapping[str, str] = NO_KEYS  # keys by binding id
+    complaints: tuple[str, ...] = ()  # a sentence for each line that can't be used
 
 
 DEFAULTS: Final = Preferences()

@@ -43,7 +43,6 @@ def effect(state: UiState, owner: Owner) -> str:
 
 
 def words(state: UiState, owner: Owner) -> str:
-    """How to quit, and what stops then."""
     return _WORDS[owner] if state.attached else "Ctrl+Q quits."
 
 

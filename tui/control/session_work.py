@@ -66,7 +66,6 @@ class SessionWork:
         return await self._run(f"Loading {name}", self._load(SessionName(name=name)))
 
     async def save(self, name: str) -> bool:
-        """Save the conversation whose answer ended last. Returns whether that worked."""
         return await self._run(f"Saving {name}", self._save(SessionName(name=name)))
 
     async def delete(self, name: str) -> None:

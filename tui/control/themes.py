@@ -115,7 +115,6 @@ _STAND_INS = {
 
 
 def own_variables(theme: Theme) -> dict[str, str]:
-    """Our colours that `theme` lacks."""
     colours = {**theme.to_color_system().generate(), **theme.variables}
     return {ours: colours.get(theirs, colours["foreground"]) for ours, theirs in _STAND_INS.items()}
 
@@ -146,7 +145,6 @@ def _of_cursors(ink: str, background: str, panel: str, cursor: str) -> dict[str,
 
 
 def contrast(one: Color, other: Color) -> float:
-    """Contrast ratio from 1 to 21, by the luminance of WCAG 2."""
     dark, light = sorted(map(_luminance, (one, other)))
     return (light + 0.05) / (dark + 0.05)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from core.errors import UsageError
 from core.events import ApiClient, BatchRow
 from core.requests.api import ApiKeyName, NewApiKey
-from tui.control.actions import bindings
 from tui.control.keymap import API
 from tui.control.messages import Copied
 from tui.screens.base import SizedScreen
@@ -30,11 +28,9 @@ from tui.widgets.api_text import (
     requests_of,
     title_content,
 )
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.key_list import KeyList
 from tui.widgets.row_list import RowList
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -52,7 +48,6 @@ class ApiScreen(SizedScreen):
     AUTO_FOCUS = "KeyList"
     VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = API
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(API)]
 
     HELP = """Let other programs use this cluster: the address, the keys, current requests, and what to paste.
 
@@ -62,7 +57,6 @@ class ApiScreen(SizedScreen):
         super().__init__()
         self._client, self._state = client, state
         self._program = _CLIENTS[0]
-        self._title = TextView(id="title")
         self._address = TextView(id="address", classes="pane")
         self._keys_head, self._rows_head = TextView(id="keys-head"), TextView(id="rows-head")
         self.keys, self.rows = KeyList(), RowList()
@@ -71,12 +65,10 @@ class ApiScreen(SizedScreen):
         self._text = TextView()
         self._paste = VerticalScroll(self._text, id="paste", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        yield from (self._title, self._address)
+    def parts(self) -> ComposeResult:
+        yield self._address
         yield Container(self._keys_box, self._rows_box, id="parts")
         yield self._paste
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
         self._address.border_title = Content("Address")
@@ -155,9 +147,6 @@ class ApiScreen(SizedScreen):
 
     def action_copy(self) -> None:
         self.post_message(Copied(text_of(self._program, self._state.snapshot)))
-
-    def action_back(self) -> None:
-        self.dismiss()
 
     def _free_name(self, name: str) -> None:
         if any(key.name == name for key in self._state.snapshot.clients if key.made):

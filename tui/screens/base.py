@@ -6,12 +6,16 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
+from textual.app import ComposeResult
 from textual.events import Resize
 from textual.screen import Screen
 
 from tui.control.event_stream import FAILURES, problem_of
+from tui.control.key_owner import KeyOwner
 from tui.control.messages import Failed
 from tui.state.state import UiState
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall, layout_for
 
 # whole paths: a subclass of the app may live in another folder
@@ -44,14 +48,24 @@ class ShowsModels(Protocol):
         """Draw what is new in it."""
 
 
-class SizedScreen(Screen[None]):
+class SizedScreen(KeyOwner, Screen[None]):
     """A screen with the class `wide`, `narrow` or `small`; a small one shows only `TooSmall`. Failed requests are
     reported.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self._title = TextView(id="title")
         self.add_class(self._layout(*self.app.size))  # which is right already, unless the terminal is being resized
+
+    def compose(self) -> ComposeResult:
+        yield self._title
+        yield from self.parts()
+        yield KeyBar()
+        yield TooSmall()
+
+    def parts(self) -> ComposeResult:
+        raise NotImplementedError
 
     def on_resize(self, event: Resize) -> None:
         layout = self._layout(event.size.width, event.size.height)
@@ -67,8 +81,13 @@ class SizedScreen(Screen[None]):
     def laid_out(self) -> None:
         """Called when the widgets have their new sizes."""
 
+    def action_back(self) -> None:
+        self.dismiss()
+
+    def action_leave(self) -> None:
+        self.dismiss()
+
     def do(self, work: Awaitable[object]) -> None:
-        """Start work in the background; failures are reported."""
         self.run_worker(self.answer_of(work), exit_on_error=False)
 
     async def answer_of(self, work: Awaitable[_T]) -> _T | None:

@@ -45,7 +45,6 @@ class BaseApp(App[None], inherit_bindings=False):
         self.run_worker(begin, group=group, exclusive=exclusive, exit_on_error=False)
 
     async def choose(self, title: str, effect: str, answers: tuple[str, ...]) -> int:
-        """Ask for a choice; returns its number. The first one changes nothing."""
         from tui.screens.dialogs import ChoiceScreen
 
         return await self.push_screen_wait(ChoiceScreen(title, Content(effect), answers))

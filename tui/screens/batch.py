@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 
 from core.events import BatchRow
-from tui.control.actions import bindings
 from tui.control.keymap import BATCH
 from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
 from tui.screens.dialogs import ChoiceScreen
 from tui.state.state import UiState
 from tui.widgets.batch_text import empty_content, ring_content, title_content
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.row_list import RowList, head_content
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -33,7 +29,6 @@ class BatchScreen(SizedScreen):
     CSS_PATH = "batch.tcss"
     AUTO_FOCUS = "RowList"
     ACTIONS = BATCH
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(BATCH)]
 
     HELP = """What is running now, in which lanes, and what is queued."""
 
@@ -41,19 +36,15 @@ class BatchScreen(SizedScreen):
         super().__init__()
         self._client = client
         self._state = state
-        self._title = TextView(id="title")
         self._head = TextView(id="head")
         self.list = RowList()
         self._box = Vertical(self._head, self.list, id="rows-box", classes="pane")
         self._lanes = TextView()
         self._ring = VerticalScroll(self._lanes, id="ring", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        yield self._title
+    def parts(self) -> ComposeResult:
         with Vertical(id="parts"):
             yield from (self._box, self._ring)
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
         self._box.border_title = Content("Rows")
@@ -89,9 +80,6 @@ class BatchScreen(SizedScreen):
             title = f"Stop request {row.request_id[:8]} of another program?"
             screen = ChoiceScreen(title, Content(effect), ("Let it continue", "Stop it"))
             self.app.push_screen(screen, lambda chosen: self._stop(row) if chosen else None)
-
-    def action_back(self) -> None:
-        self.dismiss()
 
     def _stop(self, row: BatchRow) -> None:
         self.do(self._client.cancel(row.request_id))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 
 from core.requests.checks import Finding
-from tui.control.actions import bindings
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CHECK
 from tui.control.messages import Copied, Failed, Noted
 from tui.screens.base import SizedScreen
 from tui.state.state import cleaned
 from tui.widgets.check_text import check_content, check_text, check_title
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -32,7 +28,6 @@ class CheckScreen(SizedScreen):
     CSS_PATH = "check.tcss"
     AUTO_FOCUS = "#findings"
     ACTIONS = CHECK
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHECK)]
 
     HELP = """Why no other Mac is found or connects, and what to do. ✓ ok, ▲ warning, ✗ problem, – unknown: \
 it can't be checked here.
@@ -44,12 +39,11 @@ it can't be checked here.
         self._client = client
         self._findings: tuple[Finding, ...] = ()
         self._is_running = False
-        self._title = TextView(id="title")
         self._text = TextView()
         self._box = VerticalScroll(self._text, id="findings", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        yield from (self._title, self._box, KeyBar(), TooSmall())
+    def parts(self) -> ComposeResult:
+        yield self._box
 
     def on_mount(self) -> None:
         self._box.border_title = Content("Findings")
@@ -69,9 +63,6 @@ it can't be checked here.
             self.post_message(Copied(check_text(self._findings)))
         else:
             self.post_message(Noted("There is nothing to copy yet."))
-
-    def action_back(self) -> None:
-        self.dismiss()
 
     async def _check(self) -> None:
         try:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from core.requests.conversations import ConversationId, ConversationTitle, SessionName
-from tui.control.actions import bindings
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS
 from tui.control.messages import Noted
@@ -26,9 +24,7 @@ from tui.state.format import DIM, WARN, age, between, plural
 from tui.state.saved_chats import PreviewMessage, SavedChat, preview_messages, saved_chats, session_messages
 from tui.state.state import UiState
 from tui.widgets.conversation_list import ConversationList, facts_words, head_content, preview_content
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -50,7 +46,6 @@ class ConversationsScreen(SizedScreen):
     CSS_PATH = "conversations.tcss"
     AUTO_FOCUS = "ConversationList"
     ACTIONS = CONVERSATIONS
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(CONVERSATIONS)]
 
     HELP = """Conversations and sessions saved on this Mac."""
 
@@ -65,7 +60,6 @@ class ConversationsScreen(SizedScreen):
         self._wanted = ""
         self._said: tuple[str, tuple[PreviewMessage, ...]] = ("", ())
         self._why_none = "Loading…"
-        self._title = TextView(id="title")
         self._filter = Input(id="filter", compact=True, placeholder="text in any message, title or model")
         self._filter_line = Horizontal(Static("/ "), self._filter, id="filter-line")
         self._head = TextView(id="head")
@@ -76,15 +70,12 @@ class ConversationsScreen(SizedScreen):
         self._preview = VerticalScroll(self._about, id="preview", classes="pane")
         self._under_way = TextView(id="under-way")
 
-    def compose(self) -> ComposeResult:
-        yield self._title
+    def parts(self) -> ComposeResult:
         with Container(id="parts"):
             with self._box:
                 yield from (self._filter_line, self._head, self.list, self._empty)
             yield self._preview
         yield self._under_way
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
         self._box.border_title = Content("Conversations")
@@ -267,9 +258,6 @@ class ConversationsScreen(SizedScreen):
             self.post_message(Noted("Open the session first (Enter), then export the chat."))
         elif pointed is not None:
             self._do(self._conversations.export(ConversationId(id=pointed.id)))
-
-    def action_leave(self) -> None:
-        self.dismiss()
 
     async def action_back(self) -> None:
         if self._sessions.words and not self._sessions.is_stopping:

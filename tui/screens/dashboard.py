@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.events import Key, Paste
 from textual.widget import Widget
 
-from tui.control.actions import bindings
 from tui.control.keymap import DASHBOARD
 from tui.control.messages import Noted, ProblemRead, Seen
 from tui.screens.base import SizedScreen
@@ -42,7 +39,6 @@ class Dashboard(SizedScreen):
     TITLE = "Dashboard"
     AUTO_FOCUS = ""
     ACTIONS = DASHBOARD
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(DASHBOARD)]
 
     HELP = """Your Macs, working as one machine for language models."""
 
@@ -144,11 +140,9 @@ class Dashboard(SizedScreen):
 
     @property
     def _can_draw(self) -> bool:
-        """Whether the widgets have sizes and a screen; both go while the app ends."""
         return self._has_sizes and self.is_attached and self.app.is_running
 
     def show_answer(self, state: UiState) -> None:
-        """Draw new tokens; figures follow twice a second."""
         self._state = state
         if self._can_draw:
             self.chat.show(state)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -14,20 +12,19 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from core.errors import UsageError
-from tui.control.actions import bindings
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import ASKING
 from tui.state.format import WARN
 from tui.widgets.cursor_list import CursorList
 
 
-class ChoiceScreen(ModalScreen[int]):
+class ChoiceScreen(KeyOwner, ModalScreen[int]):
     """Returns the number of the chosen answer. The first one is selected at the start, and Esc means it too; with
     `must` neither closes the dialog.
     """
 
     CSS_PATH = "dialogs.tcss"
     ACTIONS = ASKING
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
 
     HELP = """The arrow keys select, Enter chooses, Esc cancels."""
 
@@ -55,14 +52,13 @@ class ChoiceScreen(ModalScreen[int]):
             self.dismiss(0)
 
 
-class AskScreen(ModalScreen[str | None]):
+class AskScreen(KeyOwner, ModalScreen[str | None]):
     """Returns the typed line, or None. An empty line is ignored unless it `may_be_empty`; if `check` raises a
     UsageError, its text is shown below.
     """
 
     CSS_PATH = "dialogs.tcss"
     ACTIONS = ASKING
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
 
     HELP = """Type, then press Enter. Esc cancels."""
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 from textwrap import wrap
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.dom import DOMNode
@@ -16,7 +15,8 @@ from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
-from tui.control.actions import bindings, is_text, why_not
+from tui.control.actions import is_text, why_not
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import HELP, OUR_IDS
 from tui.control.preferences import config_file
 from tui.state.format import DIM, fit
@@ -52,12 +52,11 @@ class Topic(NamedTuple):
     everywhere: Keys
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(KeyOwner, ModalScreen[None]):
     """A window over the screen. Typing filters the keys."""
 
     CSS_PATH = "help.tcss"
     ACTIONS = HELP
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(HELP)]
 
     def __init__(self, topic: Topic) -> None:
         super().__init__()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
 
 from core.requests.checks import SpeedRequest
-from tui.control.actions import bindings
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import HOP
 from tui.control.messages import Noted
@@ -33,9 +31,7 @@ from tui.widgets.hop_details import (
     window_word,
     worth_content,
 )
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -51,7 +47,6 @@ class HopScreen(SizedScreen):
     CSS_PATH = "hop.tcss"
     AUTO_FOCUS = "#phases"
     ACTIONS = HOP
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(HOP)]
 
     HELP = """How long a frame takes from one Mac to the next. All hops share one scale, so you can compare them.
 
@@ -70,18 +65,14 @@ The speed test sends empty and then full messages between the two Macs, encrypte
         self._window = 0
         self._is_paused = False
         self._tests: dict[tuple[str, str], SpeedTest] = {}
-        self._title = TextView(id="title")
         self._chart, self._speed = TextView(), TextView(id="speed")
         self._phases, self._worth = TextView(), TextView(id="worth")
         self._all = TextView(id="all")
         self._time = VerticalScroll(self._chart, self._speed, self._all, id="time", classes="pane")
         self._where = VerticalScroll(self._phases, self._worth, id="phases", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        yield self._title
+    def parts(self) -> ComposeResult:
         yield Container(self._time, self._where, id="parts")
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
         self._where.border_title = Content("Where time goes · per frame")

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from tui.control.actions import bindings
 from tui.control.keymap import LOGS_SCREEN
 from tui.control.messages import Copied, Noted
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM, GOOD, WARN
 from tui.state.logs import filter_words
 from tui.state.state import UiState
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.log_view import LogView
-from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 
 class LogsScreen(SizedScreen):
@@ -31,7 +25,6 @@ class LogsScreen(SizedScreen):
     CSS_PATH = "logs.tcss"
     AUTO_FOCUS = "LogView"
     ACTIONS = LOGS_SCREEN
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOGS_SCREEN)]
 
     HELP = """Log lines of all connected Macs, in this Mac's time. / filters by text, m by Mac, l by level."""
 
@@ -39,19 +32,15 @@ class LogsScreen(SizedScreen):
         super().__init__()
         self._state = state
         self._file = file
-        self._title = TextView(id="title")
         self._filter = Input(id="filter", placeholder="text", compact=True)
         self.log_view = LogView(id="log-lines")
         self.log_view.remove_class("pane")
         self._box = Vertical(id="logs-box", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        yield self._title
+    def parts(self) -> ComposeResult:
         with self._box:
             yield Horizontal(Static("/", markup=False), self._filter, id="filter-line")
             yield self.log_view
-        yield KeyBar()
-        yield TooSmall()
 
     def on_descendant_focus(self) -> None:
         self._box.set_class(self.focused is self.log_view, "lit")
@@ -87,9 +76,6 @@ class LogsScreen(SizedScreen):
     def action_file(self) -> None:
         self.post_message(Noted(f"Log file: {self._file}"))
         self.post_message(Copied(str(self._file)))
-
-    def action_leave(self) -> None:
-        self.dismiss()
 
     def action_back(self) -> None:
         if self.focused is self._filter:

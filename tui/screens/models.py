@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import msgspec
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from core.requests.plans import LoadRequest, ModelChoice
-from tui.control.actions import bindings
 from tui.control.keymap import MODELS
 from tui.control.messages import ModelChosen, ModelPointed, ModelsWanted, Noted
 from tui.screens.base import SizedScreen
@@ -34,10 +32,8 @@ from tui.state.load_options import (
 )
 from tui.state.state import UiState
 from tui.widgets.fit_preview import FitPreview
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content, why_not_load
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -56,7 +52,6 @@ class ModelsScreen(SizedScreen):
     AUTO_FOCUS = "ModelList"
     VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = MODELS
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(MODELS)]
 
     HELP = """Choose what to load over the paired Macs."""
 
@@ -67,7 +62,6 @@ class ModelsScreen(SizedScreen):
         self._fitting = False
         self._loads_here = False
         self._dialogs = TransferDialogs(self, client, catalog)
-        self._title = TextView(id="title")
         self._filter = Input(id="filter", compact=True, placeholder="part of a name")
         self._filter_line = Horizontal(Static("/ "), self._filter, id="filter-line")
         self._head = TextView(id="head")
@@ -75,16 +69,13 @@ class ModelsScreen(SizedScreen):
         self.list = ModelList()
         self.preview = FitPreview()
 
-    def compose(self) -> ComposeResult:
-        yield self._title
+    def parts(self) -> ComposeResult:
         with Container(id="parts"):
             with self._box:
                 yield self._filter_line
                 yield self._head
                 yield self.list
             yield self.preview
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
         self._filter_line.display = False
@@ -262,9 +253,6 @@ class ModelsScreen(SizedScreen):
 
     def action_stop_transfer(self) -> None:
         self._dialogs.stop(self._state.snapshot, "Keep going")
-
-    def action_leave(self) -> None:
-        self.dismiss()
 
     async def action_back(self) -> None:
         if self._state.snapshot.plan_status == "loading":

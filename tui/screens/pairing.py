@@ -6,10 +6,9 @@ import re
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -22,8 +21,9 @@ from core.errors import Problem, UsageError
 from core.events import PairingChanged, Peer
 from core.pairing_code import CODE_DIGITS, format_code, parse_code
 from core.requests.trust import Digits, PairingOffer, PairWith
-from tui.control.actions import bindings, keys_of
+from tui.control.actions import keys_of
 from tui.control.event_stream import FAILURES, problem_of
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import PAIRING
 from tui.state.format import fit
 from tui.state.state import UiState, cleaned, strangers
@@ -39,19 +39,17 @@ class PairingInput(Input):
     """An input that leaves keys it doesn't take to the dialog."""
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        """Take only what may stand in it."""
         is_taken = not self.restrict or re.fullmatch(self.restrict, character or "") is not None
         return is_taken and super().check_consume_key(key, character)
 
 
-class PairingScreen(ModalScreen[None]):
+class PairingScreen(KeyOwner, ModalScreen[None]):
     """A window over the dashboard. Only the person here can open it, never another Mac."""
 
     TITLE = "Pairing"
     CSS_PATH = "pairing.tcss"
     AUTO_FOCUS = ""
     ACTIONS = PAIRING
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PAIRING)]
 
     HELP = """Pairing adds another Mac to this cluster. Start it on both Macs, then type on each the six digits \
 that the other one shows.

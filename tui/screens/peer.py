@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.actions import parse
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 
 from core.events import Peer
 from core.requests.trust import TrustedMac
-from tui.control.actions import bindings
 from tui.control.keymap import PEER
 from tui.control.messages import Copied, MacAction, MacAsked
 from tui.screens.base import SizedScreen
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, cleaned
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.peer_text import peer_content, peer_title
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -34,7 +30,6 @@ class PeerScreen(SizedScreen):
     CSS_PATH = "peer.tcss"
     AUTO_FOCUS = "#facts"
     ACTIONS = PEER
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PEER)]
 
     HELP = """What this Mac knows about another one. "unreachable" says which address was tried and what happened. \
 Addresses are tried in the order shown here.
@@ -47,12 +42,11 @@ Addresses are tried in the order shown here.
         self._state = state
         self._device_id = device_id
         self._trusted: TrustedMac | None = None
-        self._title = TextView(id="title")
         self._text = TextView()
         self._box = VerticalScroll(self._text, id="facts", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        yield from (self._title, self._box, KeyBar(), TooSmall())
+    def parts(self) -> ComposeResult:
+        yield self._box
 
     def on_mount(self) -> None:
         self._box.border_title = Content("Details")
@@ -94,6 +88,3 @@ Addresses are tried in the order shown here.
 
     def action_copy_text(self) -> None:
         self.post_message(Copied(self._text.shown.plain))
-
-    def action_back(self) -> None:
-        self.dismiss()

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from core.requests.conversations import ChatOptions
-from tui.control.actions import bindings
 from tui.control.keymap import SAMPLING
 from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
@@ -22,9 +19,7 @@ from tui.state.format import BAD, DIM, between
 from tui.state.sampling import FIELDS, PRESET, options_of, texts_of
 from tui.state.state import UiState
 from tui.widgets.cursor_list import CURSOR, CursorList
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 
 class SamplingScreen(SizedScreen):
@@ -33,7 +28,6 @@ class SamplingScreen(SizedScreen):
     TITLE = "Chat settings"
     CSS_PATH = "sampling.tcss"
     ACTIONS = SAMPLING
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(SAMPLING)]
 
     HELP = """Settings for the answers in this conversation. Enter saves them from the next question on; Esc cancels.
 
@@ -43,15 +37,13 @@ the conversation."""
     def __init__(self, options: ChatOptions, use: Callable[[ChatOptions], None], at: str = "temperature") -> None:
         super().__init__()
         self._options, self._use, self._at = options, use, at
-        self._title = TextView(id="title")
         self._presets = CursorList(*(Option(_preset(name)) for name in PRESETS), id="presets", markup=False)
         texts = texts_of(options)
         self._inputs = {f.name: Input(texts[f.name], id=f.name.replace("_", "-"), compact=True) for f in FIELDS}
         self._labels = {f.name: Static(f"  {f.option.label}", classes="label", markup=False) for f in FIELDS}
         self._words = {f.name: TextView(classes="limits") for f in FIELDS}
 
-    def compose(self) -> ComposeResult:
-        yield self._title
+    def parts(self) -> ComposeResult:
         with Vertical(id="parts"):
             with Vertical(id="presets-box", classes="pane"):
                 yield self._presets
@@ -60,8 +52,6 @@ the conversation."""
                     wide = field.kind not in (float, int)
                     with Horizontal(classes="field wide-field" if wide else "field"):
                         yield from (self._labels[field.name], self._inputs[field.name], self._words[field.name])
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
         self.query_one("#presets-box").border_title = Content("Presets")
@@ -105,12 +95,6 @@ the conversation."""
             self.post_message(Noted(f"{next(f.option.label for f in FIELDS if f.name == name)}: {wrong[name]}."))
             return
         self._use(options)
-        self.dismiss()
-
-    def action_leave(self) -> None:
-        self.dismiss()
-
-    def action_back(self) -> None:
         self.dismiss()
 
     def _typed(self) -> tuple[ChatOptions, dict[str, str]]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Click
@@ -18,7 +17,6 @@ from textual.worker import WorkType
 from core.errors import Problem
 from core.events import Plan
 from core.requests.plans import LoadRequest, PlanPreview
-from tui.control.actions import bindings
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import SPLIT
 from tui.control.messages import ModelChosen, Noted
@@ -30,7 +28,6 @@ from tui.state.format import BAD, WARN, gigabytes, is_of_ranks
 from tui.state.load_options import as_preview
 from tui.state.split_effects import Effect, effect, split_of
 from tui.state.state import UiState, cleaned, of_used
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.split_text import (
     Loaded,
     applying_content,
@@ -42,7 +39,6 @@ from tui.widgets.split_text import (
     title_content,
 )
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -69,7 +65,6 @@ class SplitScreen(SizedScreen):
     TITLE = "Edit split"
     CSS_PATH = "split.tcss"
     ACTIONS = SPLIT
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(SPLIT)]
 
     HELP = """Which Mac holds which layers. The arrow keys move the selected boundary, Tab selects the next one. The \
 effect on memory and speed is shown at once and confirmed a moment later. Nothing changes until you press Enter.
@@ -86,16 +81,12 @@ Macs doesn't."""
         self._known: PlanPreview | None = None
         self._problem: Problem | None = None
         self._was: float | None = None
-        self._title = TextView(id="title")
         self._bar = TextView(id="boundaries", classes="pane")
         self._effect = TextView()
         self._box = VerticalScroll(self._effect, id="effect", classes="pane", can_focus=False)
 
-    def compose(self) -> ComposeResult:
-        yield self._title
+    def parts(self) -> ComposeResult:
         yield Vertical(self._bar, self._box, id="parts")
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
         self._bar.border_title = Content("Boundaries")
@@ -242,9 +233,6 @@ Macs doesn't."""
 
     def action_scroll(self, by: int) -> None:
         self._box.scroll_relative(y=by, animate=False)
-
-    def action_back(self) -> None:
-        self.dismiss()
 
     def action_apply(self) -> None:
         plan, now, means, loaded = self._plan, self._now, self._means, self._loaded

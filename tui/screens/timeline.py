@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 
 from core.requests.trace import MOST_TRACED_S, TraceRequest, TraceResult
-from tui.control.actions import bindings
 from tui.control.keymap import TIMELINE
 from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM
 from tui.state.state import UiState, cleaned
 from tui.state.timeline import Track, TrackName, next_name, steps_in, tracks_of
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
 from tui.widgets.timeline_text import (
     bars_content,
@@ -28,7 +25,6 @@ from tui.widgets.timeline_text import (
     track_content,
     why_empty,
 )
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -43,7 +39,6 @@ class TimelineScreen(SizedScreen):
     CSS_PATH = "timeline.tcss"
     AUTO_FOCUS = "#phases"
     ACTIONS = TIMELINE
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TIMELINE)]
 
     HELP = """What every stage did in the last steps, lane by lane: █ computes, ▒ encodes, encrypts, sends or reads, \
 · waits for the others.
@@ -66,16 +61,12 @@ The picture stands still; r traces again."""
         self._alone: TrackName | None = None
         self._is_tracing = self._has_failed = False
         self._seconds = TRACED_S
-        self._title = TextView(id="title")
         self._bars, self._phases = TextView(), TextView()
         self._above = Vertical(self._bars, id="bars", classes="pane")
         self._below = VerticalScroll(self._phases, id="phases", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        yield self._title
+    def parts(self) -> ComposeResult:
         yield from (self._above, self._below)
-        yield KeyBar()
-        yield TooSmall()
 
     def laid_out(self) -> None:
         self._draw()
@@ -156,6 +147,3 @@ The picture stands still; r traces again."""
 
     def action_scroll_phases(self, lines: int) -> None:
         self._below.scroll_relative(y=lines, animate=False)
-
-    def action_back(self) -> None:
-        self.dismiss()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import msgspec
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList
 
 from core.events import PlanStatus, Topology
 from core.requests.plans import LoadRequest, PlanPreview
-from tui.control.actions import bindings
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TOPOLOGY
 from tui.control.messages import ModelChosen, Noted
@@ -23,9 +21,7 @@ from tui.state.boundaries import options_of
 from tui.state.format import BAD, GOOD, WARN, Mark
 from tui.state.load_options import as_preview, in_topology
 from tui.state.state import UiState, cleaned, of_used
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 from tui.widgets.topology_list import TOPOLOGIES, TopologyList
 from tui.widgets.topology_text import Now, loading_words, title_content, topology_content
 
@@ -51,7 +47,6 @@ class TopologyScreen(SizedScreen):
     CSS_PATH = "topology.tcss"
     AUTO_FOCUS = "TopologyList"
     ACTIONS = TOPOLOGY
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TOPOLOGY)]
 
     HELP = """Which Macs can read the conversation."""
 
@@ -60,17 +55,13 @@ class TopologyScreen(SizedScreen):
         self._client, self._catalog, self._state = client, catalog, state
         self._previews: dict[Topology, PlanPreview] = {}
         self._asked_for: tuple[object, ...] = ()
-        self._title = TextView(id="title")
         self.list = TopologyList()
         self._box = Vertical(self.list, id="topologies-box", classes="pane")
         self._about = TextView()
         self._details = VerticalScroll(self._about, id="topology", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        yield self._title
+    def parts(self) -> ComposeResult:
         yield Container(self._box, self._details, id="parts")
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
         self._box.border_title = Content("Topologies")
@@ -108,9 +99,6 @@ class TopologyScreen(SizedScreen):
             self.app.push_screen(screen, lambda answer: self._load(request, topology) if answer else None)
         else:
             self._load(request, topology)
-
-    def action_back(self) -> None:
-        self.dismiss()
 
     @property
     def _request(self) -> LoadRequest | None:

@@ -41,7 +41,6 @@ class TransferDialogs:
         self._ask(screen, lambda n: self._copy(choice, copies) if n == 1 else self._download_named(""))
 
     def pause(self, now: Snapshot) -> None:
-        """Pause transfers, or resume them if all are paused."""
         is_paused = all(each.state == "paused" for each in now.transfers)
         self._order(TransferOrder(what="resume" if is_paused else "pause"))
 

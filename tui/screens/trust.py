@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList
 
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
 from core.trust.name_matching import pick
-from tui.control.actions import bindings
 from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TRUST
 from tui.control.messages import Failed
@@ -21,10 +19,8 @@ from tui.screens.base import SizedScreen
 from tui.screens.dialogs import AskScreen, ChoiceScreen, words_content
 from tui.state.state import UiState, cleaned
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, checked_name, checked_phrase, question, why_not
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 from tui.widgets.trust_text import cluster_content, mac_content, title_content
 
 if TYPE_CHECKING:
@@ -42,7 +38,6 @@ class TrustScreen(SizedScreen):
     AUTO_FOCUS = "MacList"
     VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = TRUST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TRUST)]
 
     HELP = """How far each Mac is trusted, and why."""
 
@@ -52,7 +47,6 @@ class TrustScreen(SizedScreen):
         self._state = state
         self._view: TrustView | None = None
         self._whole_key = False
-        self._title = TextView(id="title")
         self._cluster = TextView(id="cluster", classes="pane")
         self._head = TextView(id="head")
         self._box = Vertical(id="macs-box", classes="pane")
@@ -60,14 +54,12 @@ class TrustScreen(SizedScreen):
         self._about = TextView()
         self._mac = VerticalScroll(self._about, id="mac", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        yield from (self._title, self._cluster)
+    def parts(self) -> ComposeResult:
+        yield self._cluster
         with Container(id="parts"):
             with self._box:
                 yield from (self._head, self.list)
             yield self._mac
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
         self._cluster.border_title = Content("This cluster")
@@ -82,7 +74,6 @@ class TrustScreen(SizedScreen):
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """Note the state. Changes of trust are fetched every second anyway."""
         self._state = state
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -177,9 +168,6 @@ class TrustScreen(SizedScreen):
             answers = ("Decide later", f"{keep[0][:8]}: this Mac's roster", *others)
             screen = ChoiceScreen("Which roster is right?", Content(body), answers)
             self._choose(screen, lambda n: self._begin(self._client.resolve_fork(ForkChoice(keep=keep[n - 1]))))
-
-    def action_back(self) -> None:
-        self.dismiss()
 
     def why_not(self, run: str) -> str:
         action = next((action for action in TRUST_ACTIONS if action == run), None)

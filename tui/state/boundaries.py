@@ -16,17 +16,14 @@ _SHARED = "Every Mac needs at least one layer."
 
 
 class Boundaries(Value, frozen=True, kw_only=True):
-    """`cuts`: the layers that begin a part, the first part left out, ascending; `legal`: all that may, None where that
-    is not known. The boundary `chosen` is the one that is moved. `past`: earlier cuts, the last ones last. `remark`:
-    what the person should know of the last step.
-    """
+    """The split that is being edited."""
 
     layers: int
-    cuts: tuple[int, ...]
-    legal: tuple[int, ...] | None = None
-    chosen: int = 0
-    past: tuple[tuple[int, ...], ...] = ()
-    remark: str = ""
+    cuts: tuple[int, ...]  # first layer of each part but the first, ascending
+    legal: tuple[int, ...] | None = None  # all possible cuts, None if unknown
+    chosen: int = 0  # the boundary that moves
+    past: tuple[tuple[int, ...], ...] = ()  # earlier cuts, last ones last
+    remark: str = ""  # notice about the last step
 
     @property
     def parts(self) -> tuple[range, ...]:
@@ -66,7 +63,6 @@ def chosen_next(now: Boundaries) -> Boundaries:
 
 
 def chosen_near(now: Boundaries, layer: int) -> Boundaries:
-    """Choose the boundary nearest to `layer`."""
     nearest = min(range(len(now.cuts)), key=lambda i: abs(now.cuts[i] - layer), default=0)
     return _change(now, chosen=nearest, remark="")
 

@@ -26,7 +26,6 @@ def forked(shown: Turns, others: Turns, number: int) -> tuple[Turns, Turns]:
 
 
 def siblings(shown: Turns, others: Turns, number: int) -> tuple[int, ...]:
-    """Numbers of all versions of message `number`, itself included, oldest first."""
     parent = next((turn.parent for turn in shown if turn.number == number), None)
     return tuple(turn.number for turn in _in_order([*shown, *others]) if turn.parent == parent)
 

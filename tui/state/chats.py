@@ -26,21 +26,18 @@ PRESETS: Final[dict[str, Sampling]] = {
 
 
 class Chat(Value, frozen=True, kw_only=True):
-    """`id` is "" until something is asked; without a `title` it is called by its first question. `model` gave the last
-    answer. Of an unkept one nothing stays. `draft`: what was typed and not asked yet, as far as that was noticed.
-    """
+    """The conversation without its messages."""
 
-    id: str = ""
-    title: Clean = Clean("")
-    model: str = ""
+    id: str = ""  # "" until something is asked
+    title: Clean = Clean("")  # without one, the first question is the title
+    model: str = ""  # model of the last answer
     created_at: float = 0.0
     options: ChatOptions = ChatOptions()
-    is_unkept: bool = False
-    draft: Clean = Clean("")
+    is_unkept: bool = False  # saving is off
+    draft: Clean = Clean("")  # text that was typed and not sent
 
 
 def title_of(chat: Chat, turns: tuple[Turn, ...]) -> str:
-    """The title, in one line."""
     asked = next((turn.text for turn in turns if turn.role == "user"), chat.draft)
     words = chat.title or " ".join(asked.split())
     if not words:

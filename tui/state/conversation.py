@@ -19,14 +19,12 @@ _change = msgspec.structs.replace
 
 
 def begun(state: UiState, chat_id: str, now: float) -> UiState:
-    """Prepare to ask: give a new conversation its id, and note the model."""
     plan = state.snapshot.plan
     chat = state.chat if state.chat.id else _change(state.chat, id=chat_id, created_at=now)
     return _change(state, chat=_change(chat, model=plan.model if plan is not None else chat.model))
 
 
 def sent(state: UiState, text: str, now: float) -> UiState:
-    """Add the question `text` and an empty answer."""
     number, parent = state.next_number, state.turns[-1].number if state.turns else 0
     asked = Turn(number=number, parent=parent, role="user", text=clean_text(text), at=now)
     chat = state.chat if state.editing else _change(state.chat, draft=Clean(""))
@@ -35,7 +33,6 @@ def sent(state: UiState, text: str, now: float) -> UiState:
 
 
 def drafted(state: UiState, text: str, chat_id: str, now: float) -> UiState:
-    """Store unsent text; gives the conversation `chat_id` if it has no id yet."""
     draft = clean_text(text) if text.strip() else Clean("")
     chat = state.chat if state.chat.id or not draft else _change(state.chat, id=chat_id, created_at=now)
     return _change(state, chat=_change(chat, draft=draft))
@@ -54,18 +51,15 @@ def accepted(state: UiState, request_id: str, prompt_tokens: int, now: float) ->
 
 
 def refused(state: UiState, problem: Problem) -> UiState:
-    """End the answer: the node refused it or is gone. What is written stays."""
     problem = cleaned(problem)
     return _change(with_answer(state, done=True, why=problem.what), problem=problem, early=())
 
 
 def stopped(state: UiState) -> UiState:
-    """End the answer: stopped by the person."""
     return _change(with_answer(state, done=True, why="stopped by you"), early=())
 
 
 def editing(state: UiState, number: int) -> UiState:
-    """Edit the question with that number; 0 for none."""
     return _change(state, editing=number)
 
 
@@ -76,7 +70,6 @@ def cut(state: UiState, number: int) -> UiState:
 
 
 def branched(state: UiState, number: int, step: int) -> UiState:
-    """Show the version `step` further at message `number`."""
     turns, others = turned(state.turns, state.others, number, step)
     return _change(state, turns=turns, others=others, editing=0)
 
@@ -94,7 +87,6 @@ def retried(state: UiState, now: float) -> UiState:
 
 
 def cleared(state: UiState) -> UiState:
-    """An empty conversation with the same options."""
     chat = Chat(options=state.chat.options)
     return _change(state, turns=(), others=(), chat=chat, problem=None, early=(), editing=0)
 
@@ -112,22 +104,18 @@ def opened(state: UiState, conversation: Conversation) -> UiState:
 
 
 def asked_with(state: UiState, options: ChatOptions) -> UiState:
-    """Use these options for the next answers."""
     return _change(state, chat=_change(state.chat, options=options))
 
 
 def called(state: UiState, title: str) -> UiState:
-    """Set the title."""
     return _change(state, chat=_change(state.chat, title=cleaned(Clean(title))))
 
 
 def unkept(state: UiState, on: bool) -> UiState:
-    """Turn saving off or on."""
     return _change(state, chat=_change(state.chat, is_unkept=on))
 
 
 def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiState:
-    """Show the messages of a session."""
     system = next((m.content for m in messages if m.role == "system"), "")
     options = _change(state.chat.options, system=system)
     turns = said_before(messages, state.next_number, now)
@@ -136,7 +124,6 @@ def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiSta
 
 
 def offered(state: UiState, unfinished: Iterable[UnfinishedAnswer], now: float) -> UiState:
-    """Store the answers that can be continued; an empty chat shows the newest one."""
     clean = tuple(_change(cleaned(each), messages=each.messages, text=clean_text(each.text)) for each in unfinished)
     state = _change(state, unfinished=clean)
     return _with_unfinished(state, clean[0], now) if clean and not state.turns else state
@@ -171,7 +158,6 @@ def messages(state: UiState) -> tuple[Message, ...]:
 
 
 def request_of(state: UiState) -> ChatRequest:
-    """The request for the last question."""
     options = state.chat.options
     return ChatRequest(
         messages=messages(state), stop=options.stop, keep=not state.chat.is_unkept, **options.answer_options

@@ -21,7 +21,6 @@ class Copies(NamedTuple):
 
 
 def names_of(now: Snapshot, device_ids: Iterable[str]) -> str:
-    """Macs as a person calls them: "mbp", "mbp and mini", "mbp, mini and air"."""
     names = [_name(now, device_id) for device_id in device_ids]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
@@ -82,7 +81,6 @@ def _coming_words(transfer: Transfer | None) -> str:
 
 
 def transfers_of(choice: ModelChoice, now: Snapshot) -> list[Transfer]:
-    """The transfers of a model, those to this Mac first."""
     about = [
         t for t in now.transfers if t.model == choice.name or (t.fingerprint and t.fingerprint == choice.fingerprint)
     ]
@@ -90,7 +88,6 @@ def transfers_of(choice: ModelChoice, now: Snapshot) -> list[Transfer]:
 
 
 def with_coming(choices: Iterable[ModelChoice], now: Snapshot) -> tuple[ModelChoice, ...]:
-    """`choices`, plus a line for each download that isn't among them yet."""
     listed = tuple(choices)
     known = [t for choice in listed for t in transfers_of(choice, now)]
     return (*listed, *(_coming(t) for t in now.transfers if t not in known))
@@ -154,7 +151,6 @@ def _way_words(transfer: Transfer, now: Snapshot) -> str:
 
 
 def megabytes(count: int) -> str:
-    """ "10", "0.5": bytes in MB."""
     return f"{count / 1e6:g}"
 
 

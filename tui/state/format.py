@@ -112,7 +112,6 @@ def between(left: str, right: str, width: int) -> str:
 
 
 def fingerprint(sha256: str) -> str:
-    """A key's SHA-256 (hex) in groups of four."""
     upper = sha256.upper()
     return " ".join(upper[i : i + 4] for i in range(0, len(upper), 4))
 
@@ -177,7 +176,6 @@ def count(number: int) -> str:
 
 
 def context_length(tokens: int) -> str:
-    """A length of context as models give it: "8k" is 8192 tokens."""
     tokens = round(bounded(tokens))
     return f"{tokens // 1024}k" if tokens and tokens % 1024 == 0 else str(tokens)
 
@@ -191,19 +189,16 @@ def layer_range(start: int, stop: int) -> str:
 
 
 def is_of_ranks(plan: Plan) -> bool:
-    """Whether each Mac holds a part of every layer (tensor)."""
     return plan.parallelism is not None and plan.parallelism.strategy == "tp"
 
 
 def cable_mark(plan: Plan | None) -> Mark | None:
-    """A warning for a plan whose all-reduces aren't encrypted."""
     if plan is None or plan.parallelism is None or not is_of_ranks(plan) or plan.parallelism.group == "sealed":
         return None
     return Mark("▲", "not encrypted on the cable", WARN)
 
 
 def part_of(plan: Plan, stage: Stage) -> str:
-    """A stage's layers, or its rank."""
     return f"rank {plan.stages.index(stage)}" if is_of_ranks(plan) else layer_range(stage.start, stage.stop)
 
 
@@ -220,12 +215,10 @@ def _local(form: str, at: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """ "1 Mac", "3 Macs"."""
     return f"{round(bounded(number))} {noun}{'' if number == 1 else 's'}"
 
 
 def rate(per_s: float) -> str:
-    """Tokens per second with useful precision: "8.1", "30"."""
     return f"{per_s:.1f}" if per_s < 10 else f"{per_s:.0f}"
 
 

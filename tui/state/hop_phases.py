@@ -16,20 +16,17 @@ WINDOWS_S: Final = (HOP_WINDOW_S, 600.0, 3600.0)
 
 
 class Phases(NamedTuple):
-    """Seconds a frame, in the order in which they pass: the sender computes, packs, seals and sends; the wire takes
-    half a round trip, for the clocks of two Macs differ; the receiver opens. `wait_s` of the receiver is no part of
-    that: meanwhile the others work. `bytes` of a frame, `frames` in all.
-    """
+    """Seconds per frame, in order."""
 
     compute_s: float
     codec_s: float
     seal_s: float
     send_s: float
-    wire_s: float
+    wire_s: float  # half a round trip
     open_s: float
-    wait_s: float
-    bytes: float
-    frames: int
+    wait_s: float  # of the receiver; the other Macs work meanwhile
+    bytes: float  # per frame
+    frames: int  # in total
 
 
 class Spread(NamedTuple):

@@ -15,23 +15,17 @@ CLEARLY = 1.2
 
 
 class Hop(NamedTuple):
-    """One directed link in ring order. Times are seconds a frame; None where nothing was measured yet.
-
-    `compute_s` is what the sender computed. The hop itself takes `seal_s`, what both ends spent on packing, sealing and
-    opening, and `wire_s`, the sending and half a round trip: clocks of two Macs differ, so a one-way time cannot be
-    read off them. `bytes_per_s` is the rate while a frame travels. `samples` are (at, transfer_s). `pair` has the
-    device ids.
-    """
+    """One directed link in ring order. Times are seconds per frame; None before anything was measured."""
 
     source: str
     target: str
-    compute_s: float | None
-    seal_s: float | None
-    wire_s: float | None
-    bytes_per_s: float | None
+    compute_s: float | None  # of the sender
+    seal_s: float | None  # encoding, encrypting and decrypting at both ends
+    wire_s: float | None  # sending, plus half a round trip: a one-way time can't be read off two clocks
+    bytes_per_s: float | None  # while a frame travels
     rtt_s: float | None
-    samples: tuple[tuple[float, float], ...]
-    pair: tuple[str, str] = ("", "")
+    samples: tuple[tuple[float, float], ...]  # (seconds since the epoch, transfer_s)
+    pair: tuple[str, str] = ("", "")  # device ids
     path: PathKind = ""
 
     @property
@@ -44,15 +38,12 @@ class Hop(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """Where the time of a token goes, in seconds: for one user a sum over all Macs and all hops, whose Macs work one
-    after the other, or where they are ranks, the longest of what they compute at the same time. `wait_s` is what is
-    left of the time that was measured, None where that is not known.
-    """
+    """Where the time of a token goes, in seconds: the sum over all Macs and hops, or for ranks the slowest Mac."""
 
     compute_s: float
     seal_s: float
     wire_s: float
-    wait_s: float | None
+    wait_s: float | None  # the rest of the measured time, None if unknown
 
     @property
     def token_s(self) -> float:
@@ -60,14 +51,12 @@ class Shares(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """All hops, and `turn_s`, the seconds from one frame to the next on the clock of the Mac at which the ring begins
-    and ends. `rows` answers are written at the same time. `at_once`: the Macs are ranks.
-    """
+    """All hops of the ring."""
 
     hops: tuple[Hop, ...]
-    turn_s: float | None
-    rows: int
-    at_once: bool = False
+    turn_s: float | None  # seconds from one frame to the next, by the clock of the first Mac
+    rows: int  # answers written at the same time
+    at_once: bool = False  # the Macs are ranks
 
     @property
     def is_measured(self) -> bool:
@@ -124,7 +113,6 @@ def _steady(state: UiState, pair: tuple[str, str]) -> list[HopPoint]:
 
 
 def _turn_s(leaving: list[HopPoint], coming: list[HopPoint]) -> float | None:
-    """Time from a frame leaving the first Mac until the next one leaves."""
     sent, came = _mean(leaving, "source_s"), _mean(coming, "target_s")
     return None if sent is None or came is None else sent + came
 

@@ -27,7 +27,6 @@ def default_options(choice: ModelChoice) -> LoadRequest:
 
 
 def as_preview(request: PlanRequest) -> PreviewRequest:
-    """The preview request for these options."""
     return PreviewRequest(**{field: getattr(request, field) for field in PlanRequest.__struct_fields__})
 
 
@@ -74,19 +73,16 @@ def with_bits(request: LoadRequest, choice: ModelChoice) -> LoadRequest:
 
 
 def with_wire(request: LoadRequest) -> LoadRequest:
-    """The next dtype of the hidden states between Macs."""
     steps = (None, *get_args(WireType))
     return msgspec.structs.replace(request, wire=steps[(steps.index(request.wire) + 1) % len(steps)])
 
 
 def with_balance(request: LoadRequest) -> LoadRequest:
-    """The next way to divide the layers: by memory, by speed, automatic."""
     steps = get_args(BalanceChoice)
     return msgspec.structs.replace(request, balance=steps[(steps.index(request.balance) + 1) % len(steps)])
 
 
 def with_topology(request: LoadRequest, choice: ModelChoice) -> LoadRequest:
-    """The next topology."""
     split = choice.preview.plan or choice.preview.draft
     last = request.topology or (split.topology if split else TOPOLOGIES[-1])
     return in_topology(request, TOPOLOGIES[(TOPOLOGIES.index(last) + 1) % len(TOPOLOGIES)])
@@ -99,7 +95,6 @@ def in_topology(request: LoadRequest, topology: Topology) -> LoadRequest:
 
 
 def with_parallelism(request: LoadRequest) -> LoadRequest:
-    """The next strategy: auto, tp, pp, single, none."""
     steps = (None, *get_args(ParallelismChoice))
     choice = steps[(steps.index(request.parallelism) + 1) % len(steps)]
     rdma = request.rdma and choice in ("auto", "tp")

@@ -16,11 +16,11 @@ LEAST_WIDTH: Final = 40
 
 
 class LogFilter(NamedTuple):
-    """Which lines are shown: level `least` or higher, of one Mac ("" for all), that contain `text` in any case."""
+    """Which lines are shown."""
 
-    least: str = "INFO"
-    mac: str = ""
-    text: str = ""
+    least: str = "INFO"  # lowest level
+    mac: str = ""  # "" for all
+    text: str = ""  # in any case
 
 
 def is_wanted(line: LogLine, chosen: LogFilter) -> bool:
@@ -54,7 +54,6 @@ def next_mac(chosen: LogFilter, lines: tuple[LogLine, ...]) -> LogFilter:
 
 
 def filter_words(chosen: LogFilter, count: int) -> str:
-    """ "INFO and above · all Macs · 1,204 lines"."""
     level = "all levels" if chosen.least == LEVELS[0] else chosen.least
     above = "" if chosen.least in (LEVELS[0], LEVELS[-1]) else " and above"
     lines = f"{count:,} line{'' if count == 1 else 's'}"

@@ -87,7 +87,6 @@ def choices(snapshot: Snapshot, recovery: Recovery) -> tuple[Choice, ...]:
 
 
 def choice_content(number: int, choice: Choice, width: int) -> Content:
-    """A numbered line of at most `width` cells."""
     line = f"{number}  {fit(choice.word, CHOICE)} "
     return Content.assemble(line, (fit(choice.effect, width - len(line)).rstrip(), DIM))
 

@@ -42,7 +42,6 @@ _READ: Final[dict[type, Callable[[str], Any]]] = {
 
 
 def texts_of(options: ChatOptions, fields: Iterable[OptionField] = FIELDS) -> dict[str, str]:
-    """What stands in each of `fields`."""
     return {field.name: _text(_value(options, field)) for field in fields}
 
 

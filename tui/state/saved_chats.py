@@ -16,27 +16,23 @@ from tui.state.format import moment
 
 
 class SavedChat(Value, frozen=True, kw_only=True):
-    """One of them. `id` is a conversation's id, or a session's name; `at`: when it was changed last, seconds since the
-    epoch. `begun`: when it began, in words, where another one has that `title`. Of a session nobody knows how many
-    `messages` it has.
-    """
+    """A conversation or a session in the list."""
 
-    id: str
+    id: str  # a conversation's id, or a session's name
     title: str
     model: str
     tokens: int
     size_bytes: int
-    at: float
-    begun: str = ""
+    at: float  # last change, seconds since the epoch
+    begun: str = ""  # when it began, in words, if another one has the same title
     is_session: bool = False
-    messages: int = 0
+    messages: int = 0  # 0 for sessions
     has_draft: bool = False
     ending: str = ""
     problem: Problem | None = None
 
     @property
     def label(self) -> str:
-        """The title, made unique with the start time."""
         return f"{self.begun} · {self.title}" if self.begun else self.title
 
     @property

@@ -14,13 +14,11 @@ MODEL: Final = "MODEL"  # while no Mac has loaded one, and for one whose name a 
 
 
 class Snippet(NamedTuple):
-    """`title` is the name of the program, `where` a sentence. In `lines` stand, in double braces, url (without "/v1"),
-    key, model, and context, the tokens that the plan has room for.
-    """
+    """Text to paste into a program."""
 
-    title: str
-    where: str
-    lines: str
+    title: str  # name of the program
+    where: str  # where to paste it
+    lines: str  # with {{url}} (without "/v1"), {{key}}, {{model}} and {{context}} (tokens)
 
     @property
     def is_shell(self) -> bool:

@@ -12,41 +12,36 @@ from tui.state.boundaries import cuts_of
 
 
 class OnDisk(NamedTuple):
-    """How many of a Mac's layers lie on its disk, how many bytes have to come there before it can load, and about how
-    many seconds that takes, None where nothing has come there yet.
-    """
+    """A Mac's layers on its disk."""
 
-    layers: int
-    missing_bytes: int
-    fetch_s: float | None
+    layers: int  # how many are there
+    missing_bytes: int  # to download before loading
+    fetch_s: float | None  # seconds, None if unknown
 
 
 class Share(NamedTuple):
-    """One Mac's part, in bytes; `token_s` is what it computes for one token, in seconds, None where nobody can say;
-    `disk` is None where that Mac has not said what it has.
-    """
+    """One Mac's part of a split."""
 
     peer: str
     layers: int
     weight_bytes: int
     kv_bytes: int
     budget_bytes: int
-    token_s: float | None
+    token_s: float | None  # compute time per token, None if unknown
     step_bytes: int = 0
-    disk: OnDisk | None = None
+    disk: OnDisk | None = None  # None if the Mac has not reported it
 
     @property
     def free_bytes(self) -> int:
-        """What is left of its budget; negative if it lacks memory."""
         return self.budget_bytes - self.weight_bytes - self.kv_bytes - self.step_bytes
 
 
 class Effect(NamedTuple):
-    """`shares` are in the order of the layers. `is_exact`: the node said so of just these boundaries."""
+    """What a split means for every Mac."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[Share, ...]  # in layer order
     hops_s: float | None
-    is_exact: bool
+    is_exact: bool  # the node planned exactly these boundaries
 
     @property
     def compute_s(self) -> float | None:
@@ -113,5 +108,4 @@ def _on_disk(disk: StageDisk | None, part: range, layer_bytes: int) -> OnDisk | 
 
 
 def _token_s(forecast: Forecast | None, plan: Plan, stage: Stage) -> float | None:
-    """Compute time of a stage for one token; the forecast is in ring order."""
     return forecast.stages_s[plan.stages.index(stage)] if forecast else None

@@ -60,48 +60,37 @@ class Departure(Value, frozen=True, kw_only=True):
 
 
 class UiState(Value, frozen=True, kw_only=True):
-    """All that the screens need.
-
-    `offline` is why no events come; `problem` is why the last answer or load failed, until the next try.
-    `preparing`: what a demo does before anything can be asked. `last`: the conversation that one can go on with,
-    where none is on screen. `turns` is the path that is shown of the conversation, `others` what waits beside it
-    (`tui.state.branches`). `early` holds events of answers that are not on screen, or whose id the node has not
-    told yet. `rates` are tokens per second, a value a tick. `unfinished`: interrupted answers that can be
-    continued, the newest first. `editing`: the number of the question that is written anew, else 0. `skipped`:
-    device ids of Macs that hold no layers of what is loaded from now on. `logs`: more lines than the Snapshot has,
-    the newest last. `points`: what the hops did in the last minute; `past`: the hour before that, in fewer points.
-    `loads`: how far the layers of each Mac are, by its device id.
-    """
+    """All that the screens show: the node's Snapshot and what only this terminal knows."""
 
     snapshot: Snapshot = Snapshot()
     attached: bool = False
-    offline: Problem | None = None
+    offline: Problem | None = None  # why no events come
     chat: Chat = Chat()
-    preparing: str = ""
-    last: ConversationInfo | None = None
-    turns: tuple[Turn, ...] = ()
-    others: tuple[Turn, ...] = ()
-    editing: int = 0
+    preparing: str = ""  # what the demo is preparing
+    last: ConversationInfo | None = None  # the conversation to continue, if none is on screen
+    turns: tuple[Turn, ...] = ()  # the shown path of the conversation
+    others: tuple[Turn, ...] = ()  # messages of other versions (`tui.state.branches`)
+    editing: int = 0  # number of the question being edited, 0 for none
     next_number: int = 1
+    # events of answers that are not on screen, or whose id is not known yet
     early: tuple[TokenEvent | RequestDone, ...] = ()
-    problem: Problem | None = None
-    unfinished: tuple[UnfinishedAnswer, ...] = ()
-    logs: tuple[LogLine, ...] = ()
+    problem: Problem | None = None  # why the last answer or load failed, until the next try
+    unfinished: tuple[UnfinishedAnswer, ...] = ()  # interrupted answers that can be continued, newest first
+    logs: tuple[LogLine, ...] = ()  # more lines than the Snapshot has, newest last
     departures: tuple[Departure, ...] = ()
-    skipped: tuple[str, ...] = ()
-    base: tuple[HopSample, ...] = ()
-    points: tuple[HopPoint, ...] = ()
-    past: tuple[HopPoint, ...] = ()
+    skipped: tuple[str, ...] = ()  # device ids of Macs left out of the next load
+    base: tuple[HopSample, ...] = ()  # last sample of each hop
+    points: tuple[HopPoint, ...] = ()  # what the hops did in the last minute
+    past: tuple[HopPoint, ...] = ()  # the hour before that, in fewer points
     speed_test: Progress | None = None
-    rates: tuple[float, ...] = ()
+    rates: tuple[float, ...] = ()  # tokens per second, one value per tick
     tokens_since_tick: int = 0
     ticked_at: float = 0.0
     load_s: float | None = None
-    loads: dict[str, Pace] = msgspec.field(default_factory=dict)
+    loads: dict[str, Pace] = msgspec.field(default_factory=dict)  # loading progress by device id
 
     @property
     def answer(self) -> Turn | None:
-        """The answer that is being written, or waits for its first token."""
         return self.turns[-1] if self.turns and not self.turns[-1].done else None
 
 
@@ -112,7 +101,6 @@ def strangers(state: UiState) -> tuple[Peer, ...]:
 
 
 def own_first(state: UiState) -> tuple[Peer, ...]:
-    """Paired Macs first, since they matter most if there isn't room for all."""
     others = {peer.device_id for peer in strangers(state)}
     return tuple(sorted(state.snapshot.peers, key=lambda peer: peer.device_id in others))
 
@@ -171,13 +159,11 @@ def _is_of(answer: Turn, event: Progress) -> bool:
 
 
 def skip_turned(state: UiState, device_id: str) -> UiState:
-    """Leave that Mac out of the next load, or include it again."""
     others = tuple(skipped for skipped in state.skipped if skipped != device_id)
     return _change(state, skipped=(*others, device_id) if others == state.skipped else others)
 
 
 def of_used(state: UiState, request: _Request) -> _Request:
-    """`request` without the Macs that are left out."""
     return _change(request, without=tuple(dict.fromkeys((*request.without, *state.skipped))))
 
 
@@ -213,7 +199,6 @@ def _recovered(state: UiState, text: str, requests: tuple[str, ...]) -> UiState:
 
 
 def with_answer(state: UiState, **fields: object) -> UiState:
-    """Change fields of the running answer, if there is one."""
     answer = state.answer
     if answer is None:
         return state

@@ -25,7 +25,6 @@ class Bar(NamedTuple):
 
     @property
     def doing(self) -> Doing:
-        """Whether the stage computes, moves data, or waits for others."""
         if self.phase in WORKS:
             return "computes"
         return "waits" if self.phase == "recv_wait" else "moves"
@@ -58,7 +57,6 @@ class Steps(NamedTuple):
     lanes: Mapping[int, int]
 
     def last(self, at: int) -> tuple[int, ...]:
-        """The step at that place and those before it that are shown with it."""
         return self.numbers[max(0, at + 1 - SHOWN) : at + 1]
 
 

@@ -14,22 +14,18 @@ _FACTORS = tuple(base * 10**power for power in range(6) for base in (1, 2, 5))
 
 
 class TokenPosition(NamedTuple):
-    """With owner number `owner`, in the order of the layers, or on the hop from it to the next one; `part` of the time
-    there is over. The hop of the last owner leads to the first.
-    """
+    """Where the token is."""
 
-    owner: int
-    is_hop: bool
-    part: float
+    owner: int  # number of the Mac, in layer order
+    is_hop: bool  # on the hop from it to the next one; from the last one to the first
+    part: float  # how much of its time there is over
 
 
 class RingTrip(NamedTuple):
-    """`legs` are the seconds of (computing, hop) of each owner, in the order of the layers; it is shown `slowed` times
-    as slow.
-    """
+    """One round of a token."""
 
-    legs: tuple[tuple[float, float], ...]
-    slowed: int
+    legs: tuple[tuple[float, float], ...]  # seconds of (computing, hop) per Mac, in layer order
+    slowed: int  # how many times slower it is shown
 
     @property
     def round_s(self) -> float:

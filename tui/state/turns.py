@@ -27,32 +27,26 @@ class Remark(Value, frozen=True, kw_only=True):
 
 
 class Turn(Value, frozen=True, kw_only=True):
-    """One message. `number`, from 1, never repeats; `parent` is that of the message before, 0 for none. `at`,
-    `first_at` and `last_at` are seconds since the epoch.
+    """One message of the conversation."""
 
-    An answer has no `request_id` until the node has accepted it. `why`: what ended it, where it did not simply end.
-    `is_valid`: whether it has the shape that was asked for; None where none was, or it is not known yet.
-    Of its `tokens`, `earlier` were there before `first_at`. `reading`: how far its prompt is read, while it is.
-    """
-
-    number: int
-    parent: int = 0
+    number: int  # from 1, never repeats
+    parent: int = 0  # number of the message before, 0 for none
     role: Literal["user", "assistant"]
     text: Clean
-    at: float
+    at: float  # seconds since the epoch, like `first_at` and `last_at`
     done: bool = True
-    request_id: str = ""
+    request_id: str = ""  # "" until the node accepted the question
     prompt_tokens: int = 0
     tokens: int = 0
-    earlier: int = 0
+    earlier: int = 0  # tokens written before `first_at`
     first_at: float | None = None
     last_at: float | None = None
     ttft_s: float | None = None
     tokens_per_s: float | None = None
-    why: str = ""
-    is_valid: bool | None = None
+    why: str = ""  # why the answer stopped, if it did not simply end
+    is_valid: bool | None = None  # whether it has the requested format; None if none was requested, or not known yet
     remarks: tuple[Remark, ...] = ()
-    reading: Pace | None = None
+    reading: Pace | None = None  # prefill progress
 
     @property
     def rate(self) -> float | None:
@@ -111,7 +105,6 @@ def ended(answer: Turn, event: RequestDone, now: float) -> Turn:
 
 
 def remarked(answer: Turn, words: str) -> Turn:
-    """Add a remark after what is written so far."""
     return _change(answer, remarks=(*answer.remarks, Remark(at=len(answer.text), words=words)))
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
@@ -14,7 +13,7 @@ from textual.reactive import Reactive
 from textual.timer import Timer
 
 from core.text import Clean
-from tui.control.actions import bindings
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import CHAT
 from tui.control.messages import Branched, Copied, Edited, Noted
 from tui.state.branches import place_words
@@ -36,13 +35,12 @@ _SURVIVAL = "While an answer is written, Ctrl+T unplugs a Mac and Ctrl+G plugs i
 
 
 def warm_up() -> None:
-    """Import what the first answer needs, in a thread."""
     import tui.widgets.message_view  # noqa: F401
 
     render(Chunk(Clean("```python\npass\n```")), 80)
 
 
-class ChatLog(VerticalScroll, can_focus=True):
+class ChatLog(KeyOwner, VerticalScroll, can_focus=True):
     """The messages, oldest first. It stays at the end until the person scrolls up."""
 
     HELP = """The conversation. It follows the answer until you scroll up; End follows it again.
@@ -52,7 +50,6 @@ selected question and asks again from there, Ctrl+R asks for another answer. Ear
 which one is shown, < and > switch. What was written stays, even if an answer breaks off."""
 
     ACTIONS = CHAT
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHAT)]
 
     # what is new is laid out and followed already when this changes; Textual would draw and lay out all once more
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)
@@ -87,7 +84,6 @@ which one is shown, < and > switch. What was written stays, even if an answer br
         self._show_empty()
 
     def give_way(self) -> None:
-        """Wait a frame (never two in a row), so that typing is drawn first."""
         self._gives_way = True
 
     def zoom(self, on: bool) -> None:
@@ -235,7 +231,6 @@ which one is shown, < and > switch. What was written stays, even if an answer br
 
 
 def chat_words(state: UiState) -> list[str]:
-    """The model, and options that differ from the defaults."""
     plan, chat = state.snapshot.plan, state.chat
     words = [plan.model] if plan is not None else []
     return [*words, *option_words(chat.options), *(["not saved"] if chat.is_unkept else [])]

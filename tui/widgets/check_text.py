@@ -15,7 +15,6 @@ _INDENT = 2 + _WORD + _NAME
 
 
 def check_title(findings: Sequence[Finding], width: int, *, is_running: bool) -> Content:
-    """The result in `width` cells."""
     wrong, beware = (sum(f.state == state for f in findings) for state in ("bad", "warn"))
     counts = [f"✗ {plural(wrong, 'problem')}"] * bool(wrong) + [f"▲ {plural(beware, 'warning')}"] * bool(beware)
     fine = "✓ no problems" if findings else "○ not checked yet"

@@ -48,7 +48,6 @@ class ClusterStrip(TextView):
 
 
 def strip_content(state: UiState, width: int, now: float) -> Content:
-    """Three lines of at most `width` cells."""
     room = width - 2
     lines = [_split(state.snapshot, room), _macs(state), _hops(state, room, now)]
     return Content("\n").join(Content(" ") + line.truncate(room, ellipsis=True) for line in lines)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
-from textual.binding import BindingType
 from textual.content import Content
 
-from tui.control.actions import bindings
 from tui.control.keymap import CONVERSATION_LIST
 from tui.state.format import BAD, DIM, GOOD, age, count, fit, plural
 from tui.state.saved_chats import PreviewMessage, SavedChat
@@ -29,7 +27,6 @@ Conversations are saved automatically, with all their versions; v in the chat tu
 that was saved under a name together with its cache, so it resumes at once on any split of the same model."""
 
     ACTIONS = CONVERSATION_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(CONVERSATION_LIST)]
 
     def __init__(self) -> None:
         super().__init__(id="conversations")
@@ -110,7 +107,6 @@ def _marked(text: str, wanted: str) -> Content:
 
 
 def facts_words(row: SavedChat) -> str:
-    """How much it is: "2 messages · 35 tok · 3 kB"."""
     if row.problem is not None:
         return ""
     size = f"{-(-row.size_bytes // 1000):,} kB" if row.size_bytes < 1_000_000 else f"{row.size_bytes / 1e6:,.1f} MB"

@@ -8,12 +8,14 @@ from rich.segment import Segment
 from textual.strip import Strip
 from textual.widgets import OptionList
 
+from tui.control.key_owner import KeyOwner
+
 CURSOR: Final = "▸"
 # a row begins with its mark and a blank, or with a blank
 _WITHIN: Final = 2
 
 
-class CursorList(OptionList):
+class CursorList(KeyOwner, OptionList):
     """A list that draws its cursor into the first blank cell of the row."""
 
     def render_line(self, y: int) -> Strip:

@@ -55,7 +55,6 @@ class SpeedTest(NamedTuple):
 
 
 def window_word(window_s: float) -> str:
-    """ "60 s", "10 min", "1 h"."""
     if window_s < 100:
         return f"{window_s:.0f} s"
     return f"{window_s / 60:.0f} min" if window_s < 3600 else f"{window_s / 3600:.0f} h"
@@ -150,7 +149,6 @@ def _top(points: Iterable[list[HopPoint]]) -> float:
 
 
 def frames_word(points: list[HopPoint]) -> str:
-    """How many frames were measured, and their size."""
     phases = phases_of(points)
     if phases is None:
         return ""

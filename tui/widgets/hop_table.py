@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar
 
-from textual.binding import BindingType
 from textual.content import Content
 
-from tui.control.actions import bindings
 from tui.control.keymap import HOPS, PANE
 from tui.state.format import DIM, WARN, columns, duration, fit, scale_top, shares, time_scale, time_spark
 from tui.state.hop_history import HOP_WINDOW_S
@@ -16,14 +13,13 @@ from tui.state.hops import Hop, Ring, Shares, ring_of
 from tui.state.state import UiState
 from tui.widgets.pane import Drawing, Pane
 
-_PARTS = (("compute", "▇", "$primary"), ("encrypt", "▅", "$stage-3"), ("network", "▃", "$accent"), ("wait", "▁", DIM))
+_PARTS = (("compute", "▇", "$primary"), ("encrypt", "▅", "$stage-3"), ("net", "▃", "$accent"), ("wait", "▁", DIM))
 
 
 class HopPane(Pane):
     """Each hop with its time per token, rate and last minute, on one scale."""
 
     ACTIONS = (*HOPS, *PANE)
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(HOPS)]
 
     HELP = """A hop is the link from one stage to the next. Its time per token is encoding, encrypting, sending and \
 decrypting at both ends, plus half the round trip.
@@ -100,13 +96,11 @@ def _shares(spent: Shares, ring: Ring, width: int) -> list[Content]:
 
 
 def percent(part: float, whole: float) -> str:
-    """ "77 %"; what is there, but less than one, is "<1 %"."""
     share = 100 * part / whole
-    return "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
+    return "<1%" if 0 < share < 0.5 else f"{share:.0f}%"
 
 
 def slowest_words(ring: Ring) -> str:
-    """The slowest hop, if one clearly is."""
     if (hop := ring.slowest) is None:
         return ""
     rtt = "" if hop.rtt_s is None else f" · rtt {duration(hop.rtt_s)}"

@@ -36,7 +36,6 @@ class ItemList(CursorList, Generic[Item]):
         return self._items[at] if at is not None and at < len(self._items) else None
 
     def list_items(self, items: tuple[Item, ...]) -> None:
-        """Show `items` instead."""
         key = self._pointed_key
         self._items = items
         self._draw(key)

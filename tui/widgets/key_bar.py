@@ -64,7 +64,6 @@ class KeyBar(TextView):
 
 
 def _place(active: tuple[DOMNode, Binding, bool, str]) -> tuple[int, int]:
-    """Nearer to the focus is further left; then in the order of the key map."""
     node, binding = active[:2]
     return 2 if isinstance(node, App) else 1 if isinstance(node, Screen) else 0, _ORDER.get(binding.id or "", 0)
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import ApiClient
 from core.trust.api_keys import PREFIX
-from tui.control.actions import bindings
 from tui.control.keymap import KEY_LIST
 from tui.state.format import DIM, GOOD, Mark, fit, moment, plural
 from tui.widgets.item_list import ItemList
@@ -26,7 +22,6 @@ This Mac stores only a hash of a key and its last four characters. A lost key ca
 revoke the old one."""
 
     ACTIONS = KEY_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(KEY_LIST)]
 
     def __init__(self) -> None:
         super().__init__(id="api-keys")
@@ -46,7 +41,6 @@ def head_content(width: int) -> Content:
 
 
 def masked(client: ApiClient) -> str:
-    """The known part of a key."""
     if not client.made:
         return "–"
     return f"{PREFIX}…{client.hint}" if client.hint else "…"

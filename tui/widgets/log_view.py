@@ -8,13 +8,12 @@ from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.text import Text
-from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Log
 
 from core.events import LogLine
-from tui.control.actions import bindings
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import LOG_PANE, LOGS, Action
 from tui.control.messages import Copied
 from tui.state.logs import LogFilter, beginning, is_wanted, long_lines, next_level, next_mac, short_lines
@@ -25,7 +24,7 @@ _LEVEL = re.compile(r"^(?:[\d:.]+ )?(WARN|ERROR) ")
 _WHEN = re.compile(r"^\d\d:\d\d:\d\d\S*|  \S+ \d\d:\d\d$")
 
 
-class LogView(Log):
+class LogView(KeyOwner, Log):
     """Log lines with filters and a flag to follow. Lines can be selected."""
 
     HELP = """Log lines of all connected Macs, newest at the bottom. "follow" stays with the newest line; it stops \
@@ -35,7 +34,6 @@ The level hides less important lines. The whole log of this Mac is also in a fil
 path."""
 
     ACTIONS: ClassVar[tuple[Action, ...]] = LOGS
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOGS)]
 
     @dataclass
     class Described(Message):
@@ -55,7 +53,6 @@ path."""
         return long_lines(line, self._room, wraps=self.wraps)
 
     def on_resize(self) -> None:
-        """Wrap again, and keep the newest lines visible in a lower pane."""
         was_at_end = self.scroll_offset.y + self._height >= self.virtual_size.height
         self._height = self.size.height
         self.call_after_refresh(self._fit, follows=self.auto_scroll and (was_at_end or self.is_vertical_scroll_end))
@@ -79,7 +76,6 @@ path."""
             self._write(lines[same:])
 
     def choose(self, chosen: LogFilter) -> None:
-        """Show what passes `chosen`."""
         self.chosen = chosen
         self._write_all()
 
@@ -143,7 +139,6 @@ class LogPane(LogView):
     """Pane 4: one row per line, unless `w` wraps them."""
 
     ACTIONS = (*LOG_PANE, *LOGS)
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOG_PANE)]
 
     def on_mount(self) -> None:
         self.border_title = Content("4 Logs")

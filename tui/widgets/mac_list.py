@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.requests.trust import TrustedMac
-from tui.control.actions import bindings
 from tui.control.keymap import MAC_LIST
 from tui.state.format import DIM, fit, trust_mark
 from tui.widgets.item_list import ItemList
@@ -23,7 +19,6 @@ model is trusted as far as its least trusted Mac.
 "sees" says what a Mac can read of a conversation with the loaded model."""
 
     ACTIONS = MAC_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(MAC_LIST)]
 
     def __init__(self, device_id: str = "") -> None:
         super().__init__(id="macs", first=device_id)
@@ -45,7 +40,6 @@ def head_content(macs: tuple[TrustedMac, ...], width: int) -> Content:
 
 
 def row_content(mac: TrustedMac, macs: tuple[TrustedMac, ...], width: int) -> Content:
-    """The row of one of `macs`, in exactly `width` cells."""
     mark = trust_mark(mac.level)
     texts = (mac.name, mark.word, mac.role, mac.device_id[:8], mac.sees or "–")
     name, level, *others = _cells(texts, _level_width(macs), width)

@@ -30,7 +30,6 @@ _INLINE = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
 
 
 def code_blocks(text: Clean) -> list[str]:
-    """The code blocks in `text`, in their order."""
     return [t.content.rstrip("\n") for t in _parser().parse(text) if t.type in ("fence", "code_block")]
 
 

@@ -19,15 +19,12 @@ _RULE: Final = re.compile(r"(?:([-*]) *)(?:\1 *){2,}")
 
 
 class Chunk(NamedTuple):
-    """Markdown that is drawn by itself. Long code goes on in the next chunk: then one lacks the `bottom` of its frame,
-    and the other, which begins with the same fence, the `top`. So do long lists, tables and paragraphs. Where
-    something goes on there is no `gap`, else a blank line.
-    """
+    """Markdown that is drawn by itself."""
 
     text: Clean
-    top: bool = True
-    bottom: bool = True
-    gap: bool = True
+    top: bool = True  # False: code, a list, a table or a paragraph goes on from the chunk before
+    bottom: bool = True  # False: code goes on in the next chunk
+    gap: bool = True  # a blank line follows
 
 
 NOTHING = Chunk(Clean(""))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import Plan, Snapshot
 from core.requests.plans import ModelChoice
-from tui.control.actions import bindings
 from tui.control.keymap import MODEL_LIST
 from tui.state.disks import disk_words, left_s, own_id, transfers_of
 from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural, rate
@@ -33,7 +31,6 @@ The preview shows where the layers would go. Enter loads the model with what you
 bits)."""
 
     ACTIONS = MODEL_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(MODEL_LIST)]
 
     def __init__(self) -> None:
         super().__init__(id="models")
@@ -95,12 +92,10 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
 
 
 def missing_bytes(draft: Plan) -> int:
-    """How much memory the Macs lack for a split, all together."""
     return sum(max(0, s.needed_bytes - s.budget_bytes) for s in draft.stages)
 
 
 def head_content(width: int, *, known: bool = False) -> Content:
-    """The head line; for hub models (`known`) with the speed."""
     return Content.styled(
         "  " + _cells("model", "size", "tok/s" if known else "on disk", "fit", width, known=known), DIM
     )
@@ -117,7 +112,6 @@ def row_content(choice: ModelChoice, now: Snapshot, width: int) -> Content:
 
 
 def speed_words(choice: ModelChoice) -> str:
-    """The expected speed: "≈ 8.1"; "–" if it doesn't fit or is unknown."""
     forecast = choice.preview.forecast
     return f"≈ {rate(forecast.tokens_per_s)}" if forecast and choice.preview.plan else "–"
 

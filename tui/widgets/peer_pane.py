@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from textual.actions import parse
-from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Region
 
 from core.events import Peer, Plan
-from tui.control.actions import bindings
 from tui.control.keymap import PEERS
 from tui.control.messages import Copied, MacAction, MacAsked
 from tui.state.disabled_reasons import why_not_mac
@@ -63,7 +61,6 @@ The bar shows memory in use, out of the budget that macluster may use there, in 
 time. A Mac that is left out holds no layers of the next model you load."""
 
     ACTIONS = PEERS
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PEERS)]
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)

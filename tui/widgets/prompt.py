@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from rich.cells import cell_len
-from textual.binding import BindingType
 from textual.content import Content
 from textual.events import Key
 from textual.widgets import TextArea
 
-from tui.control.actions import bindings
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import PROMPT
 from tui.control.messages import Sent
 from tui.state.chats import Chat
@@ -28,7 +26,7 @@ _NEARLY = 0.9
 _CHARACTERS = 4  # of a token, about; only the node knows
 
 
-class Prompt(TextArea):
+class Prompt(KeyOwner, TextArea):
     """A text area that sends with Enter and remembers what was sent."""
 
     HELP = """Type here; Enter sends to the model. The whole conversation is sent each time.
@@ -36,7 +34,6 @@ class Prompt(TextArea):
 Esc stops the answer. Pressed again it leaves the prompt, so that single letters work as keys."""
 
     ACTIONS = PROMPT
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PROMPT)]
 
     def __init__(self) -> None:
         super().__init__(
@@ -89,7 +86,6 @@ Esc stops the answer. Pressed again it leaves the prompt, so that single letters
         self.clear()
 
     def write(self, text: str) -> None:
-        """Put `text` where the cursor is."""
         self.insert(text.replace("\r\n", "\n").replace("\r", "\n"))
 
     def put(self, text: str) -> None:
@@ -97,7 +93,6 @@ Esc stops the answer. Pressed again it leaves the prompt, so that single letters
         self.move_cursor(self.document.end)
 
     def lend(self, text: str) -> None:
-        """Replace the text for editing; `give_back` restores it."""
         self._draft = self.text
         self.put(text)
         self.focus()

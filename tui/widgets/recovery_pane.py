@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.events import RecoveryChoice
-from tui.control.actions import bindings
 from tui.control.keymap import RECOVERY
 from tui.control.messages import RecoveryChosen
 from tui.state.recovery import Choice, choice_content, choices, facts, held, title
@@ -66,7 +64,6 @@ first choice happens by itself. A digit, or the arrow keys and Enter, choose ano
 Ctrl+O loads another model, for example a smaller one. You can continue the answer later."""
 
     ACTIONS = RECOVERY
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(RECOVERY)]
 
     def __init__(self) -> None:
         super().__init__(id="choices", markup=False)

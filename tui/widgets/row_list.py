@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rich.cells import cell_len
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import BatchRow, RowState
-from tui.control.actions import bindings
 from tui.control.keymap import ROW_LIST
 from tui.state.format import DIM, GOOD, WARN, Mark, count, fit, gauge
 from tui.widgets.item_list import ItemList
@@ -31,7 +27,6 @@ Rows in one lane step together, so several answers cost little more than one. "r
 tok/s counts from the first token of the answer."""
 
     ACTIONS = ROW_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ROW_LIST)]
 
     def __init__(self) -> None:
         super().__init__(id="rows")
@@ -58,7 +53,6 @@ def head_content(width: int) -> Content:
 
 
 def rows_content(rows: tuple[BatchRow, ...], ours: str, width: int) -> list[Content]:
-    """A line of exactly `width` cells for each of `rows`."""
     queue = [row.request_id for row in rows if row.state == "waiting"]
     return [_row_content(row, queue, row.request_id == ours, width) for row in rows]
 

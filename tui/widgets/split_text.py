@@ -27,13 +27,11 @@ _CIRCLED: Final = 20
 
 
 class Loaded(NamedTuple):
-    """What runs already: `model` is loaded, "" if none is, and so many `answers` are being written. `cuts` are its
-    boundaries, None where it is not the model that is edited, or not on these Macs.
-    """
+    """What is loaded now."""
 
-    cuts: tuple[int, ...] | None
-    model: str
-    answers: int
+    cuts: tuple[int, ...] | None  # its boundaries, None if it is another model or on other Macs
+    model: str  # "" for none
+    answers: int  # how many are being written
 
 
 def title_content(plan: Plan | None, state: str, width: int) -> Content:

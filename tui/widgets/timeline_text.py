@@ -45,7 +45,6 @@ _PHASE_WORDS: Final[dict[Phase, str]] = {
 
 
 def title_content(traced: TraceResult | None, steps: Steps, at: int, width: int) -> Content:
-    """Which step of how many, in `width` cells."""
     if traced is None or not steps.numbers:
         return Content.styled(fit(_TITLE, width), "bold")
     step = steps.numbers[at]
@@ -88,7 +87,6 @@ def bars_content(traced: TraceResult, steps: Steps, at: int, width: int, alone: 
 
 
 def clock_words(traced: TraceResult) -> str:
-    """Whose clock it is, and the possible error of the others."""
     head, *others = traced.stages
     if not others:
         return f"Times by the clock of {head.mac}."
@@ -102,7 +100,6 @@ def phases_content(traced: TraceResult, step: int, width: int) -> Content:
 
 
 def track_content(traced: TraceResult, steps: Steps, at: int, track: TrackName, width: int) -> Content:
-    """The same for one stage, with one column per step of one lane."""
     chosen = [step for step in steps.last(at) if steps.lanes[step] == track.lane]
     return _table([(f"step {step}", _phases(traced.stages[track.stage], step)) for step in chosen], width)
 

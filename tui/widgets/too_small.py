@@ -10,7 +10,6 @@ LEAST = (60, 16)
 
 
 def layout_for(width: int, height: int) -> str:
-    """ "wide", "narrow" or "small" for a terminal of that size."""
     if width < LEAST[0] or height < LEAST[1]:
         return "small"
     return "wide" if width >= WIDE[0] and height >= WIDE[1] else "narrow"

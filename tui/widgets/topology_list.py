@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Final, get_args
+from typing import Final, get_args
 
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import Topology
 from core.requests.plans import PlanPreview
-from tui.control.actions import bindings
 from tui.control.keymap import TOPOLOGY_LIST
 from tui.widgets.item_list import ItemList
 from tui.widgets.topology_text import Now, row_content
@@ -28,7 +26,6 @@ the token ids.
 ≈ is estimated from the chips; without it, the rate comes from past answers on these Macs."""
 
     ACTIONS = TOPOLOGY_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TOPOLOGY_LIST)]
 
     def __init__(self) -> None:
         super().__init__(id="topologies", items=TOPOLOGIES)

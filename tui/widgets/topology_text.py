@@ -164,7 +164,6 @@ def beside_one(forecast: Forecast, label: str) -> list[Content]:
 
 
 def prompt_words(forecast: Forecast) -> str:
-    """Time to the first token."""
     if forecast.prompt_s is None:
         return "not measured yet"
     return f"about {duration(forecast.prompt_s)} per 1k prompt tokens"
@@ -194,10 +193,8 @@ def _size(count: int) -> str:
 
 
 def is_of_sight(note: str) -> bool:
-    """Whether a note of a plan says who else can read the text."""
     return any(words in note for words in (" sees ", "Every Mac ", "not encrypted"))
 
 
 def note_content(note: str) -> Content:
-    """A note of a plan; a note on who can read the text is a warning."""
     return Content.styled(f"▲ {note}", WARN) if is_of_sight(note) else Content.styled(note, DIM)

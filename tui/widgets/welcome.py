@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import Peer
-from tui.control.actions import bindings
 from tui.control.keymap import WELCOME
 from tui.state.format import DIM, GOOD, WARN, age, fit, gigabytes_short
 from tui.state.state import UiState, strangers
@@ -26,7 +22,6 @@ You pair them by typing six digits on both.
 One Mac is enough to start: Ctrl+O shows the models that fit it."""
 
     ACTIONS = WELCOME
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(WELCOME)]
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -38,7 +33,6 @@ One Mac is enough to start: Ctrl+O shows the models that fit it."""
 
 
 def is_first_run(state: UiState) -> bool:
-    """Whether there is no other Mac, no model and no message."""
     others = [p for p in state.snapshot.peers if not p.is_self]
     return is_before_first_answer(state) and not others
 

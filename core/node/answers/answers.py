@@ -45,7 +45,6 @@ from core.worker.messages import (
     Mirrored,
     MirrorSpans,
     Prefilled,
-    PromptScored,
     Restored,
     StopMirror,
     Token,
@@ -202,7 +201,7 @@ class Answers:
         if running := self._running.get(request_id):
             self._break_off(running, running.so_far("cancelled"))
 
-    def handle_report(self, report: Token | PromptScored | Departed | Prefilled | AnswerDone) -> None:
+    def handle_report(self, report: Token | PromptLogprobs | Departed | Prefilled | AnswerDone) -> None:
         """Take a report of the head's worker; reports on suspended or ended answers are ignored."""
         self.active_at = monotonic()
         running = self._running.get(report.request_id)
@@ -214,9 +213,8 @@ class Answers:
                 self._bus.publish(task)
             case Departed():
                 running.left(report)
-            case PromptScored():
-                scored = PromptLogprobs(request_id=report.request_id, start=report.start, tokens=report.tokens)
-                self._bus.publish(scored)
+            case PromptLogprobs():
+                self._bus.publish(report)
             case Token():
                 if running.is_next(report):
                     self._leader.served()
@@ -247,7 +245,7 @@ class Answers:
                 rest = len(running.known) - tokens
                 if not self._mirror.limit:  # the plan that runs now has no memory for it
                     self._mirror.forget()
-                self._journal.info(f"{tokens} tokens came from the mirror; {rest} are read again.")
+                self._journal.info(f"{tokens} tokens came back from the mirror, and {rest} are read again.")
 
     def counted(self, batch: Batch) -> None:
         """Publish the batch that the head's worker reported."""

@@ -92,7 +92,7 @@ def test_other_tensors_play_no_part(original: Path, model: Path) -> None:
     results = []
     for directory in (original, model):
         stage = load(directory, 1, 3)
-        [out] = stage.run([hidden], stage.new_caches(), 0)
+        [out] = stage.run([hidden], stage.caches.new(), 0)
         results.append(np.array(out))
     assert np.isfinite(results[0]).all()
     np.testing.assert_array_equal(results[0], results[1])
@@ -110,9 +110,9 @@ def test_what_another_slice_held_is_not_read_again(original: Path, model: Path, 
         np.testing.assert_array_equal(np.array(seen.weights[path]), np.array(array), err_msg=path)
     hidden = mx.random.normal((1, 5, 96), key=mx.random.key(1))
     if start:
-        results = [stage.run([hidden], stage.new_caches(), 0) for stage in (seen, expected)]
+        results = [stage.run([hidden], stage.caches.new(), 0) for stage in (seen, expected)]
     else:
-        results = [stage.embed(TOKENS, stage.new_caches(), 0) for stage in (seen, expected)]
+        results = [stage.embed(TOKENS, stage.caches.new(), 0) for stage in (seen, expected)]
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(np.array(one), np.array(other))
 
@@ -272,4 +272,4 @@ def test_what_a_family_remembers_of_its_first_forward_is_no_dry_run(tmp_path: Pa
     layers = load_slice(read_folder(tmp_path), 0, len(whole.layers), embed=True, output=True)
     tokens = TOKENS % 200
     expected = whole(tokens, cache=make_prompt_cache(whole))[:, -1]
-    assert mx.array_equal(layers.whole(tokens, layers.new_caches()), expected)
+    assert mx.array_equal(layers.whole(tokens, layers.caches.new()), expected)

@@ -42,7 +42,7 @@ def parts(directory: Path, start: int, stop: int) -> tuple[Part, ...]:
 
 
 def logits(stages: list[Slice]) -> np.ndarray[Any, Any]:
-    caches = [stage.new_caches() for stage in stages]
+    caches = [stage.caches.new() for stage in stages]
     boundary = stages[0].embed(TOKENS, caches[0], 0)
     for stage, own in zip(stages[1:], caches[1:], strict=True):
         boundary = stage.run(boundary, own, 0)

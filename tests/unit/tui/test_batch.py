@@ -110,7 +110,7 @@ def test_an_empty_screen_says_what_is_going_on_and_what_to_do() -> None:
     assert "retrying" in empty_content(now(), attached=False).plain
     assert "Ctrl+O" in empty_content(Snapshot(), attached=True).plain
     assert "m isn't ready" in empty_content(msgspec.structs.replace(now(), plan_status="loading"), attached=True).plain
-    assert "300 tokens of earlier answers" in empty_content(now(Batch(parked_tokens=300)), attached=True).plain
+    assert "300 tokens of earlier chats" in empty_content(now(Batch(parked_tokens=300)), attached=True).plain
 
 
 def test_the_status_line_counts_rows_where_there_are_several() -> None:

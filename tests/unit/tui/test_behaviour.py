@@ -363,7 +363,7 @@ def test_the_help_finds_keys_by_what_is_typed(width: int) -> None:
     found = searched(TOPIC, "qui")
     assert (found.here, [line.does for line in found.everywhere.lines]) == ((), ["Quit"])
     assert searched(TOPIC, "esc").here == (Keys("Trust", (BACK,)),)
-    assert "No key does that" in help_content(searched(TOPIC, "fly"), width).plain
+    assert "No key found" in help_content(searched(TOPIC, "fly"), width).plain
 
 
 async def test_what_is_typed_in_the_help_searches_and_escape_clears_it_first(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ async def test_what_is_typed_in_the_help_searches_and_escape_clears_it_first(tmp
         await pilot.press("f1")
         await sees(pilot, "type to search the keys")
         await pilot.press(*"zoom q")
-        await sees(pilot, "/ zoom q", "No key does that")
+        await sees(pilot, "/ zoom q", "No key found")
         await pilot.press("backspace", "backspace")
         await sees(pilot, "/ zoom")
         await pilot.press("escape")

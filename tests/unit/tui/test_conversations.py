@@ -171,15 +171,15 @@ FORM = sampling.texts_of(ChatOptions())
     [
         pytest.param("temperature", "6", "at most 5", id="too-hot"),
         pytest.param("temperature", "-1", "at least 0", id="negative"),
-        pytest.param("temperature", "warm", "this is not a number", id="word"),
-        pytest.param("temperature", "nan", "this is not a number", id="nan"),
+        pytest.param("temperature", "warm", "not a number", id="word"),
+        pytest.param("temperature", "nan", "not a number", id="nan"),
         pytest.param("top_p", "1.1", "at most 1", id="share"),
-        pytest.param("top_k", "1.5", "this is not a whole number", id="not-whole"),
+        pytest.param("top_k", "1.5", "not a whole number", id="not-whole"),
         pytest.param("repetition_penalty", "0", "more than 0", id="penalty"),
         pytest.param("max_tokens", "0", "at least 1", id="no-tokens"),
         pytest.param("constraint", "yes|no", "Start with schema, regex or grammar", id="no-shape"),
         pytest.param("constraint", "schema", "Start with schema, regex or grammar", id="no-schema"),
-        pytest.param("constraint", "schema /none.json", "There is no file /none.json", id="no-file"),
+        pytest.param("constraint", "schema /none.json", "The file /none.json doesn't exist", id="no-file"),
         pytest.param("constraint", 'schema {"type":', "The file", id="half-a-schema"),
         pytest.param("seed", str(1 << 63), "at most 9223372036854775807", id="seed"),
         pytest.param("stop", "|".join("abcdefghijklmnopq"), "at most 16", id="stops"),
@@ -337,7 +337,7 @@ def test_a_code_block_has_a_frame_that_fits(width: int) -> None:
 
 
 def test_the_prompt_says_what_an_edit_does() -> None:
-    assert "Esc gives up" in hint_words(conversation.editing(asked("why?"), 1))
+    assert "Esc: cancel" in hint_words(conversation.editing(asked("why?"), 1))
 
 
 class Shelf(StillNode):
@@ -374,7 +374,7 @@ async def test_what_cannot_be_saved_is_told_once_and_saved_later(monkeypatch: py
         app.set_state(asked("why?"))
         await until(pilot, lambda: app.state.problem is not None)
         assert app.state.problem
-        assert "could not be saved. The disk is full." in app.state.problem.what
+        assert "isn't saved. The disk is full." in app.state.problem.what
         assert "Nothing is lost" in app.state.problem.fix
         app.set_state(state.failed(app.state, None))
         tried = shelf.tries

@@ -77,7 +77,7 @@ def after(*events: AnyEvent) -> UiState:
     [
         pytest.param("suspect", False, "◐ slow 4 s", "◐ b", id="suspect"),
         pytest.param("stuck", False, "◐ stuck 4 s", "◐ b", id="stuck"),
-        pytest.param("resume", False, "↻ linking again 4 s", "● b", id="resume"),
+        pytest.param("resume", False, "↻ reconnecting 4 s", "● b", id="resume"),
         pytest.param("hold", True, "○ paused 4 s", "● b", id="hold"),
         pytest.param("replan", True, "○ paused 4 s", "● b", id="replan"),
         pytest.param("rebuild", True, "↻ rebuilding", "↻ b", id="rebuild"),
@@ -102,7 +102,7 @@ def test_every_state_is_told_with_glyph_and_word(what: RecoveryState, stops: boo
 def test_a_lost_mac_is_never_drawn_as_ready() -> None:
     ready = tuple(StageState(device_id=d, status="ready") for d in "AB")
     now = after(*ready, told("wait", requests=()))
-    assert "✗ lost" in split_content(now, 60).plain
+    assert "✗ offline" in split_content(now, 60).plain
     assert "✗ b lost" in status_content(now, 120).plain
     rebuilt = after(*ready, told("rebuild", plan=ALONE), PlanProposed(plan=ALONE))
     assert "waiting" in split_content(rebuilt, 60).plain
@@ -138,7 +138,7 @@ def test_what_can_be_chosen_and_what_it_means() -> None:
 
 
 def test_a_step_that_takes_long_on_no_mac_in_particular_is_not_called_stuck() -> None:
-    assert "◐ long step 4 s" in status_content(after(told("stuck", mac="")), 120).plain
+    assert "◐ slow step 4 s" in status_content(after(told("stuck", mac="")), 120).plain
 
 
 def test_progress_counts_bytes_and_then_tokens() -> None:
@@ -146,7 +146,7 @@ def test_progress_counts_bytes_and_then_tokens() -> None:
     now = after(told("rebuild", plan=ALONE), PlanProposed(plan=ALONE), loads)
     assert recovery.progress_words(now.snapshot, told("rebuild")) == "layers 1.0/4.0 GB"
     reads = told("rebuild", done=400, total=812, eta_s=17.2)
-    assert recovery.progress_words(now.snapshot, reads) == "read again 400/812 tok · 24 tok/s · about 17 s left"
+    assert recovery.progress_words(now.snapshot, reads) == "re-read 400/812 tok · 24 tok/s · about 17 s left"
 
 
 def test_code_that_was_interrupted_goes_on_as_code() -> None:
@@ -298,7 +298,7 @@ async def test_it_counts_while_it_waits_and_goes_on_by_itself() -> None:
         await someone.sees("Turn b on.", "Continue")
         await someone.told(told("rebuild", plan=ALONE, done=4, total=8, eta_s=2.0, choices=("replan",)))
         await someone.told(PlanProposed(plan=ALONE), PlanLoaded(plan_gen=2, seconds=1.0))
-        await someone.sees("read again 4/8 tok · 2 tok/s · about 2 s left", "▇▇▇▇▇▇▇▇▁▁▁▁▁▁▁")
+        await someone.sees("re-read 4/8 tok · 2 tok/s · about 2 s left", "▇▇▇▇▇▇▇▇▁▁▁▁▁▁▁")
         await someone.told(told("running"), token(3, " three"))
         await someone.sees("one two", f"─── {RECOVERED} ───", "three")
         lines = [line.strip(" │║") for line in someone.text.splitlines()]

@@ -289,7 +289,7 @@ def test_a_context_that_is_nearly_full_is_told_before_the_next_question() -> Non
     assert context_words(empty, 4000) == "context 0/4k"
     assert context_words(empty, 5200) == "▲ too long: about 5.2k tokens, context 4k"
     assert hint_words(empty, "context 0/4k", 60) == "Enter: send · Ctrl+J: new line · ↑: history · context 0/4k"
-    assert hint_words(empty, "context 0/4k", 40) == "Enter send · ↑ history · context 0/4k"
+    assert hint_words(empty, "context 0/4k", 40) == "Enter: send · ↑: history · context 0/4k"
 
 
 def test_an_empty_chat_says_what_to_do() -> None:
@@ -306,12 +306,12 @@ def test_the_foot_says_why_an_answer_stopped() -> None:
 
 
 def test_a_log_line_begins_with_what_happened_and_one_that_is_cut_says_so() -> None:
-    line = LogLine(at=0.0, level="INFO", source="mini", text="The model was read again after the fan had been cleaned.")
+    line = LogLine(at=0.0, level="INFO", source="mini", text="The model was re-read after the fan had been cleaned.")
     (cut,) = short_lines(line, 40, wraps=False)
-    assert re.fullmatch(r"The model was read again af…  mini \d\d:\d\d", cut)
+    assert re.fullmatch(r"The model was re-read af…  mini \d\d:\d\d", cut)
     assert cell_len(cut) == 40
     first, *rest = short_lines(line, 40, wraps=True)
-    assert re.fullmatch(r"The model was read again +mini \d\d:\d\d", first)
+    assert re.fullmatch(r"The model was re-read +mini \d\d:\d\d", first)
     assert " ".join(row.strip() for row in rest) == "after the fan had been cleaned."
     warned = msgspec.structs.replace(line, level="WARN")
     assert short_lines(warned, 80, wraps=False)[0].startswith("WARN The model")

@@ -94,8 +94,8 @@ def test_shares_are_words_and_add_up_to_the_token() -> None:
     lines = hops_content(measured(), 44, 50.0).plain.splitlines()
     assert lines[-2].startswith("token 62.0 ms: ▇▇")
     assert cell_len(lines[-2]) == 44
-    assert lines[-1] == "compute 81 % encrypt 2 % network 10 % wait 7 %"
-    assert (percent(0.001, 1), percent(0, 1)) == ("<1 %", "0 %")
+    assert lines[-1] == "compute 81% encrypt 2% net 10% wait 7%"
+    assert (percent(0.001, 1), percent(0, 1)) == ("<1%", "0%")
 
 
 def test_rows_that_take_turns_are_told_and_no_waiting_is_made_up() -> None:

@@ -14,8 +14,9 @@ from core.engine.requests import Request
 from core.engine.ring_work import Work
 from core.events import Plan, Stage
 from core.models.made.maker import random_model
+from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.probe import ModelProbe
-from core.models.slicing.slots import KV_GROUP, Slice
+from core.models.slicing.slots import Slice
 from core.node.answers.kv_mirror import Mirror
 from core.plan import mirror as plan_mirror
 from core.worker import mirroring
