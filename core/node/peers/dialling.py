@@ -16,7 +16,7 @@ from core.link.control_link import ControlLink, dial_control
 from core.node.base.context import NodeContext
 from core.node.base.tasks import Loop
 from core.node.peers.addresses import AddressBook
-from core.node.peers.contact import ContactChanged
+from core.node.peers.linked_mac import LinkedMacChanged
 from core.rates import BackOff
 from core.trust.identity import parse_text_id, text_id
 from core.trust.roster import Member
@@ -34,7 +34,7 @@ class Dialling:
     other one waits a moment first, so that two links do not cross.
 
     `is_linked` says whom nobody needs to dial; `on_link` takes a link that proved itself, and may close it. Emits
-    ContactChanged for every Mac of which `problem`, or what is known of its key, changed.
+    LinkedMacChanged for every Mac of which `problem`, or what is known of its key, changed.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Dialling:
             self._problems[device_id] = problem
             is_news = True
         if is_news:
-            self._signals.emit(ContactChanged(device_id))
+            self._signals.emit(LinkedMacChanged(device_id))
 
     def _name(self, device_id: str) -> str:
         """What people call it."""

@@ -11,7 +11,7 @@ from aiohttp import web
 from core.errors import Busy, MaclusterError, NodeError
 from core.events import ApiServed
 from core.node.base.bus import Bus
-from core.node.base.defects import defects_logger
+from core.node.base.defect_logger import defects_logger
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.config import ApiOptions

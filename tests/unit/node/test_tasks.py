@@ -32,10 +32,10 @@ from core.node.config import ApiOptions, NodeConfig
 from core.node.disks.model_inventory import ModelInventory
 from core.node.pairing.pairing_session import PairingSession
 from core.node.parts import NodeParts
-from core.node.peers.check import restart_findings
 from core.node.peers.dialling import Dialling
 from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh
+from core.node.peers.node_check import restart_findings
 from core.node.peers.peer_logs import PeerLogs
 from core.node.public_api.listener import Listener
 from core.node.public_api.metrics import Metrics
