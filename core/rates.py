@@ -48,11 +48,19 @@ class Throttle:
         self.every_s = every_s
         self.due = -inf  # when it may happen next
 
-    def take(self, now: float) -> bool:
-        """Whether it may happen now; if so, not again within `every_s`."""
-        if now < self.due:
-            return False
+    def is_due(self, now: float) -> bool:
+        """Whether it may happen."""
+        return now >= self.due
+
+    def note(self, now: float) -> None:
+        """It happens now."""
         self.due = now + self.every_s
+
+    def take(self, now: float) -> bool:
+        """Whether it may happen; if so, it happens now."""
+        if not self.is_due(now):
+            return False
+        self.note(now)
         return True
 
 

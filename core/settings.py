@@ -65,12 +65,12 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "node.log"
 
     @property
-    def last_words(self) -> Path:
+    def last_run(self) -> Path:
         """Why the last node could not start or crashed (0600); absent after a clean exit."""
-        return self.root / "last-words.json"
+        return self.root / "last-run.json"
 
     @property
-    def complaints(self) -> Path:
+    def stderr_log(self) -> Path:
         """Standard error of a node without a terminal: how it ended if the log does not say."""
         return self.root / "node.stderr"
 

@@ -316,7 +316,7 @@ class NodeClient:
         import httpx2
 
         if isinstance(error, httpx2.ConnectError):
-            from core.node.base.last_words import unreachable
+            from core.node.base.last_run import unreachable
 
             return unreachable(self.home)
         how = "didn't answer in time" if isinstance(error, httpx2.TimeoutException) else "ended before it answered"

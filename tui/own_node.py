@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 
 from core.errors import MaclusterError, NodeError, Problem
-from core.node.base.complaints import set_aside
-from core.node.base.last_words import last_words
+from core.node.base.last_run import read_last_run
+from core.node.base.stderr_log import rotate_stderr_log
 from core.settings import Home
 from core.text import clean_text
 from core.trust.private_files import private_folder
@@ -59,7 +59,7 @@ class OwnNode:
         """Why the node that was started last doesn't run, in its own words; None if it runs."""
         if self._process is None or self._process.poll() is None:
             return self._refused
-        words = last_words(self._home)
+        words = read_last_run(self._home)
         if words is not None and words.pid == self._process.pid and words.problem is not None:
             return words.problem
         what = self._last_complaint() or f"macluster's service ended with status {self._process.returncode}."
@@ -77,9 +77,9 @@ class OwnNode:
     def _spawn(self, *more: str) -> subprocess.Popen[bytes]:
         home = self._home
         private_folder(home.root)
-        set_aside(home)
+        rotate_stderr_log(home)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(home.complaints, flags, 0o600), "wb") as complaints:
+        with os.fdopen(os.open(home.stderr_log, flags, 0o600), "wb") as complaints:
             return subprocess.Popen(
                 [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof", *self._options, *more],
                 stdin=subprocess.PIPE,
@@ -91,7 +91,7 @@ class OwnNode:
 
     def _last_complaint(self) -> str:
         try:
-            with self._home.complaints.open("rb") as file:
+            with self._home.stderr_log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
                 lines = file.read().decode("utf-8", "replace").split("\n")
         except OSError:

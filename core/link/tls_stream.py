@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from core.address import is_link_local
 from core.errors import LinkError, LinkLost
@@ -18,9 +18,9 @@ from core.link.listener import plain_host
 from core.link.network_paths import NetworkPath, connect
 from core.link.tls import link_error, tune
 from core.mac.interfaces import interfaces, reachable
+from core.rates import Rate, TokenBucket
 
-CONNECTIONS_PER_S: Final = 4.0
-CONNECTION_BURST: Final = 8.0
+CONNECTIONS: Final = Rate(per_s=4.0, burst=8.0)
 ADDRESSES_KEPT: Final = 256
 
 Connect = Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[tuple[asyncio.Transport, asyncio.BaseProtocol]]]
@@ -134,24 +134,18 @@ class _Protocol(asyncio.StreamReaderProtocol):
         super().connection_made(transport)
 
 
-class _Bucket(NamedTuple):
-    tokens: float
-    at: float
-
-
 class ConnectionLimiter:
-    """Token bucket per address: 4 connections a second, 8 at once. Loopback is not limited."""
+    """Limits how often each address may connect. Loopback is this Mac itself and is not limited."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def admit(self, host: str, now: float) -> bool:
         """Whether `host` may connect at `now`, in seconds of one monotonic clock."""
         if ip_address(host).is_loopback:
             return True
-        last = self._buckets.pop(host, _Bucket(CONNECTION_BURST, now))
-        tokens = min(CONNECTION_BURST, last.tokens + (now - last.at) * CONNECTIONS_PER_S)
-        self._buckets[host] = _Bucket(max(tokens - 1, 0.0), now) if tokens >= 1 else _Bucket(tokens, now)
+        bucket = self._buckets.setdefault(host, TokenBucket(CONNECTIONS))
+        self._buckets.move_to_end(host)
         if len(self._buckets) > ADDRESSES_KEPT:
             self._buckets.popitem(last=False)
-        return tokens >= 1
+        return bucket.take(now)

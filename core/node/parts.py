@@ -10,7 +10,7 @@ from core.node.answers.room import AnswersRoom
 from core.node.base.bus import Bus
 from core.node.base.context import NodeContext
 from core.node.base.journal import Journal
-from core.node.base.last_words import say_waiting
+from core.node.base.last_run import record_waiting
 from core.node.base.local_server import LocalServer
 from core.node.base.message_table import MessageTable
 from core.node.base.room import join
@@ -64,7 +64,7 @@ def _context(config: NodeConfig, stopping: asyncio.Event) -> NodeContext:
         home.identity,
         store.lists,
         use_keychain=config.key == "keychain",
-        on_wait=lambda is_waiting: say_waiting(home, is_waiting=is_waiting),
+        on_wait=lambda is_waiting: record_waiting(home, is_waiting=is_waiting),
     )
     seen, faults, bus = SeenMacs(home.seen), KnownFaults(), Bus()
     assessment = TrustAssessment(store, seen, faults, identity.text_id, home.root)

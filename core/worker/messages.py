@@ -12,7 +12,7 @@ import msgspec
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import Problem
-from core.events import Batch, FinishReason, Plan, Sight, TokenLogprobs
+from core.events import Batch, FinishReason, Plan, PromptLogprobs, Sight
 from core.link.network_paths import MAX_NETWORK_PATHS, NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.numbers import Seconds, Size
@@ -246,14 +246,6 @@ class Departed(PipeMessage, frozen=True, kw_only=True):
     at: float
 
 
-class PromptScored(PipeMessage, frozen=True, kw_only=True):
-    """Logprobs of prompt tokens, from index `start` on; sent if the request asked for them."""
-
-    request_id: str
-    start: int
-    tokens: tuple[TokenLogprobs, ...]
-
-
 class Token(PipeMessage, frozen=True, kw_only=True):
     """One sampled token; with `logprob` and `top`, the top (token id, logprob), if the request asked for them."""
 
@@ -305,7 +297,7 @@ class Worked(PipeMessage, frozen=True, kw_only=True):
 
 
 class Batching(PipeMessage, frozen=True, kw_only=True):
-    """What the head runs and has queued: told twice a second while that changes, and when nothing runs any more."""
+    """The head's rows and queue: sent twice a second while they change, and when nothing runs any more."""
 
     batch: Batch
 
@@ -325,7 +317,7 @@ class SessionFailed(PipeMessage, frozen=True, kw_only=True):
 
 
 class Mirrored(PipeMessage, frozen=True, kw_only=True):
-    """What the caches of all stages hold of the next tokens of this request's row: to be kept for the next worker."""
+    """KV of all stages for the next tokens of this request's row: to be kept for the next worker."""
 
     request_id: str
     span: MirrorSpan
@@ -354,13 +346,13 @@ class Restored(PipeMessage, frozen=True, kw_only=True):
 
 
 class PrefillLinked(PipeMessage, frozen=True, kw_only=True):
-    """The Mac beside the ring reads prompts from now on."""
+    """The prefill Mac reads prompts from now on."""
 
     plan_gen: Size
 
 
 class PrefillBroken(PipeMessage, frozen=True, kw_only=True):
-    """The Mac beside the ring reads no prompts, and what it was reading the ring reads."""
+    """The prefill Mac reads no prompts any more; the ring reads those that it was reading."""
 
     plan_gen: Size
     problem: Problem
@@ -430,8 +422,8 @@ class TracedPhases(PipeMessage, frozen=True, kw_only=True):
     turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()
 
 
-# a Request, to the head only, is answered by Departed, Prefilled, PromptScored, Token and AnswerDone, among others that
-# run at the same time
+# a Request goes to the head only; Departed, Prefilled, PromptLogprobs, Token and AnswerDone answer it, mixed with those
+# of other requests
 Command = (
     Join
     | Load
@@ -460,7 +452,7 @@ Report = (
     | Unproved
     | Departed
     | Prefilled
-    | PromptScored
+    | PromptLogprobs
     | Token
     | AnswerDone
     | SessionSaved

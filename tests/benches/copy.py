@@ -1,9 +1,8 @@
-"""How quick a sealed copy of a model is between two nodes on loopback, against the same bytes by plain TCP.
+"""Speed of a sealed copy of a model between two nodes on loopback, against the same bytes by plain TCP.
 
-Both sides take turns on the same disk: the nodes copy as `macluster copy` has them do, each block with its SHA-256 and
-in the end each file with its own; beside that a process sends the same files through a socket to another one, which
-writes them and forces them to disk as often. The nodes know the hashes of the source's files and blocks
-already, as after a first copy.
+Both sides take turns on the same disk. The nodes copy as for `macluster copy`, with a SHA-256 of each block and file. A
+process sends the same files to another one through a socket, which writes them and syncs as often. The nodes know the
+hashes of the source's files and blocks already, as after a first copy.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import asyncio
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -36,19 +34,12 @@ from core.requests.plans import ModelChoice
 from core.settings import LOOPBACK_HOST, MIB
 from core.trust.private_files import to_disk
 from tui.cli.demo import Demo, DemoConfig
+from tui.cli.made_model import made_llama
 from tui.cli.watch import Watch
 
 REACH: Final = 0.7
 TURN_S: Final = 600.0
 LISTED_S: Final = 60.0
-# in a process of its own, as the command imports no mlx
-_MAKE: Final = """
-import sys
-from pathlib import Path
-from core.models.made.maker import make_model
-make_model(Path(sys.argv[1]), "llama", layers=int(sys.argv[2]), hidden=1024, intermediate=3072, head_dim=64,
-           heads=16, kv_heads=16, dtype="float32")
-"""
 
 
 class CopyTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +66,7 @@ def measure(rounds: int, layers: int) -> CopyResult:
         second_process(take_plain) as into,
     ):
         model = Path(folder) / "model"
-        subprocess.run([sys.executable, "-c", _MAKE, str(model), str(layers)], check=True)
+        made_llama(model, layers, hidden=1024, dtype="float32")
         turns = asyncio.run(_turns(model, Path(folder) / "plain", rounds, (out, into)))
         return summary(turns, sum(file.stat().st_size for file in model.iterdir()))
 
@@ -122,7 +113,7 @@ async def _sealed(demo: Demo, model: Path) -> float:
 
 
 async def _listed(watch: Watch, name: str, held_by: tuple[str, ...]) -> ModelChoice:
-    """The model once it lies on just these disks, as far as that node knows."""
+    """Wait until that node lists the model on exactly these disks."""
     until = monotonic() + LISTED_S
     while monotonic() < until:
         for choice in await watch.client.models():

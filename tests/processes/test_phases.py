@@ -12,7 +12,8 @@ import pytest
 from core.local.worker_ring import WorkerRing, worker_ring
 from core.models.made.maker import make_model
 from core.requests.trace import PHASES, StageTrace
-from core.trace.phases import chrome, flights, steps_of
+from core.trace.perfetto import perfetto_trace
+from core.trace.phases import flights, steps_of
 from tests.support.viewers import opened
 from tests.support.wires import Fault, wire
 
@@ -66,7 +67,7 @@ def test_of_a_thousand_steps_the_phases_are_all_that_each_took(slowable: Slowabl
         # by the clock of who asked: between the first token and the last one nothing else happened
         whole = sum(step.total_s for step in steps[2:])
         assert whole == pytest.approx(times[-1] - times[0], rel=0.05)
-    tracks = opened(chrome(stages, "made"))
+    tracks = opened(perfetto_trace(stages, "made"))
     assert [len(slices) for slices in tracks.values()] == [
         count for stage in stages for count in (len(stage.turns), sum(len(turn.laps) for turn in stage.turns))
     ]

@@ -22,9 +22,9 @@ import pydantic
 import pytest
 import pytest_asyncio
 
-from core.bench.scenarios.arithmetic import RATE, SEGMENTS
-from core.bench.scenarios.asking import AskedModel, measured
-from core.bench.scenarios.listing import Scenario
+from core.bench.scenarios.definitions import Scenario
+from core.bench.scenarios.load_generator import AskedModel, measured
+from core.bench.scenarios.percentiles import RATE, SEGMENTS
 from core.bench.scenarios.report import LoadLevel, result
 from core.demo import DEMO_MODEL
 from core.engine.scheduler import MAX_SCORED_TOKENS

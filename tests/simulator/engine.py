@@ -9,8 +9,8 @@ from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Work
 from core.engine.steps import TRIES
 from core.errors import CachesLost, LinkError, LinkLost
-from core.worker.head import untouched
-from core.worker.messages import AnswerDone, Load, PipeMessage, Prefilled, Token
+from core.worker.answer_row import untouched
+from core.worker.messages import AnswerDone, Load, Prefilled, Report, Token
 from core.worker.mirroring import Mirroring
 from tests.simulator.mirrors import SpanPipeline, answer_of
 from tests.support import simulated
@@ -21,7 +21,7 @@ from tests.support.simulated_head import Head
 class Engine(Head):
     """A head that reports as `core.worker.head` does."""
 
-    def __init__(self, load: Load, report: Callable[[PipeMessage], None]) -> None:
+    def __init__(self, load: Load, report: Callable[[Report], None]) -> None:
         plan = load.plan
         draft, trim_limit = (0, 0) if simulated.STATES else (2, None)
         super().__init__(

@@ -26,13 +26,13 @@ from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.room import DisksRoom
 from core.node.disks.transfers import Transfers
 from core.node.peers.addresses import AddressBook
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.paths import Paths
 from core.node.peers.peer_logs import PeerLogs
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.room import PeersRoom
-from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import ApiAnswers
@@ -123,7 +123,7 @@ class Node:
 
         # peers
         self.worker = worker = WorkerState()
-        sightings = Sightings(lambda _: True)
+        sightings = AdvertisedMacs(lambda _: True)
         book = AddressBook(sightings)
         networks = Networks("", signals, tuple)
         own = OwnMac(_own_peer(home), assessment, worker, networks)

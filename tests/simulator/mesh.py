@@ -11,7 +11,7 @@ from core.link.liveness import Dead, Liveness, Slept
 from core.node.base.message_table import MessageRow, MessageTable
 from core.node.base.node_message import NodeMessage
 from core.node.base.signals import Signals
-from core.node.peers.contact import ContactChanged
+from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import LinkEnded, RosterArrived
 from core.node.peers.messages import Status
 from core.node.peers.own_mac import OwnMac
@@ -224,7 +224,7 @@ class Mesh:
         self._changed(contact.device_id)
 
     def _changed(self, device_id: str) -> None:
-        self._signals.emit(ContactChanged(device_id))
+        self._signals.emit(LinkedMacChanged(device_id))
 
     def _close(self, contact: Contact) -> None:
         other = contact.other

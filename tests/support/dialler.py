@@ -12,8 +12,8 @@ from core.link.control_link import ControlLink, ControlServer, serve_control
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.peers.addresses import AddressBook
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.dialling import Dialling
-from core.node.peers.sightings import Sightings
 from core.trust.identity import text_id
 from core.trust.known_faults import KnownFaults
 from core.trust.roster import Cluster, RosterStore
@@ -31,7 +31,7 @@ class Desk:
 
     def __init__(self, folder: Path, *anybody: Place) -> None:
         self.store = RosterStore(folder / "rosters")
-        self.sightings = Sightings(lambda _: True)
+        self.sightings = AdvertisedMacs(lambda _: True)
         self.book = AddressBook(self.sightings, anybody)
         self.bus, self.faults = Bus(), KnownFaults()
         self.links: dict[str, ControlLink] = {}

@@ -14,10 +14,10 @@ from core.node.base.message_table import MessageTable
 from core.node.base.node_message import NodeMessage
 from core.node.base.signals import Signals
 from core.node.peers.addresses import AddressBook
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.mesh import LinkEnded, MacLeft, Mesh
 from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
-from core.node.peers.sightings import Sightings
 from core.node.peers.worker_state import WorkerState
 from core.trust.known_faults import KnownFaults
 from core.trust.roster import RosterStore
@@ -39,7 +39,7 @@ class MeshDesk:
     def __init__(self, folder: Path, number: int, store: RosterStore, key_limits: KeyUse = KEY_LIMITS) -> None:
         self.store = store
         self.bus, self.signals, self.faults, self.worker = Bus(), Signals(), KnownFaults(), WorkerState()
-        self.sightings = Sightings(lambda _: True)
+        self.sightings = AdvertisedMacs(lambda _: True)
         self.book = AddressBook(self.sightings)
         self.seen = SeenMacs(folder / f"{number}-seen.json")
         own_id = mac(number).text_id

@@ -76,7 +76,7 @@ async def show_one(args: argparse.Namespace) -> int:
 
 async def keep_key(args: argparse.Namespace) -> int:
     """Move the key of this Mac, or say where it is; needs no node."""
-    from core.node.base.last_words import KEYCHAIN_ASKS
+    from core.node.base.last_run import KEYCHAIN_ASKS
     from core.trust.key_storage import key_place, move_key
 
     def on_wait(is_waiting: bool) -> None:

@@ -34,7 +34,7 @@ class Invitation(NamedTuple):
     binding: bytes
 
 
-class Turn(NamedTuple):
+class HopTurn(NamedTuple):
     """A number of round trips on one lane."""
 
     lane: str
@@ -79,18 +79,18 @@ def echo(pipe: Connection[Any, Any]) -> None:
         into, out = (_plain(plain.accept()[0]) for _ in range(2))
     lanes = all_lanes(sender, receiver, out, into)
     while True:
-        turn: Turn = pipe.recv()
+        turn: HopTurn = pipe.recv()
         pipe.send(take_turn(lanes, turn, _return))
 
 
-def play(other: SecondProcess, lanes: Mapping[str, HopLane], turn: Turn) -> tuple[Spent, Spent]:
+def play(other: SecondProcess, lanes: Mapping[str, HopLane], turn: HopTurn) -> tuple[Spent, Spent]:
     """Play one turn; its cost for the leader and for the echo."""
     other.send(turn)
     mine = take_turn(lanes, turn, _serve)
     return mine, other.receive(MEET_S)
 
 
-def take_turn(lanes: Mapping[str, HopLane], turn: Turn, hit: Callable[[HopLane], None]) -> Spent:
+def take_turn(lanes: Mapping[str, HopLane], turn: HopTurn, hit: Callable[[HopLane], None]) -> Spent:
     """Call `hit` once per hop. CPU time is that of the whole process: MLX works in threads of its own."""
     lane = lanes[turn.lane]
     sealed = lane if isinstance(lane, SealedLane) else None

@@ -8,6 +8,7 @@ from typing import Self
 
 from aiohttp import web
 
+from core.events import PromptLogprobs
 from core.node.answers.answers import Answers
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.saved_sessions import SavedSessions
@@ -28,7 +29,6 @@ from core.worker.messages import (
     Listening,
     Mirrored,
     Prefilled,
-    PromptScored,
     Restored,
     SessionFailed,
     SessionLoaded,
@@ -89,7 +89,7 @@ class AnswersRoom(Room):
 
     def _worker_reported(self, said: WorkerReported) -> None:
         match report := said.report:
-            case PromptScored() | Departed() | Token() | Prefilled() | AnswerDone():
+            case PromptLogprobs() | Departed() | Token() | Prefilled() | AnswerDone():
                 self.answers.handle_report(report)
             case Mirrored() | Unmirrored() | WantSpans() | Restored():
                 self.answers.handle_mirror_report(report)

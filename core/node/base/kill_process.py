@@ -1,4 +1,4 @@
-"""Ends a process that this node started."""
+"""Kill a process that this node started."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from contextlib import suppress
 
 
 def kill(process: Process) -> None:
-    """At once, unless it has ended. Its own `kill` asks whether it has, and may take its exit status away from asyncio,
-    which complains then.
-    """
+    """Kill it unless it has ended. `Process.kill` polls, and may take the exit status away from asyncio."""
     kill_unless_over(process.pid, process.returncode)
 
 
 def kill_unless_over(pid: int, status: int | None) -> None:
-    """The same, of what asyncio says of a process: its `status` is None as long as it has not ended."""
+    """Kill the process `pid` if asyncio's `status` of it is None: it has not ended."""
     if status is None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -18,16 +18,19 @@ from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.field_errors import decoded, refusal
 from core.node.base.bus import Bus
-from core.node.base.defects import defects_logger
-from core.node.base.local_clients import Handler, LocalClients
+from core.node.base.defect_logger import defects_logger
+from core.node.base.http_clients import HttpClients
 from core.node.base.tasks import Tasks
 from core.requests.body import Body, Done
 
 MAX_REQUEST: Final = 8 << 20
+MAX_CLIENTS: Final = 128
+REFUSED: Final = 8  # of them, for clients that hear that there are too many
 BACKLOG: Final = 128
 BEGUN: Final = 202  # status of a command that goes on after its reply
 
@@ -40,13 +43,15 @@ class LocalServer:
 
     def __init__(self, routes: Iterable[web.RouteDef], bus: Bus, tasks: Tasks) -> None:
         self._routes, self._bus, self._tasks = routes, bus, tasks
+        self._clients = HttpClients(MAX_CLIENTS, share=2)
         self._runner: web.AppRunner | None = None
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, path: Path) -> None:
         """Listen at `path`; a leftover of an ended node is replaced."""
-        clients = LocalClients()
-        app = web.Application(client_max_size=MAX_REQUEST, middlewares=[_problems, clients.admit])
+        app = web.Application(
+            client_max_size=MAX_REQUEST, middlewares=[_problems, self._clients.note, self._refuse_crowd]
+        )
         app.on_response_prepare.append(self._add_headers)
         app.add_routes(self._routes)
         logger = defects_logger("local_api", "A command", self._tasks)
@@ -56,7 +61,7 @@ class LocalServer:
         assert server is not None
         await asyncio.to_thread(path.unlink, missing_ok=True)
         listener = _listener(path)
-        self._serving = self._tasks.essential("The local API", lambda: clients.serve(listener, server))
+        self._serving = self._tasks.essential("The local API", lambda: self._serve(listener, server))
         self._serving.add_done_callback(lambda _: listener.close())
 
     async def stop(self) -> None:
@@ -66,6 +71,18 @@ class LocalServer:
             self._serving.cancel()
         if self._runner:
             await self._runner.cleanup()
+
+    async def _serve(self, listener: socket.socket, server: web.Server) -> None:
+        async for sock in self._clients.accept(listener):
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(server, sock)
+            self._clients.entered(transport)
+
+    @web.middleware
+    async def _refuse_crowd(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._clients.asking() > self._clients.most - REFUSED:
+            what = f"{self._clients.asking() - 1} clients are asking the node of this Mac already."
+            raise Busy(what, "End some of them, then ask again.")
+        return await handler(request)
 
     async def _add_headers(self, request: web.Request, reply: web.StreamResponse) -> None:
         trust = self._bus.now.trust

@@ -33,7 +33,7 @@ from core.node.disks.messages import (
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
-from core.node.peers.contact import ContactChanged
+from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import MacGone
 from core.node.peers.room import PeersRoom
 from core.requests.conversations import Conversation, ConversationId, ConversationTitle, SearchText
@@ -114,10 +114,10 @@ class DisksRoom(Room):
         )
 
     def subscribe(self) -> None:
-        self.node.signals.on(ContactChanged, self._announce)
+        self.node.signals.on(LinkedMacChanged, self._announce)
         self.node.signals.on(MacGone, lambda mac: self.transfers.gone(mac.device_id))
 
-    def _announce(self, contact: ContactChanged) -> None:
+    def _announce(self, contact: LinkedMacChanged) -> None:
         self.node.tasks.spawn("Reporting what this Mac holds", self.inventory.announce(contact.device_id))
 
     def _drop(self, _: str, message: FalseFile) -> None:

@@ -23,8 +23,8 @@ from core.node.base.message_table import MessageRow, receives
 from core.node.base.node_message import BEATS, NodeMessage, to_frame
 from core.node.base.signals import AwaitedSignal, Signal
 from core.node.peers.addresses import AddressBook
-from core.node.peers.contact import Contact, ContactChanged
 from core.node.peers.dialling import Dialling
+from core.node.peers.linked_mac import LinkedMac, LinkedMacChanged
 from core.node.peers.messages import Bye, Leads, Ping, Pong
 from core.node.peers.networks import NetworksChanged
 from core.node.peers.own_mac import OwnMac
@@ -75,7 +75,7 @@ class Mesh:
         self._server: ControlServer | None = None
         self._is_over = False
         self._liveness = Liveness()
-        self.contacts: dict[str, Contact] = {}
+        self.contacts: dict[str, LinkedMac] = {}
         self.dialling = Dialling(node, book, is_linked=self.contacts.__contains__, on_link=self._reached)
         node.signals.on(NetworksChanged, self._networks_changed)
 
@@ -161,11 +161,11 @@ class Mesh:
         contact = self.contacts.get(device_id)
         return contact.link.local_host if contact else ""
 
-    async def _send_roster(self, contact: Contact) -> None:
+    async def _send_roster(self, contact: LinkedMac) -> None:
         shared = self._store.shared_epoch(contact.link.peer_points)
         await self._send_raw(contact, FrameType.ROSTER, self._store.bundle(shared))
 
-    async def _send_raw(self, contact: Contact, kind: FrameType, body: bytes) -> bool:
+    async def _send_raw(self, contact: LinkedMac, kind: FrameType, body: bytes) -> bool:
         try:
             await contact.link.send(kind, body)
         except LinkError:
@@ -193,7 +193,7 @@ class Mesh:
         """Keep one link a pair. Where two dials crossed, the one of the lower device id wins; a later one waits for the
         end of the one that is there: with RESUME it is a new key, without it that node was started anew.
         """
-        device_id, contact = text_id(rekeyed.link.peer_id), Contact(rekeyed)
+        device_id, contact = text_id(rekeyed.link.peer_id), LinkedMac(rekeyed)
         known = self.contacts.get(device_id)
         full = not known and len(self.contacts) >= MAX_CONTROL_LINKS
         if full or self._is_over or not self._may_link(contact):
@@ -224,7 +224,7 @@ class Mesh:
                 return
         self._add(rekeyed)
 
-    def _may_link(self, contact: Contact) -> bool:
+    def _may_link(self, contact: LinkedMac) -> bool:
         """By the newest roster, which may have come while the two were still shaking hands, and by every rival of it
         that nobody has decided about yet.
         """
@@ -233,12 +233,12 @@ class Mesh:
         is_member = peer is not None and me is not None and carries_prompts(peer.level)
         return is_member and not self._store.is_revoked(peer_id)
 
-    def _is_behind(self, contact: Contact) -> bool:
+    def _is_behind(self, contact: LinkedMac) -> bool:
         """Whether the other end has not told that it has our roster, or was not told that we have it."""
         stand = self._store.cluster().roster.stand
         return contact.link.peer_stand != stand or contact.link.stand != stand
 
-    async def _listen(self, device_id: str, contact: Contact) -> None:
+    async def _listen(self, device_id: str, contact: LinkedMac) -> None:
         problem = LinkLost("The control link ended.")
         try:
             if self._is_behind(contact):
@@ -257,7 +257,7 @@ class Mesh:
         finally:  # whatever it was: a link that nobody reads must not stay
             await self._ended(device_id, contact, problem.what)
 
-    async def _ended(self, device_id: str, contact: Contact, what: str) -> None:
+    async def _ended(self, device_id: str, contact: LinkedMac, what: str) -> None:
         is_current = self.contacts.get(device_id) is contact
         aside = contact.rekeyed.take_aside() if is_current else None
         contact.rekeyed.close()
@@ -273,7 +273,7 @@ class Mesh:
             finally:
                 self.dialling.ended(device_id, at_once=monotonic() - contact.since < SHORT_S)
 
-    async def _handle(self, device_id: str, contact: Contact, kind: FrameType, body: bytes) -> None:
+    async def _handle(self, device_id: str, contact: LinkedMac, kind: FrameType, body: bytes) -> None:
         if kind == FrameType.ROSTER:
             await self._handle_roster(device_id, contact, body)
             return
@@ -305,7 +305,7 @@ class Mesh:
             contact.goodbye = bye.reason
             await self._signals.deliver(MacLeft(device_id))
 
-    async def _handle_roster(self, device_id: str, contact: Contact, body: bytes) -> None:
+    async def _handle_roster(self, device_id: str, contact: LinkedMac, body: bytes) -> None:
         try:
             if self._store.adopt(body):
                 await self._signals.deliver(RosterArrived())
@@ -345,7 +345,7 @@ class Mesh:
             case Suspected(device_id=device_id) | Well(device_id=device_id):
                 self._changed(device_id)
 
-    def _renew(self, device_id: str, contact: Contact, now: float) -> None:
+    def _renew(self, device_id: str, contact: LinkedMac, now: float) -> None:
         """See to new keys where they are worn; whoever has begun with others and does not go on is not waited for."""
         rekeyed, is_late = contact.rekeyed, now - contact.changed_at > RESUME_S
         if rekeyed.is_renewing:
@@ -359,12 +359,12 @@ class Mesh:
             self.dialling.renew(device_id, self._renewed)
 
     def _changed(self, device_id: str) -> None:
-        self._signals.emit(ContactChanged(device_id))
+        self._signals.emit(LinkedMacChanged(device_id))
 
     def _rtts(self) -> dict[str, float]:
         return {device_id: c.rtt_s for device_id, c in self.contacts.items() if c.rtt_s is not None}
 
-    async def _ping(self, contact: Contact, now: float) -> None:
+    async def _ping(self, contact: LinkedMac, now: float) -> None:
         """While the rosters differ a link carries nothing else, and the roster is the sign of life."""
         if self._is_behind(contact):
             await self._send_roster(contact)

@@ -10,11 +10,11 @@ import msgspec
 from core.events import Peer, PeerChanged, PeerGone, PeerSeen, PeerState, Plan
 from core.node.base.context import NodeContext
 from core.node.peers.addresses import AddressBook
-from core.node.peers.contact import Contact
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.discovery import Sighting
+from core.node.peers.linked_mac import LinkedMac
 from core.node.peers.mesh import Mesh
 from core.node.peers.own_mac import OwnMac
-from core.node.peers.sightings import Sightings
 from core.node.peers.worker_state import WorkerState
 from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts, weakest
@@ -28,7 +28,7 @@ class PeerTable:
         node: NodeContext,
         own: OwnMac,
         worker: WorkerState,
-        sightings: Sightings,
+        sightings: AdvertisedMacs,
         book: AddressBook,
         mesh: Mesh,
     ) -> None:
@@ -184,7 +184,7 @@ class PeerTable:
             spare_rss_bytes=status.spare_rss_bytes if status else 0,
         )
 
-    def _places(self, device_id: str, contact: Contact | None) -> list[str]:
+    def _places(self, device_id: str, contact: LinkedMac | None) -> list[str]:
         """Where to look for it; of a linked Mac, first where the link comes from, whatever Bonjour claims."""
         places = self._book.of(device_id)
         if contact is None:

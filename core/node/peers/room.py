@@ -17,9 +17,9 @@ from core.node.base.local_server import route, stream_route
 from core.node.base.message_table import MessageRow, receives
 from core.node.base.room import Room
 from core.node.peers.addresses import AddressBook, read_proven, write_proven
-from core.node.peers.check import NodeCheck
-from core.node.peers.contact import ContactChanged
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.discovery import Discovery
+from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import LinkEnded, MacGone, Mesh
 from core.node.peers.messages import (
     LinkProbe,
@@ -32,12 +32,12 @@ from core.node.peers.messages import (
     SpeedStop,
 )
 from core.node.peers.networks import Networks
+from core.node.peers.node_check import NodeCheck
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.paths import Paths
 from core.node.peers.peer_logs import PeerLogs
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.search import Search
-from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
 from core.node.peers.worker_state import WorkerState
 from core.requests.checks import SpeedRequest
@@ -50,7 +50,7 @@ class PeersRoom(Room):
     """The other Macs, and what they are told about this one."""
 
     worker: WorkerState
-    sightings: Sightings
+    sightings: AdvertisedMacs
     networks: Networks
     book: AddressBook
     mesh: Mesh
@@ -70,7 +70,7 @@ class PeersRoom(Room):
         def is_member(device_id: str) -> bool:
             return node.store.lists(parse_text_id(device_id))
 
-        worker, sightings = WorkerState(), Sightings(is_member)
+        worker, sightings = WorkerState(), AdvertisedMacs(is_member)
         networks = Networks(config.host, node.signals)
         remember = partial(write_proven, home.addresses)
         book = AddressBook(sightings, config.peers, read_proven(home.addresses), remember, networks.is_barred)
@@ -120,7 +120,7 @@ class PeersRoom(Room):
         )
 
     def subscribe(self) -> None:
-        self.node.signals.on(ContactChanged, lambda contact: self.table.refresh(contact.device_id))
+        self.node.signals.on(LinkedMacChanged, lambda contact: self.table.refresh(contact.device_id))
         self.node.signals.on_awaited(LinkEnded, self._link_ended)
 
     async def _events(self) -> AsyncGenerator[AnyEvent, None]:

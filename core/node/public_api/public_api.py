@@ -11,7 +11,7 @@ from aiohttp import web
 from core.errors import Busy, MaclusterError, NodeError
 from core.events import ApiServed
 from core.node.base.bus import Bus
-from core.node.base.defects import defects_logger
+from core.node.base.defect_logger import defects_logger
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.config import ApiOptions
@@ -60,7 +60,8 @@ class PublicApi:
         if self._options.has_tls:
             context, fingerprint = server_context(self._folder, self._secret, self._options.host)
         app = web.Application(
-            client_max_size=MAX_BODY, middlewares=[_timed, _problems, self._listener.note, self._admission.admit]
+            client_max_size=MAX_BODY,
+            middlewares=[_timed, _problems, self._listener.clients.note, self._admission.admit],
         )
         app.on_response_prepare.append(_add_timing)
         app.on_response_prepare.append(self._admission.add_headers)

@@ -13,7 +13,7 @@ from core.node.answers.room import AnswersRoom
 from core.node.base.context import NodeContext
 from core.node.base.local_server import BEGUN, route
 from core.node.base.room import Room
-from core.node.peers.contact import ContactChanged
+from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import MacGone
 from core.node.peers.room import PeersRoom
 from core.node.recovery.recovery_driver import RecoveryDriver
@@ -55,7 +55,7 @@ class RecoveryRoom(Room):
 
     def subscribe(self) -> None:
         signals = self.node.signals
-        signals.on(ContactChanged, lambda contact: self.driver.changed(contact.device_id))
+        signals.on(LinkedMacChanged, lambda contact: self.driver.changed(contact.device_id))
         signals.on(MacGone, lambda mac: self.driver.gone(mac.device_id))
         signals.on(WorkerReported, self._worker_reported)
 

@@ -25,17 +25,17 @@ from core.node.answers.saved_sessions import SavedSessions
 from core.node.base import tasks as tasks_module
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.local_clients import LocalClients
+from core.node.base.local_server import LocalServer
 from core.node.base.signals import AwaitedSignal, Signal
 from core.node.base.tasks import Tasks, place_of
 from core.node.config import ApiOptions, NodeConfig
 from core.node.disks.model_inventory import ModelInventory
 from core.node.pairing.pairing_session import PairingSession
 from core.node.parts import NodeParts
-from core.node.peers.check import restart_findings
 from core.node.peers.dialling import Dialling
 from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh
+from core.node.peers.node_check import restart_findings
 from core.node.peers.peer_logs import PeerLogs
 from core.node.public_api.listener import Listener
 from core.node.public_api.metrics import Metrics
@@ -129,7 +129,7 @@ async def prove(parts: NodeParts) -> None:
 
 
 ESSENTIAL = {
-    "The local API": (LocalClients, "serve"),
+    "The local API": (LocalServer, "_serve"),
     "The API": (Listener, "_serve"),
     "The watch over trust": (Node, "_watch"),
     "The watch over answers": (RecoveryDriver, "watch"),

@@ -27,9 +27,9 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.node_message import to_frame
 from core.node.peers.addresses import AddressBook
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.mesh import Mesh
 from core.node.peers.peer_table import PeerTable
-from core.node.peers.sightings import Sightings
 from core.node.peers.worker_state import WorkerState
 from core.node.ring.plan_leader import PlanLeader as Leading
 from core.node.ring.plan_lifecycle import PlanLifecycle
@@ -356,7 +356,7 @@ async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path:
 
 def test_the_addresses_of_a_mac_outlive_its_key(tmp_path: Path) -> None:
     told: list[object] = []
-    book = AddressBook(Sightings(lambda _: True), on_proof=told.append)
+    book = AddressBook(AdvertisedMacs(lambda _: True), on_proof=told.append)
     book.by_hand(PEER, Place(HOST, 2))
     book.met(PEER, Place(HOST, 1))
     book.moved(PEER, STRANGER)

@@ -7,7 +7,7 @@ import pytest
 
 from core.engine.requests import Request
 from core.errors import LinkLost
-from core.events import Batch, BatchLane, BatchRow, TokenLogprobs
+from core.events import Batch, BatchLane, BatchRow, PromptLogprobs, TokenLogprobs
 from core.link.network_paths import NetworkPath
 from core.pipe_messages import LENGTH, pack
 from core.requests.answers import Message
@@ -37,7 +37,6 @@ from core.worker.messages import (
     PrefillBroken,
     Prefilled,
     PrefillLinked,
-    PromptScored,
     Prove,
     Proved,
     ReadBeside,
@@ -123,7 +122,7 @@ REPORTS: list[Report] = [
     Proved(plan_gen=100, seconds=0.25, tokens=24, difference=1e-6),
     Unproved(plan_gen=100, problem=PROBLEM),
     Prefilled(request_id=ID, done=1, total=2),
-    PromptScored(request_id=ID, start=1, tokens=(TokenLogprobs(token=7, logprob=-0.5, top=((7, -0.5),)),)),
+    PromptLogprobs(request_id=ID, start=1, tokens=(TokenLogprobs(token=7, logprob=-0.5, top=((7, -0.5),)),)),
     Token(request_id=ID, index=0, token=2**31),
     Token(request_id=ID, index=1, token=7, logprob=-0.5, top=((7, -0.5), (9, -1.25))),
     AnswerDone(

@@ -1,4 +1,4 @@
-"""The picture of throughput against latency: a point each scenario or level of load, p50 with a whisker to p95."""
+"""SVG chart of throughput against latency: a dot per scenario or load level, p50 with a whisker to p95."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _COLOURS: Final = ("#3465a4", "#a4343a", "#3a7d44", "#8a5a00", "#6a3d9a", "#007f
 
 
 class CurvePoint(NamedTuple):
-    """Of `name`: requests a second, and milliseconds from a question to the end of its answer."""
+    """One dot. Latency is from the request to the end of the answer."""
 
     name: str
-    per_s: float
+    per_s: float  # requests per second
     p50_ms: float
     p95_ms: float
 
 
 def points(results: Sequence[ScenarioResult]) -> list[CurvePoint]:
-    """Of those that answered anything."""
+    """A point for each result with at least one answer."""
     return [
         CurvePoint(one.name, one.requests_per_s, 1e3 * e2e.p50, 1e3 * e2e.p95)
         for one in results
@@ -35,7 +35,7 @@ def points(results: Sequence[ScenarioResult]) -> list[CurvePoint]:
 
 
 def svg(found: Sequence[CurvePoint], runner: str) -> str:
-    """The picture; levels of one name are joined in their order. Latency on a scale of powers of ten."""
+    """Draw the chart; a line joins the load levels of one scenario. The latency axis is logarithmic."""
     return "\n".join(_svg(found, runner)) + "\n"
 
 
@@ -53,9 +53,7 @@ def _svg(found: Sequence[CurvePoint], runner: str) -> Iterator[str]:
     yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">'
     yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'
     yield _text(LEFT, 28, "Throughput against latency", size=20)
-    yield _text(
-        LEFT, 48, f"Dot: p50 from question to end of answer; whisker: p95. {runner.partition(';')[0]}.", size=12
-    )
+    yield _text(LEFT, 48, f"Dot: p50 from request to end of answer; whisker: p95. {runner.partition(';')[0]}.", size=12)
     for power in range(low, high + 1):
         at = y(10.0**power)
         yield _line(LEFT, at, WIDTH - RIGHT, at, _FAINT)
@@ -64,7 +62,7 @@ def _svg(found: Sequence[CurvePoint], runner: str) -> Iterator[str]:
         at = x(most * tick / 5)
         yield _line(at, HEIGHT - BOTTOM, at, HEIGHT - BOTTOM + 5, _INK)
         yield _text(at, HEIGHT - BOTTOM + 20, f"{most * tick / 5:.1f}", anchor="middle", size=12)
-    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, "requests a second", anchor="middle", size=13)
+    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, "requests per second", anchor="middle", size=13)
     for number, name in enumerate(dict.fromkeys(point.name for point in found)):
         colour = _COLOURS[number % len(_COLOURS)]
         mine = [point for point in found if point.name == name]

@@ -39,7 +39,7 @@ class SightingChange(NamedTuple):
     contests: bool = False
 
 
-class Sightings:
+class AdvertisedMacs:
     """At most 256 records, those of strangers that were not seen for longest give way to others. A member's record
     stays whatever is advertised or taken back. Times in seconds of one monotonic clock.
     """

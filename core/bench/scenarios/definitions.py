@@ -1,4 +1,4 @@
-"""The ten scenarios by their names, and the requests that one consists of."""
+"""The ten scenarios, and the requests of each."""
 
 from __future__ import annotations
 
@@ -14,26 +14,23 @@ HEAVY_BYTES: Final = 10_240
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """`providers`: how many Macs beside the head each of its clusters has, one cluster a model. `users`, each with a
-    key of its own, take turns, and so do the models. `concurrency` requests are under way at a time, `queue` may wait.
-    A prompt is padded to `prompt_bytes`.
-    """
+    """One load test. Users and models take turns."""
 
     name: str
-    providers: tuple[int, ...]
-    users: int
+    providers: tuple[int, ...]  # Macs besides the head, for each cluster; one cluster per model
+    users: int  # each with an API key of their own
     requests: int
-    concurrency: int
+    concurrency: int  # requests in flight at a time
     max_tokens: int
     streams: bool = True
-    queue: int = 200
-    prompt_bytes: int = 0
+    queue: int = 200  # requests that may wait
+    prompt_bytes: int = 0  # prompts are padded to this length
 
 
 class ScenarioRequest(NamedTuple):
-    """One request: at the earliest so many seconds behind the first one, by that user, of that model."""
+    """One request."""
 
-    start_s: float
+    start_s: float  # earliest start, seconds after the first request
     user: int
     model: int
     prompt: str
@@ -82,15 +79,17 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
 
 
 def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
-    """Those of these names, or all. Raises UsageError."""
+    """Scenarios by name; all if `names` is empty. Raises UsageError."""
     if unknown := [name for name in names if name not in SCENARIOS]:
         raise UsageError(f"There is no scenario {unknown[0]!r}.", f"There are {', '.join(SCENARIOS)}.")
     return tuple(SCENARIOS[name] for name in names) or tuple(SCENARIOS.values())
 
 
 def asked(scenario: Scenario, rate: float | None, seed: int) -> tuple[ScenarioRequest, ...]:
-    """Its requests. Without a `rate` each begins as soon as one before has ended (closed loop); with it they come at
-    so many a second, at random times by `seed`, whatever becomes of those before (open loop).
+    """The requests of a scenario.
+
+    Without `rate` each starts as soon as an earlier one has ended (closed loop). With it they start at random times,
+    `rate` per second on average, drawn with `seed` (open loop).
     """
     dice, start_s, requests = random.Random(seed), 0.0, []
     for number in range(scenario.requests):
@@ -101,8 +100,8 @@ def asked(scenario: Scenario, rate: float | None, seed: int) -> tuple[ScenarioRe
 
 
 def prompt(number: int, length: int = 0) -> str:
-    """The question of that number, at least `length` bytes long. The spaces stand before its last word: at its end many
-    chat templates would cut them off, and a short prompt would be measured.
+    """Prompt number `number`, padded to `length` bytes. The padding is before the last word, since many chat templates
+    strip spaces at the end.
     """
     words, last = f"What is {number}+{number + 1}? Answer with just the", " number."
     return words + " " * max(0, length - len(words) - len(last)) + last

@@ -1,4 +1,4 @@
-"""What an evaluation is asked for, and what comes of it. Nothing here needs lm-eval."""
+"""Requests and figures of an evaluation, and the task `tiny`. Nothing here needs lm-eval."""
 
 from __future__ import annotations
 
@@ -12,47 +12,41 @@ import msgspec
 from core.errors import UsageError
 
 TINY: Final = "tiny"
-# lm-eval's names of what is measured end in the filter of the answers; what is behind them is no figure
+# lm-eval's metric names end in a filter ("acc,none"); standard errors are not compared
 _ERRORS: Final = "_stderr"
 
 
 class EvalApi(msgspec.Struct, frozen=True, kw_only=True):
-    """An API that speaks OpenAI's completions: its address, which ends in /v1, the model's name there, a key, how many
-    questions are asked at a time, and the file of its certificate where it has one.
-    """
+    """An API of OpenAI's completions."""
 
-    url: str
+    url: str  # ends in /v1
     model: str
     key: str
-    together: int
-    certificate: str | None = None
+    together: int  # questions in flight at a time
+    certificate: str | None = None  # path of the certificate file
 
 
 class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One side of an evaluation: `task`, which is lm-eval's or `TINY`, of at most `limit` questions each; by the `api`,
-    or in this process by the model in `directory`, which has the tokenizer in either case.
-    """
+    """One side of an evaluation."""
 
-    task: str
-    directory: str
-    limit: int | None = None
-    api: EvalApi | None = None
+    task: str  # one of lm-eval's, or `TINY`
+    directory: str  # of the model; its tokenizer is used in either case
+    limit: int | None = None  # most questions per task
+    api: EvalApi | None = None  # None evaluates the model in this process
 
 
-Figures = dict[str, float]  # by "task metric"
+Figures = dict[str, float]  # keyed by "task metric"
 
 
 def check_harness() -> None:
-    """Raises UsageError where lm-eval is not installed."""
+    """Raise UsageError if lm-eval is not installed."""
     if find_spec("lm_eval") is None:
-        what = "`macluster eval` asks by lm-eval, which is not installed beside macluster."
+        what = "`macluster eval` needs lm-eval, which is not installed."
         raise UsageError(what, "Install it with `pip install 'macluster[eval]'` (some hundred MB).")
 
 
 def tiny_tasks() -> list[dict[str, Any]]:
-    """The task that comes along, as lm-eval takes it: whether the right one of two endings is the more likely, and what
-    the model writes itself.
-    """
+    """The task `tiny` in lm-eval's form: choose the right one of two endings, and write one."""
     questions = str(files("core.bench.evaluation") / "tiny.jsonl")
     common = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": questions}}, "test_split": "test"}
     return [
@@ -78,7 +72,7 @@ def tiny_tasks() -> list[dict[str, Any]]:
 
 
 def figures(results: Mapping[str, Mapping[str, object]]) -> Figures:
-    """The figures of lm-eval's results, without how sure they are: what is compared was asked the same."""
+    """Figures of lm-eval's results without standard errors: both sides get the same questions."""
     found = {}
     for task, metrics in results.items():
         for name, value in metrics.items():

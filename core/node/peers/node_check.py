@@ -14,7 +14,7 @@ from core.events import Peer
 from core.mac.doctor import examine_machine, examine_network
 from core.mac.interfaces import Interface, interfaces, on_subnet
 from core.node.base.context import NodeContext
-from core.node.base.last_words import unreachable
+from core.node.base.last_run import unreachable
 from core.node.base.tasks import Restarts
 from core.node.peers.discovery import Discovery
 from core.node.peers.worker_state import WorkerState

@@ -1,4 +1,4 @@
-"""What many measured requests come to: percentiles with their confidence, and rates. Times are in seconds."""
+"""Statistics of measured requests: percentiles with confidence intervals, and rates. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 HTTP_OK: Final = 200
 HTTP_BUSY: Final = 429
-RATE: Final = "decode_tps"  # the one segment that is tokens a second
-# of the client, and of the server's own clocks
+RATE: Final = "decode_tps"  # the one segment in tokens per second
+# measured by the client or reported by the server
 SEGMENTS: Final = (
     *("total_e2e", "parse", "reserve", "route", "queue_wait", "encrypt", "dispatch", "coordinator_to_provider"),
     *("ttft", RATE),
@@ -20,35 +20,30 @@ _NORMAL_95: Final = 1.96
 
 
 class ReplyFigures(NamedTuple):
-    """What came of one request: its HTTP status, 0 where nothing came; seconds from the question to the end, and from
-    the question to the first token, where it streams; how many tokens came, and how long from the first to the last.
-    `laps`: seconds of the server's own parts, by the names that it tells.
-    """
+    """Measurements of one request."""
 
-    status: int
-    total_s: float
-    first_s: float | None = None
+    status: int  # HTTP status; 0 if no response came
+    total_s: float  # from the request to the end of the response
+    first_s: float | None = None  # from the request to the first token, of a stream
     tokens: int = 0
-    decode_s: float = 0.0
-    laps: Mapping[str, float] = {}
+    decode_s: float = 0.0  # from the first token to the last
+    laps: Mapping[str, float] = {}  # seconds per part, from the server's Server-Timing
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of `count` requests. Between the two figures of `p50_between` (`p95_between`) the true percentile lies
-    with 95 % confidence, as far as so many requests tell.
-    """
+    """Statistics of one part of `count` requests."""
 
     count: int
     mean: float
     p50: float
     p95: float
     max: float
-    p50_between: tuple[float, float]
-    p95_between: tuple[float, float]
+    p50_between: tuple[float, float]  # 95 % confidence interval of p50
+    p95_between: tuple[float, float]  # 95 % confidence interval of p95
 
 
 def segment(samples: Sequence[float]) -> Segment:
-    """Of one sample at least."""
+    """Statistics of at least one sample."""
     ordered, count = sorted(samples), len(samples)
     return Segment(
         count=count,
@@ -62,7 +57,7 @@ def segment(samples: Sequence[float]) -> Segment:
 
 
 def _between(ordered: Sequence[float], share: float) -> tuple[float, float]:
-    """By the ranks between which a binomial count falls (its normal approximation): no shape is assumed."""
+    """Confidence interval by ranks (binomial, normal approximation); no distribution is assumed."""
     count = len(ordered)
     middle, reach = count * share, _NORMAL_95 * sqrt(count * share * (1 - share))
     low, high = floor(middle - reach), ceil(middle + reach)
@@ -70,7 +65,7 @@ def _between(ordered: Sequence[float], share: float) -> tuple[float, float]:
 
 
 def segments(replies: Sequence[ReplyFigures]) -> dict[str, Segment]:
-    """Those that have data, in their order; only what was answered counts."""
+    """Statistics of each segment that has data, in order; only answered requests count."""
     good = [reply for reply in replies if reply.status == HTTP_OK]
     samples: dict[str, list[float]] = {name: [] for name in SEGMENTS}
     for reply in good:
@@ -86,5 +81,5 @@ def segments(replies: Sequence[ReplyFigures]) -> dict[str, Segment]:
 
 
 def per_second(successes: int, duration_s: float) -> float:
-    """Requests a second: only those that succeeded count."""
+    """Successful requests per second."""
     return successes / duration_s if duration_s > 0 else 0.0

@@ -20,13 +20,13 @@ RTT_SAMPLES: Final = 16
 RENEW_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
 
 
-class ContactChanged(Signal, frozen=True):
+class LinkedMacChanged(Signal, frozen=True):
     """Whether that Mac is linked, what it told, or why it cannot be reached, changed."""
 
     device_id: str
 
 
-class Contact:
+class LinkedMac:
     """A Mac that is linked and what it has told us."""
 
     def __init__(self, rekeyed: RekeyedLink) -> None:

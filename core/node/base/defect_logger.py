@@ -1,4 +1,4 @@
-"""What aiohttp says of a request that failed unexpectedly, which it answers with status 500: its place, no words."""
+"""Logs where a request failed by a defect, which aiohttp answers with status 500; never its text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from core.node.base.tasks import Tasks
 
 
 def defects_logger(name: str, what: str, tasks: Tasks) -> logging.Logger:
-    """A logger that knows of defects in `what` alone, and tells the journal."""
+    """A logger for aiohttp that writes defects in `what` to the journal."""
     logger = logging.Logger(name)
     logger.addHandler(_Defects(what, tasks))
     return logger

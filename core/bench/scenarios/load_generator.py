@@ -1,4 +1,4 @@
-"""The load itself: requests to any server that speaks OpenAI's chat completions, and what came of each."""
+"""Requests to any server of OpenAI's chat completions, and the measurements of each."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import Any, Final, NamedTuple
 
 import aiohttp
 
-from core.bench.scenarios.arithmetic import HTTP_OK, ReplyFigures
-from core.bench.scenarios.listing import Scenario, ScenarioRequest, asked, prompt
+from core.bench.scenarios.definitions import Scenario, ScenarioRequest, asked, prompt
+from core.bench.scenarios.percentiles import HTTP_OK, ReplyFigures
 from core.bench.scenarios.report import LoadLevel, LoadOutcome
 from core.errors import UsageError
 
 ASK_S: Final = 1800.0
 _LAP: Final = re.compile(r"(\w+);dur=([\d.]+)")
-_LATE: Final = b": server-timing "  # behind a reply that had to begin before all was known
-_WARM: Final = 100_000  # numbers of questions that no scenario asks
+_LATE: Final = b": server-timing "  # after a stream, whose headers had to go out before all times were known
+_WARM: Final = 100_000  # prompt numbers that no scenario uses
 
 
 class AskedModel(NamedTuple):
-    """Where one model is asked: the address of its API, which ends in /v1, and the key of each user."""
+    """API of one model."""
 
-    url: str
+    url: str  # ends in /v1
     model: str
-    keys: Sequence[str]
+    keys: Sequence[str]  # one per user
 
 
 async def model_of(url: str, key: str) -> str:
-    """The first model that a server names. Raises UsageError."""
+    """The first model that a server lists. Raises UsageError."""
     try:
         async with _session() as session, session.get(f"{url}/models", headers=_headers(key)) as reply:
             return str((await reply.json(content_type=None))["data"][0]["id"])
     except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError) as error:
-        raise UsageError(f"{url} names no model: {error}", "Say its address with /v1 and its --key.") from error
+        raise UsageError(f"{url} lists no model: {error}", "Check --url (it ends in /v1) and --key.") from error
 
 
 async def measured(scenario: Scenario, load: LoadLevel, targets: Sequence[AskedModel]) -> LoadOutcome:
-    """Warm up, then ask everything that the scenario asks, of one target a model."""
+    """Warm up, then send all requests of the scenario; `targets` has one API per model."""
     problems: list[str] = []
     async with _session() as session:
         for target in targets:
@@ -102,7 +102,7 @@ async def _ask(
 
 
 async def _streamed(reply: aiohttp.ClientResponse, began: float, laps: dict[str, float]) -> ReplyFigures:
-    """A stream that does not say [DONE] at its end was cut off. Raises ValueError."""
+    """Read a stream up to [DONE]. Raises ValueError for one that ends without it."""
     first = last = 0.0
     tokens = pieces = 0
     async for line in reply.content:
@@ -118,7 +118,7 @@ async def _streamed(reply: aiohttp.ClientResponse, began: float, laps: dict[str,
             raise ValueError(f"the stream ended: {error}")
         if usage := reported.get("usage"):
             tokens = int(usage.get("completion_tokens", 0))
-        if any(_says(choice.get("delta") or {}) for choice in reported.get("choices") or ()):
+        if any(_has_text(choice.get("delta") or {}) for choice in reported.get("choices") or ()):
             last = perf_counter()
             first, pieces = first or last, pieces + 1
     raise ValueError("the stream was cut off")
@@ -128,5 +128,5 @@ def _laps(timing: str) -> dict[str, float]:
     return {name: float(ms) / 1e3 for name, ms in _LAP.findall(timing)}
 
 
-def _says(delta: dict[str, Any]) -> bool:
+def _has_text(delta: dict[str, Any]) -> bool:
     return bool(delta.get("content") or delta.get("reasoning_content") or delta.get("tool_calls"))
