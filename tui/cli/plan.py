@@ -140,7 +140,7 @@ def preview_lines(preview: PlanPreview) -> list[str]:
 
 def forecast_lines(forecast: Forecast) -> list[str]:
     """What the plan would be worth to one person who asks, and on what grounds."""
-    basis = "from past runs here" if forecast.measured else "a guess by the chip"
+    basis = "from past runs here" if forecast.measured else "estimated"
     speed = f"Expected: {forecast.tokens_per_s:.1f} tokens/s for one request ({basis})"
     first = ""
     if forecast.prompt_s is not None:

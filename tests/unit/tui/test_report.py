@@ -141,11 +141,11 @@ def split(*needs: int, notes: tuple[str, ...] = ()) -> Plan:
 
 
 def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> None:
-    preview = PlanPreview(plan=split(8, 3, notes=("mac1 begins with layer 2.",)), cuts=(2,), hop_bytes=(384, 768))
+    preview = PlanPreview(plan=split(8, 3, notes=("mac1 starts at layer 2.",)), cuts=(2,), hop_bytes=(384, 768))
     lines = preview_lines(preview)
     assert lines[2].split()[-4:] == ["2.0", "GB", "384", "B"]
     assert lines[4:] == [
-        "mac1 begins with layer 2.",
+        "mac1 starts at layer 2.",
         "mac1 can drop out; mac0 can take over.",
         "mac0 would see token ids, logits.",
         "mac1 would see hidden states of layers 2–3.",
@@ -160,7 +160,7 @@ def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> 
     assert (facts["cuts"], facts["plan"]["batched"], facts["plan"]["notes"]) == (
         [2],
         True,
-        ["mac1 begins with layer 2."],
+        ["mac1 starts at layer 2."],
     )
 
 
@@ -339,7 +339,7 @@ def test_unfinished_answers_are_counted_and_how_they_go_on_is_said_without_their
     ("measured", "advice", "lines"),
     [
         pytest.param(True, "", ["from past runs here"], id="measured"),
-        pytest.param(False, "a alone is faster.", ["a guess by the chip", "a alone is faster."], id="guess"),
+        pytest.param(False, "a alone is faster.", ["estimated", "a alone is faster."], id="guess"),
     ],
 )
 def test_a_forecast_says_what_it_rests_on(measured: bool, advice: str, lines: list[str]) -> None:
