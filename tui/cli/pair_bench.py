@@ -1,9 +1,8 @@
-"""What asking together gives over paired Macs: rows at a time against the same ones one after the other.
+"""Several requests at once against the same requests one after the other, over paired Macs.
 
-Whole answers are asked of a node as anybody asks it, over real links: of this Mac's own and what is loaded there
-(`--paired`), else of two Macs simulated on this one, with a made model of random weights. Both ways take turns, the
-questions of a run are the same in both, and who goes first changes. Speed is counted from the first question to the
-last end.
+Requests go through a node over real links: to this Mac's node and its loaded model (`--paired`), or to two simulated
+Macs with a model of random weights. Both ways take turns with the same questions, and the first one changes. Speed is
+counted from the first request to the last end.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from tui.cli.demo import Demo, DemoConfig
 from tui.cli.made_model import made_apart
 from tui.cli.watch import ATTACH_S, Watch
 
-MACS: Final = (1.0, 1.0)  # GB each
+MACS: Final = (1.0, 1.0)  # memory of each, in GB
 ANSWER_S: Final = 600.0
 
 
 class PairRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Both ways once: tokens a second of all rows."""
+    """One run of both ways: tokens/s of all rows."""
 
     one_by_one_tokens_per_s: float
     together_tokens_per_s: float
@@ -43,7 +42,7 @@ class PairRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairResult(Result, frozen=True, kw_only=True):
-    """Medians over `runs`. `macs`: over so many, which are simulated on this one where none was really paired."""
+    """Medians over `runs`, over `macs` Macs, simulated on this one unless they were paired."""
 
     model: str
     macs: int
@@ -57,13 +56,13 @@ class PairResult(Result, frozen=True, kw_only=True):
 
 
 class PairWays:
-    """Asks the node that is watched for rows of so many tokens."""
+    """Asks the watched node for `rows` answers of `tokens` tokens each, both ways."""
 
     def __init__(self, watch: Watch, rows: int, tokens: int) -> None:
         self._watch, self._rows, self._tokens = watch, rows, tokens
 
     async def run(self, number: int) -> PairRun:
-        """Both ways, with questions of their own. Raises MaclusterError."""
+        """Run both ways with the questions of run `number`; raises MaclusterError."""
         said, seconds = dict[str, list[list[int]]](), dict[str, float]()
         ways = {"one_by_one": self._one_by_one, "together": self._together}
         for way in list(ways) if number % 2 else list(ways)[::-1]:
@@ -101,7 +100,7 @@ class PairWays:
 
 @asynccontextmanager
 async def simulated(model: Path) -> AsyncIterator[Watch]:
-    """The head of two simulated Macs, with the model loaded over both."""
+    """Simulate two Macs with the model loaded over both; yields the head."""
     demo = Demo(DemoConfig(budgets_gb=MACS, model=model, multicast=False, has_spare=False), lambda _: None)
     try:
         await demo.start()
@@ -114,7 +113,7 @@ async def simulated(model: Path) -> AsyncIterator[Watch]:
 
 @asynccontextmanager
 async def paired(home: Home) -> AsyncIterator[Watch]:
-    """This Mac's node. Raises NotLoaded where no model is ready there."""
+    """Attach to this Mac's node; raises NotLoaded if no model is ready."""
     async with Watch(home) as watch:
         await watch.attached(ATTACH_S)
         if watch.now.plan is None or watch.now.plan_status != "ready":
@@ -123,7 +122,7 @@ async def paired(home: Home) -> AsyncIterator[Watch]:
 
 
 async def measure(args: argparse.Namespace) -> PairResult:
-    """`args.runs` turns of both ways. Raises MaclusterError."""
+    """Run both ways `args.runs` times; raises MaclusterError."""
     with TemporaryDirectory(prefix="macluster-pair-") as folder:
         over = (
             paired(default_home())
@@ -155,7 +154,7 @@ async def measure(args: argparse.Namespace) -> PairResult:
 
 
 def describe(result: PairResult) -> str:
-    """The result for people."""
+    """The result as text."""
     macs = f"{result.macs} Macs{', simulated on this one' if result.simulated else ''}"
     ratio = result.ratios["together_over_one_by_one"]
     return "\n".join(
@@ -164,22 +163,24 @@ def describe(result: PairResult) -> str:
             f"{result.cores} cores; medians of {len(result.runs)} runs, ways taking turns.",
             "",
             f"  one after the other   {result.one_by_one_tokens_per_s:7.2f} tokens/s",
-            f"  at a time             {result.together_tokens_per_s:7.2f} tokens/s",
+            f"  at once               {result.together_tokens_per_s:7.2f} tokens/s",
             f"  The answers {'are the same' if result.same_tokens else 'DIFFER'}.",
             "",
-            f"Tokens a second, {result.rows} at a time over one after the other: {ratio:.2f}",
+            f"Tokens a second, {result.rows} at once over one after the other: {ratio:.2f}",
         ]
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="macluster bench pair", description="What asking together gives.")
-    parser.add_argument("--paired", action="store_true", help="over the Macs and the model that are loaded here now")
-    parser.add_argument("--runs", type=positive, default=3, help="runs to take medians of (default %(default)s)")
-    parser.add_argument("--rows", type=positive, default=4, help="answers at a time (default %(default)s)")
-    parser.add_argument("--tokens", type=positive, default=64, help="tokens an answer (default %(default)s)")
-    parser.add_argument("--layers", type=positive, default=8, help="of the made model (default %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="macluster bench pair", description="Several requests at once against one after the other."
+    )
+    parser.add_argument("--paired", action="store_true", help="use your Macs and the model that is loaded now")
+    parser.add_argument("--runs", type=positive, default=3, help="runs for the median (default %(default)s)")
+    parser.add_argument("--rows", type=positive, default=4, help="requests at once (default %(default)s)")
+    parser.add_argument("--tokens", type=positive, default=64, help="tokens per answer (default %(default)s)")
+    parser.add_argument("--layers", type=positive, default=8, help="layers of the model (default %(default)s)")
     parser.add_argument(
         "--hidden", type=positive, default=768, help="its width, a multiple of 64 (default %(default)s)"
     )

@@ -1,8 +1,8 @@
-"""`macluster bench scenarios`: the ten, each over clusters of simulated Macs whose API is asked as anybody would.
+"""`macluster bench scenarios`: ten load tests of the API on clusters of simulated Macs.
 
-A provider is a Mac beside the head: with its own identity, node and worker, over links that are sealed as ever. The
-model is made, with random weights and an answer that never ends by itself. With `--url` the same load goes to any
-server that speaks OpenAI's chat completions; what it does not tell of itself is missing then, and fails.
+A provider is a Mac other than the head, with its own identity, node and worker, over encrypted links. Models have
+random weights and never end an answer. With `--url` the same load goes to any server with OpenAI's chat completions;
+figures that such a server does not report fail their rows.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ HEAVY_CONTEXT: Final = 12_288  # a byte may be a token
 NAMES: Final = ("made-a", "made-b")
 HEAVY: Final = "made-heavy"
 _SIZES: Final = {"head-dim": 32, "kv-heads": 1, "vocab": 512}
-# a byte of a heavy prompt is a token of these, and MLX's CPU build attends to many tokens slowly: most of its layers
-# look at the last few only
+# a byte of a heavy prompt is a token here, and MLX's CPU build is slow at long attention: most layers use a short
+# sliding window
 MODELS: Final = {
     **{
         name: {"family": "llama", "layers": 6, "hidden": 64, "intermediate": 128, "heads": 2, "seed": seed}
@@ -51,7 +51,7 @@ MODELS: Final = {
 
 
 class Way(NamedTuple):
-    """What of the command line says how everything is asked. `url`: of a server that runs already."""
+    """How to load the server, from the command line. `url` names a server that already runs."""
 
     rates: Sequence[float]
     seed: int
@@ -61,21 +61,21 @@ class Way(NamedTuple):
     model: str = ""
 
     def loads(self) -> list[LoadLevel]:
-        """One a level of load."""
+        """One load per level."""
         return [LoadLevel(rate=rate, seed=self.seed, warm_up=self.warm_up) for rate in self.rates or (None,)]
 
 
 class Level(NamedTuple):
-    """What is asked, and of whom."""
+    """One level: the load and the server."""
 
     targets: Sequence[AskedModel]
     models: Sequence[AskedServer]
 
 
 async def measure_all(scenarios: Sequence[Scenario], way: Way) -> ScenariosResult:
-    """One after the other, each over clusters of its own. Raises MaclusterError."""
+    """Run the scenarios one after the other, each on its own clusters; raises MaclusterError."""
     results, began = list[ScenarioResult](), datetime.now(UTC)
-    runner = f"{system()}, {cores()} cores, load {os.getloadavg()[0]:.1f} before it began"
+    runner = f"{system()}, {cores()} cores, load average {os.getloadavg()[0]:.1f} at the start"
     if not way.url:
         runner += "; made models of random weights: " + "; ".join(map(_made, MODELS))
     with TemporaryDirectory(prefix="macluster-scenarios-") as folder:
@@ -112,7 +112,7 @@ async def _served(scenario: Scenario, way: Way, folder: Path) -> AsyncIterator[L
 
 @asynccontextmanager
 async def _cluster(model: Path, providers: int, scenario: Scenario) -> AsyncIterator[AskedModel]:
-    """A head with so many Macs beside it, all of which hold layers, and a key for each user."""
+    """Simulate a head and `providers` other Macs that all hold layers, with a key for each user."""
     port = _free_port()
     config = DemoConfig(
         budgets_gb=(RAM_GB,) * (providers + 1),
@@ -130,7 +130,7 @@ async def _cluster(model: Path, providers: int, scenario: Scenario) -> AsyncIter
         await demo.load()
         plan = demo.head.now.plan
         if plan is None or len(plan.stages) != providers + 1:
-            raise NodeError(f"The model does not lie on {providers + 1} Macs.", "Run the scenario again.")
+            raise NodeError(f"The model is not on {providers + 1} Macs.", "Run the scenario again.")
         keys = ApiKeys(demo.home.api_keys)
         users = [keys.add(f"user-{user}", time.time()) for user in range(scenario.users)]
         yield AskedModel(f"http://{LOOPBACK_HOST}:{port}/v1", model.name, users)
@@ -144,7 +144,7 @@ def _made(name: str) -> str:
 
 
 async def _model(folder: Path, name: str) -> Path:
-    """Made by another process, since this one imports no mlx; the longest context is made once for all."""
+    """Make a model in another process, since this one imports no mlx."""
     directory = folder / name
     if not directory.exists():
         sizes = {**MODELS[name], **_SIZES, "context": HEAVY_CONTEXT}
@@ -152,7 +152,7 @@ async def _model(folder: Path, name: str) -> Path:
         command = [sys.executable, "-m", "core.models.made.maker", str(directory), *options]
         process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONSAFEPATH": "1"})
         if await process.wait():
-            raise NodeError(f"The model {name} could not be made.", "The messages above say why.")
+            raise NodeError(f"Making the model {name} failed.", "The messages above say why.")
     return directory
 
 
@@ -163,16 +163,16 @@ def _free_port() -> int:
 
 
 def scenarios_of(args: argparse.Namespace) -> tuple[Scenario, ...]:
-    """Those that are named, with what the person changes of them. Raises UsageError."""
+    """The chosen scenarios, with the options applied; raises UsageError."""
     changes = {name: value for name in ("requests", "concurrency") if (value := getattr(args, name)) is not None}
     return tuple(msgspec.structs.replace(one, **changes) for one in chosen(args.names))
 
 
 def run(args: argparse.Namespace) -> ScenariosResult:
-    """Measure, and write the reports where they are wanted. Raises MaclusterError."""
+    """Measure and write the reports; raises MaclusterError."""
     way = Way(args.rate or (), args.seed, args.warm_up, args.url.rstrip("/"), args.key, args.model)
     if args.model and not args.url:
-        raise UsageError("--model is for another server.", "Say its --url, too.")
+        raise UsageError("--model needs --url.", "Add the --url of the server.")
     reported = asyncio.run(measure_all(scenarios_of(args), way))
     if args.report:
         try:
@@ -181,28 +181,28 @@ def run(args: argparse.Namespace) -> ScenariosResult:
             (args.report / "scenarios.json").write_bytes(msgspec.json.format(msgspec.json.encode(reported), indent=1))
             (args.report / "scenarios.svg").write_text(svg(points(reported.scenarios), reported.runner), "utf-8")
         except OSError as error:
-            what = f"The report cannot be written to {args.report}: {error.strerror}."
-            raise UsageError(what, "Say another --report.") from error
+            what = f"Can't write the report to {args.report}: {error.strerror}."
+            raise UsageError(what, "Choose another --report.") from error
     return reported
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line of this bench; status 1 where a row fails."""
+    """Run the bench from the command line; status 1 if a row fails."""
     parser = argparse.ArgumentParser(
-        prog="macluster bench scenarios", description="Load on the API of simulated clusters, and what it takes."
+        prog="macluster bench scenarios", description="Ten load tests of the API on simulated clusters."
     )
-    names = f"which of {', '.join(SCENARIOS)} (default: all)"
+    names = f"any of {', '.join(SCENARIOS)} (default: all)"
     parser.add_argument("names", nargs="*", metavar="NAME", help=names)
-    parser.add_argument("--url", default="", help="ask this server (http://host:port/v1), and start no cluster")
-    parser.add_argument("--key", default="", help="its key")
-    parser.add_argument("--model", default="", help="its model (default: the first that it names)")
-    rate = "open loop: so many requests a second, at random times; more figures are more levels (default: closed loop)"
+    parser.add_argument("--url", default="", help="load this server (http://host:port/v1) instead of a cluster")
+    parser.add_argument("--key", default="", help="the server's key")
+    parser.add_argument("--model", default="", help="the server's model (default: the first in its list)")
+    rate = "open loop: requests per second at random times; several figures are levels (default: closed loop)"
     parser.add_argument("--rate", type=_rates, metavar="R[,R…]", help=rate)
-    parser.add_argument("--seed", type=int, default=0, help="of those times (default %(default)s)")
-    parser.add_argument("--warm-up", type=int, default=3, metavar="N", help="requests before (default %(default)s)")
-    parser.add_argument("--requests", type=positive, metavar="N", help="so many, not as many as the scenario says")
-    parser.add_argument("--concurrency", type=positive, metavar="N", help="so many under way in a closed loop")
-    report = "write scenarios.md, .json and .svg to this folder, too"
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random times (default %(default)s)")
+    parser.add_argument("--warm-up", type=int, default=3, metavar="N", help="warm-up requests (default %(default)s)")
+    parser.add_argument("--requests", type=positive, metavar="N", help="number of requests, instead of the scenario's")
+    parser.add_argument("--concurrency", type=positive, metavar="N", help="requests in flight in a closed loop")
+    report = "also write scenarios.md, .json and .svg to this folder"
     parser.add_argument("--report", type=Path, metavar="DIR", help=report)
     held = True
 

@@ -1,4 +1,4 @@
-"""`macluster trace`: what every stage does while answers run, phase by phase, and as a file for trace viewers."""
+"""`macluster trace`: records what every stage does during answers, as a table or a file for trace viewers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ KINDS: Final[dict[TurnKind, str]] = {"chunk": "prefill", "step": "decode"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What is traced, and where it goes."""
-    opens = "write Chrome's trace format to this file, which https://ui.perfetto.dev opens"
+    """Add the options of `macluster trace`."""
+    opens = "write a trace that https://ui.perfetto.dev opens to this file"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=opens)
-    how_long = f"for how long, {MOST_TRACED_S:.0f} at most (default %(default)s)"
+    how_long = f"seconds to record, at most {MOST_TRACED_S:.0f} (default %(default)s)"
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help=how_long)
 
 
 async def trace(args: argparse.Namespace) -> int:
-    """What every stage does while answers run."""
+    """Record what every stage does and print the medians."""
     request = TraceRequest(seconds=args.seconds)
     check(request)
     async with NodeClient(home_of(args)) as client:
@@ -37,13 +37,13 @@ async def trace(args: argparse.Namespace) -> int:
         try:
             args.output.write_text(chrome(traced.stages, traced.model), "utf-8")
         except OSError as error:
-            raise UsageError(f"{args.output} cannot be written: {error.strerror}.", "Name another file.") from error
+            raise UsageError(f"Can't write {args.output}: {error.strerror}.", "Choose another file.") from error
     print_facts(args, trace_facts(traced), trace_lines(traced, args.output))
     return 0
 
 
 def trace_facts(traced: TraceResult) -> Facts:
-    """What `macluster trace --json` prints: medians in seconds."""
+    """The medians as JSON facts, in seconds."""
     return {
         "model": traced.model,
         "seconds": traced.seconds,
@@ -61,9 +61,9 @@ def trace_facts(traced: TraceResult) -> Facts:
 
 
 def trace_lines(traced: TraceResult, output: Path | None) -> list[str]:
-    """What it prints for people: medians in microseconds, a column a stage."""
+    """A table of medians in microseconds, one column per stage."""
     if not any(stage.turns for stage in traced.stages):
-        return ["No stage computed anything meanwhile: ask the model something while it is traced."]
+        return ["No stage computed anything: ask the model something while the trace runs."]
     return [
         *(line for kind, words in KINDS.items() for line in _table(traced.stages, kind, words)),
         *(_hop(traced.stages, number, hop) for number, hop in enumerate(_flights(traced))),
@@ -87,9 +87,9 @@ def _table(stages: Sequence[StageTrace], kind: TurnKind, words: str) -> Iterator
 def _hop(stages: Sequence[StageTrace], number: int, hop: dict[int, float]) -> str:
     source, target = stages[number], stages[(number + 1) % len(stages)]
     if not hop:
-        return f"{source.mac} → {target.mac}: no frame was seen at both ends"
+        return f"{source.mac} → {target.mac}: no frame was recorded at both ends"
     error_s = source.error_s + target.error_s
-    return f"{source.mac} → {target.mac}: {1e6 * median(hop.values()):.0f} µs from sent to opened, ±{1e6 * error_s:.0f}"
+    return f"{source.mac} → {target.mac}: {1e6 * median(hop.values()):.0f} µs from send to open, ±{1e6 * error_s:.0f}"
 
 
 def _of(stage: StageTrace, kind: TurnKind) -> list[StepPhases]:

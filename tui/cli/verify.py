@@ -1,4 +1,4 @@
-"""`macluster verify`: everything that can be proved on this very Mac, as a report that holds nothing personal."""
+"""`macluster verify`: checks this Mac and writes a report that holds nothing personal."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 def add_options(verify: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
     """`fact` adds `--json`, and says what runs it."""
-    verify.add_argument("--with", dest="mac", default="", metavar="MAC", help="also the link to this paired Mac")
-    verify.add_argument("--host", default="0.0.0.0", help="the address to look at (default: all interfaces)")
+    verify.add_argument("--with", dest="mac", default="", metavar="MAC", help="also check the link to this paired Mac")
+    verify.add_argument("--host", default="0.0.0.0", help="the address to check (default: all interfaces)")
     fact(verify, run)
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Every check, one after the other; 1 where one failed. A terminal that is closed ends it as SIGTERM does, so that
-    what it made for the checks goes.
+    """Run every check; status 1 if one failed. A closed terminal ends it as SIGTERM does, so that temporary files are
+    removed.
     """
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
-    # it brings Textual and more along, which no other command needs
+    # imports Textual and more, which no other command needs
     from tui.cli.verify_report import report
 
     return await report(args)
