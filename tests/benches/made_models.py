@@ -141,8 +141,8 @@ def run_sized(
 ) -> int:
     """The command line of a bench whose `measure` takes runs, tokens and sizes. Returns the exit status."""
     parser = argparse.ArgumentParser(prog=f"macluster bench {name}", description=description)
-    parser.add_argument("--runs", type=positive, default=runs, help="runs to take medians of (default %(default)s)")
-    parser.add_argument("--tokens", type=at_least_two, default=tokens, help="tokens an answer (default %(default)s)")
+    parser.add_argument("--runs", type=positive, default=runs, help="runs for the median (default %(default)s)")
+    parser.add_argument("--tokens", type=at_least_two, default=tokens, help="tokens per answer (default %(default)s)")
     add_sizes(parser, default)
     return print_result(parser, lambda args: measure(args.runs, args.tokens, sizes_of(args)), describe, arguments)
 
