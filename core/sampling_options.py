@@ -1,7 +1,7 @@
-"""How tokens are chosen: every option, its limits, and the words that people meet it by.
+"""Sampling options: each option, its limits, and its help texts.
 
-The command line, the form of the sampling screen and the check of what is typed are made of this declaration, and the
-one value goes from there to `core.engine.sampling`. A new option is a field here and its use there.
+The command line, the sampling screen and the input checks are built from this declaration; `core.engine.sampling`
+applies the value. A new option is one field here and its use there.
 """
 
 from __future__ import annotations
@@ -25,23 +25,18 @@ Bias = dict[Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)], Annotated[float, ms
 
 
 class Option(NamedTuple):
-    """How people set the field that is annotated with it. `help`: what `--name` does on the command line; `label` and
-    `hint`: its line in the form, and what can be typed there. Without these words it is not set there. `short`: what
-    the title of a chat calls it, where that is not the label.
-    """
+    """Texts of a field that users can set; without texts it can't be set there."""
 
-    help: str = ""
-    label: str = ""
-    hint: str = ""
-    short: str = ""
+    help: str = ""  # on the command line
+    label: str = ""  # in the form
+    hint: str = ""  # what to type in the form
+    short: str = ""  # in the chat's title, if not the label
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a token is chosen, by mlx-lm's own samplers and logits processors; the defaults take the most likely one.
+    """How a token is chosen, by mlx-lm's samplers and logits processors. The defaults choose the most likely token.
 
-    `seed` makes it repeatable. `top_k` 0, `top_p` 0 and `min_p` 0 cut nothing off. A penalty looks at as many of the
-    last tokens, the prompt's among them, as its context says. `logit_bias` is added, by token id. `logprobs`: tell the
-    logarithm of the probability of every token, and of so many of the most likely ones.
+    `top_k` 0, `top_p` 0 and `min_p` 0 are off. A penalty covers the last `..._context` tokens, the prompt included.
     """
 
     temperature: Annotated[
@@ -101,7 +96,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def lookback(self) -> int:
-        """So many of the last tokens count for which one is next; 0 where none does."""
+        """How many of the last tokens influence the next one; 0 without penalties."""
         penalties = (
             (self.repetition_penalty, self.repetition_context),
             (self.presence_penalty, self.presence_context),
@@ -111,16 +106,16 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class OptionField(NamedTuple):
-    """A field that people can set: `kind` is float, int, str, tuple or dict."""
+    """A field that users can set."""
 
     name: str
-    kind: type
+    kind: type  # float, int, str, tuple or dict
     option: Option
 
 
 @cache
 def option_fields(struct: type[msgspec.Struct]) -> tuple[OptionField, ...]:
-    """The fields of `struct` that are annotated with an `Option`, in order."""
+    """Fields of `struct` annotated with an `Option`, in order."""
     hints = get_type_hints(struct, include_extras=True).items()
     return tuple(
         OptionField(name, _kind(hint), option)
@@ -131,7 +126,7 @@ def option_fields(struct: type[msgspec.Struct]) -> tuple[OptionField, ...]:
 
 
 def _kind(hint: Any) -> type:
-    """What holds its values where it has any: of `Annotated[Annotated[float, …] | None, …]` float."""
+    """The type of the values: float for `Annotated[Annotated[float, …] | None, …]`."""
     arguments = get_args(hint)
     if get_origin(hint) in (dict, tuple) or not arguments:
         kind: type = get_origin(hint) or hint

@@ -44,7 +44,6 @@ class Picture(NamedTuple):
 
 
 def main() -> None:
-    """Draw both."""
     png.require()
     for picture in (lanes(), windows()):
         png.write(picture.name, "\n".join(_svg(picture)))

@@ -47,13 +47,13 @@ class Admission:
         """Those that wait, the next one first."""
         return [each.request for each in self._waiting.values()]
 
-    def submit(self, request: Request, *, guess: bool, grammar: RowGrammar | None) -> None:
+    def submit(self, request: Request, *, may_draft: bool, grammar: RowGrammar | None) -> None:
         """Queue a request. Raises Busy."""
         running, waiting = len(self._table.rows), len(self._waiting)
         if running + waiting >= self._most_rows + self._queue:
             raise Busy(f"{running} requests are running and {waiting} are waiting; no more are accepted.")
-        max_draft = self._draft if guess or grammar else 0
-        self._waiting[request.request_id] = _Waiting(request, max_draft, grammar, only_forced=not guess)
+        max_draft = self._draft if may_draft or grammar else 0
+        self._waiting[request.request_id] = _Waiting(request, max_draft, grammar, only_forced=not may_draft)
         self._waiting = dict(sorted(self._waiting.items(), key=lambda each: turn_of(each[1].request)))
 
     def cancel(self, request_id: str) -> bool:
@@ -90,7 +90,7 @@ class Admission:
         claimed = self._table.claimed_tokens(chunk, self._draft)
         ops, handle, reused = self._prefixes.open(request, claimed, lent)
         del self._waiting[request.request_id]
-        row = Row(request, handle, reused, waiting.max_draft, waiting.grammar, sure=waiting.only_forced)
+        row = Row(request, handle, reused, waiting.max_draft, waiting.grammar, only_forced=waiting.only_forced)
         self._table.rows[request.request_id] = row
         if not trims:
             row.keep_at(len(request.tokens) - 1)
@@ -104,7 +104,7 @@ class Admission:
         """
         if request.left is not None or request.scores_prompt:
             return False
-        start, now = request.beginning[:-1], self._prefixes.reusable(request, lent)
+        start, now = request.prefix[:-1], self._prefixes.reusable(request, lent)
         least = max(self._prefixes.reusable(request) + chunk, now + 1)
         for row in self._table.rows.values():
             common = 0 if row.is_lost else common_prefix(row.history, start)
@@ -112,7 +112,7 @@ class Admission:
                 continue
             if self._prefixes.can_trim(max(row.position, common) + chunk):
                 return True
-            if row.position <= common < row.given:
+            if row.position <= common < row.prefix_tokens:
                 row.keep_at(common)
                 return True
         return False

@@ -71,8 +71,8 @@ class StepPlace(Enum):
     """
 
     ALONE = auto()
-    BEHIND_GUESSES = auto()
-    BEHIND_WRONG = auto()
+    AFTER_DRAFT = auto()
+    AFTER_WRONG = auto()
     AMONG_OTHERS = auto()
 
 
@@ -164,9 +164,9 @@ class Drafter:
                 self._round.append(seconds)
             case StepPlace.ALONE:
                 self._more.append(max(0.0, (seconds - median(self._round)) / (step.tokens - 1)))
-            case StepPlace.BEHIND_GUESSES if before is not None:
+            case StepPlace.AFTER_DRAFT if before is not None:
                 self._overlap.append(min(1.0, seconds / once_s))
-            case StepPlace.BEHIND_WRONG:
+            case StepPlace.AFTER_WRONG:
                 self._restart.append(max(1.0, seconds / once_s))
 
     def forget(self) -> None:

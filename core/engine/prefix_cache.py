@@ -118,7 +118,7 @@ class PrefixCache:
         found = self._longest(request, lent)
         if found and found.parked:
             self._use(found.parked.handle)
-        room = self._context - running - len(request.beginning)
+        room = self._context - running - len(request.prefix)
         source = found.parked.handle if found and found.parked else None
         if found and source is not None and self._is_taken_over(found, request, room):
             self._forget(source)
@@ -289,7 +289,7 @@ def _start(request: Request) -> tuple[int, ...]:
     """What a prompt may reuse: never its last token, for its step chooses the first answer. A prompt whose logprobs are
     reported is read in full.
     """
-    return () if request.scores_prompt else tuple(request.beginning[:-1])
+    return () if request.scores_prompt else tuple(request.prefix[:-1])
 
 
 def _copied(found: _Found) -> Callable[[int], Op]:

@@ -53,7 +53,7 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
         return self.prompt_logprobs and self.sampling.logprobs is not None and not self.written
 
     @property
-    def beginning(self) -> list[int]:
+    def prefix(self) -> list[int]:
         """What is known before the next token is chosen: prompt and what is written of the answer."""
         return self.tokens + self.written
 
@@ -70,7 +70,7 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
     @property
     def admit(self) -> Admit:
         """What its tokens are chosen by."""
-        known = self.beginning
+        known = self.prefix
         return Admit(
             request=bytes.fromhex(self.request_id),
             sampling=self.sampling,

@@ -155,13 +155,13 @@ class Scheduler:
         rows = enumerate(map(self._table.rows.get, step.requests))
         return [at for at, row in rows if row and not row.void]
 
-    def submit(self, request: Request, *, guess: bool = True, grammar: RowGrammar | None = None) -> None:
+    def submit(self, request: Request, *, may_draft: bool = True, grammar: RowGrammar | None = None) -> None:
         """Take a request that has an id of its own, a prompt of one token at least, and an answer that has not ended.
 
-        `guess`: draft tokens may go with its steps, where its `grammar` allows them, and first those that it forces;
-        else only those. Raises Busy.
+        `may_draft`: draft tokens may go with its steps: those that its `grammar` forces, or else such as it allows.
+        Without it only forced ones go. Raises Busy.
         """
-        self._queue.submit(request, guess=guess, grammar=grammar)
+        self._queue.submit(request, may_draft=may_draft, grammar=grammar)
 
     def cancel(self, request_id: str) -> EndedRow | None:
         """End it now; its row leaves its lane at the next composition. None where there is no such request."""
@@ -255,7 +255,7 @@ class Scheduler:
         for request_id, read in zip(work.requests, work.read, strict=True):
             if row := self._table.rows.get(request_id):
                 row.read = read
-                progress.append(PrefillProgress(request_id, row.read, row.given))
+                progress.append(PrefillProgress(request_id, row.read, row.prefix_tokens))
         return progress
 
     def stepped(self, step: Step, tokens: Sequence[Sequence[int]]) -> Stepped:
@@ -358,9 +358,9 @@ class Scheduler:
         self._table.take_off(lane.handle)
         self._owed.difference_update(lane.rows)
         rows = [self._table.rows[name] for name in lane.rows]
-        drafts = () if lane.batched else rows[0].guess(self._trim_limit, self._drafter)
+        drafts = () if lane.batched else rows[0].draft(self._trim_limit, self._drafter)
         step = Step(lane.handle, lane.rows, tuple(row.feed(drafts) for row in rows), drafts)
-        self._note_went(step, StepPlace.BEHIND_WRONG if lane.flying else StepPlace.ALONE)
+        self._note_went(step, StepPlace.AFTER_WRONG if lane.flying else StepPlace.ALONE)
         return step
 
     def _next_window(self) -> Step | None:
@@ -374,13 +374,13 @@ class Scheduler:
         row = self._table.rows.get(lane.rows[0])
         if row is None or not self._prefixes.leaves_room(self._claimed_tokens):
             return None
-        guesses = row.guess_on(self._trim_limit, drafter)
-        if not guesses:
+        draft = row.draft_on(self._trim_limit, drafter)
+        if not draft:
             return None
         self._table.take_off(lane.handle)
-        row.feed_on(guesses)
-        step = Step(lane.handle, lane.rows, guesses[:1], guesses[1:])
-        self._note_went(step, StepPlace.BEHIND_GUESSES)
+        row.feed_on(draft)
+        step = Step(lane.handle, lane.rows, draft[:1], draft[1:])
+        self._note_went(step, StepPlace.AFTER_DRAFT)
         return step
 
     def _note_went(self, step: Step, place: StepPlace) -> None:

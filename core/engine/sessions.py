@@ -1,6 +1,7 @@
 """A conversation at rest: its words, and what every layer of the model holds of them, in one sealed file of this Mac.
 
-In the seal (`core.trust.sealed`, purpose "session"), little-endian: "MCK" | format u8 | length u32 | `SessionFile` as
+In the seal (`core.trust.sealed_files`, purpose "session"), little-endian: "MCK" | format u8 | length u32 |
+`SessionFile` as
 msgpack | for each cache: index u32 | length u64 | SHA-256 32 | its bytes (`core.models.slicing.cache_state`) | END
 u32. Caches are numbered as in the whole model, and come in any order: what was saved of one split loads onto any other.
 """
@@ -20,8 +21,8 @@ from core.errors import MaclusterError, SealError, SessionError, UsageError
 from core.requests.answers import Message
 from core.requests.conversations import SavedSession
 from core.text import clean_name
-from core.trust.files import private_folder
-from core.trust.sealed import DAMAGED, Buffer, forget, read_sealed, sealing
+from core.trust.private_files import private_folder
+from core.trust.sealed_files import DAMAGED, Buffer, forget, read_sealed, sealing
 
 PURPOSE: Final = "session"
 MAGIC: Final = b"MCK"

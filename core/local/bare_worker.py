@@ -1,4 +1,4 @@
-"""A bare worker process: `python -m core.worker` and its pipe, with no node around it."""
+"""A worker process without a node: `python -m core.worker` and its pipe."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import perf_counter
@@ -15,25 +16,29 @@ import msgspec
 
 from core.errors import WorkerDied, WorkerError, error_from
 from core.pipe_messages import LENGTH, pack
-from core.worker.messages import Command, Failed, Report, unpack_report
+from core.trust.identity import Identity
+from core.worker.messages import Command, Failed, Join, Listening, Load, Loaded, Report, unpack_report
 
+HOST: Final = "127.0.0.1"
+START_S: Final = 120.0
+LOAD_S: Final = 300.0
 STOP_S: Final = 2.0
 
 R = TypeVar("R", bound=Report)
 
 
 class Arrival(NamedTuple):
-    """A report, and when it came by `perf_counter`, in seconds."""
+    """A report of a worker."""
 
-    at: float
+    at: float  # seconds of `perf_counter`
     report: Report
 
 
 class BareWorker:
-    """Commands go in with `send`, reports come out with `next` or `expect`, each by a deadline."""
+    """A worker process: `send` takes commands, `next` and `expect` give its reports, each with a timeout."""
 
     def __init__(self, index: int, *, own_gpu: bool = False) -> None:
-        """`own_gpu`: of several NVIDIA GPUs it sees the one of its own number alone; MLX takes one a process."""
+        """With `own_gpu` the worker sees only the NVIDIA GPU number `index`; MLX uses one per process."""
         self.index = index
         self.port = 0
         offline = {"PYTHONSAFEPATH": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"}
@@ -51,7 +56,7 @@ class BareWorker:
 
     @property
     def pid(self) -> int:
-        """Its process id; it stays when the process has ended."""
+        """Process id, also after the process has ended."""
         return self._process.pid
 
     @property
@@ -76,14 +81,14 @@ class BareWorker:
         except Empty:
             raise WorkerError(f"Worker {self.index} did not report in time.") from None
         if arrival is None:
-            self._arrivals.put(None)  # for whoever asks next
+            self._arrivals.put(None)  # for the next call
             raise self._died()
         return arrival
 
     def expect(self, kind: type[R], timeout_s: float) -> R:
-        """The next report of `kind`; others are passed over, but a Failed is raised as the error that it carries.
+        """The next report of `kind`; other reports are skipped.
 
-        Raises WorkerDied, or WorkerError if it does not come in time.
+        Raises the error in a Failed report, WorkerDied, or WorkerError if none comes in time.
         """
         deadline = perf_counter() + timeout_s
         while True:
@@ -94,12 +99,12 @@ class BareWorker:
                 raise error_from(report.problem)
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the process, as a crash would end it."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """End it as a node does: its pipe ends, and it goes; or else it is killed."""
+        """Close the pipe, as a node does; kill the process if it does not end within `STOP_S`."""
         assert self._process.stdin
         assert self._process.stdout
         with suppress(OSError):
@@ -112,7 +117,7 @@ class BareWorker:
         self._process.stdout.close()
 
     def _read(self) -> None:
-        """Until the pipe ends; the thread takes the time of each report, whoever reads it when."""
+        """Queue reports until the pipe ends. A thread of its own, so each report has the time of its arrival."""
         while (head := self._exactly(LENGTH.size)) is not None:
             body = self._exactly(LENGTH.unpack(head)[0])
             if body is None:
@@ -120,7 +125,7 @@ class BareWorker:
             try:
                 self._arrivals.put(Arrival(perf_counter(), unpack_report(body)))
             except msgspec.MsgspecError:
-                break  # a worker that babbles is as good as dead
+                break  # treated like a dead worker
         self._arrivals.put(None)
 
     def _exactly(self, count: int) -> bytes | None:
@@ -135,3 +140,17 @@ class BareWorker:
 
     def _died(self) -> WorkerDied:
         return WorkerDied(f"Worker {self.index} (process {self.pid}) ended.", "See what it wrote above.")
+
+
+def load_workers(workers: Mapping[BareWorker, Identity], loads: Mapping[BareWorker, Load]) -> None:
+    """Give each worker its identity and its stage, all at once, and wait until they have loaded.
+
+    Raises the error that a worker reports, WorkerDied or WorkerError.
+    """
+    for worker, mac in workers.items():
+        worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))
+    for worker in workers:
+        worker.port = worker.expect(Listening, START_S).port
+        worker.send(loads[worker])
+    for worker in workers:
+        worker.expect(Loaded, LOAD_S)

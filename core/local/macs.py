@@ -1,4 +1,4 @@
-"""Macs for benches and process tests: real keys in a folder of their own, and one roster that lists them all."""
+"""Macs simulated on this machine: real keys in a folder, and one roster that lists them all."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from core.trust.roster import Cluster, Member, Role, add, found
 
 
 class LocalMacs(NamedTuple):
-    """Identities, and the cluster of exactly these Macs; the first one is its admin."""
+    """Identities and the cluster of exactly these Macs."""
 
-    identities: tuple[Identity, ...]
+    identities: tuple[Identity, ...]  # the first one is the admin
     cluster: Cluster
 
 
 def make_macs(folder: Path, count: int) -> LocalMacs:
-    """`count` Macs with their keys in folders inside `folder`; no keychain is touched. Raises IdentityError."""
+    """Make `count` Macs with their keys in folders inside `folder`; no keychain is used. Raises IdentityError."""
     identities = tuple(load_or_create(folder / f"mac-{n}", use_keychain=False) for n in range(count))
     admin, *others = identities
     roster = found(admin, "mac-0", secrets.token_bytes(16))

@@ -1,4 +1,4 @@
-"""mlx_lm in a process of its own, which rings are compared with."""
+"""mlx_lm in a process of its own, for comparing rings with it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ANSWER_S: Final = 300.0
 
 
 class MlxLmAnswer(NamedTuple):
-    """An answer: when it was asked for, and its token ids and when each was there, in seconds of one clock."""
+    """An answer with its times, in seconds of `perf_counter`."""
 
-    asked: float
+    asked: float  # when the request was made
     tokens: tuple[int, ...]
-    times: tuple[float, ...]
+    times: tuple[float, ...]  # of each token
 
 
 class _SoloRequest(NamedTuple):
@@ -29,22 +29,22 @@ class _SoloRequest(NamedTuple):
 
 
 class MlxLmProcess:
-    """The whole model in that process, which loads it when it is asked first."""
+    """The whole model in a process that loads it at the first request."""
 
     def __init__(self, process: SecondProcess, model: Path) -> None:
         self._process, self._directory = process, str(model)
         self.pid = process.pid
 
     def generate(self, prompt: Sequence[int], tokens: int) -> MlxLmAnswer:
-        """Greedy tokens behind `prompt`. Raises WorkerDied or WorkerError."""
+        """Decode `tokens` greedy tokens. Raises WorkerDied or WorkerError."""
         self._process.send(_SoloRequest(self._directory, tuple(prompt), tokens))
-        said: MlxLmAnswer = self._process.receive(ANSWER_S)
-        return said
+        answer: MlxLmAnswer = self._process.receive(ANSWER_S)
+        return answer
 
 
 @contextmanager
 def mlx_lm_process(model: Path) -> Iterator[MlxLmProcess]:
-    """mlx_lm over the model in this directory, until the end."""
+    """Run mlx_lm over the model in this folder until the end of the block."""
     with second_process(_answer) as process:
         yield MlxLmProcess(process, model)
 
@@ -63,11 +63,11 @@ def _answer(pipe: Connection[Any, Any]) -> None:
 
 
 def mlx_lm_answer(model: Any, tokenizer: Any, prompt: Sequence[int], tokens: int) -> MlxLmAnswer:
-    """`tokens` greedy tokens behind `prompt`, by mlx_lm in this process."""
+    """Decode `tokens` greedy tokens with mlx_lm in this process."""
     from mlx_lm import stream_generate
 
-    asked, said, times = perf_counter(), [], []
+    asked, answer, times = perf_counter(), [], []
     for response in stream_generate(model, tokenizer, list(prompt), max_tokens=tokens):
         times.append(perf_counter())
-        said.append(response.token)
-    return MlxLmAnswer(asked, tuple(said), tuple(times))
+        answer.append(response.token)
+    return MlxLmAnswer(asked, tuple(answer), tuple(times))

@@ -1,4 +1,4 @@
-"""A second process of a bench, fresh and spoken to over a pipe, so that its CPU time is its own."""
+"""A second process with a pipe to it, so that its CPU time is its own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from core.errors import WorkerDied, WorkerError
 
 STOP_S: Final = 5.0
 
-Work = Callable[["Connection[Any, Any]"], None]
+Work = Callable[["Connection[Any, Any]"], None]  # a module's function; gets the other end of the pipe
 
 
 class SecondProcess:
-    """This end of the pipe."""
+    """This process's end of the pipe."""
 
     def __init__(self, pipe: Connection[Any, Any], pid: int) -> None:
         self._pipe, self.pid = pipe, pid
@@ -30,10 +30,10 @@ class SecondProcess:
             raise _gone() from error
 
     def receive(self, timeout_s: float) -> Any:
-        """The next value. Raises WorkerDied, or WorkerError where none comes in `timeout_s` seconds."""
+        """The next value. Raises WorkerDied, or WorkerError if none comes within `timeout_s`."""
         try:
             if not self._pipe.poll(timeout_s):
-                raise WorkerError(f"The second process of the bench did not answer for {timeout_s:g} s.")
+                raise WorkerError(f"The second process of the bench did not answer within {timeout_s:g} s.")
             return self._pipe.recv()
         except (EOFError, ConnectionError) as error:
             raise _gone() from error
@@ -41,7 +41,7 @@ class SecondProcess:
 
 @contextmanager
 def second_process(work: Work) -> Iterator[SecondProcess]:
-    """Run `work`, a function of a module, in a new process; it gets the other end of the pipe and ends with it."""
+    """Run `work` in a new process, which ends with the block."""
     context = multiprocessing.get_context("spawn")  # a fork would share MLX's threads and locks
     ours, theirs = context.Pipe()
     process = context.Process(target=_run, args=(work, theirs), daemon=True)

@@ -1,4 +1,4 @@
-"""Questions to a ring whose answers are measured."""
+"""Timed answers of a ring, and a check that their prompts were really read."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from core.local.worker_ring import RingAnswer, WorkerRing, a_request
 
 
 class Timed(NamedTuple):
-    """An answer, and the seconds from its question to its first token and to its last."""
+    """An answer with its times, in seconds after the request."""
 
     answer: RingAnswer
-    first_s: float
-    seconds: float
+    first_s: float  # to the first token
+    seconds: float  # to the last token
 
 
 def ask(ring: WorkerRing, prompt: Sequence[int], tokens: int, *, fresh: bool = True) -> Timed:
-    """`tokens` greedy tokens. Raises what `ask_all` raises."""
+    """Decode `tokens` greedy tokens. Raises what `ask_all` raises."""
     started = perf_counter()
     (answer,) = ask_all(ring, [a_request(prompt, max_tokens=tokens)], fresh=fresh)
     return Timed(answer, answer.times[0] - started, answer.times[-1] - started)
 
 
 def ask_all(ring: WorkerRing, requests: Sequence[Request], *, fresh: bool = True) -> list[RingAnswer]:
-    """The answers to questions that are asked at once. Raises what the ring reports, and WorkerError where a prompt
-    that is `fresh` was in memory, even in part: it would be measured as if it had been read.
+    """Send requests at once and wait for their answers.
+
+    Raises the error of a broken answer, and WorkerError if a prompt that should be `fresh` was cached, even in part: it
+    would be measured as if it had been read.
     """
     answers = ring.generate_all(requests)
     for answer in answers:

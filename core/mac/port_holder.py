@@ -1,4 +1,4 @@
-"""Which process listens on a TCP port of this machine, as far as this account may know."""
+"""Find the process that listens on a TCP port, as far as this account may see it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNKNOWN = "a program of the system, or of another account of this Mac"
 
 
 def port_holder(port: int) -> str:
-    """Who listens there, in words that end a sentence."""
+    """Describe the process for the end of a sentence."""
     pid = next((pid for taken, pid in _listeners() if taken == port), None)
     if pid is None:
         return UNKNOWN
@@ -24,7 +24,7 @@ def port_holder(port: int) -> str:
 
 
 def holder_words(pid: int, name: str, command: Iterable[str]) -> str:
-    """A process by what a person knows it by: a name that anybody may have given it, made fit for a terminal."""
+    """Describe a process by its name, made safe for a terminal."""
     words = [_in_line(word) for word in command]
     if "core.node" in words:
         home = words[words.index("--home") + 1 :][:1] if "--home" in words else []
@@ -37,7 +37,7 @@ def _in_line(text: str) -> str:
 
 
 def _listeners() -> Iterator[tuple[int, int | None]]:
-    """Port and process id; macOS tells only root of all processes at once."""
+    """Port and process id; macOS lists all processes at once only for root."""
     try:
         found = [(each.laddr, each.pid, each.status) for each in psutil.net_connections("tcp")]
     except psutil.AccessDenied:

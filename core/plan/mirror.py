@@ -1,7 +1,6 @@
-"""Whether the head keeps what all Macs hold of a conversation, so that nobody reads it again when one is lost: pure.
+"""Size the mirror: copies of all Macs' caches on the head, so that nothing is read again when a Mac drops out.
 
-What the others add for each token then travels to the head. Nobody else keeps anything: the head holds the conversation
-anyway, and without it there is nobody to go on for.
+The head is the place for it because without the head nobody could continue the conversation.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import msgspec
 
 from core.events import Plan, Stage
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.fit import gigabytes, missing_bytes
+from core.plan.make_plan import gigabytes, missing_bytes
 from core.plan.topology import has_ranks
 from core.settings import MIB
 
@@ -32,8 +31,8 @@ SecondsOfHop = Callable[[int, str, str], float]
 
 
 def with_mirror(plan: Plan, profile: SplitProfile | None, token_s: float | None, hop_s: SecondsOfHop) -> Plan:
-    """`plan` with a mirror where there is room for one, and a note about it. A token takes `token_s` seconds, a frame
-    of some bytes from one Mac to another `hop_s`.
+    """Add a mirror to `plan` if there is room, and a note. A token takes `token_s` seconds, a frame from one Mac to
+    another `hop_s`.
     """
     if has_ranks(plan):
         return _noted(plan, "Nothing is mirrored: no other split could use its parts.")
@@ -56,12 +55,12 @@ def with_mirror(plan: Plan, profile: SplitProfile | None, token_s: float | None,
 
 
 def cut_distance(state_bytes: int) -> int:
-    """How many tokens a row may be behind before what it holds, with states of so many bytes, is mirrored."""
+    """Tokens that a row may advance before it is mirrored again, by the size of its states."""
     return EVERY if state_bytes <= LARGE else EVERY_OF_LARGE
 
 
 def wire_share(plan: Plan, profile: SplitProfile | None, token_s: float, hop_s: SecondsOfHop) -> float:
-    """Of the time that a token takes, for how much of it the busiest link carries what is mirrored of it."""
+    """Share of a token's time for which the busiest link carries mirror data."""
     carried, longest = 0.0, 0.0
     every = cut_distance(sum(cache.fixed_bytes for cache in profile.caches) if profile else 0)
     for stage, after in pairwise([*plan.stages[1:], plan.head]):
@@ -72,7 +71,7 @@ def wire_share(plan: Plan, profile: SplitProfile | None, token_s: float, hop_s: 
 
 
 def _token_bytes(plan: Plan, stage: Stage, profile: SplitProfile | None, every: int) -> float:
-    """What is mirrored of a stage for a token: what it adds to the caches, also to windows, and its part of a state."""
+    """Bytes mirrored per token of a stage: what it adds to its caches, and a share of its states."""
     if profile is None:
         return stage.kv_bytes // max(1, plan.context)
     caches = profile.caches[stage.start : stage.stop]

@@ -1,4 +1,4 @@
-"""What a person should read about a plan before loading it, as sentences."""
+"""Sentences shown with a plan before loading."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _ADDED_UP: Final[dict[GroupKind, str]] = {
 def notes_of(
     plan: Plan, ideal: Sequence[int], left_out: Sequence[str], profile: SplitProfile | None
 ) -> tuple[str, ...]:
-    """What is not as was wanted, who can read the tokens, and how the model runs.
+    """Notes of a plan: moved cuts, Macs left out, who can read tokens, batching.
 
-    `ideal`: where every owner but the first would begin if the model could be cut anywhere; `left_out` names the Macs
-    for which it has no cut. Without the model's `profile` only the plan itself is told of.
+    `ideal`: first layer of each owner but the first if the model could be cut anywhere; `left_out`: names of Macs
+    without a cut. Without a `profile` only notes about the plan itself.
     """
     notes = [*([shared(plan.parallelism)] if plan.parallelism else []), *_sight_notes(plan)]
     if plan.wire:
@@ -52,13 +52,13 @@ def notes_of(
 
 
 def shared(how: Parallelism) -> str:
-    """How the Macs share the work, why, and through what they add up their parts."""
+    """How the Macs share the work, and why."""
     added_up = _ADDED_UP[how.group] if how.strategy == "tp" else ""
     return f"Parallelism {how.strategy} – {how.reason}{added_up}."
 
 
 def sees(plan: Plan | None, device_id: str) -> str:
-    """What a plan lets a Mac see, in words; "" where it has no part in it."""
+    """What a plan lets a Mac read, in words; "" if it has no part in it."""
     macs = [stage.device_id for stage in plan.stages] if plan else []
     if plan and plan.prefill and plan.prefill.stage.device_id == device_id:
         return "token ids of the prompts that it reads"
@@ -74,7 +74,7 @@ def sees(plan: Plan | None, device_id: str) -> str:
 
 
 def where_cut(profile: SplitProfile) -> str:
-    """In how few places the model can be cut, and why if in none."""
+    """How few places the model can be cut in, or why none."""
     if not profile.cuts:
         return f"this model cannot be split, because {profile.unsplittable}."
     places = len(profile.cuts)
@@ -87,7 +87,7 @@ def before_which(cuts: Sequence[int]) -> str:
 
 
 def why_not_cut(cut: int, profile: SplitProfile) -> str:
-    """Which layers around a cut that is not legal cannot be parted from those before them."""
+    """Which layers around an illegal cut share state."""
     first = max((c for c in profile.cuts if c < cut), default=0) + 1
     last = min((c for c in profile.cuts if c > cut), default=profile.layers) - 1
     if first == last:
@@ -96,7 +96,7 @@ def why_not_cut(cut: int, profile: SplitProfile) -> str:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """ "1–3, 8": ascending numbers with neighbours drawn together."""
+    """ "1–3, 8": ascending numbers, joined into ranges."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][-1] == number - 1:
@@ -107,12 +107,12 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def _readable(plan: Plan, index: int) -> list[Sight]:
-    """What of the words themselves the Mac of stage `index` sees."""
+    """What of the text itself the Mac of stage `index` can read."""
     return [sight for sight in sights(plan, index) if sight != "activations"]
 
 
 def _sight_notes(plan: Plan) -> list[str]:
-    """Which Macs beside the head see what it says and is told."""
+    """Which Macs besides the head can read the conversation."""
     if has_ranks(plan):
         plain = plan.parallelism is not None and plan.parallelism.group == "rdma"
         return [EVERY_RANK_SEES, *([ON_THE_CABLE] * plain)]

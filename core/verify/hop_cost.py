@@ -1,4 +1,4 @@
-"""`hop_cost FOLDER`: what a sealed hop of 8 KiB costs on this machine, beside plain TCP; how long short waits are."""
+"""`hop_cost FOLDER`: cost of a sealed hop of 8 KiB against plain TCP, and the length of a rank's short wait."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ WAITS: Final = 50
 
 
 def check() -> Outcome:
-    """A figure, which never fails: other programs run on this machine, too."""
+    """Report figures; they never fail, since other programs run on this machine too."""
     rounds = play_rounds(ROUNDS, HOPS)
     round_trip = median(turns["sealed"].rtt_us for turns in rounds)
     return passed(
         f"sealed round trip {round_trip:.0f} µs; {cpu_ratio(rounds):.1f} × the CPU of plain TCP "
-        f"(at most {MAX_CPU_RATIO:g} wanted); "
-        f"a rank's wait of {TURN_US / 1e3:g} ms in a socket takes {turn_ms():.2f} ms"
+        f"(target: at most {MAX_CPU_RATIO:g}); "
+        f"a rank's socket timeout of {TURN_US / 1e3:g} ms takes {turn_ms():.2f} ms"
     )
 
 
 def turn_ms() -> float:
-    """How long a rank waits in a socket when nothing comes before it has its other turn: the median, in ms."""
+    """Median time that a rank's socket waits when nothing arrives, in ms."""
     waited = []
     ours, other = local_pair()
     with ours, other:

@@ -15,7 +15,7 @@ from core.engine.steps import Replies
 from core.errors import GroupFailed, LinkError, MaclusterError, ProtocolError, StageFailed
 from core.events import Plan
 from core.link.arrays import Arrived, decode_arrays, encode_arrays
-from core.link.channel import Frame
+from core.link.data_plane import Frame
 from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, role_of
 from core.plan.topology import has_ranks

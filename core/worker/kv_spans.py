@@ -111,7 +111,7 @@ def serve_span(stage: LoadedStage, handle: int, span: KvSpan) -> KvSpan:
         if span.verb is SpanVerb.CUT:
             sizes = stage.states(handle, span.row)
             return _with_own(span, stage.cut(handle, span.row, span.start, span.stop), sizes)
-        own = {cache: span.caches[cache].data for cache in stage.layers.cache_indices if cache in span.caches}
+        own = {cache: span.caches[cache].data for cache in stage.layers.caches.indices if cache in span.caches}
         stage.paste(handle, span.start, span.stop, own)
     except (SessionError, StageFailed):
         return span

@@ -35,8 +35,8 @@ from core.errors import (
     StageFailed,
 )
 from core.events import Plan
-from core.link.channel import listen
-from core.models.files.catalog import fingerprint
+from core.link.data_plane import listen
+from core.models.files.model_folder import read_folder
 from core.models.metal import GpuFault, fault_of, obey_device, wire_weights, working_set_bytes
 from core.models.slicing.loading import load_slice
 from core.models.slicing.ranks import Rank
@@ -44,15 +44,16 @@ from core.models.slicing.slots import Slice
 from core.models.slicing.wire_types import bytes_per_token
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import role_of
-from core.plan.topology import has_ranks
+from core.plan.topology import has_ranks, stages_in_turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.trust.identity import Identity, open_identity
 from core.trust.roster import Cluster
+from core.worker.answer_row import untouched
 from core.worker.draft_model import load_draft
 from core.worker.follower import Follower
 from core.worker.group import open_group
 from core.worker.group_init import OpenGroup
-from core.worker.head import Head, untouched
+from core.worker.head import Head
 from core.worker.messages import (
     Cancel,
     Command,
@@ -263,10 +264,10 @@ class Worker:
         mine = plan.stages[command.index]
         owned = role_of(plan, command.index)
         self._report(Loading(plan_gen=plan.plan_gen, done_bytes=0, total_bytes=mine.weight_bytes))
-        read = fingerprint(directory)
-        held = self._let_go(read)
+        folder = read_folder(directory)
+        held = self._let_go(folder.fingerprint)
         layers = load_slice(
-            directory,
+            folder,
             mine.start,
             mine.stop,
             embed=owned.embeds,
@@ -281,7 +282,7 @@ class Worker:
             wire_weights()
         meter = StageMeter(command.index, lambda step: self._report(Worked(step=step)))
         stage = LoadedStage(layers, meter, plan.kv_bits)
-        self._held = HeldStage(plan, command.index, stage, read, self._driver(command, stage))
+        self._held = HeldStage(plan, command.index, stage, folder.fingerprint, self._driver(command, stage))
         return Loaded(
             plan_gen=plan.plan_gen,
             weight_bytes=layers.weight_bytes,
@@ -290,7 +291,7 @@ class Worker:
             stop=layers.stop,
             embed=owned.embeds,
             output=owned.outputs,
-            fingerprint=read,
+            fingerprint=folder.fingerprint,
         )
 
     def _let_go(self, wanted: str) -> dict[str, mx.array]:
@@ -317,9 +318,8 @@ class Worker:
         pipeline = Pipeline(stage, plan, command.try_s)
         drafter = None
         if command.drafter:
-            in_turn = 1 if has_ranks(plan) else len(plan.stages)
             model = load_draft(Path(command.drafter), size)
-            drafter = Drafter(model, command.draft, in_turn, perf_counter)
+            drafter = Drafter(model, command.draft, stages_in_turn(plan), perf_counter)
         head = Head(
             plan,
             pipeline,

@@ -12,9 +12,9 @@ import msgspec
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import Problem
-from core.events import Batch, FinishReason, Plan, Sight, TokenLogprobs
+from core.events import Batch, FinishReason, Plan, PromptLogprobs, Sight
+from core.link.network_paths import MAX_NETWORK_PATHS, NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.link.ways import MAX_WAYS, Way
 from core.numbers import Seconds, Size
 from core.requests.answers import Message as Turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
@@ -61,7 +61,7 @@ class Connect(PipeMessage, frozen=True, kw_only=True):
 
     plan: Plan
     cluster: bytes
-    ways: Annotated[tuple[Way, ...], msgspec.Meta(min_length=1, max_length=MAX_WAYS)]
+    ways: Annotated[tuple[NetworkPath, ...], msgspec.Meta(min_length=1, max_length=MAX_NETWORK_PATHS)]
     next_port: int
     key_limits: KeyUse = KEY_LIMITS
 
@@ -200,7 +200,7 @@ class Linked(PipeMessage, frozen=True, kw_only=True):
     """Both data links of this stage are sealed and bound to the plan, the one to the next stage on `way`."""
 
     plan_gen: Size
-    way: Way
+    way: NetworkPath
 
 
 class LinkBroken(PipeMessage, frozen=True, kw_only=True):
@@ -244,14 +244,6 @@ class Departed(PipeMessage, frozen=True, kw_only=True):
     request_id: str
     seal_s: float
     at: float
-
-
-class PromptScored(PipeMessage, frozen=True, kw_only=True):
-    """Logprobs of prompt tokens, from index `start` on; sent if the request asked for them."""
-
-    request_id: str
-    start: int
-    tokens: tuple[TokenLogprobs, ...]
 
 
 class Token(PipeMessage, frozen=True, kw_only=True):
@@ -430,8 +422,8 @@ class TracedPhases(PipeMessage, frozen=True, kw_only=True):
     turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()
 
 
-# a Request, to the head only, is answered by Departed, Prefilled, PromptScored, Token and AnswerDone, among others that
-# run at the same time
+# a Request goes to the head only; Departed, Prefilled, PromptLogprobs, Token and AnswerDone answer it, mixed with those
+# of other requests
 Command = (
     Join
     | Load
@@ -460,7 +452,7 @@ Report = (
     | Unproved
     | Departed
     | Prefilled
-    | PromptScored
+    | PromptLogprobs
     | Token
     | AnswerDone
     | SessionSaved

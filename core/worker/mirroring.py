@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from core.engine.lane_table import HeldRow
 from core.engine.requests import Request
-from core.engine.scheduler import HeldRow, Scheduler
+from core.engine.scheduler import Scheduler
 from core.events import Plan
 from core.plan.mirror import MOST_STATE, cut_distance
 from core.worker.kv_spans import (
@@ -87,7 +88,7 @@ class Mirroring:
         self._cut[request.request_id] = self._stands[request.request_id] = request.mirrored
         self._stopped.discard(request.request_id)
         self._covered.pop(request.request_id, None)
-        tokens = min(request.mirrored, len(request.beginning) - 1)
+        tokens = min(request.mirrored, len(request.prefix) - 1)
         if tokens != request.mirrored or tokens < self._scheduler.reusable(request) + WORTH:
             return False
         return self.restoring.begin(request, tokens, self)
@@ -161,7 +162,7 @@ class Mirroring:
 
     def _keep(self, asked: CutRequest, caches: Mapping[int, CachePart] | None) -> None:
         name = asked.request_id
-        count = len(asked.states) or self._pipeline.stage.layers.cache_count
+        count = len(asked.states) or self._pipeline.stage.layers.caches.count
         if name in self._stopped:
             return
         if caches is None or len(caches) < count or not (asked.start < asked.stop or is_filled(caches)):

@@ -1,8 +1,8 @@
-"""MLX's ring between two socket pairs of this process: whatever it sends to another rank comes out of them.
+"""MLX's ring with socket pairs of this process as its connections, so that all it sends passes through this process.
 
-MLX listens for the rank before and connects to the next one while it holds the interpreter, so nothing else runs here
-meanwhile: a child makes the connection that MLX waits for, and the one that MLX makes waits in the backlog of a
-listener. Then socket pairs take the place of both, so it never matters who else may have connected.
+MLX listens for the previous rank and connects to the next one while it holds the interpreter, so no other code runs in
+this process: a child process makes the connection that MLX waits for, and MLX's own connection waits in a listener's
+backlog. Socket pairs then replace both, so it does not matter if another program connected.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from core.worker.group_init import INIT_S, Group, init_group
 from core.worker.group_variables import ring_hosts, ring_variables
 
 HOST: Final = "127.0.0.1"
-# MLX asks its sockets again and again, each of its threads on a core of its own; these wait instead, and not longer,
-# since the same thread is to send and to receive, by turns (seconds, microseconds)
+# MLX polls its sockets in a loop, with a core per thread; these sockets wait instead, and only briefly, since the same
+# thread sends and receives in turns
 TURN_US: Final = 200
-TURN: Final = struct.pack("ll", 0, TURN_US)
+TURN: Final = struct.pack("ll", 0, TURN_US)  # seconds, microseconds
 CALLER: Final = """
 import socket, sys, time
 until = time.monotonic() + float(sys.argv[2])
@@ -39,15 +39,15 @@ while time.monotonic() < until:
 
 
 class MlxRingSockets(NamedTuple):
-    """The group, and the ends of what it says to the rank before and to the next one."""
+    """The group and this process's ends of its connections."""
 
     group: Group
-    before: socket.socket
-    after: socket.socket
+    before: socket.socket  # to the previous rank
+    after: socket.socket  # to the next rank
 
 
 def mlx_ring_sockets(rank: int, world: int) -> MlxRingSockets:
-    """A ring of `world` ranks as MLX sees it from `rank`. Once in the life of a process. Raises GroupFailed."""
+    """Open MLX's ring of `world` ranks as `rank`; works once per process. Raises GroupFailed."""
     with (
         _reserved() as own,
         socket.create_server((HOST, 0)) as after,
@@ -69,7 +69,7 @@ def mlx_ring_sockets(rank: int, world: int) -> MlxRingSockets:
 
 
 def _reserved() -> socket.socket:
-    """A port that nobody else is given, and where MLX may listen."""
+    """A socket that reserves a port on which MLX can listen."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     sock.bind((HOST, 0))
@@ -81,7 +81,7 @@ def _port(sock: socket.socket) -> int:
 
 
 def _taken_over(own_port: int, next_port: int) -> tuple[socket.socket, socket.socket]:
-    """Other ends of the two connections of MLX, which it goes on using by their descriptors."""
+    """Replace MLX's two connections by socket pairs, under the same descriptors; our ends of them."""
     before = after = None
     for name in os.listdir("/dev/fd"):
         match _ends(int(name)):
@@ -90,12 +90,12 @@ def _taken_over(own_port: int, next_port: int) -> tuple[socket.socket, socket.so
             case (_, port) if port == next_port:
                 after = int(name)
     if before is None or after is None:
-        raise GroupFailed("MLX made no connections for its ring.")
+        raise GroupFailed("MLX opened no connections for its ring.")
     return _replaced(before), _replaced(after)
 
 
 def _ends(descriptor: int) -> tuple[int, int]:
-    """The ports of a TCP connection, its own and the other one's; 0 where there is none."""
+    """Own and remote port of a TCP connection; 0 for any other descriptor."""
     try:
         sock = socket.socket(fileno=descriptor)
     except OSError:

@@ -11,8 +11,8 @@ import msgspec
 
 from core.errors import MaclusterError
 from core.events import Plan
-from core.link.channel import Alarm, DataLink, Receiver, Sender, accept, dial
-from core.link.ways import Way, connect
+from core.link.data_plane import Alarm, DataLink, Receiver, Sender, accept, dial
+from core.link.network_paths import NetworkPath, connect
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
 
@@ -36,7 +36,7 @@ class Neighbours:
         index: int,
         *,
         listener: socket.socket,
-        ways: Sequence[Way],
+        ways: Sequence[NetworkPath],
         next_port: int,
         identity: Identity,
         cluster: Cluster,

@@ -24,7 +24,7 @@ from core.engine.steps import TRIES, Outstanding
 from core.errors import CachesLost, GroupFailed, LinkError, LinkTimeout, NoAnswer, Problem, ProtocolError, StageFailed
 from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
-from core.link.channel import Frame
+from core.link.data_plane import Frame
 from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, departing
 from core.plan.topology import has_ranks

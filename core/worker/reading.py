@@ -76,7 +76,7 @@ class Reading:
 
     def begin(self, request: Request) -> bool:
         """Have a prompt read, for which the request waits; False where the ring is to do it."""
-        tokens = len(request.beginning) - 1
+        tokens = len(request.prefix) - 1
         if not (self.other and self._prefill) or self._prompt or request.scores_prompt:
             return False
         unread = tokens - self._scheduler.reusable(request)
@@ -159,7 +159,7 @@ class Reading:
         start, stop = prompt.sent, min(prompt.tokens, prompt.sent + self._chunk)
         prompt.sent, prompt.chunks = stop, prompt.chunks + 1
         name, step = prompt.request.request_id, max(1, SPAN_BYTES // self._token_bytes)
-        tokens = mx.array([prompt.request.beginning[start:stop]])
+        tokens = mx.array([prompt.request.prefix[start:stop]])
         other.forward(prompt.handle, tokens, quiet=True, request=bytes.fromhex(name))
         for at in range(start, stop, step):
             end = min(at + step, stop)

@@ -72,7 +72,7 @@ class Restoring:
     def begin(self, request: Request, tokens: int, source: Source) -> bool:
         """Make room for the first `tokens` tokens of a request, which waits for them; False where there is none."""
         try:
-            handle = self._scheduler.hold(request.beginning[:tokens]).handle
+            handle = self._scheduler.hold(request.prefix[:tokens]).handle
         except Busy:
             return False
         self._waiting[request.request_id] = _Restoration(request, handle, tokens, source)
@@ -141,7 +141,7 @@ class Restoring:
         if is_whole:
             self._scheduler.settle(found.handle)
             found.source.ended(name, found.tokens)
-            self._report(Prefilled(request_id=name, done=found.tokens, total=len(found.request.beginning)))
+            self._report(Prefilled(request_id=name, done=found.tokens, total=len(found.request.prefix)))
         else:
             self._drop(found)
             found.source.ended(name, 0)

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from core.errors import LinkError, LinkLost, LinkTimeout, Problem, ProtocolError, error_from
-from core.link.channel import Alarm, Frame
+from core.link.data_plane import Alarm, Frame
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 from core.plan.topology import has_ranks

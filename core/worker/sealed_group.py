@@ -6,7 +6,7 @@ import hashlib
 from contextlib import ExitStack
 
 from core.errors import GroupFailed, MaclusterError
-from core.link.channel import listen
+from core.link.data_plane import listen
 from core.link.tunnel import Lost, Tunnel, Tunnels
 from core.worker.bootstrap import RankEntry, agree
 from core.worker.group_init import OpenGroup

@@ -45,7 +45,7 @@ class SessionTransfers:
 
     def __init__(self, plan: Plan, pipeline: Pipeline, scheduler: Scheduler, report: Callable[[Report], None]) -> None:
         self._plan, self._pipeline, self._scheduler, self._report = plan, pipeline, scheduler, report
-        self._caches = pipeline.stage.layers.cache_count
+        self._caches = pipeline.stage.layers.caches.count
         self._move: _Move | None = None
         self._due: SessionRequest | None = None
         self._asked: SessionRequest | None = (
@@ -66,7 +66,7 @@ class SessionTransfers:
         """Begin; the row stays as it is until the end."""
         try:
             self._check_free()
-            parked = chosen(self._scheduler.parked, order.tokens, self._pipeline.stage.layers.trim_limit)
+            parked = chosen(self._scheduler.parked, order.tokens, self._pipeline.stage.layers.caches.trim_limit)
             self._scheduler.pin(parked.handle)
         except MaclusterError as error:
             self._report(SessionFailed(problem=error.problem))

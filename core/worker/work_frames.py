@@ -18,7 +18,7 @@ import msgspec
 from core.engine.requests import ID_BYTES, Admit, RequestId
 from core.engine.ring_work import Handle, Op
 from core.errors import Problem, ProtocolError
-from core.link.channel import Frame
+from core.link.data_plane import Frame
 from core.link.frames import Buffer, Flag, FrameType
 from core.numbers import Size, TokenId
 from core.requests.trace import TurnKind

@@ -20,7 +20,14 @@ from core.models.files.block_map import FileFacts
 from core.models.files.catalog import Catalog
 from core.models.made.maker import make_model
 from core.node.base.bus import Bus
-from core.node.base.file_messages import (
+from core.node.base.journal import Journal
+from core.node.base.message_table import MessageTable
+from core.node.base.node_message import NodeMessage, to_frame
+from core.node.base.tasks import Tasks
+from core.node.disks.block_serving import MAX_ANSWERING, MAX_PORTS, MAX_QUEUED
+from core.node.disks.byte_links import RunRequest, read_run_request
+from core.node.disks.copy_checks import MAX_BEGUN, PARTIAL
+from core.node.disks.messages import (
     BytesAsk,
     BytesReady,
     CopyAsk,
@@ -34,20 +41,13 @@ from core.node.base.file_messages import (
     Holds,
     HoldsAsk,
 )
-from core.node.base.journal import Journal
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import LinkProbe, LogAsk, LogReply, SpeedAsk, SpeedResultSent
-from core.node.base.signals import Signals
-from core.node.base.tasks import Tasks
-from core.node.disks.block_serving import MAX_ANSWERING, MAX_PORTS, MAX_QUEUED
-from core.node.disks.byte_links import RunRequest, read_run_request
-from core.node.disks.copy_checks import MAX_BEGUN, PARTIAL
 from core.node.disks.model_inventory import ModelInventory
+from core.node.disks.room import DisksRoom
 from core.node.disks.transfers import Transfers
-from core.node.message_router import MessageRouter
-from core.node.peers.mesh import PeerMessage
+from core.node.peers.messages import LinkProbe, LogAsk, LogReply, SpeedAsk, SpeedResultSent
+from core.node.peers.room import PeersRoom
 from tests.support.copies import Links, Pair, held_model_named, pair
-from tests.support.node_messages import FOUND
+from tests.support.node_messages import FOUND, from_frame
 from tests.support.plans import mac_id, plan_of
 from tests.support.tasks import tasks_of
 from tests.support.waiting import until
@@ -65,10 +65,10 @@ class Deaf:
 
     def __init__(self) -> None:
         self.contacts: dict[str, object] = {OTHER: object()}
-        self.sent: list[AnyMessage] = []
+        self.sent: list[NodeMessage] = []
         self.heard = asyncio.Event()
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         self.sent.append(message)
         await self.heard.wait()
         return device_id in self.contacts
@@ -363,30 +363,20 @@ async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tm
     ],
     ids=lambda m: type(m).__name__,
 )
-async def test_while_the_roster_is_forked_nobody_gets_files_tests_or_logs(message: AnyMessage) -> None:
-    heard: list[AnyMessage] = []
+async def test_while_the_roster_is_forked_nobody_gets_files_tests_or_logs(message: NodeMessage) -> None:
+    heard: list[NodeMessage] = []
 
-    async def note(_: str, said: AnyMessage) -> None:
+    async def note(_: str, said: NodeMessage) -> None:
         heard.append(said)
 
-    signals, store, both = Signals(), SimpleNamespace(), SimpleNamespace(handle_message=note)
-    others = (
-        "peers",
-        "trust",
-        "inventory",
-        "member",
-        "leader",
-        "answers",
-        "sessions",
-        "recovery",
-        "relay",
-        "relay_server",
-        "tracing",
-    )
-    nobody: dict[str, Any] = dict.fromkeys((*others, "bus", "journal"))
-    nobody |= {"comparison": SimpleNamespace(drop=heard.append), "tasks": SimpleNamespace(spawn=lambda *_: None)}
-    MessageRouter(signals, store=store, speed=both, transfers=both, logs=both, **nobody)  # type: ignore[arg-type]
+    store, both = SimpleNamespace(forked=False), SimpleNamespace(handle_message=note)
+    node: Any = SimpleNamespace(tasks=SimpleNamespace(spawn=lambda *_: None))
+    table, comparison = MessageTable(lambda: store.forked), SimpleNamespace(drop=heard.append)
+    peers: Any = SimpleNamespace(node=node, mesh=SimpleNamespace(messages=tuple), speed=both, logs=both)
+    disks: Any = DisksRoom.__new__(DisksRoom)
+    vars(disks).update(node=node, transfers=both, comparison=comparison)
+    table.add_rows([*PeersRoom.messages(peers), *disks.messages()])
     for is_forked, count in ((True, 0), (False, 1)):
         store.forked = is_forked
-        await signals.deliver(PeerMessage(OTHER, message))
+        await table.handle(OTHER, message)
         assert len(heard) == count

@@ -16,12 +16,15 @@ import pytest
 
 from core.errors import BadModel, MaclusterError
 from core.events import Transfer
-from core.link.control import ControlLink, dial_control
+from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, FileFacts
-from core.models.files.catalog import fingerprint
+from core.models.files.model_folder import fingerprint
 from core.models.made.maker import make_model
-from core.node.base.file_messages import (
+from core.node.base.node_message import NodeMessage, to_frame
+from core.node.disks.block_serving import BlockPort, served_model
+from core.node.disks.byte_links import ByteLinks
+from core.node.disks.messages import (
     BytesAsk,
     BytesReady,
     CopyAsk,
@@ -33,15 +36,12 @@ from core.node.base.file_messages import (
     Holds,
     HoldsAsk,
 )
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import Ping, Pong, Status
-from core.node.disks.block_serving import BlockPort, served_model
-from core.node.disks.byte_links import ByteLinks
+from core.node.peers.messages import Ping, Pong, Status
 from core.numbers import MOST
 from core.requests.plans import LoadRequest, PreviewRequest
 from tests.attacks.terminal import Terminal
 from tests.support.macs import cluster, mac
-from tests.support.node_messages import HELD, STATUS
+from tests.support.node_messages import HELD, STATUS, from_frame
 from tests.support.nodes import HOST, own_port, paired_home, running_node
 from tests.support.tasks import tasks_of
 from tui.cli.watch import Watch
@@ -60,7 +60,7 @@ class Evil:
     def __init__(self, link: ControlLink, status: Status, folder: Path | None = None) -> None:
         self.link, self.status, self._folder = link, status, folder
 
-    async def say(self, message: AnyMessage) -> None:
+    async def say(self, message: NodeMessage) -> None:
         await self.link.send(*to_frame(message))
 
     async def speak(self) -> None:
@@ -71,7 +71,7 @@ class Evil:
                 for answer in self._answers(message):
                     await self.say(answer)
 
-    def _answers(self, message: AnyMessage) -> list[AnyMessage]:
+    def _answers(self, message: NodeMessage) -> list[NodeMessage]:
         match message:
             case Ping(sent=sent):
                 return [Pong(sent=sent, status=self.status)]

@@ -26,12 +26,13 @@ import msgspec
 
 from core.bench.results import Result, cores, end_in_order, positive, print_result, reach, system
 from core.events import Plan
-from core.link.channel import listen
+from core.link.data_plane import listen
+from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS
-from core.link.ways import Way
+from core.local.bare_worker import HOST
 from core.local.macs import make_macs
+from core.local.plans import tensor_plan_of
 from core.local.second_process import SecondProcess, Work, second_process
-from core.local.worker_ring import HOST, tensor_plan_of
 from core.models.files.sharding import REDUCES_A_LAYER
 from core.models.metal import obey_device
 from core.trust.identity import open_identity
@@ -163,7 +164,7 @@ def sealed_rank(pipe: Connection[Any, Any]) -> None:
             seat.plan,
             seat.rank,
             listener=listener,
-            ways=(Way(HOST),),
+            ways=(NetworkPath(HOST),),
             next_port=pipe.recv(),
             identity=open_identity(seat.folder, seat.passphrase),
             cluster=Cluster.decode(seat.cluster),

@@ -13,7 +13,6 @@ import asyncio
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,21 +33,14 @@ from core.models.files.block_writer import COMMIT_BYTES
 from core.requests.disks import CopyRequest
 from core.requests.plans import ModelChoice
 from core.settings import LOOPBACK_HOST, MIB
-from core.trust.files import to_disk
+from core.trust.private_files import to_disk
 from tui.cli.demo import Demo, DemoConfig
+from tui.cli.made_model import made_llama
 from tui.cli.watch import Watch
 
 REACH: Final = 0.7
 TURN_S: Final = 600.0
 LISTED_S: Final = 60.0
-# in a process of its own, as the command imports no mlx
-_MAKE: Final = """
-import sys
-from pathlib import Path
-from core.models.made.maker import make_model
-make_model(Path(sys.argv[1]), "llama", layers=int(sys.argv[2]), hidden=1024, intermediate=3072, head_dim=64,
-           heads=16, kv_heads=16, dtype="float32")
-"""
 
 
 class CopyTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +67,7 @@ def measure(rounds: int, layers: int) -> CopyResult:
         second_process(take_plain) as into,
     ):
         model = Path(folder) / "model"
-        subprocess.run([sys.executable, "-c", _MAKE, str(model), str(layers)], check=True)
+        made_llama(model, layers, hidden=1024, dtype="float32")
         turns = asyncio.run(_turns(model, Path(folder) / "plain", rounds, (out, into)))
         return summary(turns, sum(file.stat().st_size for file in model.iterdir()))
 

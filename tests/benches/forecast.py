@@ -22,12 +22,12 @@ import msgspec
 from core.bench.results import Result, cores, end_in_order, positive, print_result, reach, system
 from core.errors import error_from
 from core.events import RequestDone
-from core.plan.predict import CLEARLY_FASTER, PROMPT_TOKENS
+from core.plan.forecast import CLEARLY_FASTER, PROMPT_TOKENS
 from core.requests.answers import ChatRequest, Message
 from core.requests.plans import Forecast, LoadRequest, PreviewRequest
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.load import loaded
-from tui.cli.made_model import made_apart
+from tui.cli.made_model import made_llama
 from tui.cli.output import print_progress
 from tui.cli.watch import Watch
 
@@ -164,7 +164,7 @@ def _words(foretold: float | None) -> str:
 async def measure(args: argparse.Namespace) -> ForecastResult:
     """`args.rounds` times every case. Raises MaclusterError."""
     with TemporaryDirectory(prefix="macluster-forecast-") as folder:
-        model = made_apart(Path(folder) / "made", args.layers, args.hidden, args.dtype)
+        model = made_llama(Path(folder) / "made", args.layers, args.hidden, args.dtype)
         demo = Demo(DemoConfig(budgets_gb=BUDGETS_GB, model=model, multicast=False, has_spare=False), lambda _: None)
         try:
             await demo.start()

@@ -25,8 +25,9 @@ from core.engine.steps import TRY_S
 from core.errors import error_from
 from core.local.macs import make_macs
 from core.local.mlx_lm_process import MlxLmAnswer, mlx_lm_answer
-from core.local.worker_ring import a_request, plan_of
-from core.models.files.layout import read_layout
+from core.local.plans import plan_of
+from core.local.worker_ring import a_request
+from core.models.files.model_folder import read_folder
 from core.models.metal import obey_device
 from core.models.slicing.loading import load_slice
 from core.models.text.vocabulary import read_vocabulary
@@ -70,10 +71,10 @@ class EngineLoop:
     """The head of a ring of one over the model in this directory, in this process."""
 
     def __init__(self, model: Path) -> None:
-        layout = read_layout(model)
+        layout = read_folder(model).layout()
         with TemporaryDirectory(prefix="macluster-loop-") as folder:
             plan = plan_of(model.name, layout.layers, (), make_macs(Path(folder), 1), LONE_MAC_TOPOLOGY)
-        layers = load_slice(model, 0, layout.layers, embed=True, output=True)
+        layers = load_slice(read_folder(model), 0, layout.layers, embed=True, output=True)
         size = layers.vocab_size
         grammars = Grammars(partial(read_vocabulary, model, size), size)
         pipeline = Pipeline(LoadedStage(layers, StageMeter(0)), plan, TRY_S)

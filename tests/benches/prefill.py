@@ -145,7 +145,7 @@ class PrefillSides:
             seconds=answer.times[0] - started,
             activity=activity(timeline(traces, "step")),
         )
-        return PrefillPlayed(turn, dict(answer.told[0].top), traces)
+        return PrefillPlayed(turn, dict(answer.reports[0].top), traces)
 
     def _alone(self, number: int) -> PrefillAlone:
         self._solo.send(PrefillAsked(str(self._model), a_prompt(self._tokens, number), self.ways[0].chunk))

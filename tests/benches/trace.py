@@ -21,7 +21,7 @@ import msgspec
 import psutil
 
 from core.bench.results import Result, cores, end_in_order, reach, system
-from core.bench.scenarios.arithmetic import segment
+from core.bench.scenarios.percentiles import segment
 from core.local.timed_answers import ask
 from core.local.worker_ring import WorkerRing, worker_ring
 from tests.benches.made_models import FIRST_TOKEN, ModelSize, make, run_sized
@@ -99,11 +99,11 @@ def _run(ring: WorkerRing, tokens: int, *, traced_first: bool) -> TraceRun:
 
 
 def _play(ring: WorkerRing, tokens: int, *, traced: bool) -> _Played:
-    ring.phases(goes_on=traced)
+    ring.phases(keep_tracing=traced)
     before = _processor_s(ring)
     timed = ask(ring, PROMPT, tokens, fresh=False)
     after = _processor_s(ring)
-    noted = sum(map(len, ring.phases(goes_on=False)))
+    noted = sum(map(len, ring.phases(keep_tracing=False)))
     return _Played(
         TraceTurn(processor_us=1e6 * (after - before) / tokens, wall_us=1e6 * timed.seconds / tokens),
         timed.answer.tokens,

@@ -26,7 +26,7 @@ def attack(data: bytes) -> None:
     try:
         if data.startswith(b"r"):
             response = decoded(body, ResponseBody)
-            request = response.request(response.said())
+            request = response.request(response.messages())
         elif data.startswith(b"m"):
             request = decoded(body, Messages).request()
         else:

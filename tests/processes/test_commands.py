@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from core.models.files.model_folder import read_folder
 from core.models.slicing.loading import slice_parts
-from core.node.base.complaints import MOST
 from core.node.base.home_lock import home_lock
+from core.node.base.stderr_log import MAX_BYTES
 from core.plan.notes import EVERY_RANK_SEES, ON_THE_CABLE
 from core.settings import Home
 from tests.support import waiting
@@ -95,8 +96,8 @@ async def test_what_a_node_that_the_screen_started_complains_of_is_kept(tmp_path
             await waiting.until(lambda: not node.is_running)
             assert "runs on" in str(node.trouble)
         await node.close()
-    assert not home.last_words.exists(), "they are those of the node that has the home"
-    for kept in (home.complaints, home.root / "node.stderr.1"):
+    assert not home.last_run.exists(), "they are those of the node that has the home"
+    for kept in (home.stderr_log, home.root / "node.stderr.1"):
         assert kept.read_text().startswith(f"macluster: Another node (process {os.getpid()}) runs on ")
         assert kept.stat().st_mode & 0o777 == 0o600
 
@@ -105,13 +106,13 @@ def test_what_a_service_complains_of_for_years_is_bounded(tmp_path: Path) -> Non
     """launchd opens the same file for every start, to append to it."""
     home = Home(tmp_path / "mac")
     home.root.mkdir(0o700)
-    home.complaints.write_bytes(long := b"." * (MOST + 1))
+    home.stderr_log.write_bytes(long := b"." * (MAX_BYTES + 1))
     with home_lock(home):
         for starts in (1, 2):
-            with home.complaints.open("ab") as complaints:
+            with home.stderr_log.open("ab") as complaints:
                 command = (sys.executable, "-m", "core.node", "--home", str(home.root))
                 assert subprocess.run(command, stderr=complaints, timeout=120).returncode == 1
-            assert home.complaints.read_text().count("macluster: Another node (process ") == starts
+            assert home.stderr_log.read_text().count("macluster: Another node (process ") == starts
     assert (home.root / "node.stderr.1").read_bytes() == long
 
 
@@ -140,7 +141,7 @@ async def test_a_port_that_is_taken_is_told_by_whom_and_a_key_takes_another(tmp_
                 assert app.state.offline is None
                 assert app.why_not("start_node") == "the node of this Mac runs"
         await node.close()
-    assert not home.last_words.exists(), "it has ended in order"
+    assert not home.last_run.exists(), "it has ended in order"
 
 
 def test_status_models_and_plan(home: Path, made: Make) -> None:
@@ -328,7 +329,7 @@ def test_a_plan_lists_what_each_mac_would_read(restricted: Path, tmp_path: Path)
     told = facts(tmp_path / "h", "plan", str(restricted), "--macs", "64,32", "--parts")
     slices = [(0, 2, True, True), (2, 8, False, False)]
     for share, (start, stop, embed, output) in zip(told["parts"], slices, strict=True):
-        expected = slice_parts(restricted, start, stop, embed=embed, output=output)
+        expected = slice_parts(read_folder(restricted), start, stop, embed=embed, output=output)
         assert share["files"] == [{"file": p.file, "begin": p.begin, "end": p.end} for p in expected]
 
 

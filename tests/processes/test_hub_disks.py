@@ -24,7 +24,7 @@ from core.models.files.compared_hashes import COMPARED_NAME, uncompared
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
 from core.models.files.hub_download_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
-from core.models.files.safetensors import read_headers
+from core.models.files.model_folder import read_folder
 from core.node.disks.model_copies import Origin, in_order
 from core.requests.disks import CopyRequest, DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PreviewRequest
@@ -87,7 +87,7 @@ async def test_a_byte_that_is_wrong_at_the_hub_is_never_loaded(made: Make, monke
     repo = made("llama", layers=6, hidden=384, intermediate=2048)
     (name, tensor, header), *_ = [
         (file, found, header)
-        for file, header in read_headers(repo).items()
+        for file, header in read_folder(repo).headers.items()
         for key, found in header.tensors.items()
         if "layers.4.mlp.up_proj" in key
     ]

@@ -29,7 +29,7 @@ class Life:
 
     def __init__(self, ring: WorkerRing, mirror: Mirror, request: Request) -> None:
         self._ring, self._mirror = ring, mirror
-        self.request = replace(request, mirrored=mirror.begin(request.request_id, request.beginning))
+        self.request = replace(request, mirrored=mirror.begin(request.request_id, request.prefix))
         self.tokens: list[int] = []
         self.restored = 0
 
@@ -40,7 +40,7 @@ class Life:
         while True:
             match self._ring._next(perf_counter() + ANSWER_S).report:
                 case Mirrored(request_id=name, span=span):
-                    self._mirror.keep(name, span, [*self.request.beginning, *self.tokens])
+                    self._mirror.keep(name, span, [*self.request.prefix, *self.tokens])
                 case WantSpans(request_id=name, behind=behind):
                     spans = self._mirror.spans(name, behind)
                     head.send(MirrorSpans(request_id=name, behind=behind, spans=spans))

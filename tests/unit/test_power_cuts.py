@@ -29,12 +29,12 @@ from core.node.peers.addresses import read_proven, write_proven
 from core.node.ring.throughput_history import read_curves, write_curves
 from core.plan.cost_curve import Point
 from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationTitle
-from core.trust.files import read_private, write_private
 from core.trust.identity import load_or_create
 from core.trust.pairing_attempts import PairingAttempts
+from core.trust.private_files import read_private, write_private
 from core.trust.roster import RosterStore, rename
-from core.trust.sealed import forget, read_sealed, write_sealed
-from core.trust.seen import SeenMacs
+from core.trust.sealed_files import forget, read_sealed, write_sealed
+from core.trust.seen_macs import SeenMacs
 from tests.support.macs import bundle, chain, mac
 from tests.support.power import power_cuts
 from tui.control import preferences

@@ -1,4 +1,4 @@
-"""`macluster bench NAME`: the list of benches; each runs in a process of its own."""
+"""`macluster bench NAME`: the one list of benches; each runs in a process of its own."""
 
 from __future__ import annotations
 

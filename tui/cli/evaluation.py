@@ -1,4 +1,4 @@
-"""`macluster eval TASK`: runs an lm-eval task over the ring, through this Mac's API, and with mlx_lm in one process."""
+"""`macluster eval TASK`: lm-eval evaluates the loaded model through this Mac's API, and mlx_lm in one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from core.bench.evaluation.form import EvalApi, EvalRequest, Figures, check_harness
+from core.bench.evaluation.lm_eval_tasks import EvalApi, EvalRequest, Figures, check_harness
 from core.errors import NodeError, NotLoaded, UsageError
 from core.requests.api import ApiKeyName
 from tui.cli.launch import home_of
@@ -29,17 +29,19 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """Add the options of `macluster eval`; `fact` adds `--json` and the function to run."""
-    command.add_argument("task", metavar="TASK", help="a task of lm-eval, or tiny, which is included")
-    command.add_argument("--limit", type=int, metavar="N", help="ask at most N questions of the task")
-    command.add_argument("--together", type=int, default=4, metavar="N", help="requests at once (default %(default)s)")
-    only = "skip the comparison in one process, if the whole model doesn't fit this Mac"
+    """Options of the command. `fact` adds `--json` and the function that runs it."""
+    command.add_argument("task", metavar="TASK", help="a task of lm-eval, or tiny (eight questions, included)")
+    command.add_argument("--limit", type=int, metavar="N", help="most questions per task")
+    command.add_argument(
+        "--together", type=int, default=4, metavar="N", help="questions in flight at a time (default %(default)s)"
+    )
+    only = "skip mlx_lm in one process (for a model that does not fit this Mac)"
     command.add_argument("--ring-only", action="store_true", help=only)
     fact(command, evaluate)
 
 
 async def evaluate(args: argparse.Namespace) -> int:
-    """Run the task over the ring, then in one process."""
+    """Evaluate the loaded model over the ring, then in one process."""
     check_harness()
     reported: dict[str, Figures] = {}
     async with Watch(home_of(args)) as watch:
@@ -56,7 +58,7 @@ async def evaluate(args: argparse.Namespace) -> int:
 
 
 async def directory_of(watch: Watch) -> str:
-    """The folder of the loaded model on this Mac, its head; raises NotLoaded."""
+    """Folder of the loaded model on this Mac, its head. Raises NotLoaded or UsageError."""
     plan = watch.now.plan
     if plan is None or watch.now.plan_status != "ready":
         raise NotLoaded("No model is ready on this Mac.", "Load one first: `macluster load MODEL`.")
@@ -71,7 +73,7 @@ async def directory_of(watch: Watch) -> str:
 
 @asynccontextmanager
 async def api_of(watch: Watch, together: int) -> AsyncIterator[EvalApi]:
-    """Turn on this Mac's API with a temporary key; both are undone afterwards."""
+    """This Mac's API with a temporary key; the API is on during the block even if it was off."""
     plan, was_on = watch.now.plan, watch.now.api is not None
     served, name = await watch.client.start_api(), f"eval {secrets.token_hex(4)}"
     made = await watch.client.new_api_key(ApiKeyName(name=name))
@@ -90,7 +92,7 @@ async def api_of(watch: Watch, together: int) -> AsyncIterator[EvalApi]:
 
 
 async def ask(wanted: EvalRequest) -> Figures:
-    """Run lm-eval in a process of its own, since it imports much; raises NodeError if it fails."""
+    """Evaluate in a process of its own, since lm-eval imports a lot. Raises NodeError if it fails."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "core.bench.evaluation"),
         stdin=asyncio.subprocess.PIPE,
@@ -109,7 +111,7 @@ async def ask(wanted: EvalRequest) -> Figures:
 
 
 def lines(reported: Mapping[str, Figures]) -> list[str]:
-    """A table: one row per figure, one column per side."""
+    """One row per figure, one column per side."""
     names = list(dict.fromkeys(name for found in reported.values() for name in found))
     rows = [(name, *(f"{found[name]:.4f}" if name in found else "–" for found in reported.values())) for name in names]
     return table(("", *(WORDS[side] for side in reported)), rows)

@@ -39,7 +39,7 @@ def add_appearance_options(command: argparse.ArgumentParser, *, default: object)
 
 async def open_tui(args: argparse.Namespace) -> int:
     """Open the terminal UI; start a node for its lifetime if none runs."""
-    gc.disable()  # until the first frame: `tune_gc`
+    gc.disable()  # until the first frame: `avoid_long_collections`
     from tui.app import MaclusterApp
 
     _check_terminal()

@@ -1,8 +1,8 @@
-"""Several requests at once against the same requests one after the other, over paired Macs.
+"""`macluster bench pair`: several requests at a time against the same ones one after the other, over paired Macs.
 
-Requests go through a node over real links: to this Mac's node and its loaded model (`--paired`), or to two simulated
-Macs with a model of random weights. Both ways take turns with the same questions, and the first one changes. Speed is
-counted from the first request to the last end.
+Requests go to a node over real links: to this Mac's own node and its loaded model (`--paired`), or else to two Macs
+simulated on this one with a model of random weights. Both ways take turns with the same prompts, and the order changes.
+Speed is measured from the first request to the end of the last answer.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from core.events import RequestDone, TokenEvent
 from core.requests.answers import ChatRequest, Message
 from core.settings import Home, default_home
 from tui.cli.demo import Demo, DemoConfig
-from tui.cli.made_model import made_apart
+from tui.cli.made_model import made_llama
 from tui.cli.watch import ATTACH_S, Watch
 
-MACS: Final = (1.0, 1.0)  # memory of each, in GB
+MACS: Final = (1.0, 1.0)  # memory budget of each, GB
 ANSWER_S: Final = 600.0
 
 
 class PairRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of both ways: tokens/s of all rows."""
+    """Both ways once, in tokens per second of all rows."""
 
     one_by_one_tokens_per_s: float
     together_tokens_per_s: float
@@ -42,13 +42,13 @@ class PairRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairResult(Result, frozen=True, kw_only=True):
-    """Medians over `runs`, over `macs` Macs, simulated on this one unless they were paired."""
+    """Medians over `runs`."""
 
     model: str
     macs: int
-    simulated: bool
-    rows: int
-    tokens: int
+    simulated: bool  # all of them on this Mac
+    rows: int  # requests at a time
+    tokens: int  # per answer
     one_by_one_tokens_per_s: float
     together_tokens_per_s: float
     same_tokens: bool
@@ -56,23 +56,23 @@ class PairResult(Result, frozen=True, kw_only=True):
 
 
 class PairWays:
-    """Asks the watched node for `rows` answers of `tokens` tokens each, both ways."""
+    """Sends `rows` requests of `tokens` tokens to the watched node."""
 
     def __init__(self, watch: Watch, rows: int, tokens: int) -> None:
         self._watch, self._rows, self._tokens = watch, rows, tokens
 
     async def run(self, number: int) -> PairRun:
-        """Run both ways with the questions of run `number`; raises MaclusterError."""
-        said, seconds = dict[str, list[list[int]]](), dict[str, float]()
+        """Measure both ways with prompts that no other run has. Raises MaclusterError."""
+        answers, seconds = dict[str, list[list[int]]](), dict[str, float]()
         ways = {"one_by_one": self._one_by_one, "together": self._together}
         for way in list(ways) if number % 2 else list(ways)[::-1]:
             began = perf_counter()
-            said[way] = await ways[way](number)
+            answers[way] = await ways[way](number)
             seconds[way] = perf_counter() - began
         return PairRun(
-            one_by_one_tokens_per_s=sum(map(len, said["one_by_one"])) / seconds["one_by_one"],
-            together_tokens_per_s=sum(map(len, said["together"])) / seconds["together"],
-            same_tokens=said["one_by_one"] == said["together"],
+            one_by_one_tokens_per_s=sum(map(len, answers["one_by_one"])) / seconds["one_by_one"],
+            together_tokens_per_s=sum(map(len, answers["together"])) / seconds["together"],
+            same_tokens=answers["one_by_one"] == answers["together"],
         )
 
     async def _one_by_one(self, number: int) -> list[list[int]]:
@@ -100,7 +100,7 @@ class PairWays:
 
 @asynccontextmanager
 async def simulated(model: Path) -> AsyncIterator[Watch]:
-    """Simulate two Macs with the model loaded over both; yields the head."""
+    """Head of two simulated Macs with the model loaded over both."""
     demo = Demo(DemoConfig(budgets_gb=MACS, model=model, multicast=False, has_spare=False), lambda _: None)
     try:
         await demo.start()
@@ -113,7 +113,7 @@ async def simulated(model: Path) -> AsyncIterator[Watch]:
 
 @asynccontextmanager
 async def paired(home: Home) -> AsyncIterator[Watch]:
-    """Attach to this Mac's node; raises NotLoaded if no model is ready."""
+    """This Mac's node. Raises NotLoaded if no model is ready."""
     async with Watch(home) as watch:
         await watch.attached(ATTACH_S)
         if watch.now.plan is None or watch.now.plan_status != "ready":
@@ -122,12 +122,12 @@ async def paired(home: Home) -> AsyncIterator[Watch]:
 
 
 async def measure(args: argparse.Namespace) -> PairResult:
-    """Run both ways `args.runs` times; raises MaclusterError."""
+    """Run both ways `args.runs` times. Raises MaclusterError."""
     with TemporaryDirectory(prefix="macluster-pair-") as folder:
         over = (
             paired(default_home())
             if args.paired
-            else simulated(made_apart(Path(folder) / "made", args.layers, args.hidden))
+            else simulated(made_llama(Path(folder) / "made", args.layers, args.hidden))
         )
         async with over as watch:
             ways = PairWays(watch, args.rows, args.tokens)
@@ -160,13 +160,13 @@ def describe(result: PairResult) -> str:
     return "\n".join(
         [
             f"{result.rows} answers of {result.tokens} tokens each, {result.model} over {macs}; {result.system}, "
-            f"{result.cores} cores; medians of {len(result.runs)} runs, ways taking turns.",
+            f"{result.cores} cores; medians of {len(result.runs)} runs, in turns.",
             "",
             f"  one after the other   {result.one_by_one_tokens_per_s:7.2f} tokens/s",
             f"  at once               {result.together_tokens_per_s:7.2f} tokens/s",
             f"  The answers {'are the same' if result.same_tokens else 'DIFFER'}.",
             "",
-            f"Tokens a second, {result.rows} at once over one after the other: {ratio:.2f}",
+            f"Tokens per second, {result.rows} at once over one after the other: {ratio:.2f}",
         ]
     )
 
@@ -174,15 +174,19 @@ def describe(result: PairResult) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
     parser = argparse.ArgumentParser(
-        prog="macluster bench pair", description="Several requests at once against one after the other."
+        prog="macluster bench pair", description="Several requests at a time against one after the other."
     )
-    parser.add_argument("--paired", action="store_true", help="use your Macs and the model that is loaded now")
-    parser.add_argument("--runs", type=positive, default=3, help="runs for the median (default %(default)s)")
-    parser.add_argument("--rows", type=positive, default=4, help="requests at once (default %(default)s)")
-    parser.add_argument("--tokens", type=positive, default=64, help="tokens per answer (default %(default)s)")
-    parser.add_argument("--layers", type=positive, default=8, help="layers of the model (default %(default)s)")
     parser.add_argument(
-        "--hidden", type=positive, default=768, help="its width, a multiple of 64 (default %(default)s)"
+        "--paired", action="store_true", help="use the loaded model and its Macs instead of simulated ones"
+    )
+    parser.add_argument("--runs", type=positive, default=3, help="runs for the median (default %(default)s)")
+    parser.add_argument("--rows", type=positive, default=4, help="requests at a time (default %(default)s)")
+    parser.add_argument("--tokens", type=positive, default=64, help="tokens per answer (default %(default)s)")
+    parser.add_argument(
+        "--layers", type=positive, default=8, help="layers of the simulated Macs' model (default %(default)s)"
+    )
+    parser.add_argument(
+        "--hidden", type=positive, default=768, help="hidden size, a multiple of 64 (default %(default)s)"
     )
     return print_result(parser, lambda args: asyncio.run(measure(args)), describe, arguments)
 

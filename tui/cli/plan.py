@@ -11,9 +11,9 @@ import msgspec
 
 from core.errors import UsageError
 from core.events import Plan, PlanLoaded
-from core.plan.fit import missing_bytes, shortage
+from core.plan.make_plan import missing_bytes, shortage
 from core.plan.notes import before_which, sees
-from core.plan.plan_inputs import How
+from core.plan.plan_inputs import PlanOptions
 from core.plan.strategy import check_asked
 from core.requests.plans import Forecast, PlanPreview, PreviewRequest
 from core.text import clean_text
@@ -23,9 +23,9 @@ from tui.cli.output import Facts, gigabytes, print_facts, table
 from tui.cli.watch import ATTACH_S, Watch
 from tui.cli.what_if import budgets_of, imagined_plan
 from tui.client import check
-from tui.state.expected import adding_up, faster
+from tui.state.all_reduce_words import all_reduce_share, faster
+from tui.state.droppable_macs import survival
 from tui.state.format import duration, is_of_ranks, part_of
-from tui.state.survival import survival
 
 
 async def plan(args: argparse.Namespace) -> int:
@@ -59,7 +59,7 @@ def plan_options(args: argparse.Namespace) -> dict[str, Any]:
         *("context", "kv_bits", "rows", "mirror"),
         *("topology", "layers", "parallelism", "rdma", "balance", "wire"),
     )
-    options: How = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
+    options: PlanOptions = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
     check_asked(options)
     draft = path_of(args.draft) if args.draft else None
     return {**options, "draft": draft}
@@ -146,7 +146,7 @@ def forecast_lines(forecast: Forecast) -> list[str]:
     if forecast.prompt_s is not None:
         first = f" first token after {duration(forecast.prompt_s)} per 1000 prompt tokens,"
     lines = [f"{speed},{first} loaded in {duration(forecast.load_s)}."]
-    if words := adding_up(forecast):
+    if words := all_reduce_share(forecast):
         lines.append(f"Exchanging sums takes {words}.")
     return [*lines, *(clean_text(each) for each in (faster(forecast), forecast.advice) if each)]
 

@@ -1,8 +1,8 @@
-"""`macluster bench scenarios`: ten load tests of the API on clusters of simulated Macs.
+"""`macluster bench scenarios`: ten load tests of the API, each over clusters of simulated Macs.
 
-A provider is a Mac other than the head, with its own identity, node and worker, over encrypted links. Models have
-random weights and never end an answer. With `--url` the same load goes to any server with OpenAI's chat completions;
-figures that such a server does not report fail their rows.
+A provider is a Mac besides the head, with its own identity, node and worker, over sealed links. Models have random
+weights and answers without an end. With `--url` the same load goes to any server of OpenAI's chat completions; times
+that it does not report are missing then, and their rows fail.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.results import cores, end_in_order, positive, print_result, system
-from core.bench.scenarios.asking import AskedModel, measured, model_of
-from core.bench.scenarios.curve import points, svg
-from core.bench.scenarios.listing import SCENARIOS, Scenario, chosen
+from core.bench.scenarios.definitions import SCENARIOS, Scenario, chosen
+from core.bench.scenarios.load_generator import AskedModel, measured, model_of
 from core.bench.scenarios.report import AskedServer, LoadLevel, ScenarioResult, ScenariosResult, markdown, result
+from core.bench.scenarios.throughput_chart import points, svg
 from core.errors import NodeError, UsageError
 from core.requests.plans import LoadRequest
 from core.settings import LOOPBACK_HOST
 from core.trust.api_keys import ApiKeys
 from tui.cli.demo import Demo, DemoConfig
+from tui.cli.made_model import made_model
 
 RAM_GB: Final = 4.0
 CONTEXT: Final = 1024
-HEAVY_CONTEXT: Final = 12_288  # a byte may be a token
+HEAVY_CONTEXT: Final = 12_288  # one token per byte
 NAMES: Final = ("made-a", "made-b")
 HEAVY: Final = "made-heavy"
 _SIZES: Final = {"head-dim": 32, "kv-heads": 1, "vocab": 512}
-# a byte of a heavy prompt is a token here, and MLX's CPU build is slow at long attention: most layers use a short
-# sliding window
+# MLX's CPU build is slow at attention over many tokens, so most layers of the heavy model have a sliding window
 MODELS: Final = {
     **{
         name: {"family": "llama", "layers": 6, "hidden": 64, "intermediate": 128, "heads": 2, "seed": seed}
@@ -50,40 +50,40 @@ MODELS: Final = {
 }
 
 
-class Way(NamedTuple):
-    """How to load the server, from the command line. `url` names a server that already runs."""
+class LoadOptions(NamedTuple):
+    """Options of the command line that say how to send requests."""
 
     rates: Sequence[float]
     seed: int
     warm_up: int
-    url: str = ""
+    url: str = ""  # of another server
     key: str = ""
     model: str = ""
 
     def loads(self) -> list[LoadLevel]:
-        """One load per level."""
+        """One per load level."""
         return [LoadLevel(rate=rate, seed=self.seed, warm_up=self.warm_up) for rate in self.rates or (None,)]
 
 
-class Level(NamedTuple):
-    """One level: the load and the server."""
+class ServedModels(NamedTuple):
+    """APIs that get the load, and what the report says about their models."""
 
     targets: Sequence[AskedModel]
     models: Sequence[AskedServer]
 
 
-async def measure_all(scenarios: Sequence[Scenario], way: Way) -> ScenariosResult:
-    """Run the scenarios one after the other, each on its own clusters; raises MaclusterError."""
+async def measure_all(scenarios: Sequence[Scenario], options: LoadOptions) -> ScenariosResult:
+    """Run the scenarios one by one, each over clusters of its own. Raises MaclusterError."""
     results, began = list[ScenarioResult](), datetime.now(UTC)
     runner = f"{system()}, {cores()} cores, load average {os.getloadavg()[0]:.1f} at the start"
-    if not way.url:
+    if not options.url:
         runner += "; made models of random weights: " + "; ".join(map(_made, MODELS))
     with TemporaryDirectory(prefix="macluster-scenarios-") as folder:
         for scenario in scenarios:
-            async with _served(scenario, way, Path(folder)) as level:
-                for load in way.loads():
-                    reported = await measured(scenario, load, level.targets)
-                    results.append(result(scenario, load, level.models, reported))
+            async with _served(scenario, options, Path(folder)) as served:
+                for load in options.loads():
+                    reported = await measured(scenario, load, served.targets)
+                    results.append(result(scenario, load, served.models, reported))
                     _say(results[-1])
     return ScenariosResult(runner=runner, date=began.strftime("%Y-%m-%d %H:%M"), scenarios=results)
 
@@ -95,10 +95,10 @@ def _say(one: ScenarioResult) -> None:
 
 
 @asynccontextmanager
-async def _served(scenario: Scenario, way: Way, folder: Path) -> AsyncIterator[Level]:
-    if way.url:
-        model = way.model or await model_of(way.url, way.key)
-        yield Level([AskedModel(way.url, model, [way.key])], [AskedServer(model=model)])
+async def _served(scenario: Scenario, options: LoadOptions, folder: Path) -> AsyncIterator[ServedModels]:
+    if options.url:
+        model = options.model or await model_of(options.url, options.key)
+        yield ServedModels([AskedModel(options.url, model, [options.key])], [AskedServer(model=model)])
         return
     async with AsyncExitStack() as stack:
         targets, models = [], []
@@ -107,12 +107,12 @@ async def _served(scenario: Scenario, way: Way, folder: Path) -> AsyncIterator[L
             directory = await _model(folder, name)
             targets.append(await stack.enter_async_context(_cluster(directory, providers, scenario)))
             models.append(AskedServer(model=name, providers=providers, ram_gb=(RAM_GB,) * (providers + 1)))
-        yield Level(targets, models)
+        yield ServedModels(targets, models)
 
 
 @asynccontextmanager
 async def _cluster(model: Path, providers: int, scenario: Scenario) -> AsyncIterator[AskedModel]:
-    """Simulate a head and `providers` other Macs that all hold layers, with a key for each user."""
+    """A head with `providers` more Macs that all hold layers, and a key for each user."""
     port = _free_port()
     config = DemoConfig(
         budgets_gb=(RAM_GB,) * (providers + 1),
@@ -130,7 +130,7 @@ async def _cluster(model: Path, providers: int, scenario: Scenario) -> AsyncIter
         await demo.load()
         plan = demo.head.now.plan
         if plan is None or len(plan.stages) != providers + 1:
-            raise NodeError(f"The model is not on {providers + 1} Macs.", "Run the scenario again.")
+            raise NodeError(f"The model is not loaded on {providers + 1} Macs.", "Run the scenario again.")
         keys = ApiKeys(demo.home.api_keys)
         users = [keys.add(f"user-{user}", time.time()) for user in range(scenario.users)]
         yield AskedModel(f"http://{LOOPBACK_HOST}:{port}/v1", model.name, users)
@@ -144,15 +144,10 @@ def _made(name: str) -> str:
 
 
 async def _model(folder: Path, name: str) -> Path:
-    """Make a model in another process, since this one imports no mlx."""
+    """The model, made the first time; its context is the longest of all scenarios."""
     directory = folder / name
     if not directory.exists():
-        sizes = {**MODELS[name], **_SIZES, "context": HEAVY_CONTEXT}
-        options = [part for option, value in sizes.items() for part in (f"--{option}", str(value))]
-        command = [sys.executable, "-m", "core.models.made.maker", str(directory), *options]
-        process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONSAFEPATH": "1"})
-        if await process.wait():
-            raise NodeError(f"Making the model {name} failed.", "The messages above say why.")
+        await asyncio.to_thread(made_model, directory, {**MODELS[name], **_SIZES, "context": HEAVY_CONTEXT})
     return directory
 
 
@@ -163,17 +158,17 @@ def _free_port() -> int:
 
 
 def scenarios_of(args: argparse.Namespace) -> tuple[Scenario, ...]:
-    """The chosen scenarios, with the options applied; raises UsageError."""
+    """The named scenarios with the changes of the command line. Raises UsageError."""
     changes = {name: value for name in ("requests", "concurrency") if (value := getattr(args, name)) is not None}
     return tuple(msgspec.structs.replace(one, **changes) for one in chosen(args.names))
 
 
 def run(args: argparse.Namespace) -> ScenariosResult:
-    """Measure and write the reports; raises MaclusterError."""
-    way = Way(args.rate or (), args.seed, args.warm_up, args.url.rstrip("/"), args.key, args.model)
+    """Measure, and write the report files if `--report` is given. Raises MaclusterError."""
+    options = LoadOptions(args.rate or (), args.seed, args.warm_up, args.url.rstrip("/"), args.key, args.model)
     if args.model and not args.url:
         raise UsageError("--model needs --url.", "Add the --url of the server.")
-    reported = asyncio.run(measure_all(scenarios_of(args), way))
+    reported = asyncio.run(measure_all(scenarios_of(args), options))
     if args.report:
         try:
             args.report.mkdir(parents=True, exist_ok=True)
@@ -187,21 +182,31 @@ def run(args: argparse.Namespace) -> ScenariosResult:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench from the command line; status 1 if a row fails."""
+    """The command line of this bench; the status is 1 if a row fails."""
     parser = argparse.ArgumentParser(
-        prog="macluster bench scenarios", description="Ten load tests of the API on simulated clusters."
+        prog="macluster bench scenarios",
+        description="Ten load tests of the API on simulated clusters, or on any server.",
     )
     names = f"any of {', '.join(SCENARIOS)} (default: all)"
     parser.add_argument("names", nargs="*", metavar="NAME", help=names)
-    parser.add_argument("--url", default="", help="load this server (http://host:port/v1) instead of a cluster")
-    parser.add_argument("--key", default="", help="the server's key")
-    parser.add_argument("--model", default="", help="the server's model (default: the first in its list)")
-    rate = "open loop: requests per second at random times; several figures are levels (default: closed loop)"
+    parser.add_argument(
+        "--url", default="", help="test this server (http://host:port/v1) instead of simulated clusters"
+    )
+    parser.add_argument("--key", default="", help="API key of that server")
+    parser.add_argument("--model", default="", help="model of that server (default: the first in its list)")
+    rate = "open loop: requests per second at random times, one load level per figure (default: closed loop)"
     parser.add_argument("--rate", type=_rates, metavar="R[,R…]", help=rate)
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random times (default %(default)s)")
-    parser.add_argument("--warm-up", type=int, default=3, metavar="N", help="warm-up requests (default %(default)s)")
-    parser.add_argument("--requests", type=positive, metavar="N", help="number of requests, instead of the scenario's")
-    parser.add_argument("--concurrency", type=positive, metavar="N", help="requests in flight in a closed loop")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of those times (default %(default)s)")
+    parser.add_argument(
+        "--warm-up", type=int, default=3, metavar="N", help="requests before measuring (default %(default)s)"
+    )
+    parser.add_argument("--requests", type=positive, metavar="N", help="number of requests (default: the scenario's)")
+    parser.add_argument(
+        "--concurrency",
+        type=positive,
+        metavar="N",
+        help="requests in flight in a closed loop (default: the scenario's)",
+    )
     report = "also write scenarios.md, .json and .svg to this folder"
     parser.add_argument("--report", type=Path, metavar="DIR", help=report)
     held = True

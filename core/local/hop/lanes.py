@@ -1,7 +1,7 @@
-"""Four ways for 8 KiB to make one hop between two processes. Each lane has one connection a direction, as a ring has.
+"""Four lanes that carry 8 KiB between two processes, with one connection per direction, as a ring has.
 
-`SealedLane` is what a ring does, array to array; `RawLane` sends the same array over plain TCP and makes an array of it
-again. `SealedMemory` and `RawMemory` do the same without arrays, since waking MLX costs as much as a whole plain hop.
+`SealedLane` works as a ring does, array to array; `RawLane` sends the same array over plain TCP. `SealedMemory` and
+`RawMemory` do so without arrays, since waking MLX costs as much as a whole plain hop.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from core.errors import LinkLost
 from core.link.arrays import decode_arrays, encode_arrays
-from core.link.channel import Receiver, Sender
+from core.link.data_plane import Receiver, Sender
 from core.link.frames import FrameType
 
 SHAPE: Final = (1, 1, 4096)
@@ -24,14 +24,14 @@ WAIT_S: Final = 30.0
 REQUEST: Final = b"bench of one hop"
 
 
-class BenchLane(Protocol):
-    """One end of a lane. It holds a payload: `send` sends it, `receive` puts what comes in its place."""
+class HopLane(Protocol):
+    """One end of a lane, with a payload that `send` sends and `receive` replaces."""
 
     def send(self) -> None:
-        """Hand the payload to the other end."""
+        """Send the payload."""
 
     def receive(self) -> None:
-        """Wait for the other end's payload, and have it ready for MLX where the lane carries arrays."""
+        """Wait for the other end's payload; a lane of arrays evaluates it."""
 
 
 class SealedLane:
@@ -43,7 +43,7 @@ class SealedLane:
         self._codec_s = 0.0
 
     def send(self) -> None:
-        """Encode, seal, send."""
+        """Encode, seal and send."""
         started = perf_counter()
         parts = encode_arrays([self._array])
         self._codec_s += perf_counter() - started
@@ -58,13 +58,13 @@ class SealedLane:
         self._codec_s += perf_counter() - started
 
     def forget(self) -> None:
-        """Count the parts from zero."""
+        """Reset the times of the parts."""
         self._codec_s = 0.0
         self._sender.stats.reset()
         self._receiver.stats.reset()
 
     def parts_us(self, hops: int) -> dict[str, float]:
-        """Microseconds a hop since `forget`, by this end's clock. TLS is inside `send`; its other half is in recv."""
+        """Microseconds per hop since `forget`, wall clock. TLS is inside `send`; its other half is in recv."""
         sent, received = self._sender.stats, self._receiver.stats
         seconds = {"codec": self._codec_s, "seal": sent.seal_s, "send": sent.send_s, "open": received.open_s}
         return {name: 1e6 * spent / hops for name, spent in seconds.items()}
@@ -91,25 +91,25 @@ class RawLane:
 
 
 class SealedMemory:
-    """As many bytes over the real data links, from memory to memory."""
+    """The same number of bytes over the real data links, from memory to memory."""
 
     def __init__(self, sender: Sender, receiver: Receiver) -> None:
         self._sender, self._receiver = sender, receiver
         self._room = memoryview(bytearray(PAYLOAD_BYTES))
 
     def send(self) -> None:
-        """Seal and send the buffer."""
+        """Send the buffer."""
         self._sender.send(
             FrameType.ACTIVATION, request_id=REQUEST, rows=1, layers=(0, 1), plan_gen=1, parts=[self._room]
         )
 
     def receive(self) -> None:
-        """Receive and open; what was opened lies in the link's own buffer."""
+        """Receive and open into the link's own buffer."""
         self._receiver.recv(WAIT_S)
 
 
 class RawMemory:
-    """As many bytes over plain TCP, from memory to memory."""
+    """The same number of bytes over plain TCP, from memory to memory."""
 
     def __init__(self, out: socket.socket, into: socket.socket) -> None:
         self._out, self._into = out, into
@@ -124,7 +124,7 @@ class RawMemory:
         fill(self._into, self._room)
 
 
-def all_lanes(sender: Sender, receiver: Receiver, out: socket.socket, into: socket.socket) -> dict[str, BenchLane]:
+def all_lanes(sender: Sender, receiver: Receiver, out: socket.socket, into: socket.socket) -> dict[str, HopLane]:
     """This end of every lane, over its two sealed links and its two plain connections."""
     return {
         "sealed": SealedLane(sender, receiver),
@@ -142,7 +142,7 @@ def a_payload() -> mx.array:
 
 
 def bytes_of(array: mx.array) -> memoryview:
-    """The bytes of a bfloat16 array without a copy; the buffer protocol knows no bfloat16."""
+    """Bytes of a bfloat16 array without a copy; the buffer protocol has no bfloat16."""
     bits: Any = array.view(mx.uint16)
     return memoryview(bits).cast("B")
 

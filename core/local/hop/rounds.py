@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from core.local.hop.meeting import Meeting, Spent, echo, lead, play
+from core.local.hop.turns import HopTurn, Spent, echo, lead, play
 from core.local.macs import make_macs
 from core.local.second_process import second_process
 
@@ -42,7 +42,7 @@ def play_rounds(rounds: int, hops: int) -> list[Round]:
         with lead(other, macs) as lanes:
 
             def one_round(hops: int) -> Round:
-                return {lane: _turn(*play(other, lanes, Meeting(lane, hops))) for lane in LANES}
+                return {lane: _turn(*play(other, lanes, HopTurn(lane, hops))) for lane in LANES}
 
             one_round(WARM_UP_HOPS)
             return [one_round(hops) for _ in range(rounds)]

@@ -16,9 +16,9 @@ import msgspec
 
 from core.errors import BadModel, TransferError
 from core.models.files.block_map import MAX_HEAD_BYTES, MAX_RECORDS_BYTES, BlockMap, FileFacts, read_map
-from core.models.files.folder import name_of
+from core.models.files.checked_files import name_of
 from core.models.files.hub_origin import read_origin
-from core.trust.files import write_private
+from core.trust.private_files import write_private
 
 COMPARED_NAME: Final = ".compared"
 HASH_BYTES: Final = 32

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import Busy, TransferError
-from core.mac.holes import PAGE_BYTES, punch
+from core.mac.sparse_files import PAGE_BYTES, punch_hole
 from core.models.files.block_map import BLOCK_BYTES, WHOLE_NAME, BlockMap, blocks_of, read_map, write_map
 from core.models.files.compared_hashes import write_compared
 from core.models.files.parts import Part
-from core.trust.files import folder_to_disk, to_disk
+from core.trust.private_files import folder_to_disk, to_disk
 
 _WEIGHTS: Final = ".safetensors"
 
@@ -64,7 +64,7 @@ def _punch(file: Path, known: Mapping[int, bytes], blocks: int) -> None:
         begin = 0
         for block in (*sorted(known), blocks):
             if block > begin:
-                punch(fd, begin * BLOCK_BYTES, min(block * BLOCK_BYTES, os.fstat(fd).st_size))
+                punch_hole(fd, begin * BLOCK_BYTES, min(block * BLOCK_BYTES, os.fstat(fd).st_size))
             begin = block + 1
         to_disk(fd)
     finally:
@@ -77,7 +77,7 @@ def _check_holes(directory: Path) -> None:
         probe.write(bytes(PAGE_BYTES))
         probe.flush()
         try:
-            punch(probe.fileno(), 0, PAGE_BYTES)
+            punch_hole(probe.fileno(), 0, PAGE_BYTES)
         except OSError as error:
             what = f"The disk of {directory.parent} cannot let go of a part of a file: {error.strerror}."
             raise TransferError(what, "Delete models there that are not needed.") from error

@@ -20,8 +20,8 @@ from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_of, read_map
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.checked_files import MAX_JSON_BYTES
 from core.models.files.compared_hashes import Compared, block_hash, read_compared
-from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.hub_download_messages import BeginOrder, Fetched, PartsOrder
 from core.models.files.hub_files import POINTER, HubFile, files_of
 from core.models.files.hub_origin import HubOrigin, write_origin
@@ -29,7 +29,7 @@ from core.models.files.hub_reader import HubReader, Patience, RemoteFile, check_
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES, MAX_HEADER_BYTES
 from core.settings import MIB
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 
 CONNECTIONS: Final = 4
 RANGE_BLOCKS: Final = 32

@@ -46,7 +46,7 @@ from core.node.ring.worker_supervisor import Supervisor
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
-from core.trust.sealed import forget
+from core.trust.sealed_files import forget
 from core.worker.messages import (
     AnswerDone,
     Cancel,
@@ -54,7 +54,6 @@ from core.worker.messages import (
     Mirrored,
     MirrorSpans,
     Prefilled,
-    PromptScored,
     Restored,
     StopMirror,
     Token,
@@ -321,7 +320,7 @@ class Answers:
         if running := self._running.get(request_id):
             self._break_off(running, running.so_far("cancelled"))
 
-    def handle_report(self, report: Token | PromptScored | Departed | Prefilled | AnswerDone) -> None:
+    def handle_report(self, report: Token | PromptLogprobs | Departed | Prefilled | AnswerDone) -> None:
         """The head's worker says something about an answer; of one that was broken off here, or is to be handed over
         anew, nothing counts any more.
         """
@@ -335,9 +334,8 @@ class Answers:
                 self._bus.publish(task)
             case Departed():
                 running.left(report)
-            case PromptScored():
-                scored = PromptLogprobs(request_id=report.request_id, start=report.start, tokens=report.tokens)
-                self._bus.publish(scored)
+            case PromptLogprobs():
+                self._bus.publish(report)
             case Token():
                 if running.is_next(report):
                     self._leader.served()

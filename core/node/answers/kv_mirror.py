@@ -1,6 +1,6 @@
-"""What all Macs hold of the answers that run, and of the one that ended last, in the memory of the head's node.
+"""A copy of every Mac's KV cache, in the memory of the head's node, for the running answers and the last ended one.
 
-Nobody but the head keeps it, which holds the whole conversation anyway: so no Mac sees more than its stage does.
+Only the head keeps it, which holds the whole conversation anyway: no Mac sees more than its stage does.
 """
 
 from __future__ import annotations
@@ -14,27 +14,24 @@ from msgspec.structs import replace
 from core.settings import MIB
 from core.worker.messages import MirrorSpan
 
-# of spans that are given to a worker at once
-GIVEN_BYTES: Final = 4 * MIB
+GIVEN_BYTES: Final = 4 * MIB  # spans sent to a worker at a time
 
 
 class _Kept(NamedTuple):
-    """A span, and the tokens that it is of. `is_bare`: its windows were dropped, since rows that go on behind later
-    spans do not need them.
-    """
+    """A span and its tokens."""
 
     tokens: tuple[int, ...]
     span: MirrorSpan
-    is_bare: bool = False
+    is_bare: bool = False  # its windows were dropped: rows that continue after later spans need none
 
     def without_windows(self) -> _Kept:
-        """The same for later spans."""
         return _Kept(self.tokens, replace(self.span, window=b""), is_bare=True)
 
 
 class Mirror:
-    """Rows by request id, each a run of spans from its first token on; together `limit` bytes at most. Of states only
-    the newest that are whole are kept, and those that come.
+    """Runs of spans by request id, each from the first token on; `limit` bytes in total.
+
+    Of recurrent states only the newest whole one is kept, and the one that is arriving.
     """
 
     def __init__(self) -> None:
@@ -44,8 +41,9 @@ class Mirror:
         self._full: set[str] = set()
 
     def begin(self, request_id: str, beginning: Sequence[int]) -> int:
-        """A request is handed over that begins with these tokens, the last of which every worker reads: how many of
-        them are mirrored, of whichever row.
+        """Start a row for a request with this prefix; returns how many of its tokens are mirrored already, of any row.
+
+        The last token of the prefix is always computed.
         """
         found = [_common(row, beginning) for row in self._rows.values()]
         best = max(found, key=lambda row: row[-1].span.stop if row else 0, default=[])
@@ -55,8 +53,9 @@ class Mirror:
         return best[-1].span.stop if best else 0
 
     def keep(self, request_id: str, span: MirrorSpan, tokens: Sequence[int]) -> bool:
-        """The next span of a row whose tokens are those; False where it is not kept, and no other of this row will be.
-        What ended gives way to what runs.
+        """Append the next span of a row; False if it was not kept, and none after it will be.
+
+        The ended row gives way to running ones.
         """
         row = self._rows.get(request_id)
         if row is None or request_id in self._full:
@@ -70,7 +69,7 @@ class Mirror:
         return True
 
     def _has_room(self, row: list[_Kept], span: MirrorSpan) -> bool:
-        """Once what no row needs any more has left for it."""
+        """Whether `span` fits, after dropping what no row needs."""
         needs = span.needs
         if needs is not None:
             row[:] = [k.without_windows() if k.span.stop <= needs and not k.is_bare else k for k in row]
@@ -80,7 +79,7 @@ class Mirror:
         return self.nbytes + size <= self.limit
 
     def spans(self, request_id: str, behind: int) -> tuple[MirrorSpan, ...]:
-        """Those of a row behind the first `behind` ones, as many as travel together."""
+        """The next spans of a row after the first `behind`, as many as travel together."""
         chosen: list[MirrorSpan] = []
         size = 0
         for _, span, _ in self._rows.get(request_id, [])[behind:]:
@@ -91,27 +90,24 @@ class Mirror:
         return tuple(chosen)
 
     def end(self, request_id: str) -> None:
-        """An answer has ended: its conversation may go on, and the one before it does not."""
         if request_id in self._rows:
             if self._last != request_id:
                 self._rows.pop(self._last or "", None)
             self._last = request_id
 
     def forget(self) -> None:
-        """Nothing is mirrored any more."""
         self._rows.clear()
         self._full.clear()
         self._last = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept; rows that begin alike share them."""
         spans = [kept.span for row in self._rows.values() for kept in row]
         return sum({id(data): len(data) for span in spans for data in (span.data, span.window)}.values())
 
 
 def _common(row: Sequence[_Kept], beginning: Sequence[int]) -> list[_Kept]:
-    """The spans of `row` that hold what `beginning` has, but for its last token, as far as a row can go on."""
+    """The longest usable run of spans of `row` that `beginning` shares, without its last token."""
 
     def fits(kept: _Kept) -> bool:
         start, stop = kept.span.start, kept.span.stop
@@ -124,6 +120,6 @@ def _common(row: Sequence[_Kept], beginning: Sequence[int]) -> list[_Kept]:
 
 
 def _goes_on_behind(row: Sequence[_Kept]) -> bool:
-    """Whether the windows are there that the last of these spans needs."""
+    """Whether all windows are there that a row needs to continue after the last span."""
     needs = row[-1].span.needs
     return needs is not None and all(kept.span.stop <= needs for kept in row if kept.is_bare)

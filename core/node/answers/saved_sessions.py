@@ -1,4 +1,4 @@
-"""Conversations that a person saves and loads: the files are this node's, what is in them its worker gathers."""
+"""Saved sessions: conversations with their cache, in sealed files of this Mac."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from core.worker.messages import LoadSession, SaveSession, SessionFailed, Sessio
 
 
 class SavedSessions:
-    """Each method is one command; it raises a MaclusterError with the reason and the cure."""
+    """The commands about sessions; each raises a MaclusterError."""
 
     def __init__(
         self,
@@ -36,70 +36,71 @@ class SavedSessions:
         self._waiting: asyncio.Future[None] | None = None
 
     async def all(self) -> list[SavedSession]:
-        """Every session of this Mac; those that cannot be read say why."""
+        """Every session of this Mac; an unreadable one says why."""
         return await asyncio.to_thread(files.list_sessions, self._folder, self._secret)
 
     async def show(self, wanted: SessionName) -> SavedSession:
-        """One with its words. Raises UsageError where there is none, SessionError."""
+        """One session with its messages. Raises UsageError, SessionError."""
         return self._saved(wanted, await self._read(wanted))
 
     async def save(self, wanted: SessionName) -> SavedSession:
-        """Write the conversation whose answer ended last, with what every Mac holds of it, to a sealed file of this
-        Mac; one of that name is replaced. Raises UsageError, NotLoaded, Busy, SessionError.
+        """Save the conversation whose answer ended last, with the cache of every Mac; replaces a session of that name.
+
+        Raises UsageError, NotLoaded, Busy, SessionError.
         """
         path = files.path_of(self._folder, wanted.name)
         said = self._answers.conversation
         if said is None:
-            raise NotLoaded("Nothing has been asked since the model was loaded.", "Ask something, then save it.")
+            raise NotLoaded("There is no conversation to save yet.", "Ask something first, then save it.")
         order = SaveSession(
             path=str(path), secret=self._secret, tokens=said.tokens, messages=said.messages, created_at=time()
         )
         await self._send(order)
-        self._journal.info(f"The session {wanted.name!r} is saved.")
+        self._journal.info(f"Session {wanted.name!r} saved.")
         return await self.show(wanted)
 
     async def load(self, wanted: SessionName) -> SavedSession:
-        """Bring a saved conversation to every Mac of the plan, where the next prompts can go on with it; its words.
-        Raises UsageError where there is none, NotLoaded, NotPaired, Busy, SessionError with the difference.
+        """Load a session into the caches of every Mac of the plan; returns it with its messages.
+
+        Raises UsageError, NotLoaded, NotPaired, Busy, or SessionError if it does not fit the plan.
         """
         session = await self._read(wanted)
         self._answers.check_trust()
         path = files.path_of(self._folder, wanted.name)
         await self._send(LoadSession(path=str(path), secret=self._secret))
         self._answers.conversation = EndedConversation(session.tokens, session.messages)
-        self._journal.info(f"The session {wanted.name!r} is loaded.")
+        self._journal.info(f"Session {wanted.name!r} loaded.")
         return self._saved(wanted, session)
 
     async def delete(self, wanted: SessionName) -> Done:
-        """Forget one, and its key. Raises UsageError where there is none, SessionError."""
+        """Delete one, and its key. Raises UsageError, SessionError."""
         await asyncio.to_thread(files.delete_session, self._folder, wanted.name)
         return Done()
 
     async def give_up(self) -> Done:
-        """End what is being saved or loaded; who asked for it hears a SessionError."""
+        """Cancel the save or load in progress, which raises SessionError."""
         if self._waiting:
             self._supervisor.send(StopSession())
         return Done()
 
     async def forget_shared(self, macs: Collection[str]) -> None:
-        """Forget those in which one of `macs` took part. Raises SessionError."""
+        """Delete the sessions in which one of `macs` took part. Raises SessionError."""
         count = await asyncio.to_thread(files.forget_shared, self._folder, self._secret, macs)
         if count:
-            self._journal.info(f"{count} saved session(s) in which that Mac took part are deleted.")
+            self._journal.info(f"Deleted {count} saved session(s) in which that Mac took part.")
 
     async def forget_unfinished(self) -> None:
-        """A new worker is up: whatever the one before was writing will not be finished. Raises SessionError."""
+        """Delete files that an ended worker left half written. Raises SessionError."""
         await asyncio.to_thread(files.forget_unfinished, self._folder)
 
     def handle_report(self, report: SessionSaved | SessionLoaded | SessionFailed) -> None:
-        """The head's worker has ended what it was told."""
         if isinstance(report, SessionFailed):
             self.stop(report.problem)
         elif self._waiting and not self._waiting.done():
             self._waiting.set_result(None)
 
     def stop(self, problem: Problem) -> None:
-        """What is under way ends here."""
+        """End the save or load in progress with `problem`."""
         if self._waiting and not self._waiting.done():
             self._waiting.set_exception(error_from(problem))
 

@@ -1,4 +1,4 @@
-"""A process that has read the tokenizer of a model: what its rules do to a text is bounded in time and memory."""
+"""A child process that runs a model's tokenizer, bounded in time and memory."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from core.models.text.text_messages import (
     TokenizerRead,
     unpack_answer,
 )
-from core.node.base.killing import kill_unless_over
+from core.node.base.kill_process import kill_unless_over
 from core.pipe_messages import pack, split
 from core.settings import MIB
 
 MAX_RSS_BYTES: Final = 2048 * MIB
-MAX_CHAT_BYTES: Final = 512 * MIB  # more than it had when a prompt was begun that the chat template makes
-# of wall time, where a Mac computes and swaps; the process bounds its processor time by itself
+MAX_CHAT_BYTES: Final = 512 * MIB  # growth while a chat template runs
+# wall time, generous since a Mac may compute and swap; the process limits its processor time itself
 MAX_SECONDS: Final = {
     ReadTokenizer: 120.0,
     Encode: 90.0,
@@ -65,11 +65,9 @@ class _Pending(NamedTuple):
 
 
 class TokenizerProcess(asyncio.SubprocessProtocol):
-    """Answers requests in their order. `read` says what it has read; `is_over`: it has ended, and answers no more;
-    `ended_by`: the request that it worked on then.
-    """
+    """Answers requests in order."""
 
-    read: TokenizerRead
+    read: TokenizerRead  # what it has read
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -80,12 +78,12 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._look: asyncio.TimerHandle | None = None
         self._why = ""
         self._end = asyncio.Event()
-        self.is_over = False
-        self.ended_by: TextRequest | None = None
+        self.is_over = False  # whether it has ended
+        self.ended_by: TextRequest | None = None  # the request that it was working on then
 
     @classmethod
     async def start(cls, directory: Path) -> TokenizerProcess:
-        """One that has read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel."""
+        """Start one and read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel."""
         _, process = await asyncio.get_running_loop().subprocess_exec(
             lambda: cls(directory.name),
             *command_of("core.models.text"),
@@ -96,19 +94,19 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         )
         try:
             process.read = await process.answer(ReadTokenizer(directory=str(directory)), TokenizerRead)
-        except BaseException:  # also where nobody waits for it any more
+        except BaseException:  # also if the caller was cancelled
             await process.end()
             raise
         return process
 
     async def end(self) -> None:
-        """Until the process has ended."""
+        """End the process, and wait."""
         self._pipe.close()
-        self._kill(f"The tokenizer of {self._name} was ended.")
+        self._kill(f"The tokenizer of {self._name} was stopped.")
         await self._end.wait()
 
     def ask(self, request: TextRequest, then: Callable[[TextAnswer], None]) -> None:
-        """Send a request; `then` is called with its answer, or with what became of the process."""
+        """Send a request; `then` gets its answer, or why there is none."""
         if self.is_over or self._pipe.is_closing():
             then(self._refused())
             return
@@ -119,11 +117,11 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._look = self._look or asyncio.get_running_loop().call_later(LOOK_S, self._check)
 
     async def answer(self, request: TextRequest, kind: type[Answer]) -> Answer:
-        """What it answers. Raises BadModel, UsageError."""
+        """Send a request and wait for its answer. Raises BadModel, UsageError."""
         answered: asyncio.Future[TextAnswer] = asyncio.get_running_loop().create_future()
 
         def take(answer: TextAnswer) -> None:
-            if not answered.done():  # whoever asked may be gone
+            if not answered.done():  # the caller may be gone
                 answered.set_result(answer)
 
         self.ask(request, take)
@@ -135,7 +133,6 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
                 return answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It runs."""
         self._process = cast(asyncio.SubprocessTransport, transport)
         self._watched = psutil.Process(self._process.get_pid())
         self._pipe = cast(asyncio.WriteTransport, self._process.get_pipe_transport(0))
@@ -147,14 +144,12 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
             for body in split(self._arrived):
                 self._take(unpack_answer(body))
         except msgspec.MsgspecError:
-            self._kill(f"The tokenizer of {self._name} says something unreadable.")
+            self._kill(f"The tokenizer of {self._name} sent something unreadable.")
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """It ends, or is no use any more."""
         self._kill()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended."""
         self._kill()
         self._process.close()
         status = self._process.get_returncode()
@@ -179,7 +174,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._look = None
         if self.is_over or not self._waiting:
             return
-        # first: whatever fails below, it looks again
+        # first, so that it looks again whatever fails below
         self._look = asyncio.get_running_loop().call_later(LOOK_S, self._check)
         request = self._waiting[0].request
         is_chat = isinstance(request, Encode) and not request.raw

@@ -1,6 +1,4 @@
-"""In place of the token log of an answer that is to be kept nowhere: nobody could go on with it once this node is gone.
-Until then it is known in memory, as every answer is.
-"""
+"""Stands in for the token log of an answer that is not kept."""
 
 from __future__ import annotations
 
@@ -14,21 +12,15 @@ class UnloggedAnswer:
 
     unsynced = 0
 
-    def append(self, token: int) -> None:
-        """A token counts at once."""
+    def append(self, token: int) -> None: ...
 
-    def say(self, text: str) -> None:
-        """Text is shown."""
+    def say(self, text: str) -> None: ...
 
-    def join(self, macs: Collection[str]) -> None:
-        """Further Macs take part."""
+    def join(self, macs: Collection[str]) -> None: ...
 
     def syncing(self) -> Callable[[], None]:
-        """Nothing waits to be written."""
         return lambda: None
 
-    def close(self, reason: FinishReason | None = None) -> None:
-        """It has ended."""
+    def close(self, reason: FinishReason | None = None) -> None: ...
 
-    def forget(self) -> None:
-        """There is nothing to delete."""
+    def forget(self) -> None: ...

@@ -15,12 +15,12 @@ from core.models.files.block_map import BLOCK_BYTES, blocks_of
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.parts import Part
-from core.node.base.file_messages import MAX_HASHES, NOT_HERE
 from core.node.base.tasks import together
 from core.node.disks.block_requests import BlockLink, BlockRequests
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
 from core.node.disks.block_serving import MAX_PORTS
 from core.node.disks.byte_links import HASH_BYTES, MAX_RUN, ReceivedBlock, RunRequest, blocks_in
+from core.node.disks.messages import MAX_HASHES, NOT_HERE
 from core.settings import GB
 
 # to one Mac: each keeps a core busy at both ends; one port stays free for comparing whole files

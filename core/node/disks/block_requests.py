@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, ProtocolError, TransferError
-from core.link.channel import DataLink
+from core.link.data_plane import DataLink
 from core.link.frames import FrameType
-from core.node.base.file_messages import BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
-from core.node.base.message_frames import AnyMessage
+from core.node.base.node_message import NodeMessage
 from core.node.base.tasks import Tasks
 from core.node.disks.byte_links import ByteLinks, RunRequest
 from core.node.disks.mac_messages import Sender
+from core.node.disks.messages import BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
 
 PORT_S: Final = 30.0
 HASHES_S: Final = 120.0  # the sender may have to read 128 MiB
@@ -81,7 +81,7 @@ class BlockRequests:
         self._open.append((source, link))
         return link
 
-    async def _ask(self, source: str, key: str | int, request: AnyMessage, seconds: float) -> Any:
+    async def _ask(self, source: str, key: str | int, request: NodeMessage, seconds: float) -> Any:
         waiting: asyncio.Future[Any]
         waiting = self._waiting[source, key] = asyncio.get_running_loop().create_future()
         try:

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 from core.errors import BadModel, LinkLost, MaclusterError, ProtocolError, TransferError
-from core.link.channel import Alarm, Receiver
+from core.link.data_plane import Alarm, Receiver
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, read_written
 from core.models.files.compared_hashes import Compared, read_compared
-from core.node.base.file_messages import MAX_HASHES, NOT_HERE, BytesAsk, BytesReady, FilesSent, HashesAsk, HashesSent
-from core.node.base.message_frames import to_frame
+from core.node.base.node_message import to_frame
 from core.node.base.tasks import Tasks
 from core.node.disks.byte_links import HASH_BYTES, RUN_BYTES, ByteLinks, RunRequest, read_run_request
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import LatestRequest, Sender
+from core.node.disks.messages import MAX_HASHES, NOT_HERE, BytesAsk, BytesReady, FilesSent, HashesAsk, HashesSent
 from core.settings import MAX_CONTROL_BODY
 
 # of one Mac at a time

@@ -15,12 +15,12 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from core.errors import LinkLost, ProtocolError
-from core.link.channel import Alarm, DataLink, accept, dial, listen
+from core.link.data_plane import Alarm, DataLink, accept, dial, listen
 from core.link.frames import Buffer
-from core.link.ways import Way, connect
+from core.link.network_paths import NetworkPath, connect
 from core.models.files.block_map import BLOCK_BYTES, FileFacts
-from core.node.base.file_messages import NOT_HERE, BytesAsk
-from core.node.base.messages import FileName
+from core.node.base.node_message import FileName
+from core.node.disks.messages import NOT_HERE, BytesAsk
 from core.numbers import Size
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
@@ -83,7 +83,7 @@ class ByteLinks:
         self,
         identity: Identity,
         cluster: Callable[[], Cluster],
-        paths: Callable[[str], Sequence[Way]],
+        paths: Callable[[str], Sequence[NetworkPath]],
         host: str,
     ) -> None:
         self._identity, self._cluster, self._paths, self._host = identity, cluster, paths, host
@@ -92,7 +92,7 @@ class ByteLinks:
         """A listener on a free port. Raises LinkLost."""
         return listen(self._host)
 
-    def ways(self, device_id: str) -> tuple[Way, ...]:
+    def ways(self, device_id: str) -> tuple[NetworkPath, ...]:
         """The ways to a Mac. Raises LinkLost if there are none."""
         if not (ways := tuple(self._paths(device_id))):
             raise LinkLost("The Mac that has the model is not linked.", "Wait until it is back, then copy again.")
@@ -110,7 +110,7 @@ class ByteLinks:
             alarm=alarm,
         )
 
-    def dial(self, device_id: str, ways: Sequence[Way], port: int, asked: BytesAsk) -> DataLink:
+    def dial(self, device_id: str, ways: Sequence[NetworkPath], port: int, asked: BytesAsk) -> DataLink:
         """A link to the port that a Mac opened for `asked`. Raises LinkError."""
         until = monotonic() + LINK_S
         plain, way = connect(ways, port, LINK_S)

@@ -13,13 +13,14 @@ from typing import Final
 
 from core.errors import BadModel, ModelError, ModelMismatch, TransferError, UnsupportedModel
 from core.models.files.block_map import BlockMap, FileFacts, read_map, whole_parts
-from core.models.files.catalog import ModelEntry, fingerprint, read_model, short_name
-from core.models.files.folder import MAX_JSON_BYTES
+from core.models.files.catalog import ModelEntry, read_model, short_name
+from core.models.files.checked_files import MAX_JSON_BYTES
+from core.models.files.model_folder import fingerprint
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES
-from core.node.base.file_messages import HeldModel
+from core.node.disks.messages import HeldModel
 from core.settings import GB
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 
 PARTIAL: Final = ".partial"
 MAX_BEGUN: Final = 16  # unfinished copies: another Mac may start one, too

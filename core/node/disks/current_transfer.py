@@ -21,7 +21,7 @@ from core.node.base.tasks import Tasks
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_progress import EndState, TransferProgress
 from core.requests.disks import DownloadRequest, TransferChange
-from core.trust.files import read_private, write_private
+from core.trust.private_files import read_private, write_private
 
 REST_S: Final = 2.0
 

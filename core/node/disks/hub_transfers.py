@@ -17,9 +17,10 @@ from core.errors import ModelMismatch, TransferError, error_from
 from core.models.files.block_map import FileFacts, read_map
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
-from core.models.files.catalog import ModelEntry, fingerprint
+from core.models.files.catalog import ModelEntry
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, LimitOrder, PartsOrder
 from core.models.files.hub_origin import HubOrigin, read_origin, write_origin
+from core.models.files.model_folder import fingerprint
 from core.models.files.parts import Part
 from core.node.disks.copy_checks import PARTIAL, check_usable, finished_folder, map_of
 from core.node.disks.local_models import LocalModels

@@ -10,7 +10,7 @@ from typing import Final
 from core.errors import SealError
 from core.node.disks.copy_checks import PARTIAL
 from core.settings import Home
-from core.trust.sealed import forget
+from core.trust.sealed_files import forget
 
 BEING_WRITTEN_S: Final = 60.0  # a screen or a command may be writing its own
 GIVEN_UP_S: Final = 14 * 86_400.0  # nobody went on with that copy

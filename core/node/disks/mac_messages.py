@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
-from core.node.base.message_frames import AnyMessage
+from core.node.base.node_message import NodeMessage
 
 _T = TypeVar("_T")
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 class Sender(Protocol):
     """Sends messages to linked Macs."""
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         """Whether it went out."""
 
 

@@ -18,16 +18,6 @@ from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import ModelEntry
 from core.models.files.hub_origin import write_origin
 from core.models.files.parts import Part
-from core.node.base.file_messages import (
-    BytesAsk,
-    BytesReady,
-    FilesAsk,
-    FilesSent,
-    FileWord,
-    HashesAsk,
-    HashesSent,
-    HeldModel,
-)
 from core.node.base.tasks import Tasks, together
 from core.node.disks import hub_transfers
 from core.node.disks.block_fetch import BlockFetch
@@ -49,6 +39,16 @@ from core.node.disks.copy_checks import (
 )
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import Sender
+from core.node.disks.messages import (
+    BytesAsk,
+    BytesReady,
+    FilesAsk,
+    FilesSent,
+    FileWord,
+    HashesAsk,
+    HashesSent,
+    HeldModel,
+)
 from core.node.disks.transfer_progress import Report, TransferPhase
 from core.settings import GB, MIB
 

@@ -14,11 +14,11 @@ from core.events import ModelsChanged, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry, short_name
 from core.models.files.layers_on_disk import layers_text
 from core.node.base.bus import Bus
-from core.node.base.file_messages import MAX_BROKEN, MAX_HELD, MAX_RANGES, HeldModel, Holds, HoldsAsk
-from core.node.base.messages import MAX_MODEL_NAME
+from core.node.base.node_message import MAX_MODEL_NAME
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import ControlLinks, LatestRequest
+from core.node.disks.messages import MAX_BROKEN, MAX_HELD, MAX_RANGES, HeldModel, Holds, HoldsAsk
 
 LOOK_S = 5.0
 ASK_S = 30.0  # new files are examined first, on a Mac that may be busy
@@ -87,6 +87,10 @@ class ModelInventory:
     def own(self) -> tuple[HeldModel, ...]:
         """The models on this Mac."""
         return self._own.models if self._own else ()
+
+    def names(self) -> list[str]:
+        """Full names of the models that this Mac holds."""
+        return [model.name for model in self.own]
 
     def holdings(self, fingerprint: str) -> Holdings:
         """Which Macs have what of a model. This Mac counts only if the model is in one of the folders it lists."""

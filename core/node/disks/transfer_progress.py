@@ -11,6 +11,7 @@ import msgspec
 
 from core.errors import MaclusterError
 from core.events import Transfer
+from core.rates import Throttle
 
 PUBLISH_EVERY_S: Final = 0.5
 RATE_S: Final = 5.0
@@ -26,18 +27,18 @@ class TransferProgress:
 
     def __init__(self, first: Transfer, publish: Callable[[Transfer], None]) -> None:
         self.now, self.publish = first, publish
-        self._published_at = 0.0
+        self._throttle = Throttle(PUBLISH_EVERY_S)
         self._points: deque[tuple[float, int]] = deque()
 
     def count(self, phase: TransferPhase, done: int, total: int) -> None:
         """Note the bytes that are there."""
         at = monotonic()
-        if phase == self.now.state and at - self._published_at < PUBLISH_EVERY_S:
+        if not self._throttle.take(at) and phase == self.now.state:
             return
         self._points.append((at, done))
         while at - self._points[0][0] > RATE_S:
             self._points.popleft()
-        (since, before), self._published_at = self._points[0], at
+        since, before = self._points[0]
         rate = max(0.0, (done - before) / (at - since)) if at > since else 0.0
         self.update(state=phase, done=done, total=total, bytes_per_s=rate)
         self.publish(self.now)

@@ -28,7 +28,12 @@ from core.models.files.hub_download_messages import FetchOrder
 from core.models.files.layers_on_disk import layers_text
 from core.models.files.parts import Part, by_file, in_fewer, parts_in
 from core.node.base.bus import Bus
-from core.node.base.file_messages import (
+from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
+from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
+from core.node.disks.hub_transfers import download
+from core.node.disks.mac_messages import ControlLinks
+from core.node.disks.messages import (
     MAX_PARTS,
     CopyAsk,
     CopyChange,
@@ -39,11 +44,6 @@ from core.node.base.file_messages import (
     Holds,
     HoldsAsk,
 )
-from core.node.base.journal import Journal
-from core.node.base.tasks import Tasks
-from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
-from core.node.disks.hub_transfers import download
-from core.node.disks.mac_messages import ControlLinks
 from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_progress import TransferProgress

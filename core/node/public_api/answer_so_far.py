@@ -1,4 +1,4 @@
-"""One answer as far as it has come, for the bodies of every API."""
+"""One answer so far, for the bodies of every API."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from core.requests.answers import RequestAccepted
 
 
 class AnswerChoice(msgspec.Struct):
-    """Its tokens, what they mean, and how it ended. `untold`: tokens of which no chunk has told yet; `prompt`:
-    where asked for, those of the prompt, behind the first.
-    """
+    """One answer (a "choice" in OpenAI's API) so far."""
 
     index: int
     prompt_tokens: int = 0
-    prompt: list[TokenLogprobs] = []
+    prompt: list[TokenLogprobs] = []  # logprobs of the prompt after its first token, if asked for
     tokens: list[TokenEvent] = []
-    untold: list[TokenEvent] = []
+    untold: list[TokenEvent] = []  # tokens whose logprobs are in no chunk yet
     parts: list[AnswerPart] = []
     done: RequestDone | None = None
 
     def take(self, said: Said) -> None:
-        """The next of what is told."""
         match said:
             case RequestAccepted(prompt_tokens=prompt_tokens):
                 self.prompt_tokens = prompt_tokens
@@ -42,21 +39,18 @@ class AnswerChoice(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        """All its words."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def reasoning(self) -> str:
-        """All that was thought."""
         return "".join(part.text for part in self.parts if isinstance(part, ReasoningPart))
 
     @property
     def calls(self) -> list[ToolCall]:
-        """All tools that it calls."""
         return [part for part in self.parts if isinstance(part, ToolCall)]
 
     def blocks(self) -> list[AnswerPart]:
-        """Its parts, each whole."""
+        """Its parts, with neighbours of one kind joined."""
         whole: list[AnswerPart] = []
         for kind, found in groupby(self.parts, type):
             parts = list(found)

@@ -1,6 +1,6 @@
-"""Messages as Anthropic's clients ask for them, as requests of ours; nothing here waits.
+"""Requests of Anthropic's `/v1/messages`.
 
-Unknown fields are ignored, for agents send many. What cannot be honoured is refused by the name of its field.
+Unknown fields are ignored, since agents send many. A field that cannot be honoured is refused by its name.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.request_fields import Count, allowed, call_of, request_of, shape_of, tool_of
+from core.node.public_api.request_fields import Count, call_of, request_of, shape_of, tool_of, tool_rules
 from core.requests.answers import ChatRequest, Message, TemplateOptions
 
-# Claude Code leads its system prompt by one of these, another one each time: no prefix would ever be in memory
+# Claude Code starts its system prompt with this header, whose value changes: no cached prefix would ever match
 CHANGING: Final = "x-anthropic-billing-header"
 
 
 class ContentBlock(msgspec.Struct, frozen=True):
-    """A part of a message; which fields count follows from its `type`."""
+    """A part of a message; its `type` says which fields count."""
 
     type: str
     text: str = ""
@@ -40,17 +40,17 @@ class ConversationTurn(msgspec.Struct, frozen=True):
 
 
 class ClientTool(msgspec.Struct, frozen=True):
-    """A tool that the client runs; `input_schema` is the JSON schema of its arguments."""
+    """A tool that the client runs."""
 
     name: ToolName
     description: str | None = None
-    input_schema: msgspec.Raw = msgspec.Raw(b"null")
+    input_schema: msgspec.Raw = msgspec.Raw(b"null")  # JSON schema of the arguments
     type: str | None = None
     strict: bool | None = None
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """Whether tools may be called, and whether several in one answer."""
+    """Whether tools may be called, and several in one answer."""
 
     type: str = "auto"
     name: str | None = None
@@ -58,7 +58,7 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 
 class Thinking(msgspec.Struct, frozen=True):
-    """Whether the model is to think first."""
+    """Whether the model thinks first."""
 
     type: str
 
@@ -71,14 +71,14 @@ class OutputFormat(msgspec.Struct, frozen=True):
 
 
 class OutputConfig(msgspec.Struct, frozen=True):
-    """Which shape the answer is to have, and how much thought is to go into it."""
+    """The shape of the answer, and the reasoning effort."""
 
     format: OutputFormat | None = None
     effort: str | None = None
 
 
 class Messages(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of `POST /v1/messages`, and, without what an answer needs, of `POST /v1/messages/count_tokens`."""
+    """Body of `POST /v1/messages` and of `POST /v1/messages/count_tokens`."""
 
     model: str
     messages: Annotated[tuple[ConversationTurn, ...], msgspec.Meta(min_length=1)]
@@ -96,28 +96,27 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     mcp_servers: tuple[Any, ...] | None = None
 
     def request(self) -> ChatRequest:
-        """What the cluster is asked for. Raises UsageError."""
+        """The request for the cluster. Raises UsageError."""
         if self.mcp_servers:
-            raise UsageError("mcp_servers: this API has none.", "Ask without them.")
+            raise UsageError("mcp_servers is not supported.", "Leave it out.")
         choice, form = self.tool_choice or ToolChoice(), self.output_config.format if self.output_config else None
         sampling = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
         return request_of(
-            self._said(),
+            self._all_messages(),
             sampling,
             max_tokens=self.max_tokens,
             stop=self.stop_sequences or (),
             shape=shape_of(form.type, form.schema, "output_config") if form else None,
-            **{
-                "one_call": bool(choice.disable_parallel_tool_use),
-                **allowed(map(_tool, self.tools or ()), _chosen(choice)),
-            },
+            **tool_rules(
+                map(_tool, self.tools or ()), _chosen(choice), one_call=bool(choice.disable_parallel_tool_use)
+            ),
             template_options=self._template_options(),
         )
 
-    def _said(self) -> list[Message]:
+    def _all_messages(self) -> list[Message]:
         said = _joined(message for turn in self.messages for message in _messages(turn))
         if not said or said[-1].role == "assistant":
-            raise UsageError("messages: an answer that has begun cannot be continued.", "End with the user's words.")
+            raise UsageError("messages: the last message must not be the assistant's.", "End with a user message.")
         system = _system(self.system)
         return [Message(role="system", content=system), *said] if system else said
 
@@ -136,7 +135,7 @@ def _system(content: str | tuple[ContentBlock, ...] | None) -> str:
 
 
 def _messages(turn: ConversationTurn) -> Iterator[Message]:
-    """A turn of ours for each: what tools came to are turns of their own."""
+    """One turn as our messages: tool results become messages of their own."""
     blocks = (ContentBlock(type="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
     match turn.role:
         case "assistant":
@@ -147,11 +146,11 @@ def _messages(turn: ConversationTurn) -> Iterator[Message]:
             if text := _system(blocks):
                 yield Message(role="system", content=text)
         case _:
-            raise UsageError(f"messages: the role {turn.role!r} cannot be answered.", "Use user, assistant or system.")
+            raise UsageError(f"messages: role {turn.role!r} is not supported.", "Use user, assistant or system.")
 
 
 def _joined(messages: Iterable[Message]) -> list[Message]:
-    """What users say one after the other is one turn, as Anthropic has it: some templates want turns to alternate."""
+    """Join neighbouring user messages, since some chat templates want roles to alternate."""
     said: list[Message] = []
     for message in messages:
         if said and said[-1].role == message.role == "user":
@@ -162,32 +161,32 @@ def _joined(messages: Iterable[Message]) -> list[Message]:
 
 
 def _user(blocks: tuple[ContentBlock, ...]) -> Iterator[Message]:
-    words: list[str] = []
+    texts: list[str] = []
     for block in blocks:
         if block.type != "tool_result":
-            words.append(_text(block))
+            texts.append(_text(block))
             continue
-        if words:
-            yield Message(role="user", content="\n".join(words))
-            words = []
+        if texts:
+            yield Message(role="user", content="\n".join(texts))
+            texts = []
         yield Message(role="tool", content=_result(block.content), tool_call_id=block.tool_use_id)
-    if words:
-        yield Message(role="user", content="\n".join(words))
+    if texts:
+        yield Message(role="user", content="\n".join(texts))
 
 
 def _answer(blocks: tuple[ContentBlock, ...]) -> Message:
-    words, thoughts, calls = [], [], []
+    texts, thoughts, calls = [], [], []
     for block in blocks:
         match block.type:
             case "thinking":
                 thoughts.append(block.thinking)
             case "redacted_thinking":
-                pass  # nobody but who wrote it can read it
+                pass  # encrypted by its author
             case "tool_use":
                 calls.append(call_of(block.id, block.name, block.input))
             case _:
-                words.append(_text(block))
-    return Message(role="assistant", content="\n".join(words), reasoning="\n".join(thoughts), tool_calls=tuple(calls))
+                texts.append(_text(block))
+    return Message(role="assistant", content="\n".join(texts), reasoning="\n".join(thoughts), tool_calls=tuple(calls))
 
 
 def _result(content: str | tuple[ContentBlock, ...] | None) -> str:
@@ -196,12 +195,12 @@ def _result(content: str | tuple[ContentBlock, ...] | None) -> str:
 
 def _text(block: ContentBlock) -> str:
     if block.type != "text":
-        raise UsageError(f"messages: {block.type} cannot be read by this model.", "Send text.")
+        raise UsageError(f"messages: content of type {block.type!r} is not supported.", "Send text.")
     return block.text
 
 
 def _chosen(choice: ToolChoice) -> object:
-    """As OpenAI's clients say it."""
+    """The tool choice in OpenAI's form."""
     match choice.type:
         case "any":
             return "required"
@@ -213,5 +212,5 @@ def _chosen(choice: ToolChoice) -> object:
 
 def _tool(tool: ClientTool) -> Tool:
     if tool.type not in (None, "custom"):
-        raise UsageError(f"tools: {tool.type} is not run here.", "Say tools of your own, with an input_schema.")
+        raise UsageError(f"tools: type {tool.type!r} is not supported.", "Use client tools with an input_schema.")
     return tool_of(tool.name, tool.description, tool.input_schema, tool.strict)

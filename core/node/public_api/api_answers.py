@@ -1,6 +1,4 @@
-"""The answers to one request of another program: what comes of each, in the order of its coming, whichever Mac it is
-that answers.
-"""
+"""Runs the requests of API clients, on this Mac or through the relay."""
 
 from __future__ import annotations
 
@@ -21,31 +19,31 @@ from core.requests.answers import ChatRequest
 from core.settings import DEFAULT_ROWS
 
 KEEP_ALIVE_S: Final = 10.0
-SILENT_S: Final = 120.0  # so long may the ring do nothing for anybody, once an answer has its turn
+SILENT_S: Final = 120.0  # after this much silence of the ring an answer fails
 
-Came = tuple[int, Said]
-Arrived = asyncio.Queue[Came | MaclusterError]
+IndexedEvent = tuple[int, Said]
+Arrived = asyncio.Queue[IndexedEvent | MaclusterError]
 
 
 class Answerer(Protocol):
-    """What gives answers: those of this Mac, or another one's."""
+    """Answers requests: this Mac's answers, or another Mac's through the relay."""
 
     @property
     def active_at(self) -> float:
-        """When something was last done for one of them, by the machine's clock."""
+        """When an answer last made progress (monotonic seconds)."""
 
     def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
-        """What comes of it, to its end. Who stops listening before does not want it any more."""
+        """The events of an answer, to its end; closing the generator cancels it."""
 
     async def count(self, request: ChatRequest) -> int:
-        """How many tokens its prompt has."""
+        """The number of tokens of the prompt."""
 
     async def text_of(self, ids: Sequence[int]) -> str:
-        """What token ids say."""
+        """Token ids as text."""
 
 
 class LedModel(NamedTuple):
-    """A model that is loaded, or can be, how many rows run at the same time, and what answers for it."""
+    """A model that is loaded, or can be."""
 
     name: str
     rows: int
@@ -53,30 +51,28 @@ class LedModel(NamedTuple):
 
 
 class ApiAnswers:
-    """`now` tells which model this Mac leads, `elsewhere` which one another Mac does; `queue` requests may wait.
-    `loading`: what loads others by request, where that is allowed.
-    """
+    """Runs the requests of API clients: queues them, loads models for them, and merges the events of several."""
 
     def __init__(
         self,
         answers: Answerer,
         now: Callable[[], Snapshot],
-        elsewhere: Callable[[], LedModel],
+        elsewhere: Callable[[], LedModel],  # the model that another Mac leads; raises NotLoaded
         tasks: Tasks,
-        queue: int,
-        loading: LoadOnRequest | None = None,
+        queue: int,  # how many requests may wait
+        loading: LoadOnRequest | None = None,  # None if a request may not load models
     ) -> None:
         self._answers, self._now, self._elsewhere, self._tasks = answers, now, elsewhere, tasks
         self._loading, self._turn_to_load = loading, asyncio.Lock()
         self._open: dict[Arrived, bool] = {}  # whether another Mac relays it
-        self.line = RequestQueue(queue, self._rows)
+        self.queue = RequestQueue(queue, self._rows)
 
     def model(self) -> LedModel:
-        """What is asked here. Raises NotLoaded, with the reason."""
+        """The model that runs here or elsewhere. Raises NotLoaded."""
         return self.own() or self._elsewhere()
 
     def own(self) -> LedModel | None:
-        """What this Mac leads. Raises NotLoaded where it is being recovered."""
+        """The model that this Mac leads, or None. Raises NotLoaded during a recovery."""
         now = self._now()
         if now.plan:
             return LedModel(now.plan.name, now.plan.rows, self._answers)
@@ -85,7 +81,7 @@ class ApiAnswers:
         return None
 
     def offered(self) -> tuple[LedModel, ...]:
-        """What can be asked for, what is loaded first. Nothing is loaded beside what another Mac leads."""
+        """The models that a request may name, the loaded one first. While another Mac leads, only its model."""
         try:
             led: tuple[LedModel, ...] = (self.model(),)
         except NotLoaded:
@@ -96,41 +92,39 @@ class ApiAnswers:
         others = (name for name in self._loading.names() if name not in known)
         return (*led, *(LedModel(name, DEFAULT_ROWS, self._answers) for name in others))
 
-    async def count(self, wanted: ChatRequest, of: LedModel) -> int:
-        """How many tokens its prompt has. Raises MaclusterError."""
-        self._check_loaded(of)
-        return await of.answers.count(wanted)
+    async def count(self, request: ChatRequest, model: LedModel) -> int:
+        self._check_loaded(model)
+        return await model.answers.count(request)
 
-    async def text_of(self, tokens: Sequence[int], of: LedModel) -> str:
-        """What they say. Raises MaclusterError."""
-        self._check_loaded(of)
-        return await of.answers.text_of(tokens)
+    async def text_of(self, tokens: Sequence[int], model: LedModel) -> str:
+        self._check_loaded(model)
+        return await model.answers.text_of(tokens)
 
     async def events(
         self,
-        wanted: Sequence[ChatRequest],
-        of: LedModel,
+        requests: Sequence[ChatRequest],
+        model: LedModel,
         watch: Stopwatch | None = None,
         *,
         is_relayed: bool = False,
-    ) -> AsyncGenerator[Came | None, None]:
-        """What comes of each, by its index, until all have ended; None where nothing came for a while. They run at the
-        same time, as far as there are rows. Who stops listening before does not want them any more. Where `of`
-        is not loaded, it is, once nobody else is answered. Raises MaclusterError: Busy where too many wait, NodeError
-        where the ring says nothing any more.
+    ) -> AsyncGenerator[IndexedEvent | None, None]:
+        """What comes of each request, by its index, until all have ended; None after `KEEP_ALIVE_S` of silence.
+
+        The requests run in parallel as far as there are rows. Closing the generator cancels them. A model
+        that is not loaded is loaded once the queue lets it. Raises MaclusterError: Busy if too many wait, NodeError
+        after `SILENT_S`.
         """
         if watch:
             watch.lap("route")
-        answers = of.answers
+        answers = model.answers
         arrived: Arrived = asyncio.Queue()
-        active: float | None = None  # None while it waits for its turn
-
-        together = min(len(wanted), max(1, of.rows))
+        active: float | None = None  # None while it waits in the queue
+        together = min(len(requests), max(1, model.rows))
         free = asyncio.Semaphore(together)
 
         async def follow(index: int, watch: Stopwatch | None) -> None:
             try:
-                async with free, aclosing(answers.follow(wanted[index], watch)) as events:
+                async with free, aclosing(answers.follow(requests[index], watch)) as events:
                     async for event in events:
                         arrived.put_nowait((index, event))
             except MaclusterError as error:
@@ -141,21 +135,21 @@ class ApiAnswers:
             if watch:
                 watch.lap("reserve")
             try:
-                async with self.line.turn(together, of.name):
+                async with self.queue.turn(together, model.name):
                     if watch:
                         watch.lap("queue_wait")
-                    await self._make_ready(of)
+                    await self._make_ready(model)
                     active = monotonic()
-                    works = [follow(index, None if index else watch) for index in range(len(wanted))]
+                    works = [follow(index, None if index else watch) for index in range(len(requests))]
                     await self._all(works, fail)
             except MaclusterError as error:
                 arrived.put_nowait(error)
 
         def fail() -> None:
-            arrived.put_nowait(NodeError("The node failed by a defect.", "Its log says where."))
+            arrived.put_nowait(NodeError("Internal error in macluster.", "Its log says where."))
 
         running = self._tasks.spawn("An answer for the API", run(), fail)
-        left = len(wanted)
+        left = len(requests)
         self._open[arrived] = is_relayed
         try:
             while left:
@@ -179,7 +173,7 @@ class ApiAnswers:
             running.cancel()
 
     def end(self, error: MaclusterError, *, also_relayed: bool) -> None:
-        """Nothing more comes to anybody, for this reason: also to those who wait for their turn, or for another Mac."""
+        """End all requests with `error`, also those that wait in the queue or for another Mac."""
         for arrived, is_relayed in self._open.items():
             if also_relayed or not is_relayed:
                 arrived.put_nowait(error)
@@ -193,7 +187,7 @@ class ApiAnswers:
                 row.cancel()
 
     async def _make_ready(self, wanted: LedModel) -> None:
-        """Nothing else runs of what other programs asked for; what this Mac's person asked for is not ended by it."""
+        """Load `wanted` if it is not loaded. An answer of this Mac's user is not ended by that: raises Busy."""
         async with self._turn_to_load:
             now = self._now()
             if self._loading is None or self._is_loaded(wanted):
@@ -201,9 +195,9 @@ class ApiAnswers:
             if now.recovery:
                 raise NotLoaded(now.recovery.text, now.recovery.fix)
             if now.running:
-                raise Busy(f"An answer of another model is under way on this Mac: {wanted.name} has to wait for it.")
+                raise Busy(f"{wanted.name} can't be loaded yet: another model is answering on this Mac.")
             await self._loading.load(wanted.name)
-            self.line.look()
+            self.queue.look()
 
     def _is_loaded(self, wanted: LedModel) -> bool:
         if wanted.answers is not self._answers:
@@ -213,7 +207,7 @@ class ApiAnswers:
 
     def _check_loaded(self, wanted: LedModel) -> None:
         if self._loading and not self._is_loaded(wanted):
-            raise UsageError(f"{wanted.name} is not loaded yet.", "Ask it for an answer first.")
+            raise UsageError(f"{wanted.name} is not loaded yet.", "Request an answer of it first.")
 
     def _rows(self) -> int:
         try:
@@ -224,11 +218,11 @@ class ApiAnswers:
     def _silent(self) -> NodeError:
         recovery = self._now().recovery
         why = f" {recovery.text}" if recovery else ""
-        return NodeError(f"Nothing came for {SILENT_S:.0f} s.{why}", "Ask again.")
+        return NodeError(f"No token for {SILENT_S:.0f} s.{why}", "Send the request again.")
 
 
 def _check(done: RequestDone) -> None:
     if done.problem:
         raise error_from(done.problem)
     if done.finish_reason == "cancelled" and not done.tokens:
-        raise NodeError("Somebody at that Mac ended this request before it said anything.", "Ask again.")
+        raise NodeError("The request was cancelled on that Mac before its first token.", "Send it again.")

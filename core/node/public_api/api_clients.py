@@ -1,4 +1,4 @@
-"""Who may use the API, by their keys, and how much each asks now: counted, and told to everyone who looks."""
+"""The API keys, and how many requests each has in progress."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from core.node.base.bus import Bus
 from core.node.base.client_name import CLIENT
 from core.trust.api_keys import ApiKey, ApiKeys
 
-NOBODY = "no key"  # what those are called who need none
+NOBODY = "no key"  # the name shown for requests without a key
 
 
 class Clients:
-    """Keys are read anew by `look`, for a command may have changed them."""
+    """Counts requests by API key and publishes the counts."""
 
     def __init__(self, keys: ApiKeys, bus: Bus) -> None:
         self._keys, self._bus = keys, bus
@@ -24,12 +24,11 @@ class Clients:
         self._asking: Counter[str] = Counter()
 
     def asking(self, name: str) -> int:
-        """How many requests of that key are under way."""
         return self._asking[name]
 
     @contextmanager
     def counted(self, name: str) -> Iterator[None]:
-        """What is done inside is done for that key."""
+        """Count a request of that key while the block runs."""
         before = CLIENT.set(name or NOBODY)
         self._asking[name] += 1
         self._publish()
@@ -41,7 +40,7 @@ class Clients:
             self._publish()
 
     def look(self) -> None:
-        """Which keys there are; a file that cannot be read is told to whoever needs it."""
+        """Read the keys again. An unreadable file is reported where a key is needed."""
         with suppress(TrustError):
             self._known = self._keys.all()
             self._publish()

@@ -1,43 +1,26 @@
-"""What OpenAI's clients are answered: whole bodies, the chunks of a stream, and errors; nothing here waits."""
+"""Reply bodies of `/v1/chat/completions`, and what completions share with them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from core.answer_parts import ReasoningPart, TextPart, ToolCall
-from core.errors import (
-    Busy,
-    ContextExceeded,
-    LinkError,
-    MaclusterError,
-    ModelError,
-    NodeError,
-    NotPaired,
-    PlanError,
-    Problem,
-    UsageError,
-    WorkerError,
-    error_from,
-)
 from core.events import RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
 from core.node.public_api.answer_so_far import AnswerChoice
 
-RETRY_S: Final = 1
 
-
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What all bodies and chunks of one reply have in common; `created` in seconds since the epoch."""
+class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a reply, or the chunks of its stream."""
 
     id: str
     model: str
-    created: int
+    created: int  # seconds since the epoch
 
     def whole(self, choices: Sequence[AnswerChoice]) -> dict[str, Any]:
-        """The body of a reply that does not stream."""
         return {
             **self._head("chat.completion"),
             "choices": [self._whole(choice) for choice in choices],
@@ -45,12 +28,12 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def beginning(self, choice: AnswerChoice) -> dict[str, Any]:
-        """The first chunk of a choice: who speaks."""
         return self._chunk([self._delta(choice.index, {"role": "assistant", "content": ""}, None, None)])
 
     def piece(self, choice: AnswerChoice, said: Said) -> dict[str, Any] | None:
-        """A chunk, after `choice` took what was said: a part of the answer, or its end. A token has none of its own:
-        how likely it was is told with the next one.
+        """The chunk for a part of the answer or its end, after `choice.take(said)`.
+
+        A token has no chunk of its own; its logprob comes with the next part.
         """
         match said:
             case TextPart(text):
@@ -67,7 +50,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return self._chunk([self._delta(choice.index, delta, _logprobs(untold), finish(choice))])
 
     def ending(self, choices: Sequence[AnswerChoice]) -> dict[str, Any]:
-        """The chunk with the usage."""
         return {**self._chunk([]), "usage": usage(choices, len(choices))}
 
     def _head(self, name: str) -> dict[str, Any]:
@@ -89,9 +71,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _logprobs(tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
-    """Of those that tell how likely they were. Tokens are known by their text and its bytes; the other likely ones
-    by their ids, for nobody turned them into text.
-    """
+    """Logprobs of the tokens that have one. Alternatives are named by token id: they were never decoded."""
     tokens = [token for token in tokens if token.logprob is not None]
     if not tokens:
         return None
@@ -121,7 +101,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def finish(choice: AnswerChoice) -> str | None:
-    """Why an answer ended, in OpenAI's words; one that was broken off has no better one than "stop"."""
+    """The finish reason in OpenAI's words; an answer that was broken off counts as "stop"."""
     if choice.done is None:
         return None
     if choice.done.finish_reason == "length":
@@ -130,8 +110,9 @@ def finish(choice: AnswerChoice) -> str | None:
 
 
 def usage(choices: Sequence[AnswerChoice], n: int) -> dict[str, Any]:
-    """Tokens of the prompts, each of which `n` choices share, and of the answers. One choice may have lent the others
-    what it had to read: no more was in memory than it found there.
+    """Token counts; `n` choices share each prompt, which counts once.
+
+    One choice may have lent its prompt to the others, so only the smallest `reused_tokens` was cached before.
     """
     prompts = [choices[at : at + n] for at in range(0, len(choices), n)]
     prompt = sum(each[0].done.prompt_tokens for each in prompts if each[0].done)
@@ -144,28 +125,3 @@ def usage(choices: Sequence[AnswerChoice], n: int) -> dict[str, Any]:
         "total_tokens": prompt + written,
         "prompt_tokens_details": {"cached_tokens": reused},
     }
-
-
-def error_body(problem: Problem) -> dict[str, Any]:
-    """As OpenAI's clients read it; the outer type is for those of Anthropic that were not let in."""
-    error = error_from(problem)
-    kind = "invalid_request_error" if status(error) == 400 else "server_error"
-    code = None
-    if isinstance(error, ContextExceeded):
-        code = "context_length_exceeded"
-    elif isinstance(error, Busy):
-        kind = code = "rate_limit_exceeded"
-    return {"type": "error", "error": {"message": str(error), "type": kind, "param": None, "code": code}}
-
-
-def status(error: MaclusterError) -> int:
-    """The HTTP status that says whether it is worth asking again."""
-    match error:
-        case UsageError() | PlanError() | ModelError():  # what is asked for cannot be, however often it is asked
-            return 400
-        case Busy():
-            return 429
-        case NodeError() | NotPaired() | LinkError() | WorkerError():
-            return 503
-        case _:
-            return 500

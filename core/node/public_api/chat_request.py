@@ -1,7 +1,6 @@
-"""Chat completions as OpenAI's clients ask for them, as requests of ours; nothing here waits.
+"""Requests of `/v1/chat/completions`.
 
-Unknown fields are ignored. What cannot be honoured is refused by the name of its field: an answer that only looks as
-asked for is worse than none.
+Unknown fields are ignored. A field that cannot be honoured is refused by its name.
 """
 
 from __future__ import annotations
@@ -13,12 +12,22 @@ import msgspec
 
 from core.answer_parts import Tool, ToolCall, ToolName
 from core.errors import UsageError
-from core.node.public_api.request_fields import Count, allowed, call_of, effort_of, request_of, shape_of, tool_of
+from core.node.public_api.request_fields import (
+    Content,
+    Count,
+    call_of,
+    effort_of,
+    request_of,
+    shape_of,
+    text_of,
+    tool_of,
+    tool_rules,
+)
 from core.numbers import Size
 from core.requests.answers import ChatRequest, Message, TemplateOptions
 from core.sampling_options import MAX_LOGPROBS
 
-MOST_CHOICES: Final = 8
+MAX_CHOICES: Final = 8
 
 _ROLES: Final[dict[str, Literal["system", "user", "assistant", "tool"]]] = {
     "system": "system",
@@ -30,74 +39,67 @@ _ROLES: Final[dict[str, Literal["system", "user", "assistant", "tool"]]] = {
 
 
 class CalledFunction(msgspec.Struct, frozen=True):
-    """What was called, with a JSON object as text; models write nothing for no arguments."""
+    """The function of a past call."""
 
     name: ToolName
-    arguments: str = ""
+    arguments: str = ""  # a JSON object, or "" for no arguments
 
 
 class PastCall(msgspec.Struct, frozen=True):
-    """A call in the history."""
+    """A tool call in the history."""
 
     id: str
     function: CalledFunction
 
 
 class Function(msgspec.Struct, frozen=True):
-    """A function that may be called; `parameters` is the JSON schema of its arguments, which hold it if `strict`."""
+    """A function that the model may call."""
 
     name: ToolName
     description: str | None = None
-    parameters: msgspec.Raw = msgspec.Raw(b"null")
-    strict: bool | None = None
+    parameters: msgspec.Raw = msgspec.Raw(b"null")  # JSON schema of the arguments
+    strict: bool | None = None  # whether the arguments must match it
 
 
 class ChatTool(msgspec.Struct, frozen=True):
-    """A tool; only functions can be called by the model that is loaded."""
+    """A tool; only functions are supported."""
 
     type: str
     function: Function | None = None
 
 
-class ContentPart(msgspec.Struct, frozen=True):
-    """A part of a message; only text can be answered."""
-
-    type: str
-    text: str = ""
-
-
 class ChatTurn(msgspec.Struct, frozen=True):
-    """One message of the conversation. Clients say what was thought in the one field or in the other."""
+    """One message of the conversation."""
 
     role: str
-    content: str | tuple[ContentPart, ...] | None = None
-    reasoning_content: str | None = None
+    content: Content = None
+    reasoning_content: str | None = None  # clients use this field or the next
     reasoning: str | None = None
     tool_calls: tuple[PastCall, ...] | None = None
     tool_call_id: str | None = None
 
 
 class JsonSchema(msgspec.Struct, frozen=True):
-    """The schema of an answer; it is held, `strict` or not."""
+    """The schema of an answer."""
 
-    schema: msgspec.Raw = msgspec.Raw(b"{}")
+    schema: msgspec.Raw = msgspec.Raw(b"{}")  # enforced, `strict` or not
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """Which shape the answer is to have."""
+    """The shape of the answer."""
 
     type: str = "text"
     json_schema: JsonSchema = JsonSchema()
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """What a stream tells besides the answer."""
+    """Options of a stream."""
 
     include_usage: bool = False
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What both kinds of completions say alike."""
+class CompletionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of both kinds of completions."""
 
     model: str = ""
     max_tokens: Count | None = None
@@ -108,7 +110,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     min_p: float | None = None
     stop: str | tuple[str, ...] | None = None
     seed: int | None = None
-    n: Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] = 1
+    n: Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)] = 1
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
@@ -117,7 +119,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     stream_options: StreamOptions = StreamOptions()
 
 
-class ChatCompletion(Asked, frozen=True, kw_only=True):
+class ChatCompletion(CompletionOptions, frozen=True, kw_only=True):
     """Body of `POST /v1/chat/completions`."""
 
     messages: Annotated[tuple[ChatTurn, ...], msgspec.Meta(min_length=1)]
@@ -133,21 +135,17 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
     response_format: ResponseFormat = ResponseFormat()
 
     def request(self) -> ChatRequest:
-        """What the cluster is asked for, for each choice. Raises UsageError."""
+        """The request for one choice. Raises UsageError."""
         if self.functions:
-            raise UsageError("functions: this API has none.", "Say them as tools.")
-        wanted = self.top_logprobs if self.logprobs else None
-        said = tuple(map(_message, self.messages))
-        return request_by(
+            raise UsageError("functions is not supported.", "Use tools.")
+        logprobs = self.top_logprobs if self.logprobs else None
+        return completion_request(
             self,
-            said,
+            tuple(map(_message, self.messages)),
             self.max_completion_tokens,
-            wanted,
+            logprobs,
             shape=shape_of(self.response_format.type, self.response_format.json_schema.schema, "response_format"),
-            **{
-                "one_call": self.parallel_tool_calls is False,
-                **allowed(map(_tool, self.tools or ()), self.tool_choice),
-            },
+            **tool_rules(map(_tool, self.tools or ()), self.tool_choice, one_call=self.parallel_tool_calls is False),
             template_options={**effort_of(self.reasoning_effort), **(self.chat_template_kwargs or {})},
         )
 
@@ -155,10 +153,10 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
 def _message(turn: ChatTurn) -> Message:
     role = _ROLES.get(turn.role)
     if role is None:
-        raise UsageError(f"messages: the role {turn.role!r} cannot be answered.", f"Use one of {', '.join(_ROLES)}.")
+        raise UsageError(f"messages: role {turn.role!r} is not supported.", f"Use {', '.join(_ROLES)}.")
     return Message(
         role=role,
-        content=_text(turn.content),
+        content=text_of(turn.content, "messages"),
         reasoning=turn.reasoning_content or turn.reasoning or "",
         tool_calls=tuple(map(_past_call, turn.tool_calls or ())),
         tool_call_id=turn.tool_call_id or "",
@@ -169,26 +167,17 @@ def _past_call(call: PastCall) -> ToolCall:
     return call_of(call.id, call.function.name, call.function.arguments)
 
 
-def _text(content: str | tuple[ContentPart, ...] | None) -> str:
-    if isinstance(content, str) or content is None:
-        return content or ""
-    for part in content:
-        if part.type not in ("text", "input_text", "output_text"):
-            raise UsageError(f"messages: {part.type} cannot be read by this model.", "Send text.")
-    return "".join(part.text for part in content)
-
-
 def _tool(tool: ChatTool) -> Tool:
     if tool.type != "function" or tool.function is None:
-        raise UsageError(f"tools: {tool.type} cannot be called by this model.", "Say functions alone.")
+        raise UsageError(f"tools: type {tool.type!r} is not supported.", "Use functions.")
     function = tool.function
     return tool_of(function.name, function.description, function.parameters, function.strict)
 
 
-def request_by(
-    asked: Asked, messages: Sequence[Message], most: int | None, logprobs: int | None, **more: Any
+def completion_request(
+    asked: CompletionOptions, messages: Sequence[Message], max_tokens: int | None, logprobs: int | None, **more: Any
 ) -> ChatRequest:
-    """What both kinds of completions are asked for by. Raises UsageError."""
+    """The request of a completion. Raises UsageError."""
     sampling = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,
@@ -205,7 +194,7 @@ def request_by(
     return request_of(
         messages,
         sampling,
-        max_tokens=most or asked.max_tokens,
+        max_tokens=max_tokens or asked.max_tokens,
         min_tokens=asked.min_tokens or 0,
         stop=stop,
         **more,
@@ -216,4 +205,4 @@ def _bias(given: dict[str, float] | None) -> dict[int, float] | None:
     try:
         return {int(token): value for token, value in given.items()} if given else None
     except ValueError as error:
-        raise UsageError("logit_bias: its keys are token ids, whole numbers.") from error
+        raise UsageError("logit_bias: keys must be token ids (whole numbers).") from error

@@ -1,4 +1,4 @@
-"""Completions as OpenAI's clients and harnesses ask for them, as requests of ours; nothing here waits."""
+"""Requests of `/v1/completions`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from core.errors import UsageError
-from core.node.public_api.chat_request import Asked, request_by
+from core.node.public_api.chat_request import CompletionOptions, completion_request
 from core.numbers import TokenId
 from core.requests.answers import ChatRequest, Message
 from core.sampling_options import MAX_LOGPROBS
 
-MOST_PROMPTS: Final = 128
+MAX_PROMPTS: Final = 128
 
 _Ids = Annotated[tuple[TokenId, ...], msgspec.Meta(min_length=1)]
 Prompt = str | tuple[int, ...]
 _FORMS: Final[tuple[Any, ...]] = (tuple[str, ...], _Ids, tuple[_Ids, ...])
 
 
-class TextCompletion(Asked, frozen=True, kw_only=True):
-    """Body of `POST /v1/completions`. `prompt`: a text, token ids, or a list of either."""
+class TextCompletion(CompletionOptions, frozen=True, kw_only=True):
+    """Body of `POST /v1/completions`."""
 
-    prompt: msgspec.Raw
+    prompt: msgspec.Raw  # a text, token ids, or a list of either
     echo: bool = False
     suffix: str | None = None
     best_of: int | None = None
@@ -30,30 +30,29 @@ class TextCompletion(Asked, frozen=True, kw_only=True):
 
     @property
     def scores_prompt(self) -> bool:
-        """Whether it is to be told how likely the tokens of the prompt were."""
         return self.echo and self.logprobs is not None
 
     def prompts(self) -> tuple[Prompt, ...]:
-        """Each of them. Raises UsageError."""
+        """Every prompt. Raises UsageError."""
         found = _prompts(self.prompt)
-        if not 1 <= len(found) <= MOST_PROMPTS:
-            raise UsageError(f"prompt: there can be 1 to {MOST_PROMPTS} of them.", "Ask several times.")
+        if not 1 <= len(found) <= MAX_PROMPTS:
+            raise UsageError(f"prompt must hold 1 to {MAX_PROMPTS} prompts.", "Send several requests.")
         return found
 
     def requests(self, prompts: tuple[Prompt, ...]) -> list[ChatRequest]:
-        """What the cluster is asked for, for each choice: those of the first prompt first. Raises UsageError."""
+        """One request for each choice, those of the first prompt first. Raises UsageError."""
         for name, is_asked in (("suffix", self.suffix), ("best_of", (self.best_of or 1) > self.n)):
             if is_asked:
-                raise UsageError(f"{name}: this API has none.", "Ask without it.")
+                raise UsageError(f"{name} is not supported.", "Leave it out.")
         if self.scores_prompt and self.stream:
-            raise UsageError("logprobs: with echo they cannot be streamed.", "Ask without one of them.")
+            raise UsageError("logprobs with echo can't be streamed.", "Leave out one of the three.")
         return [request for prompt in prompts for request in [self._request(prompt)] * self.n]
 
     def _request(self, prompt: Prompt) -> ChatRequest:
         text, tokens = (prompt, ()) if isinstance(prompt, str) else ("", prompt)
-        said = (Message(role="user", content=text),)
-        return request_by(
-            self, said, None, self.logprobs, raw=True, prompt_tokens=tokens, prompt_logprobs=self.scores_prompt
+        messages = (Message(role="user", content=text),)
+        return completion_request(
+            self, messages, None, self.logprobs, raw=True, prompt_tokens=tokens, prompt_logprobs=self.scores_prompt
         )
 
 
@@ -69,4 +68,4 @@ def _prompts(given: msgspec.Raw) -> tuple[Prompt, ...]:
             return (found,) if form is _Ids else tuple(found)
     except (msgspec.MsgspecError, RecursionError):
         pass
-    raise UsageError("prompt: it must be text, token ids, or a list of either.")
+    raise UsageError("prompt must be text, token ids, or a list of either.")

@@ -1,4 +1,4 @@
-"""Bodies of the API: what was asked, and replies whole or as server-sent events."""
+"""Request and response bodies of the API, whole or as server-sent events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -15,26 +15,26 @@ from core.errors import UsageError
 from core.field_errors import decoded
 from core.node.base.stopwatch import Stopwatch
 
-BODY_S: Final = 60.0
-QUIET_S: Final = 5.0
-SLOW_S: Final = 60.0  # so long may a client read nothing
+BODY_S: Final = 60.0  # time to send a whole body
+QUIET_S: Final = 5.0  # after this much silence a stream gets a keep-alive
+SLOW_S: Final = 60.0  # a client that reads nothing for this long is disconnected
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 WATCH: Final = web.RequestKey("watch", Stopwatch)
 
-OWNER: Final = web.RequestKey("owner", str)  # the name of the key that was shown, "" where none was needed
+OWNER: Final = web.RequestKey("owner", str)  # name of the API key, "" without one
 
 _T = TypeVar("_T")
 
 
 async def read_body(request: web.Request, kind: type[_T]) -> _T:
-    """The body, which has to come in a while. Raises UsageError."""
+    """The decoded body. Raises UsageError if it is invalid or takes longer than `BODY_S`."""
     try:
         async with asyncio.timeout(BODY_S):
             raw = await request.read()
     except TimeoutError as error:
-        raise UsageError(f"The body did not come within {BODY_S:.0f} s.") from error
+        raise UsageError(f"The body did not arrive within {BODY_S:.0f} s.") from error
     request[WATCH].begin()
     value = decoded(raw, kind)
     request[WATCH].lap("parse")
@@ -42,30 +42,35 @@ async def read_body(request: web.Request, kind: type[_T]) -> _T:
 
 
 def timing_of(laps: Mapping[str, float]) -> str:
-    """The node's own time, as the header Server-Timing has it, which browsers and clients know; in milliseconds."""
+    """The node's own time as a `Server-Timing` header, in milliseconds."""
     return ", ".join(f"{name};dur={1000 * seconds:.3f}" for name, seconds in laps.items())
 
 
 def json_reply(body: object, status: int = 200) -> web.Response:
-    """A whole body."""
     return web.Response(body=msgspec.json.encode(body), content_type="application/json", status=status)
 
 
 def refused(status: int, what: str, code: str | None = None) -> web.Response:
-    """An error that is none of ours, in a form that OpenAI's and Anthropic's clients take."""
+    """An error body that both OpenAI's and Anthropic's clients read."""
     kind = "authentication_error" if status == 401 else "invalid_request_error"
     return json_reply({"type": "error", "error": {"message": what, "type": kind, "param": None, "code": code}}, status)
 
 
+def typed_event(body: dict[str, Any]) -> bytes:
+    """A server-sent event, named by the `type` of its body."""
+    return event(body, body["type"])
+
+
 def event(body: object, name: str = "") -> bytes:
-    """A server-sent event, with its name where its clients want one."""
+    """A server-sent event."""
     head = f"event: {name}\n".encode() if name else b""
     return head + b"data: " + msgspec.json.encode(body) + b"\n\n"
 
 
 class EventStream:
-    """Server-sent events, from the first that is sent to the end of the block; who is gone, or reads nothing for
-    `SLOW_S`, ends it by ConnectionError, which the block lets pass.
+    """Writes server-sent events.
+
+    If the client is gone, or reads nothing for `SLOW_S`, `write` raises ConnectionError, which ends the block silently.
     """
 
     def __init__(self, request: web.Request) -> None:
@@ -82,11 +87,10 @@ class EventStream:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing was sent for a while."""
+        """Whether nothing was sent for `QUIET_S`."""
         return monotonic() - self._sent_at > QUIET_S
 
     async def write(self, *lines: bytes) -> None:
-        """Send them together."""
         if not lines:
             return
         try:

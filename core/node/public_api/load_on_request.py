@@ -1,4 +1,4 @@
-"""Loading by request: a model of this Mac's disk, for a program that asks for it by its name."""
+"""Loads a model of this Mac's disk when an API request names it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from core.requests.plans import LoadRequest
 
 
 class LoadOnRequest:
-    """`held`: the models of this Mac's disk by their full names; `load` begins to load one."""
+    """Loads the models of this Mac's disk by their short names."""
 
     def __init__(
         self, held: Callable[[], Iterable[str]], load: Callable[[LoadRequest], Awaitable[None]], bus: Bus
     ) -> None:
-        self._held, self._load, self._bus = held, load, bus
+        self._held, self._load, self._bus = held, load, bus  # `held`: full names of the models on this disk
 
     def names(self) -> tuple[str, ...]:
-        """Those that can be asked for, without their owners; where two have the same, nobody knows which is meant."""
+        """Short names, without owners; a name that two models share is left out."""
         counts = Counter(name.rpartition("/")[2] for name in self._held())
         return tuple(name for name, count in counts.items() if count == 1)
 
     async def load(self, name: str) -> None:
-        """Load it as `macluster load` does without options, in the place of what is loaded, until it is ready. Raises
-        MaclusterError. Who stops waiting leaves it to whoever else may want it.
+        """Load `name` as `macluster load` does without options, and wait until it is ready.
+
+        A caller that stops waiting does not stop the load. Raises MaclusterError.
         """
         async with aclosing(self._bus.follow()) as events:
             await anext(events)
@@ -42,7 +43,7 @@ class LoadOnRequest:
                     case PlanFailed(problem=problem) if is_proposed:
                         raise error_from(problem)
                     case PlanUnloaded() if is_proposed:
-                        raise NotLoaded(f"{name} was unloaded while it was being loaded.", "Ask again.")
+                        raise NotLoaded(f"{name} was unloaded while it was loading.", "Send the request again.")
                     case _:
                         continue
-        raise NodeError("The node of this Mac ends.", "Ask again.")
+        raise NodeError("macluster is quitting on this Mac.", "Send the request again later.")

@@ -1,6 +1,4 @@
-"""The models that can be asked for, in a form that OpenAI's and Anthropic's clients take: the one that is loaded, and
-those that may be loaded by request.
-"""
+"""`/v1/models`: the loaded model, and those that a request may load."""
 
 from __future__ import annotations
 
@@ -9,38 +7,33 @@ from typing import Any, Final
 from aiohttp import web
 
 from core.node.public_api.api_answers import ApiAnswers, LedModel
-from core.node.public_api.http_bodies import json_reply, refused
+from core.node.public_api.api_errors import UnknownModel
+from core.node.public_api.http_bodies import json_reply
 
 BORROWED: Final = ("claude-", "gpt-")
 
 
 class Models:
-    """`GET /v1/models`, and one of them. `has_aliases`: whether what is loaded also answers to names that agents ask
-    for by themselves; Claude Code lists no other ones.
-    """
+    """Finds models by name; `GET /v1/models` lists them."""
 
-    def __init__(self, answering: ApiAnswers, has_aliases: bool) -> None:
-        self._answering, self._has_aliases = answering, has_aliases
+    def __init__(self, answers: ApiAnswers, has_aliases: bool) -> None:
+        # with aliases the loaded model also answers to the names that agents send by themselves
+        self._answers, self._has_aliases = answers, has_aliases
 
     def routes(self) -> list[web.RouteDef]:
-        """What is answered here."""
         return [web.get("/v1/models", self._all), web.get("/v1/models/{id:.+}", self._one)]
 
-    def find(self, name: str) -> LedModel | None:
-        """What answers to it. Raises NotLoaded where it is not the name of another model, and none is loaded."""
-        offered = self._answering.offered()
+    def find(self, name: str) -> LedModel:
+        """The model of that name. Raises UnknownModel, or NotLoaded if no model is loaded."""
+        offered = self._answers.offered()
         if found := next((model for model in offered if model.name == name), None):
             return found
         if not name or not offered or (self._has_aliases and name.startswith(BORROWED)):
-            return self._answering.model()
-        return None
-
-    def unknown(self, name: str) -> str:
-        """What is told of a name to which nothing answers."""
-        there = [model.name for model in self._answering.offered()]
-        if len(there) == 1:
-            return f"The model {name!r} is not loaded; {there[0]} is."
-        return f"There is no model {name!r} here; there is {', '.join(there)}."
+            return self._answers.model()
+        names = [model.name for model in offered]
+        if len(names) == 1:
+            raise UnknownModel(f"The model {name!r} is not loaded; {names[0]} is.")
+        raise UnknownModel(f"There is no model {name!r} here.", f"Use one of {', '.join(names)}.")
 
     async def _all(self, request: web.Request) -> web.Response:
         names = self._names()
@@ -52,12 +45,13 @@ class Models:
 
     async def _one(self, request: web.Request) -> web.Response:
         name = request.match_info["id"]
-        if self._names() and self.find(name):
-            return json_reply(_entry(name))
-        return refused(404, f"No model {name!r} is loaded.")
+        if not self._names():
+            raise UnknownModel(f"No model {name!r} is loaded.")
+        self.find(name)
+        return json_reply(_entry(name))
 
     def _names(self) -> tuple[str, ...]:
-        return tuple(model.name for model in self._answering.offered())
+        return tuple(model.name for model in self._answers.offered())
 
 
 def _entry(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What programs ask for, whichever API they ask by, as one request of ours; nothing here waits."""
+"""Fields that the requests of every API share, as fields of our `ChatRequest`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,19 @@ from core.sampling_options import Sampling
 
 _ANY_OBJECT: Final = '{"type": "object"}'
 
+_TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})
+
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+
+
+class ContentPart(msgspec.Struct, frozen=True):
+    """A part of a message; only text is supported."""
+
+    type: str
+    text: str = ""
+
+
+Content = str | tuple[ContentPart, ...] | None
 
 
 def request_of(
@@ -29,7 +41,7 @@ def request_of(
     tools: Sequence[Tool] = (),
     **more: Any,
 ) -> ChatRequest:
-    """A request that is kept nowhere; what is None in `sampling` was not asked for. Raises UsageError."""
+    """A request that is not kept; None in `sampling` means the default. Raises UsageError."""
     given = {name: value for name, value in sampling.items() if value is not None}
     if given.get("top_p") == 1:
         given["top_p"] = 0.0  # both cut nothing off
@@ -52,33 +64,32 @@ def request_of(
         raise refusal(error) from error
 
 
-def allowed(tools: Iterable[Tool], choice: object) -> dict[str, Any]:
-    """What a request says of those that the model may call: where it may call none, it is told of none. `choice`:
-    "auto", "none", "required", or an object with the name of the one that it must call. Raises UsageError.
+def tool_rules(tools: Iterable[Tool], choice: object, *, one_call: bool) -> dict[str, Any]:
+    """The `tools` fields of a request. Raises UsageError.
+
+    `choice`: "auto", "none", "required", or an object that names the tool to call.
     """
     known = list(tools)
     match choice:
         case None | "auto":
-            return {"tools": known}
+            return {"tools": known, "one_call": one_call}
         case "none":
-            return {"tools": []}
+            return {"tools": [], "one_call": one_call}
         case "required" if known:
-            return {"tools": known, "must_call": [tool.name for tool in known]}
+            return {"tools": known, "must_call": [tool.name for tool in known], "one_call": one_call}
         case "required":
-            raise UsageError("tool_choice: there is no tool that could be called.", "Say some, or leave it out.")
+            raise UsageError('tool_choice is "required", but tools is empty.', "Send tools, or leave tool_choice out.")
         case {"name": str(name)} | {"function": {"name": str(name)}}:
             if name not in {tool.name for tool in known}:
-                raise UsageError(f"tool_choice: {name!r} is none of the tools.", "Name one of them.")
+                raise UsageError(f"tool_choice names {name!r}, which is not in tools.")
             return {"tools": known, "must_call": [name], "one_call": True}
         case _:
-            fix = 'Say "auto", "none", "required", or the name of a function.'
-            raise UsageError("tool_choice: this cannot be honoured.", fix)
+            fix = 'Use "auto", "none", "required", or a function by its name.'
+            raise UsageError("This tool_choice is not supported.", fix)
 
 
 def shape_of(kind: str, schema: msgspec.Raw, field: str) -> Grammar | None:
-    """What an answer must look like by its field of that name: "text", "json_object", or a "json_schema". Raises
-    UsageError.
-    """
+    """The grammar for `kind` "json_object" or "json_schema", None for "text". Raises UsageError, naming `field`."""
     match kind:
         case "text":
             return None
@@ -90,18 +101,28 @@ def shape_of(kind: str, schema: msgspec.Raw, field: str) -> Grammar | None:
                 raise UsageError(f"{field}: the schema is longer than {MAX_SOURCE // 1024} KiB.")
             return Grammar(kind="json_schema", source=source)
         case _:
-            raise UsageError(f"{field}: {kind} is no form of answer here.", "Say text, json_object or json_schema.")
+            raise UsageError(f"{field}: type {kind!r} is not supported.", "Use text, json_object or json_schema.")
+
+
+def text_of(content: Content, field: str) -> str:
+    """The text of a message. Raises UsageError, which names `field`, for images and the like."""
+    if isinstance(content, str) or content is None:
+        return content or ""
+    for part in content:
+        if part.type not in _TEXTS:
+            raise UsageError(f"{field}: content of type {part.type!r} is not supported.", "Send text.")
+    return "".join(part.text for part in content)
 
 
 def effort_of(effort: str | None) -> TemplateOptions:
-    """How much thought is to go into an answer, as templates know it."""
+    """The reasoning effort as chat templates know it."""
     if effort == "none":
         return {"enable_thinking": False}
     return {"reasoning_effort": effort} if effort else {}
 
 
 def call_of(call_id: str, tool: str, arguments: str | msgspec.Raw) -> ToolCall:
-    """A call in the history; models write nothing for no arguments. Raises UsageError."""
+    """A tool call in the history; "" counts as no arguments. Raises UsageError."""
     written = arguments.encode() if isinstance(arguments, str) else bytes(arguments)
     what = f"messages: the arguments of the call {call_id!r}"
     return ToolCall(id=call_id, name=tool, arguments=_object(written.strip() or b"{}", what))
@@ -121,4 +142,4 @@ def _object(written: bytes, what: str) -> str:
             return text
     except (ValueError, RecursionError):
         pass
-    raise UsageError(f"{what}: it is no JSON object.")
+    raise UsageError(f"{what} must be a JSON object.")

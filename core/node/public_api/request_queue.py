@@ -1,4 +1,4 @@
-"""Who waits for a row: requests of other programs, in the order in which they came."""
+"""The queue of API requests that wait for a row."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from typing import NamedTuple
 from core.errors import Busy
 
 
-class _InLine(NamedTuple):
+class _Waiting(NamedTuple):
     rows: int
     model: str
     turn: asyncio.Future[None]
 
 
 class RequestQueue:
-    """As many run as there are `rows` now, all of one model: who wants another one has the line for himself first.
-    `most` may wait, and the next one is sent away.
+    """Runs up to `rows()` requests, all of one model.
+
+    A request for another model waits until nothing runs. At most `max_waiting` wait; then Busy.
     """
 
-    def __init__(self, most: int, rows: Callable[[], int]) -> None:
-        self._most, self._rows = most, rows
+    def __init__(self, max_waiting: int, rows: Callable[[], int]) -> None:
+        self._max_waiting, self._rows = max_waiting, rows
         self._running, self._model = 0, ""
-        self._waiting: deque[_InLine] = deque()
+        self._waiting: deque[_Waiting] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @asynccontextmanager
     async def turn(self, rows: int, model: str) -> AsyncIterator[None]:
-        """Hold so many rows for as long as the block runs; whoever wants more than there are has all for himself.
-        Raises Busy.
-        """
+        """Hold `rows` rows for the length of the block; more rows than there are hold all of them. Raises Busy."""
         await self._wait(rows, model)
         try:
             yield
@@ -42,16 +41,16 @@ class RequestQueue:
             self._leave(rows)
 
     def look(self) -> None:
-        """There may be more rows than before."""
+        """Look again, since there may be more rows now."""
         self._admit()
 
     async def _wait(self, rows: int, model: str) -> None:
         if not self._waiting and self._has_room(rows, model):
             self._enter(rows, model)
             return
-        if len(self._waiting) >= self._most:
-            raise Busy(f"{self._most} requests wait already, which is as many as may.", "Ask again in a while.")
-        mine = _InLine(rows, model, asyncio.get_running_loop().create_future())
+        if len(self._waiting) >= self._max_waiting:
+            raise Busy(f"The queue is full: {self._max_waiting} requests wait.", "Try again later.")
+        mine = _Waiting(rows, model, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         try:
             await mine.turn
@@ -71,7 +70,7 @@ class RequestQueue:
     def _admit(self) -> None:
         while self._waiting and self._has_room(self._waiting[0].rows, self._waiting[0].model):
             first = self._waiting.popleft()
-            if not first.turn.cancelled():  # who goes away notices a moment later
+            if not first.turn.cancelled():  # a cancelled request notices a moment later
                 self._enter(first.rows, first.model)
                 first.turn.set_result(None)
 

@@ -1,7 +1,7 @@
-"""Responses as OpenAI's newer clients and Codex ask for them, as requests of ours; nothing here waits.
+"""Requests of `/v1/responses`.
 
-Unknown fields are ignored, and tools that no client of ours can run are left out, for agents say many. What cannot be
-honoured otherwise is refused by the name of its field.
+Unknown fields and tools of other types are ignored, since agents send many. Other fields that cannot be honoured are
+refused by name.
 """
 
 from __future__ import annotations
@@ -13,40 +13,39 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.request_fields import Count, allowed, call_of, effort_of, request_of, shape_of, tool_of
+from core.node.public_api.request_fields import (
+    Content,
+    Count,
+    call_of,
+    effort_of,
+    request_of,
+    shape_of,
+    text_of,
+    tool_of,
+    tool_rules,
+)
 from core.requests.answers import ChatRequest, Message
 
-_TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})
 _FREE: Final = '{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}'
 
 
-class ItemPart(msgspec.Struct, frozen=True):
-    """A part of an item; only text can be read."""
-
-    type: str
-    text: str = ""
-
-
-_Content = str | tuple[ItemPart, ...] | None
-
-
 class Item(msgspec.Struct, frozen=True):
-    """One item of the input, also one of an earlier output; which fields count follows from its `type`."""
+    """One item of the input, perhaps of an earlier output; its `type` says which fields count."""
 
     type: str = "message"
     role: str = ""
-    content: _Content = None
+    content: Content = None
     call_id: str = ""
     name: str = ""
     arguments: str = ""
     input: str = ""
-    output: _Content = None
+    output: Content = None
 
 
 class ToolFormat(msgspec.Struct, frozen=True):
-    """In which form a tool wants its input; `definition`: its grammar."""
+    """The input format of a custom tool."""
 
-    definition: str = ""
+    definition: str = ""  # its grammar
 
 
 class ResponsesTool(msgspec.Struct, frozen=True):
@@ -60,7 +59,7 @@ class ResponsesTool(msgspec.Struct, frozen=True):
     format: ToolFormat | None = None
 
     def ours(self) -> Tool | None:
-        """As the model is told of it; None where nobody could run it."""
+        """The tool as the model sees it; None for a type that clients can't run."""
         match self.type:
             case "function":
                 return tool_of(self.name, self.description, self.parameters, self.strict)
@@ -72,13 +71,13 @@ class ResponsesTool(msgspec.Struct, frozen=True):
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """How much thought is to go into the answer."""
+    """How much the model should think."""
 
     effort: str | None = None
 
 
 class TextFormat(msgspec.Struct, frozen=True):
-    """Which shape the answer is to have."""
+    """The shape of the answer."""
 
     type: str = "text"
     name: str = "answer"
@@ -86,13 +85,13 @@ class TextFormat(msgspec.Struct, frozen=True):
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """As a reply repeats it."""
+        """The format as a reply repeats it."""
         shape = {"name": self.name, "schema": self.schema, "strict": True} if self.type == "json_schema" else {}
         return {"type": self.type, **shape}
 
 
 class TextOptions(msgspec.Struct, frozen=True):
-    """The same."""
+    """Options of the text output."""
 
     format: TextFormat = TextFormat()
 
@@ -121,36 +120,35 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def custom(self) -> frozenset[str]:
-        """Names of the tools that take text."""
         return frozenset(tool.name for tool in self.tools or () if tool.type == "custom")
 
-    def said(self) -> list[Message]:
-        """The input, as messages. Raises UsageError."""
+    def messages(self) -> list[Message]:
         if isinstance(self.input, str):
             return [Message(role="user", content=self.input)]
         return messages_of(self.input)
 
-    def request(self, said: Iterable[Message]) -> ChatRequest:
-        """What the cluster is asked for after all that was said. Raises UsageError."""
+    def request(self, messages: Iterable[Message]) -> ChatRequest:
+        """The request after `messages`. Raises UsageError."""
         for name in ("background", "conversation", "top_logprobs"):
             if getattr(self, name):
-                raise UsageError(f"{name}: this API has none.", "Ask without it.")
+                raise UsageError(f"{name} is not supported.", "Leave it out.")
         system = [Message(role="system", content=self.instructions)] if self.instructions else []
         return request_of(
-            [*system, *said],
+            [*system, *messages],
             {"temperature": self.temperature, "top_p": self.top_p},
             max_tokens=self.max_output_tokens,
             shape=shape_of(self.text.format.type, self.text.format.schema, "text"),
-            **{
-                "one_call": self.parallel_tool_calls is False,
-                **allowed((ours for tool in self.tools or () if (ours := tool.ours())), self.tool_choice),
-            },
+            **tool_rules(
+                (ours for tool in self.tools or () if (ours := tool.ours())),
+                self.tool_choice,
+                one_call=self.parallel_tool_calls is False,
+            ),
             template_options=effort_of(self.reasoning.effort if self.reasoning else None),
         )
 
 
 def messages_of(items: Iterable[Item]) -> list[Message]:
-    """What was thought, said and called in one go is one message of ours. Raises UsageError."""
+    """The items as messages; reasoning, text and calls of one turn become one message. Raises UsageError."""
     said: list[Message] = []
     for item in items:
         message = _message(item)
@@ -171,32 +169,23 @@ def _message(item: Item) -> Message:
         case "message":
             return _turn(item)
         case "reasoning":
-            return Message(role="assistant", content="", reasoning=_text(item.content))
+            return Message(role="assistant", content="", reasoning=text_of(item.content, "input"))
         case "function_call":
             return Message(role="assistant", content="", tool_calls=(call_of(item.call_id, item.name, item.arguments),))
         case "custom_tool_call":
             arguments = msgspec.json.encode({"input": item.input}).decode()
             return Message(role="assistant", content="", tool_calls=(call_of(item.call_id, item.name, arguments),))
         case "function_call_output" | "custom_tool_call_output":
-            return Message(role="tool", content=_text(item.output), tool_call_id=item.call_id)
+            return Message(role="tool", content=text_of(item.output, "input"), tool_call_id=item.call_id)
         case _:
-            raise UsageError(f"input: {item.type} cannot be read by this model.", "Send messages and calls.")
+            raise UsageError(f"input: type {item.type!r} is not supported.", "Send messages and calls.")
 
 
 def _turn(item: Item) -> Message:
     match item.role:
         case "user" | "assistant" | "system":
-            return Message(role=item.role, content=_text(item.content))
+            return Message(role=item.role, content=text_of(item.content, "input"))
         case "developer":
-            return Message(role="system", content=_text(item.content))
+            return Message(role="system", content=text_of(item.content, "input"))
         case _:
-            raise UsageError(f"input: the role {item.role!r} cannot be answered.", "Use user, assistant or system.")
-
-
-def _text(content: _Content) -> str:
-    if isinstance(content, str) or content is None:
-        return content or ""
-    for part in content:
-        if part.type not in _TEXTS:
-            raise UsageError(f"input: {part.type} cannot be read by this model.", "Send text.")
-    return "".join(part.text for part in content)
+            raise UsageError(f"input: role {item.role!r} is not supported.", "Use user, assistant or system.")

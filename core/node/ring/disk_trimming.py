@@ -15,8 +15,8 @@ from core.models.files.catalog import ModelEntry
 from core.models.files.freeing_blocks import kept_of, let_go, taken_bytes
 from core.models.files.hub_origin import read_origin
 from core.models.files.layers_on_disk import layers_here, ranges
+from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
-from core.models.files.safetensors import read_headers
 from core.node.disks.block_serving import FileServing
 from core.node.disks.copy_checks import PARTIAL
 from core.node.disks.current_transfer import CurrentTransfer
@@ -26,7 +26,7 @@ from core.node.ring.layers_held_last import HeldLayers, LayersHeldLast
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.split_profiles import SplitProfiles
 from core.requests.disks import Trimmable, TrimRequest
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 
 
 class _Trim(NamedTuple):
@@ -106,9 +106,9 @@ class Trimming:
         nbytes = max(there.there_bytes, taken) - kept.there_bytes
         if nbytes < BLOCK_BYTES:
             return None
-        headers = await asyncio.to_thread(read_headers, Path(entry.path))
+        folder = await asyncio.to_thread(read_folder, Path(entry.path))
         before = _numbers(entry.layers_here or ((0, entry.layers),))
-        after = _numbers(layers_here(entry.layers, headers, kept))
+        after = _numbers(layers_here(entry.layers, folder.headers, kept))
         trimmable = self._trimmable(entry, ranges(sorted(before - after)), nbytes, ranges(sorted(after)))
         return _Trim(trimmable, entry.fingerprint, there, kept, stage)
 

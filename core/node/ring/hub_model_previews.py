@@ -13,8 +13,8 @@ from core.models.known.known_models import KnownModel, KnownModels, known_models
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
 from core.node.ring.throughput_history import ThroughputHistory
-from core.plan.hops import hop_bytes
-from core.plan.predict import MacSpeeds, forecast, work_of
+from core.plan.forecast import MacSpeeds, forecast, plan_work_of
+from core.plan.hop_bytes import hop_bytes
 from core.plan.preview import preview_of
 from core.requests.plans import Forecast, HubOffer, ModelChoice, PlanPreview, PlanRequest
 from core.settings import DEFAULT_CONTEXT
@@ -66,7 +66,7 @@ def _preview(model: KnownModel, macs: Sequence[Peer], speeds: MacSpeeds) -> Plan
     def expected(plan: Plan) -> Forecast | None:
         whole_bytes = layout.total_bytes + sum(cache.bytes_for(request.context) for cache in layout.caches)
         sent = () if len(plan.stages) == 1 else hop_bytes(plan, None) or (hidden,) * len(plan.stages)
-        return forecast(work_of(plan, layout, sent, whole_bytes), speeds)
+        return forecast(plan_work_of(plan, layout, sent, whole_bytes), speeds)
 
     preview = preview_of(
         model=model.repo,

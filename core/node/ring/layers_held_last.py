@@ -17,7 +17,7 @@ from core.node.base.tasks import Tasks
 from core.node.ring.plan_member import StageTaken
 from core.numbers import Size
 from core.plan.topology import has_ranks
-from core.trust.files import read_private, write_private
+from core.trust.private_files import read_private, write_private
 
 MOST_MODELS: Final = 200
 

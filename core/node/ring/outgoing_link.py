@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from core.link.ways import Tried, Way, costs_s
+from core.link.network_paths import MeasuredPath, NetworkPath, token_costs_s
 
 TRY_EVERY_S: Final = 30.0
 TIMES: Final = 3
@@ -22,24 +22,24 @@ class OutgoingLink:
     """
 
     def __init__(self) -> None:
-        self.way: Way | None = None
-        self._offered: tuple[Way, ...] = ()
+        self.way: NetworkPath | None = None
+        self._offered: tuple[NetworkPath, ...] = ()
         self._try_at = 0.0
         self._times = 0
         self._rates: dict[tuple[str, str], int] = {}
-        self._measured: tuple[Way, ...] = ()
+        self._measured: tuple[NetworkPath, ...] = ()
         self._is_measuring = False
 
-    def offer(self, direct: Sequence[Way]) -> None:
+    def offer(self, direct: Sequence[NetworkPath]) -> None:
         """It is made anew, on the best of these that stands, or on another where none does."""
         self.way, self._offered = None, tuple(direct)
 
-    def linked(self, way: Way) -> None:
+    def linked(self, way: NetworkPath) -> None:
         """It stands."""
         self.way = way
         self._times, self._measured = 0, ()
 
-    def reason_to_move(self, direct: Sequence[Way], name: str) -> str:
+    def reason_to_move(self, direct: Sequence[NetworkPath], name: str) -> str:
         """Why it should be made anew, now that `direct` lead to the next Mac, which is called `name`; "" where it
         should not. A way of a better kind is tried once each time it appears.
         """
@@ -55,7 +55,7 @@ class OutgoingLink:
         new = [way for way in direct if way.rank < now.rank and not _has(self._offered, way)]
         return f"A {new[0].kind} path to {name} has appeared: the ring moves to it." if new else ""
 
-    def to_try(self, direct: Sequence[Way], now: float) -> list[Way]:
+    def to_try(self, direct: Sequence[NetworkPath], now: float) -> list[NetworkPath]:
         """The way in use and the others of its kind, where there is a choice and it is time to time them: every half
         minute.
         """
@@ -65,7 +65,7 @@ class OutgoingLink:
         self._try_at = now + TRY_EVERY_S
         return self.rated(alike)
 
-    def to_measure(self, direct: Sequence[Way]) -> Way | None:
+    def to_measure(self, direct: Sequence[NetworkPath]) -> NetworkPath | None:
         """What to measure the rate of, while nobody answers: where there is a choice every way of the kind in use, one
         after the other, each once when it has appeared or the link was made anew. `measured` is told.
         """
@@ -76,21 +76,21 @@ class OutgoingLink:
         self._measured = (*self._measured, left[0])
         return left[0]
 
-    def measured(self, way: Way, bytes_per_s: int) -> None:
+    def measured(self, way: NetworkPath, bytes_per_s: int) -> None:
         """`way` carries so much; 0 where nobody knows."""
         self._is_measuring = False
         self._rates[_key(way)] = bytes_per_s
 
-    def rated(self, ways: Sequence[Way]) -> list[Way]:
+    def rated(self, ways: Sequence[NetworkPath]) -> list[NetworkPath]:
         """The same ways with the rates that were measured."""
         return [msgspec.structs.replace(way, bytes_per_s=self._rates.get(_key(way), 0)) for way in ways]
 
-    def tried(self, tried: Sequence[Tried], now: float, name: str) -> str:
+    def tried(self, tried: Sequence[MeasuredPath], now: float, name: str) -> str:
         """Why it should be made anew, now that these were timed; "" where it should not. Another one has to take at
         most half of a token's time three times running, and a millisecond less; after a move they are let be for ten
         minutes.
         """
-        costs = costs_s(tried)
+        costs = token_costs_s(tried)
         used = [cost for each, cost in zip(tried, costs, strict=True) if self.way and each.way.is_same(self.way)]
         best_s = min(costs, default=0.0)
         is_slow = bool(used) and best_s <= min(QUICKER * used[0], used[0] - QUICKER_S)
@@ -101,16 +101,16 @@ class OutgoingLink:
         path = f"The path to {name} takes {used[0] * 1e3:.1f} ms for every token, another one {best_s * 1e3:.1f} ms"
         return f"{path}: the ring moves to it."
 
-    def _alike(self, direct: Sequence[Way]) -> list[Way]:
+    def _alike(self, direct: Sequence[NetworkPath]) -> list[NetworkPath]:
         """The way in use and the others of its kind; none where that is no choice."""
         used = self.way
         alike = [way for way in direct if used and way.rank == used.rank]
         return alike if used and len(alike) > 1 and _has(alike, used) else []
 
 
-def _key(way: Way) -> tuple[str, str]:
+def _key(way: NetworkPath) -> tuple[str, str]:
     return way.host, way.interface
 
 
-def _has(ways: Sequence[Way], wanted: Way) -> bool:
+def _has(ways: Sequence[NetworkPath], wanted: NetworkPath) -> bool:
     return any(way.is_same(wanted) for way in ways)

@@ -10,9 +10,11 @@ from time import monotonic
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
 from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded, Topology, Transfer
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.messages import (
+from core.node.base.context import NodeContext
+from core.node.base.signals import Signal
+from core.node.peers.mesh import Mesh
+from core.node.peers.worker_state import WorkerState
+from core.node.ring.messages import (
     Checked,
     LinkUp,
     Prepared,
@@ -23,16 +25,11 @@ from core.node.base.messages import (
     StageReport,
     StageWord,
 )
-from core.node.base.own_worker import OwnWorker
-from core.node.base.signals import Signal, Signals
-from core.node.base.tasks import Tasks
-from core.node.peers.mesh import Mesh
 from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
 from core.node.ring.plan_member import OwnStageReported, PlanMember
 from core.node.ring.prefill_link import PrefillLink
 from core.node.ring.stage_files import Lack, StageFiles
 from core.plan.topology import has_ranks
-from core.trust.known_faults import KnownFaults
 from core.worker.messages import (
     Failed,
     LinkBroken,
@@ -84,26 +81,11 @@ class PlanLeader:
     """
 
     def __init__(
-        self,
-        device_id: str,
-        mesh: Mesh,
-        member: PlanMember,
-        files: StageFiles,
-        worker: OwnWorker,
-        faults: KnownFaults,
-        signals: Signals,
-        bus: Bus,
-        journal: Journal,
-        tasks: Tasks,
+        self, node: NodeContext, mesh: Mesh, member: PlanMember, files: StageFiles, worker: WorkerState
     ) -> None:
-        self._device_id = device_id
-        self._mesh = mesh
-        self._member, self._files = member, files
-        self._worker = worker
-        self._faults = faults
-        self._signals = signals
-        self._bus = bus
-        self._journal, self._tasks = journal, tasks
+        self._device_id, self._faults = node.own_id, node.faults
+        self._signals, self._bus, self._journal, self._tasks = node.signals, node.bus, node.journal, node.tasks
+        self._mesh, self._member, self._files, self._worker = mesh, member, files, worker
         self._lifecycle: PlanLifecycle | None = None
         self._bringing: asyncio.Task[None] | None = None
         self._started = 0.0
@@ -114,9 +96,9 @@ class PlanLeader:
         self._reported_at: dict[str, float] = {}  # when a Mac last told how far it is
         self._compared: set[Computed] = set()  # with the whole model
         self._paths: dict[str, PathKind] = {}
-        self._prefill = PrefillLink(device_id, mesh, member, journal, tasks)
+        self._prefill = PrefillLink(self._device_id, mesh, member, self._journal, self._tasks)
         self._last_gen = 0
-        signals.on_awaited(OwnStageReported, self._handle_own)
+        self._signals.on_awaited(OwnStageReported, self._handle_own)
 
     @property
     def ready(self) -> bool:

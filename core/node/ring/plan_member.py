@@ -22,11 +22,16 @@ from core.errors import (
     ProtocolError,
 )
 from core.events import Plan, Stage
-from core.link.rekey_limits import KeyUse
-from core.link.ways import Way
-from core.node.base.journal import Journal
-from core.node.base.message_frames import to_frame
-from core.node.base.messages import (
+from core.link.network_paths import NetworkPath
+from core.node.base.context import NodeContext
+from core.node.base.node_message import to_frame
+from core.node.base.signals import AwaitedSignal, Signal
+from core.node.disks.hub_comparison import HubComparison
+from core.node.disks.local_models import LocalModels
+from core.node.peers.mesh import Mesh
+from core.node.peers.paths import Paths
+from core.node.peers.worker_state import WorkerState
+from core.node.ring.messages import (
     Checked,
     LinkUp,
     Prepared,
@@ -37,19 +42,10 @@ from core.node.base.messages import (
     StageReport,
     StageWord,
 )
-from core.node.base.own_worker import OwnWorker
-from core.node.base.signals import AwaitedSignal, Signal, Signals
-from core.node.base.tasks import Tasks
-from core.node.disks.hub_comparison import HubComparison
-from core.node.disks.local_models import LocalModels
-from core.node.peers.mesh import Mesh
-from core.node.peers.paths import Paths
 from core.node.ring.outgoing_link import OutgoingLink
 from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.plan.topology import has_ranks, is_ring
 from core.settings import MAX_CONTROL_BODY
-from core.trust.roster import RosterStore
-from core.trust.trust_assessment import TrustAssessment
 from core.worker.messages import Connect, ConnectPrefill, LinkBroken, Linked, Load, Prove, UnlinkPrefill
 
 MAX_STAGES = 64
@@ -77,30 +73,19 @@ class PlanMember:
 
     def __init__(
         self,
-        device_id: str,
+        node: NodeContext,
         mesh: Mesh,
         paths: Paths,
         supervisor: Supervisor,
-        worker: OwnWorker,
+        worker: WorkerState,
         models: LocalModels,
         comparison: HubComparison,
-        store: RosterStore,
-        assessment: TrustAssessment,
-        signals: Signals,
-        journal: Journal,
-        tasks: Tasks,
-        key_limits: KeyUse,
     ) -> None:
-        self._device_id = device_id
-        self._mesh, self._paths = mesh, paths
-        self._supervisor = supervisor
-        self._worker = worker
+        self._device_id, self._store, self._assessment = node.own_id, node.store, node.assessment
+        self._signals, self._journal, self._tasks = node.signals, node.journal, node.tasks
+        self._key_limits = node.config.key_limits
+        self._mesh, self._paths, self._supervisor, self._worker = mesh, paths, supervisor, worker
         self._models, self._comparison = models, comparison
-        self._store = store
-        self._assessment = assessment
-        self._signals = signals
-        self._journal, self._tasks = journal, tasks
-        self._key_limits = key_limits
         self._head: str | None = None
         self._index = 0
         self._released: dict[str, int] = {}
@@ -339,7 +324,7 @@ class PlanMember:
         elif ways := self._outgoing.to_try(direct, monotonic()):
             self._tasks.spawn("Timing the paths", self._time_paths(plan, ways))
 
-    async def _measure(self, after: Stage, way: Way) -> None:
+    async def _measure(self, after: Stage, way: NetworkPath) -> None:
         path, rate = f"The {way.kind or 'direct'} path to {after.peer} at {way.host}", 0
         try:
             rate = await self._paths.rate(after.device_id, way)
@@ -349,13 +334,13 @@ class PlanMember:
         finally:
             self._outgoing.measured(way, rate)
 
-    async def _time_paths(self, plan: Plan, ways: Sequence[Way]) -> None:
+    async def _time_paths(self, plan: Plan, ways: Sequence[NetworkPath]) -> None:
         after = self._after(plan)
         tried = await self._paths.tried(after.device_id, ways)
         if self._worker.plan is plan and (why := self._outgoing.tried(tried, monotonic(), after.peer)):
             self._move(plan, ways, why)
 
-    def _move(self, plan: Plan, direct: Sequence[Way], why: str) -> None:
+    def _move(self, plan: Plan, direct: Sequence[NetworkPath], why: str) -> None:
         self._outgoing.offer(direct)
         self._say_broken(plan, why)
 

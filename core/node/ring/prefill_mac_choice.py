@@ -14,10 +14,10 @@ from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
-from core.plan.hops import hop_bytes
-from core.plan.predict import Estimate, MacSpeeds, forecast, reads_of, work_of
-from core.plan.prefill import Readers, beside_s, quickest, reader_of, with_prefill
-from core.plan.sizes import Sizes
+from core.plan.forecast import Estimate, MacSpeeds, forecast, plan_work_of, reads_of
+from core.plan.hop_bytes import hop_bytes
+from core.plan.prefill import ReadTimes, beside_s, quickest_reader, reader_of, with_prefill
+from core.plan.stage_sizes import StageSizes
 from core.requests.plans import Forecast, PlanPreview, PlanRequest
 
 R = TypeVar("R", bound=PlanRequest)
@@ -53,7 +53,7 @@ class PrefillChoice:
         everybody = await preview(off)
         whole = self._inventory.holdings(fingerprint).whole
         members = everybody.plan.stages[1:] if everybody.plan and not request.layers else ()
-        tried: list[tuple[str, Readers, float | None]] = []
+        tried: list[tuple[str, ReadTimes, float | None]] = []
         for mac in [stage.device_id for stage in members if stage.device_id in whole]:
             others = await preview(msgspec.structs.replace(off, without=(*off.without, mac)))
             with suppress(PlanError, ModelError, UsageError):
@@ -61,7 +61,7 @@ class PrefillChoice:
                     reader = self._reader(msgspec.structs.replace(off, prefill=mac), plan)
                     stage = self._stage(plan, reader, profile, layout)
                     tried.append((mac, self._readers(plan, stage, profile, layout), _token_s(others.forecast)))
-        found = quickest(tried, _prompt(everybody.forecast), _token_s(everybody.forecast))
+        found = quickest_reader(tried, _prompt(everybody.forecast), _token_s(everybody.forecast))
         return msgspec.structs.replace(request, prefill=found or "off")
 
     def _reader(self, request: PlanRequest, plan: Plan) -> Peer:
@@ -77,13 +77,13 @@ class PrefillChoice:
         return reader
 
     def _stage(self, plan: Plan, reader: Peer, profile: SplitProfile | None, layout: Layout) -> Stage:
-        sizes = Sizes(layout, profile, plan.context, plan.kv_bits, plan.chunk, plan.rows)
+        sizes = StageSizes(layout, profile, plan.context, plan.kv_bits, plan.chunk, plan.rows)
         return reader_of(plan, sizes, reader, profile)
 
-    def _readers(self, plan: Plan, stage: Stage, profile: SplitProfile | None, layout: Layout) -> Readers:
+    def _readers(self, plan: Plan, stage: Stage, profile: SplitProfile | None, layout: Layout) -> ReadTimes:
         speeds = self._speeds(self._peers.linked())
-        told = forecast(work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes), speeds)
-        return Readers(_prompt(told), beside_s(plan, stage, sum(reads_of(plan, layout)), speeds))
+        told = forecast(plan_work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes), speeds)
+        return ReadTimes(_prompt(told), beside_s(plan, stage, sum(reads_of(plan, layout)), speeds))
 
 
 def _prompt(told: Forecast | None) -> Estimate | None:

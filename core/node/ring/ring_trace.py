@@ -11,12 +11,12 @@ from typing import Final, TypeVar
 
 from core.errors import Busy, LinkLost, LinkTimeout, NotLoaded, WorkerDied
 from core.events import Plan, Stage
-from core.node.base.messages import ClockAsk, ClockReply, TraceAsk, TraceReply, TraceWord
-from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
 from core.node.peers.clock_difference import ClockDifference, clock_difference
 from core.node.peers.mesh import Mesh
+from core.node.peers.worker_state import WorkerState
+from core.node.ring.messages import ClockAsk, ClockReply, TraceAsk, TraceMessage, TraceReply
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.requests.trace import MOST_STEPS, PhaseTurn, StageTrace, TraceRequest, TraceResult
@@ -36,7 +36,7 @@ class Tracing:
         own_id: str,
         mesh: Mesh,
         supervisor: Supervisor,
-        worker: OwnWorker,
+        worker: WorkerState,
         leader: PlanLeader,
         signals: Signals,
         tasks: Tasks,
@@ -78,7 +78,7 @@ class Tracing:
         finally:
             self._is_tracing = False
 
-    async def handle_message(self, device_id: str, message: TraceWord) -> None:
+    async def handle_message(self, device_id: str, message: TraceMessage) -> None:
         """A linked Mac asks, or answers."""
         match message:
             case ClockAsk(number=number):

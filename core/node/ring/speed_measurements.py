@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from core.events import HopSample, Plan, Progress, RequestDone, StageState, StageStatus, TokenEvent
 from core.plan.cost_curve import curve_name
-from core.plan.predict import Work, shape_of
+from core.plan.forecast import PlanWork, shape_of
 from core.plan.stage_roles import departing
 from core.plan.topology import has_ranks
 
@@ -33,7 +33,7 @@ class MeasuredLoad(NamedTuple):
     """A plan that runs, and what it asks of its Macs."""
 
     plan: Plan
-    work: Work
+    work: PlanWork
 
     @property
     def reads(self) -> Sequence[int]:

@@ -6,13 +6,11 @@ import asyncio
 from functools import partial
 
 from core.errors import WorkerDied
-from core.node.base.back_off import BackOff
-from core.node.base.journal import Journal
-from core.node.base.own_worker import OwnWorker
-from core.node.base.signals import Signal, Signals
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
+from core.node.base.signals import Signal
+from core.node.peers.worker_state import WorkerState
 from core.node.ring.worker_process import WorkerProcess, start_worker
-from core.trust.identity import Identity
+from core.rates import BackOff
 from core.worker.messages import Command, GpuFailed, GroupBroken, Listening, Load, Loaded, Loading, Report, Worked
 
 START_S = 60.0
@@ -36,29 +34,16 @@ class WorkerEnded(Signal, frozen=True):
 
 
 class Supervisor:
-    """Keeps one worker process running and, where `has_spare`, another one beside it while it holds a model: started,
-    joined, without layers, to take its place at once. `wires`: whether loaded weights stay wired. Emits WorkerReported
-    and WorkerEnded of the worker, and writes down how `worker` is.
+    """Keeps one worker process running and, unless the node has no spare worker, another one while it holds a model:
+    started, joined, without layers, to take its place at once. Emits WorkerReported and WorkerEnded of the worker, and
+    updates `worker`.
     """
 
-    def __init__(
-        self,
-        identity: Identity,
-        host: str,
-        worker: OwnWorker,
-        signals: Signals,
-        journal: Journal,
-        tasks: Tasks,
-        *,
-        has_spare: bool,
-        wires: bool = True,
-    ) -> None:
-        self._identity = identity
-        self._host = host
-        self._worker = worker
-        self._signals = signals
-        self._journal, self._tasks = journal, tasks
-        self._has_spare, self._wires = has_spare, wires
+    def __init__(self, node: NodeContext, worker: WorkerState) -> None:
+        config = node.config
+        self._identity, self._host, self._worker = node.identity, config.host, worker
+        self._signals, self._journal, self._tasks = node.signals, node.journal, node.tasks
+        self._has_spare, self._wires = config.has_spare, config.wires
         self._process: WorkerProcess | None = None
         self._spare: WorkerProcess | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -129,7 +114,7 @@ class Supervisor:
             back_off.started(clock())
             code = await self._run_one()
             if not self._wanted or self._process is None:  # `replace` took it: it was ended on purpose
-                back_off.ended_well()
+                back_off.reset()
                 continue
             self._process = None
             wait_s = back_off.failed(clock())

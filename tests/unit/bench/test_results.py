@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from core.bench.results import Result, medians, print_result, reach
+from core.bench.results import Result, markdown, medians, print_result, reach
 from core.errors import WorkerDied
 
 
@@ -32,3 +32,31 @@ def test_an_error_is_said_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert print_result(argparse.ArgumentParser(prog="bench"), measure, str, []) == 1
     assert "bench: It ended." in capsys.readouterr().err
+
+
+class TurnsResult(Result, frozen=True, kw_only=True):
+    turns: dict[str, dict[str, float | list[float]]]
+    runs: int = 3
+
+
+def test_every_result_is_a_markdown_table_of_its_ratios_and_figures() -> None:
+    figures: dict[str, dict[str, float | list[float]]] = {"plain": {"tokens_per_s": 12.345, "busy": [0.5, 1.0]}}
+    result = TurnsResult(
+        ratios={"fast": 2.5, "slow": 0.5},
+        reach={"fast": reach(2.5, at_least=2.0)},
+        cores=2,
+        system="Linux",
+        turns=figures,
+    )
+    assert markdown("macluster bench x", result).splitlines() == [
+        "`macluster bench x`: Linux, 2 cores",
+        "",
+        "| ratio | seen | target |  |",
+        "| --- | --- | --- | --- |",
+        "| fast | 2.5 | at least 2 | reached |",
+        "| slow | 0.5 |  |  |",
+        "",
+        "| turns | tokens_per_s | busy |",
+        "| --- | --- | --- |",
+        "| plain | 12.3 | 0.5, 1 |",
+    ]

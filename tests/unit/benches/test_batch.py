@@ -56,5 +56,5 @@ def test_the_text_has_every_way_its_bars_and_whether_answers_agree(differs: bool
     assert text.count("stage 2") == len(SHOWN)
     assert str(SIZES) in text
     assert "5 tokens a row" in text
-    assert "wanted at least 2.5" in text
-    assert "wanted at least 1.5" in text
+    assert "target at least 2.5" in text
+    assert "target at least 1.5" in text

@@ -28,7 +28,7 @@ def test_the_text_has_both_drafts_and_whether_answers_agree(same: bool, word: st
     text = describe_drafts(summary_of_drafts({"drafted": [turn], "wandering": [turn]}, 64, SIZES))
     assert word in text
     assert all(meaning in text for meaning in MEANING.values())
-    assert "1.80, wanted at least 1.6: reached" in text
+    assert "1.80, target at least 1.6: reached" in text
     assert "20 guesses, 14 of them right" in text
 
 

@@ -28,7 +28,7 @@ def test_every_figure_is_there_and_positive(result: HopResult) -> None:
 def test_the_text_names_every_lane_and_the_reach(result: HopResult) -> None:
     text = describe(result)
     assert all(lane in text for lane in MEANING)
-    assert "wanted at most 4" in text
+    assert "target at most 4" in text
     assert "2 rounds of 5 hops" in text
 
 

@@ -71,4 +71,4 @@ def test_the_text_has_every_way_and_its_bars() -> None:
     assert all(f"window {window}" in text for window in WINDOWS)
     assert str(SIZES) in text
     assert "2048 tokens" in text
-    assert "wanted at least 1.8: reached" in text
+    assert "target at least 1.8: reached" in text

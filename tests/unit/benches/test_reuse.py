@@ -52,5 +52,5 @@ def test_the_text_has_every_turn_and_whether_answers_agree(same: bool, word: str
     assert word in text
     assert all(text.count(meaning) == 2 for meaning in MEANING.values())
     assert all(text.count(f"    {meaning}  ") == len(MODELS) for meaning in TURNS.values())
-    assert text.count("wanted at most 1.05: reached") == len(MODELS)
+    assert text.count("target at most 1.05: reached") == len(MODELS)
     assert str(SIZES) in text

@@ -35,7 +35,7 @@ def test_the_text_has_every_way_and_whether_the_forms_agree(same: bool, word: st
     assert word in text
     assert "90 of 100 tokens of a form went round at once" in text
     assert all(f"  {meaning} " in text for meaning in WAYS.values())
-    assert "wanted at least 0.95: NOT reached" in text
+    assert "target at least 0.95: NOT reached" in text
 
 
 def test_a_form_is_fixed_but_for_its_values_and_says_nothing_twice() -> None:

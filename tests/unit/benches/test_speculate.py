@@ -48,7 +48,7 @@ def test_the_text_has_every_way_the_guesses_and_whether_answers_agree(same: bool
     assert "0 guesses, 1.0 tokens a step" in text
     assert all(text.count(f"    {meaning} ") == len(TEXTS) for meaning in WAYS.values())
     assert str(SIZES) in text
-    assert "wanted at least 1.5: reached" in text
+    assert "target at least 1.5: reached" in text
 
 
 def test_circles_are_whole_and_differ() -> None:

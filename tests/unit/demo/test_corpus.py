@@ -23,7 +23,7 @@ from core.demo.training.corpus_phrases import FIRST_QUESTION, templated
 from core.demo.training.facts import Fact, normal, parts, right
 from core.link.liveness import DEAD_S, SUSPECT_S
 from core.mac.memory import MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES
-from core.plan.split import split_layers
+from core.plan.split_layers import split_layers
 from core.settings import CONTROL_PORT, DEFAULT_CONTEXT
 from core.trust.levels import LEVELS
 from tui.cli.parser import DEMO_PROMPT, parser
@@ -112,8 +112,8 @@ def test_every_key_it_names_does_what_it_says(facts: dict[str, Fact]) -> None:
     assert by_title["Ask the last question again"] == [named["key-retry"]]
     assert named["key-help"] in by_title["Help for the focused pane"]
     assert named["key-quit"] in by_title["Quit"]
-    assert named["key-panes"] in by_title["One pane alone, or the dashboard"]
-    assert by_title["Zoom the focused pane, or back"] == [named["key-zoom"]]
+    assert named["key-panes"] in by_title["One pane, or the whole dashboard"]
+    assert by_title["Zoom the focused pane in or out"] == [named["key-zoom"]]
 
 
 def test_every_command_it_names_exists(facts: dict[str, Fact]) -> None:

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from core.events import Peer
-from core.mac import doctor, local_network, multicast
+from core.mac import doctor, local_network_permission, multicast
 from core.mac.firewall import Firewall, parse_state
 from core.mac.interfaces import Interface, interfaces_of, on_subnet
 from core.mac.multicast import Echo
-from core.node.peers.check import bonjour_finding, key_finding, mac_findings, node_finding
+from core.node.peers.node_check import bonjour_finding, key_finding, mac_findings, node_finding
 from core.requests.checks import FindingState
 from core.settings import GB, MIB
 
@@ -220,4 +220,4 @@ def test_the_node_its_key_and_bonjour() -> None:
     ],
 )
 def test_who_needs_the_local_network_permission(environment: dict[str, str], said: str) -> None:
-    assert said in local_network.advice(environment)
+    assert said in local_network_permission.advice(environment)

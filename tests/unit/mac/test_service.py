@@ -204,7 +204,7 @@ def test_state_is_told_in_words() -> None:
     ]
     gone = launchd_state(stopped("last exit code = 78: EX_CONFIG"), 0, "")
     for state in (gone, systemd_state(UNIT.format(0, 2, "exit-code", 203, "failed", "failed"), 0, "")):
-        assert "may be gone: `macluster service install`" in state_lines(state, None)[-1]
+        assert "may have been removed: `macluster service install`" in state_lines(state, None)[-1]
 
 
 def test_a_service_that_is_still_ending_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import Busy, TransferError
-from core.mac import holes
+from core.mac import sparse_files
 from core.models.files import freeing_blocks
 from core.models.files.block_map import (
     BLOCK_BYTES,
@@ -66,8 +66,8 @@ def check(folder: Path, stays: set[int]) -> None:
         if block in stays:
             assert hashlib.sha256(piece).digest() == there.hashes[NAME][block]
         else:
-            assert not any(piece[: len(piece) // holes.PAGE_BYTES * holes.PAGE_BYTES])
-    slack = 2 * holes.PAGE_BYTES
+            assert not any(piece[: len(piece) // sparse_files.PAGE_BYTES * sparse_files.PAGE_BYTES])
+    slack = 2 * sparse_files.PAGE_BYTES
     assert taken_bytes(folder, [NAME]) <= len(stays) * BLOCK_BYTES + slack
     assert (folder / NAME).stat().st_size == len(DATA)
 
@@ -130,7 +130,7 @@ def test_a_disk_that_makes_no_holes_keeps_everything(whole: Path, monkeypatch: p
 
     there = read_written(whole)
     assert there
-    monkeypatch.setattr(freeing_blocks, "punch", refuse)
+    monkeypatch.setattr(freeing_blocks, "punch_hole", refuse)
     with pytest.raises(TransferError, match="cannot let go of a part of a file"):
         let_go(whole, there, kept_of(there, needed(3)), lambda: True)
     assert not (whole / MAP_NAME).exists()

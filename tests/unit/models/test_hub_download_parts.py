@@ -15,12 +15,13 @@ from core.models.files import hub_download_parts, hub_download_whole, hub_reader
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map, whole_parts
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
-from core.models.files.catalog import Catalog, fingerprint, read_model
+from core.models.files.catalog import Catalog, read_model
 from core.models.files.compared_hashes import write_compared
 from core.models.files.hub_download_messages import BeginOrder, Fetched, FetchOrder, PartsOrder
 from core.models.files.hub_download_parts import Run, runs_of
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.manifest import Manifests
+from core.models.files.model_folder import fingerprint, read_folder
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.models.slicing.loading import slice_parts
@@ -82,7 +83,7 @@ async def test_a_slice_comes_alone_and_the_rest_makes_it_whole(asker: Asker, mad
     begun = sum(asker.hub.served.values())
     settings = size_of(made) - sum(map(len, weights(made).values()))
     assert begun <= settings + 2 * BLOCK_BYTES, "settings, and a block of each file of weights"
-    parts = slice_parts(made, 1, 3, embed=False, output=False)
+    parts = slice_parts(read_folder(made), 1, 3, embed=False, output=False)
     await asker.bring(place, parts)
     came = sum(asker.hub.served.values()) - begun
     assert came <= sum(part.nbytes for part in parts) + 2 * len(parts) * BLOCK_BYTES

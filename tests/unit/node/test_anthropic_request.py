@@ -13,8 +13,9 @@ from core.errors import BadModel, Busy, ContextExceeded, NotLoaded, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
 from core.node.public_api.answer_so_far import AnswerChoice
-from core.node.public_api.anthropic_replies import BlockEvents, MessageReply, message_error_of
+from core.node.public_api.anthropic_replies import BlockEvents, MessageReply
 from core.node.public_api.anthropic_request import Messages
+from core.node.public_api.api_errors import anthropic_error
 from core.requests.answers import ChatRequest, Message, RequestAccepted
 from core.sampling_options import Sampling
 
@@ -105,16 +106,19 @@ def test_how_it_is_answered_goes_along() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools: web_search_20250305 is not run"),
-        ({"tool_choice": {"type": "any"}}, "tool_choice: there is no tool"),
-        ({"tool_choice": {"type": "tool", "name": "look_up"}}, "tool_choice: 'look_up' is none of the tools"),
-        ({"tool_choice": {"type": "tool"}}, "tool_choice: this cannot be honoured"),
-        ({"output_config": {"format": {"type": "grammar"}}}, "output_config: grammar is no form of answer"),
-        ({"mcp_servers": [{}]}, "mcp_servers: this API has none"),
-        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image cannot be read"),
-        ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "It"}]}, "cannot be continued"),  # type: ignore[misc]
-        ({"messages": [{"role": "tool", "content": ""}]}, "the role 'tool' cannot be answered"),
-        ({"tools": [{"name": "f", "input_schema": "x"}]}, "the schema of 'f': it is no JSON"),
+        (
+            {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+            "type 'web_search_20250305'",
+        ),
+        ({"tool_choice": {"type": "any"}}, 'tool_choice is "required"'),
+        ({"tool_choice": {"type": "tool", "name": "look_up"}}, "tool_choice names 'look_up'"),
+        ({"tool_choice": {"type": "tool"}}, "This tool_choice is not supported"),
+        ({"output_config": {"format": {"type": "grammar"}}}, "output_config: type 'grammar' is not supported"),
+        ({"mcp_servers": [{}]}, "mcp_servers is not supported"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "type 'image' is not supported"),
+        ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "It"}]}, "the last message must not be"),  # type: ignore[misc]
+        ({"messages": [{"role": "tool", "content": ""}]}, "role 'tool' is not supported"),
+        ({"tools": [{"name": "f", "input_schema": "x"}]}, "the schema of 'f' must be a JSON object"),
         ({"temperature": 9}, "Temperature must be at most 5"),
     ],
 )
@@ -191,6 +195,6 @@ def test_why_an_answer_ended_is_said_in_their_words(done: RequestDone, reason: s
     ids=lambda value: type(value).__name__,
 )
 def test_an_error_has_their_form(error: Any, kind: str, said: str) -> None:
-    body = message_error_of(error)
+    body = anthropic_error(error)
     assert (body["type"], body["error"]["type"]) == ("error", kind)
     assert body["error"]["message"].startswith(said)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from core.bench.scenarios.asking import AskedModel, measured
-from core.bench.scenarios.listing import Scenario
+from core.bench.scenarios.definitions import Scenario
+from core.bench.scenarios.load_generator import AskedModel, measured
 from core.bench.scenarios.report import LoadLevel, result
 from core.engine.requests import Request
 from core.field_errors import decoded

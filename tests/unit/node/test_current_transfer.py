@@ -14,7 +14,7 @@ from core.events import Transfer
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.message_frames import AnyMessage
+from core.node.base.node_message import NodeMessage
 from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
@@ -28,7 +28,7 @@ class Alone:
     def __init__(self) -> None:
         self.contacts: dict[str, object] = {}
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         return False
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from core.models.known.known_models import known_models
 from core.node.ring.hub_model_previews import best_first, offered
-from core.plan.predict import MacSpeeds
+from core.plan.forecast import MacSpeeds
 from core.requests.plans import HubOffer, ModelChoice, PlanPreview
 from tests.support.planning import peer
 from tests.support.screen_events import PLAN

@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from core.errors import DoesNotFit
 from core.events import PlanFailed, PlanProposed, PlanUnloaded
+from core.node.config import ApiOptions
 from core.node.public_api import api_answers, http_bodies
-from core.node.public_api.api_options import ApiOptions
 from tests.support.answers import ROWS, model
 from tests.support.api import ServedDesk, served_desk
 from tests.support.waiting import until
@@ -38,7 +38,7 @@ async def test_what_may_be_loaded_is_listed_and_another_name_is_told_what_there_
     for name in ("huge", "twin", "two/large", "/etc", "../large"):
         told = await desk.chat(model=name)
         assert (told.status_code, told.json()["error"]["code"]) == (404, "model_not_found")
-        assert f"there is {TINY}, large." in told.text
+        assert f"Use one of {TINY}, large." in told.text
     asked = {"model": "large", "messages": [{"role": "user", "content": "hello"}]}
     for path, body in (("/messages/count_tokens", asked), ("/completions", {**asked, "prompt": [5], "echo": True})):
         refused = await desk.asker.post(path, json=body)
@@ -87,7 +87,7 @@ async def test_it_is_loaded_once_nobody_is_answered_and_whoever_wants_the_old_on
 async def test_what_cannot_be_loaded_is_told_and_no_answer_of_the_person_is_ended_by_it(desk: ServedDesk) -> None:
     own = await desk.ask()
     busy = await desk.chat(model="large")
-    assert (busy.status_code, "large has to wait" in busy.text, desk.loads) == (429, True, [])
+    assert (busy.status_code, "large can't be loaded yet" in busy.text, desk.loads) == (429, True, [])
     desk.ends(own)
     await desk.done(own)
     failing = asyncio.create_task(desk.chat(model="large"))

@@ -16,11 +16,16 @@ import pytest
 from core.errors import BadModel, LinkLost, ModelMismatch, ProtocolError, TransferError
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, MAP_NAME, WHOLE_NAME, FileFacts, read_map
-from core.models.files.catalog import fingerprint
 from core.models.files.hub_origin import HubOrigin
+from core.models.files.model_folder import fingerprint, read_folder
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
-from core.node.base.file_messages import (
+from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage, to_frame
+from core.node.disks.block_requests import BlockLink
+from core.node.disks.block_serving import BlockReader, served_model
+from core.node.disks.byte_links import RunRequest
+from core.node.disks.copy_checks import PARTIAL, check_names
+from core.node.disks.messages import (
     MAX_BROKEN,
     MAX_HASHES,
     MAX_HELD,
@@ -31,15 +36,10 @@ from core.node.base.file_messages import (
     HeldModel,
     Holds,
 )
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import MAX_MODEL_NAME
-from core.node.disks.block_requests import BlockLink
-from core.node.disks.block_serving import BlockReader, served_model
-from core.node.disks.byte_links import RunRequest
-from core.node.disks.copy_checks import PARTIAL, check_names
 from core.settings import GB, MAX_CONTROL_BODY
 from tests.support.copies import Blocks, Mac, Pair, held_model_named, pair
 from tests.support.models import read_entry
+from tests.support.node_messages import from_frame
 from tests.support.waiting import until
 
 __all__ = ["pair"]  # fixtures
@@ -175,12 +175,12 @@ async def test_a_mac_that_sends_damaged_blocks_again_and_again_is_asked_no_more(
 
 async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_mac(pair: Pair) -> None:
     whole, helper = pair.sender.folder / "solo", pair.empty("helper")
-    parts = slice_parts(whole, 0, 1, embed=True, output=False)
+    parts = slice_parts(read_folder(whole), 0, 1, embed=True, output=False)
     await pair.copy(parts=parts, to=helper)
     part = max(parts, key=lambda part: part.nbytes)
     right = (whole / part.file).read_bytes()
 
-    def changed(message: AnyMessage) -> AnyMessage:
+    def changed(message: NodeMessage) -> NodeMessage:
         if isinstance(message, FilesSent):
             with (helper.folder / "solo" / part.file).open("r+b") as content:
                 content.seek(part.begin)
@@ -206,7 +206,7 @@ async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_ma
 
 async def test_a_slice_is_copied_alone_and_grows_where_it_lies(pair: Pair) -> None:
     whole = pair.sender.folder / "solo"
-    first, second = (slice_parts(whole, n, n + 1, embed=n == 0, output=n == 1) for n in (0, 1))
+    first, second = (slice_parts(read_folder(whole), n, n + 1, embed=n == 0, output=n == 1) for n in (0, 1))
     await pair.copy(parts=first)
     there = read_entry(pair.asker.folder / "solo")
     assert (there.fingerprint, there.layers_here) == (pair.model.fingerprint, ((0, 1),))
@@ -244,7 +244,7 @@ async def test_two_macs_that_have_a_model_both_give_of_it_and_one_may_go(pair: P
 
 async def test_macs_of_which_each_has_a_part_make_one_of_them_whole(pair: Pair) -> None:
     whole = pair.sender.folder / "solo"
-    first, second = (slice_parts(whole, n, n + 1, embed=n == 0, output=n == 1) for n in (0, 1))
+    first, second = (slice_parts(read_folder(whole), n, n + 1, embed=n == 0, output=n == 1) for n in (0, 1))
     helper = pair.empty("helper")
     await pair.copy(parts=first)
     await pair.copy(parts=second, to=helper)
@@ -260,7 +260,10 @@ async def test_macs_of_which_each_has_a_part_make_one_of_them_whole(pair: Pair) 
 
 async def test_what_nobody_has_ends_a_copy_with_what_there_is(pair: Pair) -> None:
     helper = pair.empty("helper")
-    await pair.copy(parts=slice_parts(pair.sender.folder / "solo", 0, 1, embed=True, output=False), to=helper)
+    await pair.copy(
+        parts=slice_parts(read_folder(pair.sender.folder / "solo"), 0, 1, embed=True, output=False),
+        to=helper,
+    )
     with pytest.raises(TransferError, match="GB of it are on no linked Mac"):
         await pair.copy(sources=("helper",))
     (begun,) = (pair.asker.folder / PARTIAL).iterdir()
@@ -272,7 +275,7 @@ async def test_what_nobody_has_ends_a_copy_with_what_there_is(pair: Pair) -> Non
 
 
 async def test_what_is_here_is_asked_of_nobody(pair: Pair) -> None:
-    part = slice_parts(pair.sender.folder / "solo", 0, 1, embed=True, output=False)
+    part = slice_parts(read_folder(pair.sender.folder / "solo"), 0, 1, embed=True, output=False)
     await pair.copy(parts=part)
     asked = len(pair.asker.sent)
     await pair.copy(parts=part)
@@ -408,7 +411,7 @@ def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
         from_frame(FrameType.FILE_PART, bytes(12 + 32 * MAX_HASHES + 1))
 
 
-def held(message: AnyMessage) -> tuple[HeldModel, ...]:
+def held(message: NodeMessage) -> tuple[HeldModel, ...]:
     assert isinstance(message, Holds)
     return message.models
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from core.link.ways import Reach, Tried, Way, best
+from core.link.network_paths import ListenAddress, MeasuredPath, NetworkPath, best_path
 from core.mac.interfaces import Interface
 from core.node.peers.paths import direct_ways
 from core.node.ring.outgoing_link import OutgoingLink
 
-CABLE = Way("169.254.1.2", "bridge0", "Thunderbolt")
-WIFI = Way("192.168.1.7", "", "Wi-Fi")
-VPN = Way("100.64.0.7", "", "tunnel")
-WIRED, ADAPTER = Way("10.0.0.7", "en0", "Ethernet"), Way("10.0.1.7", "en8", "Ethernet")
+CABLE = NetworkPath("169.254.1.2", "bridge0", "Thunderbolt")
+WIFI = NetworkPath("192.168.1.7", "", "Wi-Fi")
+VPN = NetworkPath("100.64.0.7", "", "tunnel")
+WIRED, ADAPTER = NetworkPath("10.0.0.7", "en0", "Ethernet"), NetworkPath("10.0.1.7", "en8", "Ethernet")
 ENDS = (("en2", "fe80::2"), ("en3", "fe80::3"))
 
 
-def edge(used: Way, *direct: Way) -> OutgoingLink:
+def edge(used: NetworkPath, *direct: NetworkPath) -> OutgoingLink:
     made = OutgoingLink()
     made.offer(direct)
     made.linked(used)
@@ -62,12 +62,12 @@ def test_a_way_that_became_slow_is_left_for_another_of_its_kind(
 ) -> None:
     hop = edge(WIRED, WIRED, ADAPTER, WIFI)
     for times_ms, is_moved in zip(took, moves, strict=True):
-        tried = [Tried(way, ms / 1e3) for way, ms in zip((WIRED, ADAPTER), times_ms, strict=True) if ms]
+        tried = [MeasuredPath(way, ms / 1e3) for way, ms in zip((WIRED, ADAPTER), times_ms, strict=True) if ms]
         assert bool(hop.tried(tried, 0.0, "mini")) is is_moved
 
 
 def test_ways_are_timed_where_there_is_a_choice_and_let_be_after_a_move() -> None:
-    hop, slow = edge(WIRED, WIRED, ADAPTER, WIFI), [Tried(WIRED, 0.009), Tried(ADAPTER, 0.001)]
+    hop, slow = edge(WIRED, WIRED, ADAPTER, WIFI), [MeasuredPath(WIRED, 0.009), MeasuredPath(ADAPTER, 0.001)]
     assert hop.to_try([WIRED, WIFI], 0.0) == []
     assert edge(VPN).to_try([WIRED, ADAPTER], 0.0) == []
     times = [now for now in range(1200) if hop.to_try([WIRED, ADAPTER, WIFI], now) and hop.tried(slow, now, "mini")]
@@ -94,7 +94,7 @@ def test_a_way_that_carries_little_is_left_for_another_of_its_kind(
     for way, mbit in zip((WIRED, ADAPTER), carries_mbit, strict=True):
         hop.measured(way, mbit * 125_000)
     for times_ms, is_moved in zip(took, moves, strict=True):
-        tried = [Tried(way, ms / 1e3) for way, ms in zip(hop.rated([WIRED, ADAPTER]), times_ms, strict=True)]
+        tried = [MeasuredPath(way, ms / 1e3) for way, ms in zip(hop.rated([WIRED, ADAPTER]), times_ms, strict=True)]
         assert bool(hop.tried(tried, 0.0, "mini")) is is_moved
 
 
@@ -107,11 +107,11 @@ def test_a_ring_that_moved_by_what_ways_carry_does_not_move_back() -> None:
         if way := hop.to_measure([WIRED, ADAPTER]):
             hop.measured(way, carries[way] * (9 + now % 3) // 10)
         elif ways := hop.to_try([WIRED, ADAPTER], now):
-            tried = [Tried(each, took_s[way]) for each, way in zip(ways, (WIRED, ADAPTER), strict=True)]
+            tried = [MeasuredPath(each, took_s[way]) for each, way in zip(ways, (WIRED, ADAPTER), strict=True)]
             if hop.tried(tried, now, "mini"):
                 moved_at.append(now)
                 hop.offer([WIRED, ADAPTER])
-                hop.linked(best(tried).way)
+                hop.linked(best_path(tried).way)
     assert len(moved_at) == 1
     assert hop.way
     assert hop.way.is_same(ADAPTER)
@@ -120,7 +120,7 @@ def test_a_ring_that_moved_by_what_ways_carry_does_not_move_back() -> None:
 def test_a_way_is_measured_once_each_time_that_it_appears_or_the_link_is_made_anew() -> None:
     hop, both = edge(WIRED, WIRED), [WIRED, ADAPTER, WIFI]
 
-    def all_measured(*direct: Way) -> list[Way]:
+    def all_measured(*direct: NetworkPath) -> list[NetworkPath]:
         assert hop.reason_to_move(direct, "mini") == ""
         found = []
         while way := hop.to_measure(direct):
@@ -148,19 +148,22 @@ def test_the_ways_between_two_macs() -> None:
         Interface("bridge100", "192.168.64.1", "192.168.64.0/24", is_up=True),
     )
     told = (
-        Reach("192.168.1.7", "Ethernet"),
-        Reach("169.254.1.2", "Thunderbolt"),
-        Reach("192.168.64.7", "Ethernet"),
-        Reach("192.168.1.20", "Wi-Fi"),
-        Reach("127.0.0.1"),
-        Reach("10.9.9.9", "Ethernet"),
-        Reach("no address", "Thunderbolt"),
-        Reach("fe80::9", "Thunderbolt"),
-        Reach("fe80::9%en1", "Thunderbolt"),
+        ListenAddress("192.168.1.7", "Ethernet"),
+        ListenAddress("169.254.1.2", "Thunderbolt"),
+        ListenAddress("192.168.64.7", "Ethernet"),
+        ListenAddress("192.168.1.20", "Wi-Fi"),
+        ListenAddress("127.0.0.1"),
+        ListenAddress("10.9.9.9", "Ethernet"),
+        ListenAddress("no address", "Thunderbolt"),
+        ListenAddress("fe80::9", "Thunderbolt"),
+        ListenAddress("fe80::9%en1", "Thunderbolt"),
     )
-    assert direct_ways(own, told) == (CABLE, Way("192.168.1.7", "", "Wi-Fi", 600))
+    assert direct_ways(own, told) == (CABLE, NetworkPath("192.168.1.7", "", "Wi-Fi", 600))
     ends = tuple(Interface(name, host, "fe80::/10", is_up=True, kind="Thunderbolt") for name, host in ENDS)
-    assert direct_ways(ends, told) == (Way("fe80::9", "en2", "Thunderbolt"), Way("fe80::9", "en3", "Thunderbolt"))
+    assert direct_ways(ends, told) == (
+        NetworkPath("fe80::9", "en2", "Thunderbolt"),
+        NetworkPath("fe80::9", "en3", "Thunderbolt"),
+    )
 
 
 def test_where_two_interfaces_lead_there_the_way_says_which() -> None:
@@ -168,5 +171,8 @@ def test_where_two_interfaces_lead_there_the_way_says_which() -> None:
         Interface("en1", "192.168.1.20", "192.168.1.0/24", is_up=True, kind="Wi-Fi"),
         Interface("en0", "192.168.1.21", "192.168.1.0/24", is_up=True, kind="Ethernet"),
     )
-    told = (Reach("192.168.1.7", "Ethernet"),)
-    assert direct_ways(own, told) == (Way("192.168.1.7", "en0", "Ethernet"), Way("192.168.1.7", "en1", "Wi-Fi"))
+    told = (ListenAddress("192.168.1.7", "Ethernet"),)
+    assert direct_ways(own, told) == (
+        NetworkPath("192.168.1.7", "en0", "Ethernet"),
+        NetworkPath("192.168.1.7", "en1", "Wi-Fi"),
+    )

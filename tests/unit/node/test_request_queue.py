@@ -44,7 +44,7 @@ async def test_who_comes_first_runs_first_and_the_queue_has_an_end() -> None:
     await crowd.come("three")  # there is room, but two came before
     assert (crowd.running, len(crowd.line)) == (["one"], 2)
     await crowd.come("four")
-    with pytest.raises(Busy, match="2 requests wait already"):
+    with pytest.raises(Busy, match="The queue is full: 2 requests wait"):
         await crowd.tasks["four"]
     await crowd.go("one")
     await until(lambda: crowd.running == ["two", "three"])

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import NotLoaded
-from core.node.base.message_frames import AnyMessage
-from core.node.base.messages import ClockAsk, ClockReply, TraceAsk, TraceReply
-from core.node.base.own_worker import OwnWorker
+from core.node.base.node_message import NodeMessage
 from core.node.base.signals import Signals
 from core.node.peers.clock_difference import clock_difference
+from core.node.peers.worker_state import WorkerState
+from core.node.ring.messages import ClockAsk, ClockReply, TraceAsk, TraceReply
 from core.node.ring.ring_trace import Tracing
 from core.node.ring.worker_supervisor import WorkerReported
 from core.requests.trace import PhaseTurn, TraceRequest
@@ -38,9 +38,9 @@ class Member:
     """A Mac whose stage is in a plan that mac 0 leads; links, worker and leader are played."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[str, AnyMessage]] = []
+        self.sent: list[tuple[str, NodeMessage]] = []
         self.commands: list[Command] = []
-        self.worker, self.signals, self.plan, self.ready = OwnWorker(), Signals(), None, False
+        self.worker, self.signals, self.plan, self.ready = WorkerState(), Signals(), None, False
         self.worker.plan = plan_of(2)
         edges: Any = self
         self.tracing = Tracing(mac_id(1), edges, edges, self.worker, edges, self.signals, tasks_of())
@@ -52,7 +52,7 @@ class Member:
             return None
         return self._sent(*said)
 
-    async def _sent(self, device_id: str, message: AnyMessage) -> bool:
+    async def _sent(self, device_id: str, message: NodeMessage) -> bool:
         self.sent.append((device_id, message))
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from core.plan.on_disks import spans_here
+from core.plan.split_by_disk import spans_on_disks
 from tests.support.planning import REVERSE, part, peer, planned, profile
 
 GB = 1_000_000_000
@@ -42,17 +42,17 @@ def test_layers_are_given_out_as_they_lie_on_the_disks(
     here: tuple[tuple[int, int], ...], spans: tuple[str, ...] | None
 ) -> None:
     disks = dict(zip(("HEAD", "B", "C"), (frozenset(range(*each)) for each in here), strict=True))
-    assert spans_here(THREE, disks, EVERYWHERE, ["HEAD", "B", "C"]) == spans
-    turned = spans_here(THREE, disks, EVERYWHERE, ["HEAD", "left out", "C", "B"])
+    assert spans_on_disks(THREE, disks, EVERYWHERE, ["HEAD", "B", "C"]) == spans
+    turned = spans_on_disks(THREE, disks, EVERYWHERE, ["HEAD", "left out", "C", "B"])
     assert turned == (spans and (spans[0], spans[2], spans[1])), "each gets its own, in whatever order they are named"
 
 
 def test_boundaries_on_disks_are_where_the_model_may_be_cut() -> None:
     disks = {"HEAD": frozenset(range(6)), "B": frozenset(range(4, 10)), "C": frozenset(range(6, 12))}
-    assert spans_here(THREE, disks, (6, 9), ["HEAD", "B", "C"]) == ("0:5", "6:8", "9:11")
-    assert spans_here(THREE, disks, (2, 9), ["HEAD", "B", "C"]) is None
+    assert spans_on_disks(THREE, disks, (6, 9), ["HEAD", "B", "C"]) == ("0:5", "6:8", "9:11")
+    assert spans_on_disks(THREE, disks, (2, 9), ["HEAD", "B", "C"]) is None
 
 
 def test_where_the_output_is_elsewhere_its_span_says_so() -> None:
     everywhere = {mac: frozenset(range(20)) for mac in ("HEAD", "B", "C")}
-    assert spans_here(REVERSE, everywhere, range(1, 20), ["HEAD", "B", "C"]) == ("14:output", "0:8", "9:13")
+    assert spans_on_disks(REVERSE, everywhere, range(1, 20), ["HEAD", "B", "C"]) == ("14:output", "0:8", "9:13")

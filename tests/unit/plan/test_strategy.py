@@ -10,7 +10,7 @@ import pytest
 from core.errors import DoesNotFit, PlanError, UsageError
 from core.events import Parallelism, ParallelismChoice, Plan, Topology
 from core.models.files.sharding import Sharding
-from core.plan.hops import hop_bytes
+from core.plan.hop_bytes import hop_bytes
 from core.plan.notes import EVERY_RANK_SEES, ON_THE_CABLE, sees
 from core.plan.strategy import Circumstances, decide
 from core.plan.topology import is_ring

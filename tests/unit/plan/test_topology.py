@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.errors import DoesNotFit, IllegalCut, MaclusterError, NoPeers, PlanError, UsageError
 from core.events import Plan, Topology, WireType
-from core.plan.hops import TOKEN_BYTES, hop_bytes
+from core.plan.hop_bytes import TOKEN_BYTES, hop_bytes
 from core.plan.notes import EVERY_MAC_SEES, sees
 from core.plan.topology import LayerSpan, in_ring, is_ring, parse_span, route
 from core.settings import GB

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.requests.trace import PHASES, STEP_TOTAL, Phase, PhaseTurn, StageTrace
-from core.trace.phases import chrome, flights, steps_of
+from core.trace.perfetto import perfetto_trace
+from core.trace.phases import flights, steps_of
 from core.worker import phases
 from core.worker.phases import PhaseClock
 from core.worker.telemetry import StageMeter
@@ -58,7 +59,7 @@ def test_a_flight_is_from_the_end_of_a_send_to_the_opening_by_one_clock() -> Non
 
 
 def test_a_trace_is_in_chromes_format_on_one_clock() -> None:
-    text = chrome([HEAD, MEMBER], "tiny")
+    text = perfetto_trace([HEAD, MEMBER], "tiny")
     told, tracks = json.loads(text), opened(text)
     assert told["metadata"]["clocks"]["1: 📚 mini"] == {"ahead_s": 100.0, "error_s": 0.001}
     names = {event["args"]["name"] for event in told["traceEvents"] if event["name"] == "process_name"}
@@ -72,13 +73,13 @@ def test_a_trace_is_in_chromes_format_on_one_clock() -> None:
     sealed = next(each for each in tracks[1, 12] if each["name"] == SEALED)
     assert (sealed["ts"], sealed["dur"], sealed["args"]) == (1.5e6, 0.25e6, {"step": 7})
     assert tracks[1, 11][0]["args"] == {"step": 7, STEP_TOTAL: 2.0}
-    assert opened(chrome([], "tiny")) == {}
+    assert opened(perfetto_trace([], "tiny")) == {}
 
 
 def test_seconds_have_no_more_digits_than_viewers_read() -> None:
     long_s = 0.00023159299962571822
     stage = StageTrace(mac="a", index=0, turns=(a_turn(1, 5.0, ("embed", long_s)),), ahead_s=-long_s, error_s=long_s)
-    (step,) = opened(chrome([stage], "tiny"))[1, 11]
+    (step,) = opened(perfetto_trace([stage], "tiny"))[1, 11]
     assert step["args"][STEP_TOTAL] == 0.000231593
 
 
@@ -93,7 +94,7 @@ def test_viewers_drop_nothing_of_any_trace(
     for number, laps in enumerate(turns):
         told.append(a_turn(number, start_s, *laps))
         start_s += told[-1].total_s
-    tracks = opened(chrome([StageTrace(mac="a", index=0, turns=tuple(told), ahead_s=ahead_s)], "tiny"))
+    tracks = opened(perfetto_trace([StageTrace(mac="a", index=0, turns=tuple(told), ahead_s=ahead_s)], "tiny"))
     assert [each["args"]["step"] for each in tracks.get((1, 11), [])] == list(range(len(turns)))
     seen = [each["name"] for each in tracks.get((1, 12), [])]
     assert seen == [phase for laps in turns for phase, _ in laps]

@@ -69,7 +69,7 @@ async def test_what_fails_is_told_with_the_cure(url: str, capsys: pytest.Capture
     heard: list[str] = []
     for model, error, words in (
         ("refused", NotPaired, "Not with Bearer k. Pass its key"),
-        ("foreign", NodeError, "no API of OpenAI's kind"),
+        ("foreign", NodeError, "not an OpenAI-compatible API"),
         ("broken", NodeError, "It broke."),
     ):
         with pytest.raises(error, match=words):

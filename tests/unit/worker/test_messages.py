@@ -7,8 +7,8 @@ import pytest
 
 from core.engine.requests import Request
 from core.errors import LinkLost
-from core.events import Batch, BatchLane, BatchRow, TokenLogprobs
-from core.link.ways import Way
+from core.events import Batch, BatchLane, BatchRow, PromptLogprobs, TokenLogprobs
+from core.link.network_paths import NetworkPath
 from core.pipe_messages import LENGTH, pack
 from core.requests.answers import Message
 from core.requests.trace import PhaseTurn
@@ -37,7 +37,6 @@ from core.worker.messages import (
     PrefillBroken,
     Prefilled,
     PrefillLinked,
-    PromptScored,
     Prove,
     Proved,
     ReadBeside,
@@ -69,7 +68,7 @@ from tests.support.plans import held, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
 ID = "ab" * 16
-CABLE = Way("169.254.1.2", "en2", "Thunderbolt", 40000)
+CABLE = NetworkPath("169.254.1.2", "en2", "Thunderbolt", 40000)
 EVERY_WISH = Sampling(
     temperature=0.5,
     top_p=0.9,
@@ -94,7 +93,7 @@ COMMANDS: list[Command] = [
     Connect(
         plan=plan_of(2),
         cluster=bytes(range(256)),
-        ways=(Way("::1"), CABLE),
+        ways=(NetworkPath("::1"), CABLE),
         next_port=65535,
     ),
     Prove(plan_gen=100, directory="/models/ö", verify=True),
@@ -123,7 +122,7 @@ REPORTS: list[Report] = [
     Proved(plan_gen=100, seconds=0.25, tokens=24, difference=1e-6),
     Unproved(plan_gen=100, problem=PROBLEM),
     Prefilled(request_id=ID, done=1, total=2),
-    PromptScored(request_id=ID, start=1, tokens=(TokenLogprobs(token=7, logprob=-0.5, top=((7, -0.5),)),)),
+    PromptLogprobs(request_id=ID, start=1, tokens=(TokenLogprobs(token=7, logprob=-0.5, top=((7, -0.5),)),)),
     Token(request_id=ID, index=0, token=2**31),
     Token(request_id=ID, index=1, token=7, logprob=-0.5, top=((7, -0.5), (9, -1.25))),
     AnswerDone(

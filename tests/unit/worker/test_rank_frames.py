@@ -186,7 +186,7 @@ def test_a_plain_request_is_its_prompt_and_a_step_for_every_token(
     [
         pytest.param("to_i32", "core.engine.scheduler.Scheduler.next", id="to_i32"),
         pytest.param("allgather", "", id="allgather"),
-        pytest.param("logits_compute", "core.worker.head.choose_all", id="logits_compute"),
+        pytest.param("logits_compute", "core.worker.token_choice.choose_all", id="logits_compute"),
         pytest.param("readback", "core.engine.sampling.NextTokens.read", id="readback"),
     ],
 )
