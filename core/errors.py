@@ -128,7 +128,7 @@ class ModelNotFound(ModelError):
 class BadModel(ModelError):
     """A file of the model is missing, damaged or hostile."""
 
-    fix_by_default = "Fetch the model again."
+    fix_by_default = "Download the model again."
 
 
 class UnsupportedModel(ModelError):
@@ -144,7 +144,7 @@ class ModelMismatch(ModelError):
 class TransferError(ModelError):
     """Files of a model can't be downloaded or copied. Files already here are kept."""
 
-    fix_by_default = "Try again: it goes on where it stopped."
+    fix_by_default = "Try again: it continues where it stopped."
 
 
 class TrustError(MaclusterError):
@@ -188,7 +188,7 @@ class ProtocolError(LinkError):
 class HandshakeError(LinkError):
     """The other end did not prove who it is."""
 
-    fix_by_default = "If it was set up again, pair it again."
+    fix_by_default = "If that Mac was reinstalled, pair it again."
 
 
 class WrongKey(HandshakeError):
@@ -198,19 +198,19 @@ class WrongKey(HandshakeError):
 class SealError(LinkError):
     """A frame failed authentication: it was changed, replayed or reordered."""
 
-    fix_by_default = "Send the request again; if it comes back, look for faulty or hostile network gear."
+    fix_by_default = "Try again. If it happens again, check for faulty or hostile network gear."
 
 
 class LinkLost(LinkError):
     """The other end went away."""
 
-    fix_by_default = "The log says who and why; load the model again if it does not come back by itself."
+    fix_by_default = "The log has the reason. Reload the model if it doesn't recover by itself."
 
 
 class LinkTimeout(LinkError):
     """The other end did not answer in time."""
 
-    fix_by_default = "See whether that Mac sleeps or is overloaded, then try again."
+    fix_by_default = "Check whether that Mac is asleep or overloaded, then try again."
 
 
 class NoAnswer(LinkTimeout):
@@ -220,7 +220,7 @@ class NoAnswer(LinkTimeout):
 class GroupFailed(LinkError):
     """The ranks of a tensor plan can't form their group, or one of them left it."""
 
-    fix_by_default = "Load the model with `--parallelism pp`, which splits it by layers."
+    fix_by_default = "Load the model split by layers (`--parallelism pp`)."
 
 
 class WorkerError(MaclusterError):
@@ -242,7 +242,7 @@ class CachesLost(WorkerError):
 class StageFailed(WorkerError):
     """A stage could not compute."""
 
-    fix_by_default = "The log of that Mac says why."
+    fix_by_default = "That Mac's log has the reason."
 
 
 class SessionError(MaclusterError):
@@ -262,7 +262,7 @@ class NodeUnreachable(NodeError):
 class PortTaken(NodeError):
     """Another program uses the node's port."""
 
-    fix_by_default = "End that one, or take another port: `macluster node --port 0` takes any that is free."
+    fix_by_default = "Quit that program, or choose another port: `macluster node --port 0` uses any free one."
 
 
 class NotLoaded(NodeError):

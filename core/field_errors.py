@@ -13,7 +13,7 @@ _PATH: Final = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _FIELD: Final = re.compile(r"[A-Za-z_]\w*")
 _EXPECTED: Final = re.compile(r"Expected `([^`]+)`(?: of length)?(?: (<=|>=|<|>|==) (\S+?))?(?:, got `([^`]+)`)?$")
 _NAMED: Final = (
-    (re.compile(r"Object contains unknown field `([^`]+)`"), "{} is not known here"),
+    (re.compile(r"Object contains unknown field `([^`]+)`"), "{} is not supported"),
     (re.compile(r"Object missing required field `([^`]+)`"), "{} is missing"),
 )
 _KINDS: Final = {
@@ -36,9 +36,9 @@ def decoded(raw: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except RecursionError as error:
-        raise UsageError("What is asked is nested too deeply.") from error
+        raise UsageError("The JSON is nested too deeply.") from error
     except UnicodeDecodeError as error:
-        raise UsageError("What is asked is no UTF-8.") from error
+        raise UsageError("The text is not UTF-8.") from error
     except msgspec.MsgspecError as error:
         raise refusal(error) from error
 
@@ -63,7 +63,7 @@ def plain(error: msgspec.MsgspecError) -> str:
         return f"{name} must be {_wanted(found[1], found[2], found[3], found[4])}"
     if said.startswith("Invalid enum value "):
         return f"{name} cannot be {said.removeprefix('Invalid enum value ')}"
-    return f"{name} is not written as it should be"
+    return f"{name} is malformed"
 
 
 def _spoken(field: str) -> str:

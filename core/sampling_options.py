@@ -43,55 +43,55 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         float,
         msgspec.Meta(ge=0, le=5),
         Option(
-            "0: the most likely one (default); the higher, up to 5, the less likely ones come through",
+            "0: always the most likely token (default); higher values, up to 5, are more random",
             "Temperature",
-            "0 to 5; 0: the likeliest token each time",
+            "0–5; 0 = always the most likely word",
             short="temp",
         ),
     ] = 0.0
     top_p: Annotated[
         Share,
         Option(
-            "leave out all but the most likely that together have this probability; 0: off",
+            "keep only the most likely tokens with this total probability; 0: off",
             "Top-p",
-            "0 to 1; likeliest that sum to it; 0: off",
+            "0–1; most likely words up to this sum; 0 = off",
         ),
     ] = 0.0
     top_k: Annotated[
-        Size, Option("leave out all but the N most likely; 0: off", "Top-k", "this many of the likeliest; 0: off")
+        Size, Option("keep only the N most likely tokens; 0: off", "Top-k", "consider only the top K (0 = off)")
     ] = 0
     min_p: Annotated[
         Share,
         Option(
-            "leave out what is less likely than this share of the most likely; 0: off",
+            "drop tokens below this share of the top token's probability; 0: off",
             "Min-p",
-            "0 to 1; share of the likeliest; 0: off",
+            "0–1; share of the most likely; 0 = off",
         ),
     ] = 0.0
     repetition_penalty: Annotated[
         Repetition,
         Option(
-            f"above 1 makes the last {PENALTY_CONTEXT} tokens less likely to come again, below 1 more likely",
+            f"above 1 makes the last {PENALTY_CONTEXT} tokens less likely to repeat, below 1 more likely",
             "Repetition penalty",
-            "to 10; above 1 repeats less; empty: off",
+            "0–10, above 1 = less repetition",
             short="repetition",
         ),
     ] = None
     repetition_context: Positive = PENALTY_CONTEXT
     presence_penalty: Annotated[
-        Penalty, Option(f"subtract X, -2 to 2, from the logits of the last {PENALTY_CONTEXT} tokens")
+        Penalty, Option(f"subtract X (-2 to 2) from the logits of the last {PENALTY_CONTEXT} tokens")
     ] = None
     presence_context: Positive = PENALTY_CONTEXT
     frequency_penalty: Annotated[
-        Penalty, Option(f"subtract X, -2 to 2, each time that a token is among the last {PENALTY_CONTEXT}")
+        Penalty, Option(f"subtract X (-2 to 2) for each time a token occurs in the last {PENALTY_CONTEXT}")
     ] = None
     frequency_context: Positive = PENALTY_CONTEXT
     logit_bias: Annotated[Bias, Option("add VALUE, -100 to 100, to the logit of token ID; can be repeated")] = {}
     seed: Annotated[
-        Seed, Option("choose the same tokens every time", "Seed", "the same tokens each time; empty: chance")
+        Seed, Option("choose the same tokens every time", "Seed", "same number, same answer; empty = random")
     ] = None
     logprobs: Annotated[
-        Logprobs, Option(f"with --json: how likely each token was, and the N likeliest, up to {MAX_LOGPROBS}")
+        Logprobs, Option(f"with --json: logprobs of each token and the N most likely ones, up to {MAX_LOGPROBS}")
     ] = None
 
     @property

@@ -343,7 +343,7 @@ async def serve_control(
         listener = open_listener(host, port, BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise PortTaken(f"Port {port} of this Mac is taken by {port_holder(port)}.") from error
+            raise PortTaken(f"Port {port} is in use by {port_holder(port)}.") from error
         cure = "See which addresses this Mac has (`macluster doctor`), and which ports this account may take."
         raise LinkLost(f"This Mac cannot listen on {host} port {port}: {error.strerror}.", cure) from error
     return ControlServer(listener, identity, cluster, on_link)

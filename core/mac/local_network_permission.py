@@ -21,7 +21,7 @@ _TERMINALS: Final = {
     "rio": "Rio",
 }
 _PLACE: Final = "System Settings > Privacy & Security > Local Network"
-_EXEMPT: Final = "needs no Local Network permission: a firewall or a VPN forbids it. Turn that off for a moment."
+_EXEMPT: Final = "needs no Local Network permission, so a firewall or VPN blocks it. Turn that off for a moment."
 
 
 def advice(environment: Mapping[str, str]) -> str:
@@ -30,7 +30,7 @@ def advice(environment: Mapping[str, str]) -> str:
     if environment.get("TMUX") or program == "tmux":
         return f"Allow tmux in {_PLACE}, then start macluster again; or start it outside of tmux, in Terminal."
     if environment.get("SSH_CONNECTION"):
-        return f"What runs over SSH {_EXEMPT}"
+        return f"A program over SSH {_EXEMPT}"
     if program == "Apple_Terminal":
         return f"Terminal {_EXEMPT}"
     return f"Allow {_TERMINALS.get(program, 'this terminal')} in {_PLACE}, then start macluster again."

@@ -8,7 +8,7 @@ import psutil
 
 from core.text import clean_text
 
-UNKNOWN = "a program of the system, or of another account of this Mac"
+UNKNOWN = "a system program, or one of another account"
 
 
 def port_holder(port: int) -> str:
@@ -20,7 +20,7 @@ def port_holder(port: int) -> str:
         process = psutil.Process(pid)
         return holder_words(pid, process.name(), process.cmdline())
     except psutil.Error:
-        return f"process {pid}"
+        return f"pid {pid}"
 
 
 def holder_words(pid: int, name: str, command: Iterable[str]) -> str:
@@ -28,8 +28,8 @@ def holder_words(pid: int, name: str, command: Iterable[str]) -> str:
     words = [_in_line(word) for word in command]
     if "core.node" in words:
         home = words[words.index("--home") + 1 :][:1] if "--home" in words else []
-        return f"macluster's node of another folder (process {pid}{''.join(f', {each}' for each in home)})"
-    return f"{_in_line(name)} (process {pid})"
+        return f"another macluster node (pid {pid}{''.join(f', {each}' for each in home)})"
+    return f"{_in_line(name)} (pid {pid})"
 
 
 def _in_line(text: str) -> str:

@@ -50,8 +50,8 @@ def split_as_given(
     """
     if len(spans) > len(peers):
         there = "1 is" if len(peers) == 1 else f"{len(peers)} are"
-        what = f"Layers are given to {len(spans)} Macs, but only {there} there."
-        raise UsageError(what, "Pair another Mac, or give its layers to those that are there.")
+        what = f"Layers are assigned to {len(spans)} Macs, but only {there} available."
+        raise UsageError(what, "Pair another Mac, or assign its layers to the available ones.")
     head, *others = (parse_span(span) for span in spans)
     found = route(head, others, layers)
     if topology not in (None, found.topology):

@@ -65,19 +65,22 @@ def balanced(
         return Balanced(kept)
     if unmeasured := owners.unmeasured:
         names = " and ".join(unmeasured)
-        return Balanced(kept, f"Divided by memory: the pace of {names} is not known yet. An answer measures it.")
+        return Balanced(
+            kept, f"Divided by memory: the speed of {names} isn't measured yet. The next answer measures it."
+        )
     found = fastest_cuts(legal, kept, owners, overflow)
     if found is None:  # by memory it does not fit either, and that is told
         return Balanced(kept)
     slowest_s, otherwise_s = owners.slowest_s(found), owners.slowest_s(kept)
     if otherwise_s <= slowest_s:
         return Balanced(
-            kept, f"Divided by memory: its slowest Mac takes {_ms(slowest_s)} a token, and not less by speed."
+            kept,
+            f"Divided by memory: the slowest Mac takes {_ms(slowest_s)} per token; by speed it would be no faster.",
         )
     if choice == "auto" and otherwise_s < CLEARLY_SLOWER * slowest_s:
-        what = f"by speed its slowest Mac would take {_ms(slowest_s)} a token instead of {_ms(otherwise_s)}"
+        what = f"by speed the slowest Mac would take {_ms(slowest_s)} per token instead of {_ms(otherwise_s)}"
         return Balanced(kept, f"Divided by memory: {what}.")
-    what = f"its slowest Mac takes {_ms(slowest_s)} a token, and {_ms(otherwise_s)} if it is divided by memory"
+    what = f"the slowest Mac takes {_ms(slowest_s)} per token instead of {_ms(otherwise_s)} by memory"
     return Balanced(found, f"Divided by speed: {what}.")
 
 

@@ -35,7 +35,7 @@ def budgets_beside_draft(draft: DraftOnHead | None, macs: Sequence[Peer]) -> lis
     if left <= 0:
         what = f"The draft {draft.name} needs {gigabytes(draft.needed_bytes)} GB on {head.name}"
         what += f", which has {gigabytes(head.budget_bytes)} GB usable."
-        raise DoesNotFit(what, "Choose a smaller draft, or load the model without --draft.")
+        raise DoesNotFit(what, "Choose a smaller draft model, or none.")
     return [msgspec.structs.replace(head, budget_bytes=left), *others]
 
 
@@ -44,5 +44,5 @@ def with_draft(plan: Plan, draft: DraftOnHead | None) -> Plan:
     if draft is None:
         return plan
     size = gigabytes(draft.needed_bytes)
-    note = f"{draft.name} guesses on {plan.head.peer}, in {size} GB beside its layers, as long as that pays."
+    note = f"Draft model {draft.name} on {plan.head.peer} ({size} GB), used while it makes answers faster."
     return msgspec.structs.replace(plan, draft=draft.name, draft_bytes=draft.needed_bytes, notes=(*plan.notes, note))

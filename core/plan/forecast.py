@@ -291,7 +291,10 @@ def _advised(told: Forecast, work: PlanWork, one_by_one_s: float) -> Forecast:
     ratio = (told.alone_tokens_per_s or 0.0) * told.token_s
     if ratio < CLEARLY_FASTER:
         return told
-    advice = f"{head} alone would be about {ratio:.1f}x as fast: the model fits it. Splitting buys capacity."
+    advice = (
+        f"This model fits on {head} alone and would run about {ratio:.1f}× faster there. "
+        "Splitting is for models that don't fit."
+    )
     return msgspec.structs.replace(told, advice=advice)
 
 
@@ -305,10 +308,10 @@ def _advice_to_ranks(told: Forecast, head: str, reduces: int, one_by_one_s: floa
     """Advice if ranks are slower than the head alone, or (if that doesn't fit) than splitting by layers; else ""."""
     instead, other = told.alone_tokens_per_s, f"{head} alone"
     if instead is None:
-        instead, other = 1 / one_by_one_s, "Macs with layers of their own"
+        instead, other = 1 / one_by_one_s, "splitting by layers"
     if told.reduces_s is None or told.tokens_per_s >= instead:
         return ""
     return (
-        f"tensor would be slower than {other}: about {told.tokens_per_s:.1f} instead of {instead:.1f} tokens/s. "
-        f"Adding up {reduces} times a token takes {1e3 * told.reduces_s:.0f} ms over these links."
+        f"Tensor would be slower than {other}: about {told.tokens_per_s:.1f} instead of {instead:.1f} tokens/s. "
+        f"Its {reduces} reduces per token take {1e3 * told.reduces_s:.0f} ms over these links."
     )

@@ -66,8 +66,8 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
     profile, kv_bits, context = inputs.get("profile"), inputs.get("kv_bits"), inputs["context"]
     rows = inputs.get("rows", DEFAULT_ROWS)
     if kv_bits and profile and profile.whole_bits:
-        what = f"The caches of {model} cannot be kept in {kv_bits} bits: {profile.whole_bits}."
-        raise UnsupportedModel(what, "Keep them as they are: without --kv-bits, or K in the list of models.")
+        what = f"The cache of {model} can't be compressed to {kv_bits} bits: {profile.whole_bits}."
+        raise UnsupportedModel(what, "Leave the cache uncompressed.")
     sizes = StageSizes(layout, profile, context, kv_bits, PREFILL_CHUNK, rows)
     if layers:
         split = split_as_given(model, layers, peers, topology, layout.layers, profile)
@@ -113,7 +113,7 @@ def shortage(plan: Plan, profile: SplitProfile | None = None) -> DoesNotFit | No
         fix = f"Free memory there, or choose a smaller model; more Macs do not help: {where_cut(profile)}"
     return DoesNotFit(
         f"{plan.model} needs {gigabytes(missing_bytes(worst))} GB more on {worst.peer} "
-        f"({gigabytes(need)} GB needed in all, {gigabytes(total)} GB usable on "
+        f"({gigabytes(need)} GB needed in total, {gigabytes(total)} GB usable on "
         f"{macs} Mac{'s' * (macs > 1)}).",
         fix,
     )
@@ -143,7 +143,7 @@ def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
     """
     missing = missing_bytes(plan.head) + total_bytes
     if plan.wire in LOSSY:
-        note = f"Not verified: hidden states travel as {plan.wire}, so logits need not be those of one Mac."
+        note = f"Not verified: hidden states are sent as {plan.wire}, so logits may differ from one Mac's."
     elif missing <= 0:
         return plan, True
     else:

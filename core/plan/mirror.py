@@ -35,21 +35,19 @@ def with_mirror(plan: Plan, profile: SplitProfile | None, token_s: float | None,
     another `hop_s`.
     """
     if has_ranks(plan):
-        return _noted(plan, "Nothing is mirrored: no other split could use its parts.")
+        return _noted(plan, "No mirror: another split can't use a tensor split's caches.")
     states = [cache.fixed_bytes for cache in profile.caches] if profile else []
     if max(states, default=0) > MOST_STATE:
-        return _noted(
-            plan, f"Nothing is mirrored: the state of a layer of {plan.model} has more than {MOST_STATE // MIB} MiB."
-        )
+        return _noted(plan, f"No mirror: the state of a layer of {plan.model} is over {MOST_STATE // MIB} MiB.")
     # while newer states come, the older ones are kept
     needed, free = sum(stage.kv_bytes for stage in plan.stages) + sum(states), -missing_bytes(plan.head)
     share = wire_share(plan, profile, token_s or TOKEN_S, hop_s)
     if free <= 0:
-        return _noted(plan, f"Nothing is mirrored: {plan.head.peer} has no memory left for it.")
+        return _noted(plan, f"No mirror: {plan.head.peer} has no memory left for it.")
     kept = min(needed, free)
     part = "" if kept == needed else f" of {gigabytes(needed)}"
-    often = f" {max(0.1, sum(states) / 1e6):,.1f} MB of states travel every {cut_distance(sum(states))} tokens."
-    note = f"Mirrored to {plan.head.peer}: {_percent(share)} of the wire, {gigabytes(kept)}{part} GB there."
+    often = f" {max(0.1, sum(states) / 1e6):,.1f} MB of states are sent every {cut_distance(sum(states))} tokens."
+    note = f"Mirror on {plan.head.peer}: uses {_percent(share)} of the link and {gigabytes(kept)}{part} GB there."
     note += often if any(states) else ""
     return _noted(msgspec.structs.replace(plan, mirror_bytes=kept), note)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from core.events import GroupKind, Parallelism, Plan, Sight, WireType
+from core.events import GroupKind, Parallelism, Plan, Sight, Strategy, WireType
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.stage_roles import role_of, sights
 from core.plan.topology import has_ranks
@@ -16,16 +16,17 @@ EVERY_MAC_SEES = (
 
 LOSSY: Final[tuple[WireType, ...]] = ("bfloat16", "int8")
 ON_THE_WIRE: Final[dict[WireType, str]] = {
-    "float32": "Hidden states travel as float32: nothing of them is lost.",
-    "bfloat16": "Hidden states travel as bfloat16: answers may differ from one Mac's, unless it computes in that, too.",
-    "int8": "Hidden states travel in 8 bits, with a scale per row: answers may differ from one Mac's.",
+    "float32": "Hidden states are sent as float32, without loss.",
+    "bfloat16": "Hidden states are sent as bfloat16: answers may differ from one Mac's, unless it computes in that.",
+    "int8": "Hidden states are sent as 8-bit: answers may differ from one Mac's.",
 }
-EVERY_RANK_SEES = "Every Mac sees the words: each has a part of every layer, so it gets the token ids."
-ON_THE_CABLE = "What the Macs add up over RDMA is not encrypted on the cable."
+EVERY_RANK_SEES = "Every Mac can read the text: each has a part of every layer and gets the token ids."
+ON_THE_CABLE = "RDMA data is not encrypted on the cable."
+_SHARED: Final[dict[Strategy, str]] = {"tp": "Every layer split", "pp": "Split by layers", "single": "On one Mac"}
 _ADDED_UP: Final[dict[GroupKind, str]] = {
-    "sealed": "; parts are added up over sealed links",
-    "rdma": "; parts are added up over RDMA",
-    "nccl": "; parts are added up by NCCL, not encrypted",
+    "sealed": "; reduces over encrypted links",
+    "rdma": "; reduces over RDMA",
+    "nccl": "; reduces by NCCL, not encrypted",
 }
 
 
@@ -45,16 +46,16 @@ def notes_of(
     if profile.reveals_tokens and len(plan.stages) > 1 and not has_ranks(plan):
         notes.append(EVERY_MAC_SEES)
     if plan.kv_bits:
-        notes.append("One row at a time in a batch: mlx-lm cannot batch quantised caches.")
+        notes.append("One request at a time: mlx-lm can't batch compressed caches.")
     elif profile.one_row:
-        notes.append(f"One row at a time in a batch: {profile.one_row}.")
+        notes.append(f"One request at a time: {profile.one_row}.")
     return (*_left_out(left_out, profile), *_moved(plan, ideal, profile), *notes)
 
 
 def shared(how: Parallelism) -> str:
     """How the Macs share the work, and why."""
     added_up = _ADDED_UP[how.group] if how.strategy == "tp" else ""
-    return f"Parallelism {how.strategy} – {how.reason}{added_up}."
+    return f"{_SHARED[how.strategy]}: {how.reason}{added_up}."
 
 
 def sees(plan: Plan | None, device_id: str) -> str:
@@ -125,7 +126,7 @@ def _sight_notes(plan: Plan) -> list[str]:
 
 def _moved(plan: Plan, ideal: Sequence[int], profile: SplitProfile) -> list[str]:
     return [
-        f"{owner.peer} begins with layer {owner.start} instead of {wanted}: {_why_moved(wanted, profile)}."
+        f"{owner.peer} starts at layer {owner.start} instead of {wanted}: {_why_moved(wanted, profile)}."
         for owner, wanted in zip(plan.owners[1:], ideal, strict=True)
         if owner.start != wanted
     ]

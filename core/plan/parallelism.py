@@ -74,7 +74,10 @@ def _slower(ranks: Plan, draft: Drafts, inputs: PlanInputs) -> str:
         return ""
     if one is None or other is None or one.tokens_per_s >= other.tokens_per_s:
         return ""
-    return f"about {one.tokens_per_s:.1f} tokens/s are expected of tp, {other.tokens_per_s:.1f} of pp"
+    return (
+        f"splitting every layer would give about {one.tokens_per_s:.1f} tokens/s, "
+        f"splitting by layers {other.tokens_per_s:.1f}"
+    )
 
 
 def _cannot_be(model: str, reason: str, peers: Sequence[Peer]) -> PlanError:

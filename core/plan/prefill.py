@@ -80,15 +80,15 @@ def reader_of(plan: Plan, sizes: StageSizes, reader: Peer, profile: SplitProfile
     model's caches can't be sent, DoesNotFit.
     """
     if has_ranks(plan):
-        what = "Every Mac has a part of each layer, and of what it remembers: no other Mac can read for them."
-        raise PlanError(what, "Load the model with --parallelism pp, or without --prefill.")
+        what = "A tensor split divides every cache, so another Mac can't prefill for it."
+        raise PlanError(what, "Split by layers, or load it without prefill on another Mac.")
     if profile and max((cache.fixed_bytes for cache in profile.caches), default=0) > MOST_STATE:
-        what = f"The state of a layer of {plan.model} has more than {MOST_STATE // MIB} MiB: none can be handed on."
-        raise UnsupportedModel(what, "Load the model without --prefill.")
+        what = f"The state of a layer of {plan.model} is over {MOST_STATE // MIB} MiB, too large to send."
+        raise UnsupportedModel(what, "Load it without prefill on another Mac.")
     stage = sizes.stage(reader, range(plan.layers), output=False)
     if (missing := missing_bytes(stage)) > 0:
-        what = f"To read prompts {reader.name} holds all layers of {plan.model}: {gigabytes(missing)} GB more"
-        raise DoesNotFit(f"{what} than it has.", "Choose another Mac, or load the model without --prefill.")
+        what = f"To prefill, {reader.name} needs all layers of {plan.model}: {gigabytes(missing)} GB more"
+        raise DoesNotFit(f"{what} than it has.", "Choose another Mac, or load it without prefill on another Mac.")
     return stage
 
 
@@ -112,9 +112,9 @@ def with_prefill(plan: Plan, stage: Stage, readers: ReadTimes) -> Plan:
     """Add the Mac of `stage` for long prompts, unless it is known not to be faster; a note explains it."""
     share = readers.share
     if share is not None and share * CLEARLY_FASTER > 1:
-        note = f"The ring reads all prompts: {stage.peer} is not quicker at it, with {_seconds(readers)}."
+        note = f"The ring reads all prompts: {stage.peer} would not be faster, with {_seconds(readers)}."
         return msgspec.structs.replace(plan, notes=(*plan.notes, note))
-    why = f": {_seconds(readers)}" if share is not None else ", which nobody has measured yet"
+    why = f": {_seconds(readers)}" if share is not None else ", not measured yet"
     note = f"{stage.peer} reads prompts of {LEAST} tokens or more, and sees their token ids{why}."
     prefill = Prefill(stage=stage, least=LEAST, share=TAKEN if share is None else share)
     return msgspec.structs.replace(plan, prefill=prefill, notes=(*plan.notes, note))
@@ -141,7 +141,7 @@ def quickest_reader(
 def _seconds(readers: ReadTimes) -> str:
     assert readers.ring
     assert readers.beside
-    how = "measured" if readers.beside.measured else "a guess by the chip"
+    how = "measured" if readers.beside.measured else "estimated"
     return (
         f"{readers.beside.seconds:.1f} s for {PROMPT_TOKENS:,} tokens instead of {readers.ring.seconds:.1f} s ({how})"
     )

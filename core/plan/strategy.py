@@ -40,14 +40,14 @@ def decide(choice: ParallelismChoice, world: int, model: Sharding, other: Circum
     becomes pp.
     """
     if world < 2:
-        return Decision("single", f"no cluster peer connected (worldSize={world})")
+        return Decision("single", "no other Mac is linked")
     if choice in ("single", "pp"):
-        return Decision(choice, f"operator selected --parallelism {choice}")
+        return Decision(choice, "your choice")
     missing = other.no_group or _not_shared(model, world)
     if choice == "tp":
-        return Decision("single", missing) if missing else Decision("tp", "capabilities OK")
+        return Decision("single", missing) if missing else Decision("tp", "your choice")
     against = missing or _too_far(other.rtt_s) or other.too_large or other.slower
-    return Decision("pp", f"auto → pp: {against}") if against else Decision("tp", "auto → tp: all capabilities OK")
+    return Decision("pp", against) if against else Decision("tp", "chosen automatically")
 
 
 def check_asked(how: PlanOptions) -> None:
@@ -56,21 +56,21 @@ def check_asked(how: PlanOptions) -> None:
     ranks = topology is not None and TOPOLOGIES[topology].ranks
     for_ranks = ranks or choice in ("tp", "auto")
     if how.get("layers") and (for_ranks or choice == "single"):
-        asked = f"--parallelism {choice}" if choice else f"the topology {topology}"
-        what = f"Layers are given out, but {asked} gives none to any Mac alone."
-        raise UsageError(what, "Leave out the layers, or ask for --parallelism pp.")
+        asked = f"parallelism {choice}" if choice else f"the topology {topology}"
+        what = f"Layers are assigned by hand, but {asked} gives no Mac layers of its own."
+        raise UsageError(what, "Leave out the layers, or split by layers (pp).")
     if how.get("layers") and how.get("balance", "memory") != "memory":
-        what = f"Layers are given out, so there is nothing to divide by --balance {how.get('balance')}."
+        what = f"Layers are assigned by hand, so balance {how.get('balance')} has nothing to divide."
         raise UsageError(what, "Leave out the layers, or the balance.")
     if how.get("rdma") and not for_ranks:
-        what = "RDMA adds up parts of layers, of which every Mac has its own layers here."
-        raise UsageError(what, "Ask for --parallelism tp or auto with it, or leave it out.")
+        what = "RDMA is only for splitting every layer (tp)."
+        raise UsageError(what, "Choose parallelism tp or auto, or leave RDMA out.")
     if choice is None or topology is None or topology in _OF[choice]:
         return
     made = " or ".join(_OF[choice]) or "the one that is chosen"
     raise UsageError(
-        f"--parallelism {choice} makes the topology {made}, not {topology}.",
-        "Leave out the topology." if choice != "auto" else "Leave out the topology, or ask for --parallelism pp.",
+        f"Parallelism {choice} makes the topology {made}, not {topology}.",
+        "Leave out the topology." if choice != "auto" else "Leave out the topology, or split by layers (pp).",
     )
 
 
@@ -85,7 +85,7 @@ _OF: Final[dict[ParallelismChoice, tuple[str, ...]]] = {
 def _not_shared(model: Sharding, world: int) -> str:
     """Why this many Macs can't have a part of every layer each."""
     if not model.has_variant:
-        return f"mlx-lm has no tensor-parallel variant of {model.family or 'this model'}"
+        return f"mlx-lm can't split every layer of {model.family or 'this model'}"
     return model.indivisible(world)
 
 

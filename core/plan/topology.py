@@ -41,14 +41,14 @@ class Arrangement(NamedTuple):
 
 
 TOPOLOGIES: Final[dict[Topology, Arrangement]] = {
-    "private": Arrangement(
-        "This Mac embeds, and the work comes back to it for the output: no token id and no logit leaves it."
-    ),
+    "private": Arrangement("This Mac has the embedding and the output: no token id or logit leaves it."),
     "forward": Arrangement(
-        "This Mac embeds; the last Mac of the ring has the output and chooses the tokens.", last_outputs=True
+        "This Mac has the embedding; the last Mac of the ring has the output and chooses tokens.", last_outputs=True
     ),
-    "reverse": Arrangement("Another Mac embeds; this Mac has the last layers and the output.", head_is_last=True),
-    "single": Arrangement("This Mac does it all: nothing leaves it, and there are no hops.", several=False),
+    "reverse": Arrangement(
+        "Another Mac has the embedding; this Mac has the last layers and the output.", head_is_last=True
+    ),
+    "single": Arrangement("This Mac does everything; nothing leaves it.", several=False),
     "tensor": Arrangement(
         "Every Mac has a part of every layer, and sees the words. They add up their parts twice a layer: that takes a "
         "fast cable.",
@@ -83,7 +83,7 @@ def parse_span(text: str) -> LayerSpan:
     """Parse a span. Raises UsageError."""
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise UsageError(f"{text[:32]!r} names no layers.", _WRITE_IT)
+        raise UsageError(f"{text[:32]!r} is not a layer range.", _WRITE_IT)
     first, last = int(found[1]), None if found[2] == "output" else int(found[2])
     if last is not None and last < first:
         raise UsageError(f"{text} ends before it begins.", f"Write the lower layer first: {last}:{first}.")
@@ -180,7 +180,9 @@ def _check_once(spans: Sequence[LayerSpan], layers: int) -> None:
     for before, span in pairwise((None, *spans)):
         assert span is not None
         if span.first < edge:
-            raise UsageError(f"Layer {span.first} is given twice: by {before} and by {span}.", "Give it to one Mac.")
+            raise UsageError(
+                f"Layer {span.first} is assigned twice: in {before} and in {span}.", "Assign it to one Mac."
+            )
         if span.first > edge:
             raise _unowned(range(edge, span.first))
         edge = _stop(span, layers)
@@ -190,8 +192,8 @@ def _check_once(spans: Sequence[LayerSpan], layers: int) -> None:
 
 def _unowned(hole: range) -> UsageError:
     if len(hole) == 1:
-        return UsageError(f"No Mac has layer {hole[0]}.", "Give it to one of the Macs.")
-    return UsageError(f"No Mac has layers {hole[0]} to {hole[-1]}.", "Give them to one of the Macs.")
+        return UsageError(f"No Mac has layer {hole[0]}.", "Assign it to one of the Macs.")
+    return UsageError(f"No Mac has layers {hole[0]} to {hole[-1]}.", "Assign them to one of the Macs.")
 
 
 def _stop(span: LayerSpan, layers: int) -> int:

@@ -16,7 +16,7 @@ DEFAULT_MAX_TOKENS: Final = 512
 StopTexts = Annotated[
     tuple[Annotated[str, msgspec.Meta(min_length=1)], ...],
     msgspec.Meta(max_length=16),
-    Option("before this text; can be repeated", "Stop texts", "the answer ends before; | between two"),
+    Option("before this text; can be repeated", "Stop texts", "stop before this text (separate with |)"),
 ]
 Number = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
 Fraction = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
@@ -39,7 +39,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
     sampling: Sampling = Sampling()
     max_tokens: Annotated[
         Positive,
-        Option("after N tokens (default %(default)s)", "Max tokens", "the answer ends after this many", short="max"),
+        Option("after N tokens (default %(default)s)", "Max tokens", "longest answer, in tokens", short="max"),
     ] = DEFAULT_MAX_TOKENS
     min_tokens: Annotated[Size, Option("not by itself before there are N tokens")] = 0
     # also score the prompt's tokens, if `sampling` asks for logprobs; disables prompt reuse

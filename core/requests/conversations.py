@@ -20,7 +20,7 @@ class ChatOptions(AnswerOptions, frozen=True, kw_only=True):
 
     stop: StopTexts = ()
     # system prompt, the first message
-    system: Annotated[str, Option(label="System prompt", hint="what the model reads first")] = ""
+    system: Annotated[str, Option(label="System prompt", hint="instructions for the model")] = ""
 
 
 class KeptTurn(Body, frozen=True, kw_only=True):

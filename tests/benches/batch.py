@@ -1,13 +1,13 @@
-"""What decoding rows together gives: eight rows against one, and lanes against all rows in one lane, on two stages.
+"""Decode of eight rows against one, and of lanes against all rows in one lane, on two stages.
 
 A row that decodes alone leaves every stage waiting for the others. Rows in one lane share the reading of the weights,
-but the stages still take turns. With a lane for each stage, all stages compute at once. All ways take turns in one run,
-in an order that changes, so that a machine that slows down favours none. No token is guessed.
+but the stages still take turns; with one lane per stage, all stages compute at once. All ways take turns in one run in
+a changing order, so that a machine that slows down favours none. There are no drafts.
 
-The weights are bfloat16 by default, which is what checkpoints have, and because rows share work only where a matrix is
-read, or made ready, once for all of them: on a Mac's GPU, and in MLX's own CPU code for bfloat16 and float16, where
-four rows cost twice as much as one. In float32 and in 4 bits every row costs as much as the first on a CPU under Linux:
-there lanes gain, and rows that share a lane do not.
+Weights are bfloat16 by default, as in checkpoints, and because rows share work only where a matrix is read or prepared
+once for all of them: on a Mac's GPU, and in MLX's own CPU code for bfloat16 and float16, where four rows cost twice as
+much as one. In float32 and 4-bit every row costs as much as the first on a CPU under Linux: lanes gain, shared lanes
+don't.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchResult(Result, frozen=True, kw_only=True):
-    """Medians over `runs`, each of which holds one turn of every way. `bars`: a piece of `bar_ms` of the last run, a
-    line for each stage. `same_tokens`: eight rows in lanes answered as they did in one lane.
+    """Medians over `runs`, with one turn of every way each. `bars`: `bar_ms` of the last run, a line per stage.
+    `same_tokens`: eight rows in lanes and in one lane gave the same answers.
     """
 
     tokens: int

@@ -41,7 +41,7 @@ class BesideRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BesideResult(Result, frozen=True, kw_only=True):
-    """Medians over `runs`; the stages were slower `times` times than the Mac beside them."""
+    """Medians over `runs`; the stages were `times` times slower than the prefill Mac."""
 
     sizes: ModelSize
     prompt: int
@@ -100,13 +100,13 @@ def describe(result: BesideResult) -> str:
     return "\n".join(
         [
             f"A prompt of {result.prompt} tokens, {result.sizes}, two stages {result.times} times as slow as the "
-            f"Mac beside them; {result.system}, {result.cores} cores; medians of {len(result.runs)} runs.",
+            f"prefill Mac; {result.system}, {result.cores} cores; medians of {len(result.runs)} runs.",
             "",
             f"  First token where the ring reads    {result.ring_s:8.2f} s",
-            f"  where the Mac beside it reads       {result.beside_s:8.2f} s",
+            f"  where the prefill Mac reads         {result.beside_s:8.2f} s",
             f"  Both say {'the same' if result.same_tokens else 'OTHERWISE'}.",
             "",
-            result.verdict("ring_over_beside", "The ring's time over that with a Mac beside it"),
+            result.verdict("ring_over_beside", "The ring's time over that with a prefill Mac"),
         ]
     )
 

@@ -1,9 +1,8 @@
-"""What adding up costs the ranks of a tensor plan: two reduces a layer and token, through the sealed group and in the
-open.
+"""Cost of adding up for the ranks of a tensor plan: two reduces per layer and token, sealed and plain.
 
-Four processes of this machine make two groups of MLX's ring: the connections of one go through sealed tunnels, those of
-the other are its own plain TCP. They reduce a vector of bfloat16 in turns, each reduce waiting for the one before, as
-in a decode of one row; nothing else is computed, so `ceiling_tokens_per_s` is what no model of that shape exceeds.
+Four processes of this machine form two groups of MLX's ring: the connections of one go through sealed tunnels, those of
+the other are its own plain TCP. They reduce a vector of bfloat16 in turns, one reduce at a time, as in a decode of one
+row; nothing else is computed, so no model of that shape exceeds `ceiling_tokens_per_s`.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ MEET_S: Final = 60.0
 TURN_S: Final = 600.0
 WARM_UP_TOKENS: Final = 2
 RANKS: Final = 2
-NUMBER: Final = 1.234375  # of which every vector consists at first
+NUMBER: Final = 1.234375  # initial value of every element
 
 
 class Seat(NamedTuple):
-    """What a rank of the sealed group must know: its key, its place in the plan, and the cluster."""
+    """Values that a rank of the sealed group needs: its key, its place in the plan, the cluster."""
 
     plan: Plan
     rank: int
@@ -64,7 +63,7 @@ class Seat(NamedTuple):
 
 
 class ReduceTurn(NamedTuple):
-    """So many tokens, each of so many reduces of `hidden` numbers."""
+    """A turn of `tokens` tokens with `reduces` reduces each, of `hidden` numbers."""
 
     tokens: int
     reduces: int
@@ -72,8 +71,8 @@ class ReduceTurn(NamedTuple):
 
 
 class CommsResult(Result, frozen=True, kw_only=True):
-    """Medians over `rounds`, each of which has one turn of every way: milliseconds a token and a reduce.
-    `bytes_a_token` is what is added up for one.
+    """Medians over `rounds`, with one turn of every way each: milliseconds per token and per reduce.
+    `bytes_a_token`: bytes added up per token.
     """
 
     hidden: int
@@ -131,8 +130,8 @@ def sealed_group() -> Iterator[list[SecondProcess]]:
 
 @contextmanager
 def plain_group(work: Work) -> Iterator[list[SecondProcess]]:
-    """As `sealed_group`, in the open. Each process does `work`: it is told its rank and the host file, and says when it
-    is ready.
+    """As `sealed_group`, plain. Each process runs `work`, receives its rank and the host file, and reports when it is
+    ready.
     """
     with TemporaryDirectory(prefix="macluster-comms-") as folder, _ranks(work) as ranks:
         hosts = Path(folder) / "hosts.json"

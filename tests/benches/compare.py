@@ -1,10 +1,8 @@
-"""The same questions to four programs with the same model: mlx_lm in one process, its server, mlx-lm's pipeline over
-mx.distributed's ring, and our ring.
+"""The same prompts for four programs with one model: mlx_lm in one process, its server, mlx-lm's pipeline and our ring.
 
-The server is asked over HTTP on this machine's loopback, as any program would; the two pipelines have two processes
-each, and only ours seals what goes between them. All sides are there all the time and take turns, in an order that
-rotates, so that a machine that slows down favours none; every run has a prompt of its own, of which nothing is in
-anybody's memory. No token is guessed. Memory is that of a side's processes together, looked at while it answers.
+The server is used over HTTP on loopback; the two pipelines have two processes each, and only ours encrypts. All sides
+run all the time and take turns in a rotating order, so that a machine that slows down favours none; every run has a
+prompt that is not cached. There are no drafts. Memory is that of all processes of a side, sampled while it answers.
 """
 
 from __future__ import annotations
@@ -151,7 +149,7 @@ def play(side: CompareSide, prompt: ComparePrompt, tokens: int) -> ComparePlayed
 
 
 def prompts(model: Path, words: int) -> Callable[[int], ComparePrompt]:
-    """The prompt of a number: so many words at random, begun by the number."""
+    """Prompts by number: the number and then random words."""
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
 
     def prompt(number: int) -> ComparePrompt:
@@ -213,7 +211,7 @@ def _processor_s(processes: Sequence[psutil.Process]) -> float:
 
 @contextmanager
 def _peak(processes: Sequence[psutil.Process]) -> Iterator[list[int]]:
-    """What the processes hold in memory together, in bytes, again and again until the end."""
+    """Peak of the processes' memory together, in bytes, sampled until the end of the block."""
     seen = [sum(process.memory_info().rss for process in processes)]
     is_over = threading.Event()
 
@@ -234,7 +232,7 @@ def describe(result: CompareResult) -> str:
     """The result for people, as a table that a text can take over."""
     return "\n".join(
         [
-            f"{result.tokens} tokens behind prompts of {result.prompt} tokens, {result.sizes}; {result.system}, "
+            f"{result.tokens} tokens after prompts of {result.prompt} tokens, {result.sizes}; {result.system}, "
             f"{result.cores} cores; medians of {len(result.runs)} runs, sides taking turns.",
             "",
             "| | decode, tokens/s | prefill, tokens/s | first token | memory at most | processor time | tokens |",

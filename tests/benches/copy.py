@@ -1,9 +1,8 @@
-"""How quick a sealed copy of a model is between two nodes on loopback, against the same bytes by plain TCP.
+"""Speed of a sealed copy of a model between two nodes on loopback, against the same bytes by plain TCP.
 
-Both sides take turns on the same disk: the nodes copy as `macluster copy` has them do, each block with its SHA-256 and
-in the end each file with its own; beside that a process sends the same files through a socket to another one, which
-writes them and forces them to disk as often. The nodes know the hashes of the source's files and blocks
-already, as after a first copy.
+Both sides take turns on the same disk. The nodes copy as for `macluster copy`, with a SHA-256 of each block and file. A
+process sends the same files to another one through a socket, which writes them and syncs as often. The nodes know the
+hashes of the source's files and blocks already, as after a first copy.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ async def _sealed(demo: Demo, model: Path) -> float:
 
 
 async def _listed(watch: Watch, name: str, held_by: tuple[str, ...]) -> ModelChoice:
-    """The model once it lies on just these disks, as far as that node knows."""
+    """Wait until that node lists the model on exactly these disks."""
     until = monotonic() + LISTED_S
     while monotonic() < until:
         for choice in await watch.client.models():

@@ -1,8 +1,8 @@
-"""What a draft gives one user on three stages: `macluster bench speculate --draft`.
+"""Decode of one user with a draft model on three stages: `macluster bench speculate --draft`.
 
-The draft is made: it is small, and of its guesses 70 in 100 are right, or none where the text wanders. The n-grams of
-neither text come back, so that nothing else guesses. The weights are float16, since a step of a few tokens takes about
-as long as one of one token then, as on a Mac's GPU: MLX's own CPU code makes each matrix ready once for all of them.
+The draft model is small and right 70 times in 100, or never where the text wanders. The n-grams of neither text repeat,
+so nothing else drafts. Weights are float16, because a step of a few tokens then takes about as long as one of one
+token, as on a Mac's GPU: MLX's own CPU code prepares each matrix once for all of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MEANING: Final = {"drafted": "A draft that is right 70 times in 100", "wandering
 
 class DraftRun(msgspec.Struct, frozen=True, kw_only=True):
     """Both ways once on the same prompt, in tokens a second from the question to the last token; `drafted` guesses went
-    round, of which `accepted` were right.
+    round; `accepted` were right.
     """
 
     drafted_tokens_per_s: float
@@ -85,7 +85,7 @@ class DraftSides(NamedTuple):
 
 @contextmanager
 def draft_sides(rate: float, sizes: ModelSize) -> Iterator[DraftSides]:
-    """Both, made and warm; a draft of so many right guesses."""
+    """Both rings, made and warm; `rate` is the share of right drafts."""
     with TemporaryDirectory(prefix="macluster-drafts-") as name:
         folder, cuts = Path(name), (sizes.layers // 3, 2 * sizes.layers // 3)
         model, draft = make_striding(folder / "model", sizes), make_striding(folder / "draft", DRAFT, rate)

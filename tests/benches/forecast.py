@@ -1,9 +1,8 @@
-"""Whether plans keep what is foretold of them: forecasts before loading beside what is measured after.
+"""Predicted speed of plans before loading, against the speed measured after.
 
-Four Macs are simulated on this one, over real links. They answer first over all four, which is what forecasts are made
-of, as at home: past answers on these Macs. Then every case is foretold, loaded and asked, one after the other, and all
-of them again in each round: what a round measured counts for the next one, and a machine that slows down is seen in
-both figures. Each prompt begins unlike any other.
+Four Macs are simulated on this one, over real links. They first answer over all four, since predictions are made from
+past answers. Then each case is predicted, loaded and measured, one by one, and all again in each round: measurements of
+one round count for the next, and a machine that slows down shows in both figures. No two prompts share a prefix.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ WITHIN: Final = 1.15
 NEAR: Final = 1.1  # to a border: what lies between is neither
 DTYPES: Final = ("float32", "bfloat16")
 ANSWER_S: Final = 600.0
-ANSWERS: Final = 3  # of the first one of new workers nobody foretells what comes once
+ANSWERS: Final = 3  # per load; the first of new workers includes one-time work that no forecast covers
 _FIRST, _STEP, _WORDS = 101, 7, 1900
 
 
 class Case(NamedTuple):
-    """So many Macs, the head among them, and how they are asked to share the model."""
+    """A way to share the model over `macs` Macs, the head included."""
 
     name: str
     macs: int
@@ -64,7 +63,7 @@ CASES: Final = (
 
 
 class ForecastRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A case once. None where nothing was foretold. `first_s`: from the question to its first token."""
+    """A case once. None if there was no forecast. `first_s`: from the request to its first token."""
 
     foretold_tokens_per_s: float | None
     tokens_per_s: float
@@ -74,9 +73,9 @@ class ForecastRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForecastCase(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians over rounds. `decode`, `first`: seconds that were foretold over those that were measured, of a token and
-    until the first one. `advice_is_right`: whether somebody was told just where one Mac alone was clearly faster; None
-    where what was measured lies too near to that border to tell.
+    """Medians over rounds. `decode`, `first`: predicted over measured seconds, of a token and to the first token.
+    `advice_is_right`: one Mac was advised exactly if it was clearly faster; None if the measurement is too close to
+    that border.
     """
 
     tokens_per_s: float
@@ -87,7 +86,7 @@ class ForecastCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForecastResult(Result, frozen=True, kw_only=True):
-    """By the names of `CASES`. `within`: of how many cases a figure was foretold within 15 %."""
+    """Figures by the names of `CASES`. `within`: number of cases whose forecast was within 15 %."""
 
     model: str
     tokens: int
@@ -97,7 +96,7 @@ class ForecastResult(Result, frozen=True, kw_only=True):
 
 
 class Forecasts:
-    """Foretells, loads and asks, of the head that is watched."""
+    """Predicts, loads and measures cases with the watched head."""
 
     def __init__(self, watch: Watch, model: str, tokens: int) -> None:
         self._watch, self._model, self._tokens = watch, model, tokens
@@ -153,12 +152,12 @@ class Forecasts:
 
 
 def _first_s(told: Forecast | None) -> float | None:
-    """Until the first token: the prompt is read, and the token behind it made."""
+    """Predicted time to the first token: the prefill and one decode step."""
     return told.prompt_s + told.token_s if told and told.prompt_s is not None else None
 
 
-def _words(foretold: float | None) -> str:
-    return "nothing was foretold" if foretold is None else f"foretold {foretold:.1f}"
+def _words(predicted: float | None) -> str:
+    return "no forecast" if predicted is None else f"predicted {predicted:.1f}"
 
 
 async def measure(args: argparse.Namespace) -> ForecastResult:
@@ -240,7 +239,7 @@ def describe(result: ForecastResult) -> str:
             f"{result.model} over 1 to {len(BUDGETS_GB)} simulated Macs, {PROMPT_TOKENS} tokens of prompt and "
             f"{result.tokens} of answer; {result.system}, {result.cores} cores; {len(result.rounds)} rounds.",
             "",
-            f"  {'':24} {'tokens/s':>9} {'foretold':>9} {'first, s':>9} {'foretold':>9}  advice",
+            f"  {'':24} {'tokens/s':>9} {'forecast':>9} {'first, s':>9} {'forecast':>9}  advice",
             *(_line(name, case) for name, case in result.cases.items()),
             "",
             "Times are the forecast's seconds divided by those measured.",
@@ -250,7 +249,7 @@ def describe(result: ForecastResult) -> str:
 
 
 _WORDS_OF: Final = {
-    "decode_within": f"Share of cases whose token was foretold within {100 * (WITHIN - 1):.0f} %",
+    "decode_within": f"Share of cases whose token was predicted within {100 * (WITHIN - 1):.0f} %",
     "first_within": "The same of the first token",
     "advice_right": "Share of cases in which the advice was right",
 }
@@ -265,7 +264,7 @@ def _line(name: str, case: ForecastCase) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
     parser = argparse.ArgumentParser(
-        prog="macluster bench forecast", description="Whether plans keep what is foretold."
+        prog="macluster bench forecast", description="Predicted speed of plans against measured speed."
     )
     parser.add_argument("--rounds", type=positive, default=3, help="rounds to take medians of (default %(default)s)")
     parser.add_argument("--tokens", type=positive, default=32, help="tokens per answer (default %(default)s)")

@@ -1,7 +1,7 @@
-"""What a sealed hop costs: 8 KiB from array to array, there and back, between two processes.
+"""Cost of a sealed hop of 8 KiB from array to array, there and back, between two processes.
 
-Sealed and raw TCP take turns in the same two processes on the same machine, so that noise hits both. CPU is counted
-for each process, all its threads, over a turn: a side sends once and receives once for each hop there and back.
+Sealed and raw TCP take turns in the same two processes on the same machine, so that noise hits both. CPU is that of all
+threads of a process over a turn: each side sends once and receives once per round trip.
 """
 
 from __future__ import annotations

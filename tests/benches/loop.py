@@ -1,9 +1,9 @@
-"""What our loop costs without a ring: the engine over a whole model, in one process with mlx_lm over the same one.
+"""Our engine over a whole model in one process, against mlx_lm over the same model in the same process.
 
-Scheduler, compositions, pipeline and samplers are those of every head; there is no link, no pipe and no second process,
-so what is missing to 1 is what they take themselves. Both sides answer the same prompt in turns; who goes first changes
-too. No token is guessed. Speed is counted between the first token and the last; processor time is that of a whole
-answer, and tells more where the machine does other work meanwhile.
+Scheduler, compositions, pipeline and samplers are those of every head; without links, pipes and a second process, what
+is missing to 1 is their own cost. Both sides answer the same prompt in turns; the order changes. There are no drafts.
+Speed is measured between the first token and the last. CPU time is that of a whole answer; on a busy machine it is the
+better figure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""mlx_lm.server over a model, on this machine's loopback, for comparisons: it speaks HTTP in the open."""
+"""mlx_lm.server over a model, on this machine's loopback and over plain HTTP, for comparison."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def _body(prompt: str, tokens: int) -> dict[str, Any]:
 
 
 def _spread(times: list[float], tokens: int) -> tuple[float, ...]:
-    """A moment for each of so many tokens, of which some came together, as half of a character is not told: between the
-    first piece and the last one as long apart as on average. Raises WorkerError.
+    """A time for each of `tokens` tokens, spread evenly between the first piece and the last: some tokens arrive
+    together, since half a character is not sent. Raises WorkerError.
     """
     if len(times) < 2 or tokens < 2:
         raise WorkerError("mlx_lm.server told too few pieces to measure.")

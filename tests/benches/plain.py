@@ -1,8 +1,7 @@
-"""What sealed links and an engine cost, or gain: one row decoded over two stages, against mlx-lm's own pipeline over
-mx.distributed's ring, which sends everything in the open.
+"""Decode of one row over two sealed stages, against mlx-lm's own plain pipeline over mx.distributed's ring.
 
-Both sides hold the same model in two processes of this machine and answer the same prompt, in turns; who goes first
-changes too. No token is guessed. Speed is counted between the first token and the last.
+Both sides have the same model in two processes of this machine and answer the same prompt in turns; the order changes.
+There are no drafts. Speed is measured between the first token and the last.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def plain_pipeline(model: Path) -> Iterator[Pipe]:
 
 
 def plain_stage(pipe: Connection[Any, Any]) -> None:
-    """A process of the pipeline. What MLX says of its ring is nobody's here."""
+    """A process of the pipeline, without MLX's own output about its ring."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(null, stream)

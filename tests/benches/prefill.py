@@ -1,12 +1,12 @@
-"""What a window of chunks gives: a long prompt over two stages, several chunks under way against one after the other.
+"""Prefill of a long prompt over two stages with several chunks in flight, against one chunk in flight.
 
-With a window of one, a chunk goes through both stages before the next one leaves, so each stage waits while the other
-computes. With more under way both compute at once, and only the first and the last chunk leave one of them idle: n
-chunks take the time of n + 1 in place of 2 n. Small chunks gain more, as long as the matrices do not mind: on the CPU
-of a Linux machine 64 tokens cost no more each than 256 do, so that is what is compared by default.
+With a window of one, a chunk passes both stages before the next one leaves, so each stage waits while the other
+computes. With more in flight both compute at once, and only the first and the last chunk leave one of them idle: n
+chunks take the time of n + 1 instead of 2 n. Small chunks gain more unless small matrices are slow: on the CPU of a
+Linux machine 64 tokens cost no more each than 256 do, so that is the default.
 
-All ways take turns in one run, in an order that changes, so that a machine that slows down favours none. A prompt that
-was read before would be in memory, so each run has its own. mlx_lm in one process takes the same chunks.
+All ways take turns in one run in a changing order, so that a machine that slows down favours none. Each run has a
+prompt that is not cached. mlx_lm in one process reads the same chunks.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ ASKED: Final = Sampling(logprobs=20)
 SOLO_S: Final = 300.0
 BAR: Final = 72
 
-TopLogprobs = dict[int, float]  # logarithms of the probabilities of the likeliest tokens, by their ids
+TopLogprobs = dict[int, float]  # logprobs of the most probable tokens, by id
 
 
 class PrefillWay(NamedTuple):
-    """Tokens that travel together, and how many such chunks may be under way."""
+    """Tokens per chunk, and chunks in flight."""
 
     chunk: int
     window: int
@@ -65,10 +65,10 @@ class PrefillRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrefillResult(Result, frozen=True, kw_only=True):
-    """Medians over `runs`, each of which holds one turn of every way. Ratios and bars are of the first chunk size, as
-    is `solo_s`, the seconds of mlx_lm in one process. `same_logits`: the likeliest tokens behind the prompt, and their
-    probabilities, are the same for every window; `solo_difference`: the largest one to mlx_lm's, of a logarithm.
-    `bars`: all of the last run, by window, in `bar_s` seconds.
+    """Medians over `runs`, with one turn of every way each. Ratios, bars and `solo_s` (seconds of mlx_lm in one
+    process) are of the first chunk size. `same_logits`: the most probable tokens after the prompt and their logprobs
+    are the same for every window; `solo_difference`: largest difference of a logprob to mlx_lm's. `bars`: the last run
+    by window, in `bar_s` seconds.
     """
 
     prompt: int
@@ -83,7 +83,7 @@ class PrefillResult(Result, frozen=True, kw_only=True):
 
 
 class PrefillAsked(NamedTuple):
-    """What mlx_lm is to read, with which model, in chunks of how many tokens."""
+    """A prompt for mlx_lm, its model and the chunk size."""
 
     directory: str
     prompt: tuple[int, ...]
@@ -98,7 +98,7 @@ class PrefillAlone(NamedTuple):
 
 
 class PrefillPlayed(NamedTuple):
-    """One turn, and what came of it."""
+    """One turn with its logprobs and traces."""
 
     turn: PrefillRun
     top_logprobs: TopLogprobs
@@ -253,7 +253,7 @@ def describe(result: PrefillResult) -> str:
             *(_line(result.prompt, turn) for turn in result.ways),
             f"  {chunk:5}  mlx_lm, one process {result.prompt / result.solo_s:.0f} tokens/s, {result.solo_s:.2f} s",
             "",
-            f"  The logits behind the prompt {'are the same' if result.same_logits else 'DIFFER'} with every window; "
+            f"  The logits after the prompt {'are the same' if result.same_logits else 'DIFFER'} with every window; "
             f"at most {result.solo_difference:.2g} from those of mlx_lm.",
             "",
             f"  Who computed when, {result.bar_s:.2f} s of the last run, chunks of {chunk} in shades of their own:",

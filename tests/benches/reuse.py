@@ -1,12 +1,12 @@
-"""What memory of a conversation saves: its later turns on a ring that kept it, against one that reads them anew.
+"""Later turns of a conversation on a ring that kept its rows, against one that reads them again.
 
-A turn feeds all that was said before and something new. A ring that keeps the rows of earlier turns reads what is new,
-and the last token of the answer, which nobody had fed. Where the caches of a model can be trimmed, a turn that changes
-something early is read from there on. Where they cannot, as with a sliding window, a row is of use as a whole only: as
-it was at the end of a prompt, or of its answer.
+A turn sends the whole conversation and something new. A ring that keeps earlier rows reads the new tokens and the last
+token of the answer, which was never fed. If the caches of a model can be trimmed, a turn that changes something early
+is read from there on. If not, as with a sliding window, only a whole row is useful: as it was at the end of a prompt or
+an answer.
 
-The other ring has memory for one turn, and is asked in between for what takes all of it: it has nothing of the turns.
-Both answer the same turns, one after the other, in an order that changes; each run has a conversation of its own.
+The other ring has memory for one turn and gets a request in between that fills it, so nothing of the turns is cached.
+Both answer the same turns one by one in a changing order; each run has a conversation of its own.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ OTHER: Final = tuple(range(FIRST_TOKEN - 8, FIRST_TOKEN))  # begins as no turn d
 
 
 class ReuseRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn: the tokens of its prompt, those that are `new` in the conversation, those that were read, and the
-    seconds to its first token, with what was kept and `fresh`.
+    """One turn: tokens of its prompt, tokens that are `new` in the conversation, tokens that were read, and seconds to
+    the first token with kept rows and `fresh`.
     """
 
     prompt: int
@@ -121,8 +121,8 @@ class Pair(NamedTuple):
 
 
 def a_turn(name: str, prompt: tuple[int, ...], said: tuple[int, ...], new: int) -> tuple[tuple[int, ...], int]:
-    """The tokens of a turn behind the first one's prompt and answer, and how many of them are new: no turn before has
-    them at the end of the same text.
+    """Tokens of a turn after the first one's prompt and answer, and how many of them are new: no earlier turn has them
+    after the same text.
     """
     added = _others(prompt[-1], new)
     match name:
@@ -138,7 +138,7 @@ def a_turn(name: str, prompt: tuple[int, ...], said: tuple[int, ...], new: int) 
 
 
 def _others(token: int, count: int) -> tuple[int, ...]:
-    """So many tokens, the first of which is not `token`."""
+    """`count` tokens that do not begin with `token`."""
     return tuple(FIRST_TOKEN + (token + 11 * at) % (VOCABULARY - FIRST_TOKEN) for at in range(1, count + 1))
 
 

@@ -1,12 +1,12 @@
-"""What an answer's shape costs one user on two stages, and what its fixed parts give back.
+"""Answers in a JSON schema against free text for one user on two stages, and the gain of their fixed parts.
 
-Free text is asked for under a grammar that allows nearly all of it, and without one: the same model, as many tokens, in
-turns on one ring, so that what differs is the work of the grammar. What it says differs where the random model's tokens
-are no text.
+Free text is decoded under a grammar that allows nearly all of it, and without one: same model, same number of tokens,
+in turns on one ring, so the difference is the work of the grammar. The answers differ where the random model's tokens
+are not text.
 
-A form is a JSON schema with long names, one value each: what is fixed of it goes round as guesses that cannot fail. It
-is asked for on a ring with guesses and on one without. No name of a form resembles another: little else is guessed. An
-answer is timed from its first token to its last, and all ways take turns in one run, in an order that changes.
+A form is a JSON schema with long names and one value each; its fixed parts are drafts that cannot fail. It is decoded
+on a ring with drafts and on one without. No name resembles another, so little else is drafted. An answer is timed from
+its first token to its last, and all ways take turns in one run in a changing order.
 """
 
 from __future__ import annotations

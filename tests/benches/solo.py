@@ -1,8 +1,7 @@
-"""What splitting costs: one row decoded over two workers on this machine, and over one, against mlx_lm in one process.
+"""Decode of one row over two workers of this machine, and over one, against mlx_lm in one process.
 
-All sides hold the same model and answer the same prompt, in turns; who goes first changes too, so that a machine that
-slows down favours none. No token is guessed. Speed is counted between the first token and the last, as they come out
-of each side.
+All sides have the same model and answer the same prompt in turns; the order changes, so that a machine that slows down
+favours none. There are no drafts. Speed is measured between the first token and the last, as they leave each side.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""What guessed tokens give one user on two stages: with guesses against without, and against mlx_lm in one process.
+"""Decode of one user with drafts against without, on two stages, and against mlx_lm in one process.
 
-A step that carries guesses confirms several tokens at once where they are right, and is longer where they are not. What
-it costs depends on the machine: a GPU reads the weights once for all of them, while on a CPU every token takes its
-time, as long as rows in one lane do (see the bench of lanes, which says why the weights are bfloat16).
+A step with drafts confirms several tokens at once if they are right, and takes longer if not. The cost depends on the
+machine: a GPU reads the weights once for all of them, while on a CPU every token takes its time, as rows in one lane do
+(see the bench `batch` for why weights are bfloat16).
 
-One text repeats itself: the model goes round in circles, and its prompt holds the circle once. The other wanders
-through few tokens, so that there is always something to guess, and it is wrong: there guessing has to end by itself,
-and to cost next to nothing. An answer is timed from its
-question to its last token. All ways take turns in one run, in an order that changes, so that a machine that slows down
-favours none.
+One text repeats: the model goes round in circles, and its prompt holds the circle once. The other wanders through few
+tokens, so drafts are always found and always wrong: drafting has to stop there, at next to no cost. An answer is timed
+from its request to its last token. All ways take turns in one run in a changing order.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ WAYS: Final = {
 
 class SpeculateRun(msgspec.Struct, frozen=True, kw_only=True):
     """Every way once on the same prompt: tokens a second, from the question to the last token. `drafted`: guesses that
-    went round, of which `accepted` were right.
+    went round; `accepted` were right.
     """
 
     tokens_per_s: dict[str, float]

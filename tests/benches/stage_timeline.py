@@ -1,4 +1,4 @@
-"""What the spans of a ring say: who computed when, how busy each stage was, and how long all computed at once."""
+"""Spans of a ring as a timeline: when each stage computed, how busy it was, how long all computed at once."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def end_s(stages: Timeline) -> float:
 
 
 def activity(stages: Timeline) -> Activity:
-    """Of blocks that do not overlap within a stage, and are in order."""
+    """Activity of stages whose blocks are in order and do not overlap."""
     seconds = end_s(stages)
     computed: list[list[Interval]] = [[(block.start_s, block.end_s) for block in stage] for stage in stages]
     together = reduce(_both, computed) if computed else []
@@ -97,7 +97,7 @@ def median_activity(activities: Sequence[Activity]) -> Activity:
 
 def bars(stages: Timeline, seconds: float, width: int) -> list[str]:
     """A line of `width` characters for each stage, of the first `seconds`: what it computed in the middle of each
-    character's time, each number in a shade of its own as far as there are shades.
+    character's time, numbers in shades that repeat after the last one.
     """
     moments = [(at + 0.5) * seconds / width for at in range(width)]
     return ["".join(_shade(stage, moment) for moment in moments) for stage in stages]

@@ -1,9 +1,8 @@
-"""What ranks gain: one row decoded by two ranks, each with a part of every layer, against one process, and against two
-stages with layers of their own.
+"""Decode of one row by two tensor ranks, against one process and against two stages with layers of their own.
 
-All hold the same model and answer the same prompt in turns, in an order that changes. No token is guessed. On one
-machine ranks share its memory and its cores, so they gain nothing there: what is seen is what adding up costs. On a
-machine with two NVIDIA GPUs (`--group nccl`) each rank, and each stage, has a GPU of its own.
+All have the same model and answer the same prompt in turns, in a changing order. There are no drafts. On one machine
+ranks share memory and cores, so they show only the cost of adding up. On a machine with two NVIDIA GPUs (`--group
+nccl`) each rank, and each stage, has a GPU of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ WAYS: Final = {"solo": "mlx_lm, one process", "tensor": "two ranks", "pipeline":
 GROUPS: Final[tuple[GroupKind, ...]] = ("sealed", "nccl")
 
 
-Ask = Callable[[int], MlxLmAnswer | RingAnswer]  # for so many tokens
+Ask = Callable[[int], MlxLmAnswer | RingAnswer]  # takes the number of tokens
 
 
 class TensorRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +56,7 @@ class TensorResult(Result, frozen=True, kw_only=True):
 
 
 class _Setting(NamedTuple):
-    """What is compared: so many tokens of an answer, a model of so many bytes, and how its ranks add up."""
+    """Settings of a comparison: tokens per answer, model, and how the ranks add up."""
 
     tokens: int
     sizes: ModelSize

@@ -1,12 +1,11 @@
-"""What it costs to choose who may see what: two stages as private, forward and reverse, and one process.
+"""Two stages as private, forward and reverse, and one process: the cost of choosing which Mac sees what.
 
-A private ring brings hidden states home to the head; it is also run with hidden states that travel as each of the types
-of `--wire`. Forward leaves the output head, and the choice of the tokens, to the last Mac, so a token comes home in
-their place. Reverse sends token ids away and keeps the last layers. What each Mac saw is told by its stage, which notes
-it when it handles it, and not by the plan.
+A private ring brings hidden states back to the head; it also runs with each dtype of `--wire`. In forward the last Mac
+has the output head and samples, so a token comes back instead. Reverse sends token ids away and keeps the last layers.
+Each stage notes what it handles; those notes, not the plan, say what a Mac saw.
 
-All ways take turns in one run, in an order that changes, so that a machine that slows down favours none. No token is
-guessed, and each run has a prompt of its own.
+All ways take turns in one run in a changing order, so that a machine that slows down favours none. There are no drafts,
+and no prompt is cached.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class TopologyRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopologyResult(Result, frozen=True, kw_only=True):
-    """Medians over `runs`, each of which holds one turn of every way. `sights`: what each Mac saw, the head first;
+    """Medians over `runs`, with one turn of every way each. `sights`: what each Mac saw, the head first;
     `as_planned`: that is what its plan says. `same_tokens`: all topologies answered alike; `same_as_private`: the
     share of tokens of the first run that are the same where hidden states travel as another type.
     """
@@ -69,7 +68,7 @@ class TopologyResult(Result, frozen=True, kw_only=True):
 
 
 class TopologySeen(NamedTuple):
-    """What each Mac of a ring saw, and what its plan says that it can see, the head first."""
+    """Kinds of values that each Mac of a ring saw, and those of its plan, the head first."""
 
     reported: list[tuple[Sight, ...]]
     planned: list[tuple[Sight, ...]]
@@ -95,7 +94,7 @@ class TopologyRings:
         return {way: played[way] for way in WAYS}
 
     def seen(self) -> dict[str, TopologySeen]:
-        """Who saw what so far."""
+        """What each Mac saw so far."""
         return {way: _seen(ring) for way, ring in self._rings.items()}
 
     def _play(self, ring: WorkerRing, number: int) -> TopologyPlayed:

@@ -1,9 +1,9 @@
-"""What it costs to note the phases of every step: one row decoded over two stages, traced and not, in short turns.
+"""Decode of one row over two stages with the phases of every step traced, against untraced, in short turns.
 
-Both ways are asked of the same two workers, one answer each in every round, and who goes first changes. Processor time
-is that of both workers from the question to the last token; unlike the wall's it says nothing of what else the machine
-does meanwhile. The default model has next to no arithmetic, so that the share of tracing is the largest there is. What
-was noted is taken when the answer is over, as `macluster trace` does; that is told beside it, a step each.
+Both ways run on the same two workers, one answer each per round, in a changing order. CPU time is that of both workers
+from the request to the last token; unlike wall time it leaves out other work of the machine. The default model has next
+to no arithmetic, so the share of tracing is as large as it gets. Traces are collected after the answer, as by
+`macluster trace`; that cost is a figure of its own, per step.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _processor_s(ring: WorkerRing) -> float:
 
 
 def _spent_s(pid: int) -> float:
-    """Of all threads of a process; on Linux by the clock that the kernel has for each, since what it tells otherwise is
-    in hundredths of a second.
+    """CPU seconds of all threads of a process; on Linux by the kernel's clock of each process, since /proc counts in
+    hundredths of a second.
     """
     if sys.platform == "linux":
         return time.clock_gettime(~pid << 3 | 2)  # as clock_getcpuclockid(3) makes it

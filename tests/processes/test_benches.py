@@ -48,7 +48,7 @@ def test_the_bench_of_reduces_runs() -> None:
 
 
 def run_tiny(bench: str, *options: str, hidden: int = 64, layers: int = 2) -> dict[str, Any]:
-    """What a bench of the engine prints about a tiny model, in two runs; here, as to import mlx_lm takes a second."""
+    """Run a bench in this process over a tiny model, twice; its JSON."""
     tiny = ["--json", "--runs", "2", "--layers", str(layers), "--hidden", str(hidden), "--dtype", "float32"]
     with redirect_stdout(StringIO()) as said:
         assert import_module(f"tests.benches.{bench}").main([*tiny, *options]) == 0

@@ -127,7 +127,7 @@ async def test_a_port_that_is_taken_is_told_by_whom_and_a_key_takes_another(tmp_
             async with app.run_test(size=(100, 30)):
                 await waiting.until(lambda: "P starts it on another port." in text_of(app))
                 screen = text_of(app)
-                assert f"Port {port} of this Mac is taken by " in screen
+                assert f"Port {port} is in use by " in screen
                 assert f"(process {os.getpid()})" in screen
                 assert "N starts it again, P starts it on another port." in screen
                 ran = await macluster_here(home.root, "status")
@@ -170,7 +170,7 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
     model = made("llama")
     (expected,) = reference(model, ["a hop is"], 16)
     loaded = facts(home, "load", str(model), "--verify", "--parallelism", "tp")
-    assert loaded["plan"]["parallelism"]["reason"] == "no cluster peer connected (worldSize=1)"
+    assert loaded["plan"]["parallelism"]["reason"] == "no other Mac is linked"
     assert loaded["plan_status"] == "ready"
     assert loaded["proof"].startswith("Verified: ")
     answer = facts(home, "run", model.name, "-p", "a hop is", "--max-tokens", "16")
@@ -254,8 +254,8 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
     assert facts(tmp_path / "h", "plan", "macluster-demo", "--macs", "8,8")["plan"]["layers"] == 16
     plain = said_here(tmp_path / "h", "plan", str(restricted), "--macs", "64,32,16")
     assert plain.stdout.splitlines()[5:] == [
-        "mac 2 begins with layer 1 instead of 5: layers 3 to 7 share state with those before.",
-        "mac 3 begins with layer 2 instead of 7: layers 3 to 7 share state with those before.",
+        "mac 2 starts at layer 1 instead of 5: layers 3 to 7 share state with those before.",
+        "mac 3 starts at layer 2 instead of 7: layers 3 to 7 share state with those before.",
         "It can lose any one Mac but mac 1: the others can hold it.",
         "mac 1 would see token ids, logits.",
         "mac 2 would see hidden states of layer 1.",
@@ -303,12 +303,12 @@ def test_how_macs_would_share_it_is_said_with_the_reason(made: Make, tmp_path: P
         return json.loads(ran.stdout)["plan"]
 
     tp = planned("--macs", "8,4", "--parallelism", "tp", "--rdma")
-    how = {"choice": "tp", "strategy": "tp", "reason": "capabilities OK", "group": "rdma"}
+    how = {"choice": "tp", "strategy": "tp", "reason": "your choice", "group": "rdma"}
     assert (tp["topology"], tp["parallelism"]) == ("tensor", how)
     assert [s["sees"] for s in tp["stages"]] == ["token ids, logits", "token ids"]
     assert tp["notes"][1:] == [EVERY_RANK_SEES, ON_THE_CABLE]
     alone = planned("--macs", "8", "--parallelism", "tp")
-    assert alone["parallelism"]["reason"] == "no cluster peer connected (worldSize=1)"
+    assert alone["parallelism"]["reason"] == "no other Mac is linked"
     assert planned("--macs", "8,4")["parallelism"] is None
 
 
@@ -319,7 +319,7 @@ def test_the_demo_on_ranks_says_what_the_model_says(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
     assert told["plan"]["topology"] == "tensor"
-    how = {"choice": "tp", "strategy": "tp", "reason": "capabilities OK", "group": "sealed"}
+    how = {"choice": "tp", "strategy": "tp", "reason": "your choice", "group": "sealed"}
     assert told["plan"]["parallelism"] == how
     assert told["proof"].startswith("Verified: ")
     assert "contiguous" in told["text"]
@@ -343,7 +343,7 @@ def test_a_moved_cut_is_said_and_the_answer_stays_that_of_one_process(restricted
     )
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
-    assert "mbp begins with layer 1 instead of 5" in told["plan"]["notes"][0]
+    assert "mbp starts at layer 1 instead of 5" in told["plan"]["notes"][0]
     assert told["tokens"] == expected
     assert told["proof"].startswith("Verified: ")
 

@@ -246,7 +246,7 @@ async def test_what_was_mirrored_is_not_read_again(three: Demo, said_by_three: A
     await loaded(three.head, LoadRequest(model=three.model, mirror=True))
     plan = three.head.now.plan
     assert plan is not None
-    assert any(note.startswith("Mirrored to studio: ") for note in plan.notes)
+    assert any(note.startswith("Mirror on studio: ") for note in plan.notes)
     request = await asked(three)
     await tokens_seen(three.head, request, TOKENS // 2)
     os.kill(psutil.Process(three.pid_of(1)).children()[0].pid, signal.SIGKILL)
@@ -263,7 +263,7 @@ async def test_an_answer_goes_on_after_a_loss_while_a_draft_model_runs(three: De
     facts = status_facts(three.head.now)["plan"]
     assert facts["draft"] in three.model
     assert facts["draft_bytes"] > 0
-    assert any(f"{facts['draft']} guesses on studio" in note for note in facts["notes"])
+    assert any(f"Draft model {facts['draft']} on studio" in note for note in facts["notes"])
     request = await under_way(three)
     os.kill(psutil.Process(three.pid_of(1)).children()[0].pid, signal.SIGKILL)
     assert (await finish(three.head, request)).tokens == plain.tokens

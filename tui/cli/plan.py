@@ -140,7 +140,7 @@ def preview_lines(preview: PlanPreview) -> list[str]:
 
 def forecast_lines(forecast: Forecast) -> list[str]:
     """The predicted speed for one request, and its basis."""
-    basis = "measured here" if forecast.measured else "estimated from the chip"
+    basis = "measured here" if forecast.measured else "estimated"
     speed = f"Expected: {forecast.tokens_per_s:.1f} tokens/s for one request ({basis})"
     first = ""
     if forecast.prompt_s is not None:

@@ -69,7 +69,7 @@ class Tokens:
         """The tokenizer in `directory`; raises ModelNotFound or BadModel. Uses no network and none of its code."""
         settings = read_settings(directory)  # checks the sizes of all files: transformers opens them as they are
         if not any(name in settings.contents for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
-            raise ModelNotFound(f"There is no tokenizer in {settings.name}.", "Fetch the model again.")
+            raise ModelNotFound(f"There is no tokenizer in {settings.name}.", "Download the model again.")
         generation = settings.json("generation_config.json")
         eos = generation.get("eos_token_id") or settings.config.get("eos_token_id")
         local = {"trust_remote_code": False, "local_files_only": True}

@@ -47,7 +47,7 @@ def decide(mine: Card, theirs: Card, *, initiator: bool) -> Literal["found", "ad
     if mine.cluster_id == theirs.cluster_id == NO_CLUSTER:
         return "found" if initiator else "join"
     if mine.cluster_id == theirs.cluster_id:
-        raise PairingError("These two Macs are in one cluster already.", "`macluster trust list` shows it.")
+        raise PairingError("These two Macs are already paired.", "`macluster trust list` shows it.")
     if NO_CLUSTER not in (mine.cluster_id, theirs.cluster_id):
         cure = "Remove the roster folder of the Mac that should move, and pair it again."
         raise PairingError("The two Macs belong to different clusters.", cure)

@@ -61,7 +61,7 @@ def parse_words(text: str) -> RecoveryKey:
     try:
         return RecoveryKey(bytes(_list().to_entropy(typed)))
     except ValueError as error:
-        cure = "One is another word of the list, or two have changed places: compare each with the paper."
+        cure = "One word is wrong, or two are swapped: compare each with the paper."
         raise UsageError("Each word is in the list, but together they are not a key.", cure) from error
 
 

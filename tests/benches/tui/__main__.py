@@ -1,8 +1,8 @@
-"""How soon the UI is there, how soon a key is on the screen while an answer streams, and what it costs when idle.
+"""Time to the UI's first frame, from a key to the screen while an answer streams, and CPU when idle.
 
-Everything runs in a real pseudo-terminal of 120x36. First frames are those of the real command. A key is seen when its
-letter, which no text of this bench has, comes out of the terminal. Beside it the same is done with a Textual app that
-has nothing but a text area: that is what the library takes by itself on this machine.
+Everything runs in a real pseudo-terminal of 120x36. First frames are those of the real command. A key counts as painted
+when its letter, which no text of this bench contains, comes out of the terminal. The same is measured for a Textual app
+with only a text area: the library's own share on this machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LIMITS: Final = {
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What the source says beside the answer on screen."""
+    """Events of the source besides the answer on screen."""
 
     macs: int
     rows: int

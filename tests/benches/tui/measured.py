@@ -1,6 +1,6 @@
 """The app with a clock in its event loop; `--bare` is a Textual app with nothing but a text area, to compare with.
 
-SIGUSR1 begins a phase, and ends the one before: its figures go to standard output's neighbour, the file given.
+SIGUSR1 starts a phase and ends the previous one, whose figures go to the given file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOOK_S = 0.01
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
-    """What the event loop went through: how late it was, in seconds, and the CPU seconds of the process."""
+    """Delays of the event loop, and CPU time of the process, both in seconds."""
 
     seconds: float
     cpu_s: float
@@ -29,7 +29,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cpu_percent(self) -> float:
-        """Of one core."""
+        """Share of one core, in percent."""
         return 100 * self.cpu_s / self.seconds
 
 

@@ -1,8 +1,8 @@
-"""The other side of the UI's bench: a socket that speaks as a node does, at a steady pace that no model could keep.
+"""Stand-in for a node in the UI's bench: a socket that sends events at a pace that no model could keep.
 
-A question that begins with "fill" is answered as fast as the socket takes it, any other one at the rate given, until
-it is stopped. Beside it go on: beats of all Macs, samples of the hops, and the tokens of other people's answers. No
-model computes it, so that what is measured is the UI alone. Each end of an answer is told on standard output.
+A prompt that begins with "fill" is answered as fast as the socket takes it, any other one at the given rate until it is
+stopped. At the same time it sends beats of all Macs, hop samples and tokens of other users' answers. No model runs, so
+only the UI is measured. Each end of an answer is printed on standard output.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def words(seed: int) -> Iterator[str]:
 
 
 def snapshot(macs: int) -> Snapshot:
-    """`macs` Macs, three of which hold a model."""
+    """`macs` Macs; three hold a model."""
     peers = tuple(_peer(number) for number in range(macs))
     bounds = [LAYERS * number // STAGES for number in range(STAGES + 1)]
     stages = tuple(
@@ -118,7 +118,7 @@ def _peer(number: int) -> Peer:
 
 
 class Source:
-    """What the socket says. `rate` in tokens per second; `rows` counts all answers, the one on screen among them."""
+    """Events of the socket. `rate` in tokens per second; `rows` counts all answers, including the one on screen."""
 
     def __init__(self, macs: int, rows: int, rate: float) -> None:
         self.now = snapshot(macs)
@@ -146,7 +146,7 @@ class Source:
             self._listeners.remove(queue)
 
     async def beat(self) -> None:
-        """Memory and round trips of all Macs, twice a second for those that hold layers, else once."""
+        """Memory and round trips of all Macs, twice a second for Macs with layers, else once."""
         dice = random.Random(1)
         for round_number in count():
             for number, peer in enumerate(self.now.peers):

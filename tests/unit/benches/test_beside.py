@@ -1,4 +1,4 @@
-"""What the bench of a Mac beside a ring makes of its runs; these themselves are in tests/processes/test_bench.py."""
+"""Summary and text of the bench of a prefill Mac; tests/processes/test_benches.py runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the bench of forecasts makes of its rounds."""
+"""Summary and text of the bench of forecasts; tests/processes/test_benches.py runs it."""
 
 from __future__ import annotations
 

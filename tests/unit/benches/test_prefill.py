@@ -1,4 +1,4 @@
-"""What the bench of windows makes of its turns; the turns themselves are in tests/processes/test_bench.py."""
+"""Summary and text of the bench of windows; tests/processes/test_benches.py runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the bench of reuse asks, and makes of the answers; these themselves are in tests/processes/test_bench.py."""
+"""Summary and text of the bench of reuse; tests/processes/test_benches.py runs it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.benches.made_models import ModelSize
 from tests.benches.solo import SoloRun, main, summary
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_both_sides_answer_alike_and_every_figure_is_positive(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--runs", "2", "--tokens", "6", "--layers", "2", "--hidden", "64"]
     assert main(["--json", *sizes]) == 0

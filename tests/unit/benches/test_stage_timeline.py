@@ -1,4 +1,4 @@
-"""What is read off the spans of a ring, against counting moments one by one."""
+"""Timelines of a ring's spans, compared with counting moments one by one."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ async def test_absent_and_silent_macs(house: House) -> None:
 
 
 async def test_an_address_in_use_is_said(house: House) -> None:
-    with pytest.raises(PortTaken, match=f"is taken by .*process {os.getpid()}"):
+    with pytest.raises(PortTaken, match=f"is in use by .*pid {os.getpid()}"):
         await serve_control(HOST, house.port, identity=mac(1), cluster=house.knows, on_link=house.take)
 
 

@@ -82,9 +82,9 @@ def test_a_damaged_file_says_nothing(home: Home, damage: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "command", "said"),
     [
-        ("nginx", ["nginx", "-g"], "nginx (process 7)"),
-        ("python3.11", ["py", "-m", "core.node", "--home", "/h"], "macluster's node of another folder (process 7, /h)"),
-        ("python3.11", ["py", "-m", "core.node"], "macluster's node of another folder (process 7)"),
+        ("nginx", ["nginx", "-g"], "nginx (pid 7)"),
+        ("python3.11", ["py", "-m", "core.node", "--home", "/h"], "another macluster node (pid 7, /h)"),
+        ("python3.11", ["py", "-m", "core.node"], "another macluster node (pid 7)"),
     ],
 )
 def test_who_has_a_port_is_named(name: str, command: list[str], said: str) -> None:

@@ -37,18 +37,18 @@ def owners(known: dict[str, float | None], output: int = 0, layers: int = 10) ->
             "speed",
             (0.001, 0.001),
             (5,),
-            "speed: its slowest Mac takes 5 ms a token, and 7 ms if it is divided by memory",
+            "speed: the slowest Mac takes 5 ms per token instead of 7 ms by memory",
         ),
         (
             "auto",
             (0.001, 0.004),
             (8,),
-            "speed: its slowest Mac takes 8 ms a token, and 12 ms if it is divided by memory",
+            "speed: the slowest Mac takes 8 ms per token instead of 12 ms by memory",
         ),
-        ("speed", (0.001, 0.002), (7,), "memory: its slowest Mac takes 7 ms a token, and not less by speed"),
-        ("auto", (0.001, 0.0013), (7,), "memory: by speed its slowest Mac would take 6 ms a token instead of 7 ms"),
-        ("speed", (0.001, None), (7,), "memory: the pace of b is not known yet. An answer measures it"),
-        ("auto", (None, None), (7,), "memory: the pace of a and b is not known yet. An answer measures it"),
+        ("speed", (0.001, 0.002), (7,), "memory: the slowest Mac takes 7 ms per token; by speed it would be no faster"),
+        ("auto", (0.001, 0.0013), (7,), "memory: by speed the slowest Mac would take 6 ms per token instead of 7 ms"),
+        ("speed", (0.001, None), (7,), "memory: the speed of b isn't measured yet. The next answer measures it"),
+        ("auto", (None, None), (7,), "memory: the speed of a and b isn't measured yet. The next answer measures it"),
     ],
 )
 def test_by_what_a_model_is_divided_and_why(
@@ -88,7 +88,7 @@ def test_a_plan_by_speed_says_so_first_and_keeps_to_memory() -> None:
     known = owners(paces(0.002, 0.001))
     by_speed = planned(macs, found, balance="speed", stage_s=known.stage_s)
     assert [(s.start, s.stop) for s in by_speed.stages] == [(0, 3), (3, 10)], "b has room for seven layers"
-    assert by_speed.notes[0].startswith("Divided by speed: its slowest Mac takes 7 ms a token")
+    assert by_speed.notes[0].startswith("Divided by speed: the slowest Mac takes 7 ms per token")
     by_memory = planned(macs, found)
     assert is_clearly_slower(by_memory, by_speed, known.stage_s)
     assert not is_clearly_slower(by_speed, by_memory, known.stage_s)
@@ -98,5 +98,5 @@ def test_a_plan_by_speed_says_so_first_and_keeps_to_memory() -> None:
 
 
 def test_layers_that_are_given_out_are_not_balanced() -> None:
-    with pytest.raises(UsageError, match="nothing to divide by --balance speed"):
+    with pytest.raises(UsageError, match="balance speed has nothing to divide"):
         check_asked({"context": 9, "layers": ("0:3", "4:output"), "balance": "speed"})

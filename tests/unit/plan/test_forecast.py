@@ -192,7 +192,10 @@ def test_a_token_id_takes_as_long_as_the_smallest_frame_that_was_measured() -> N
     ("hop_s", "budget", "advice"),
     [
         pytest.param(
-            0.01, 20, "a alone would be about 1.2x as fast: the model fits it. Splitting buys capacity.", id="faster"
+            0.01,
+            20,
+            "This model fits on a alone and would run about 1.2× faster there. Splitting is for models that don't fit.",
+            id="faster",
         ),
         pytest.param(0.001, 20, "", id="no more than noise"),
         pytest.param(0.01, 11, "", id="it does not fit"),

@@ -69,7 +69,9 @@ def test_plan_puts_embedding_and_output_on_the_head() -> None:
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_missing_gigabytes_and_the_mac() -> None:
-    with pytest.raises(DoesNotFit, match=r"needs 6\.6 GB more on a \(16\.0 GB needed in all, 9\.0 GB usable on 2 Macs"):
+    with pytest.raises(
+        DoesNotFit, match=r"needs 6\.6 GB more on a \(16\.0 GB needed in total, 9\.0 GB usable on 2 Macs"
+    ):
         make_plan(
             model="m",
             fingerprint="f",
@@ -113,8 +115,8 @@ def test_a_forbidden_cut_is_moved_and_the_plan_says_so() -> None:
     plan = planned([peer("a", 40), peer("b", 20), peer("c", 20)], profile(1, 2, 3, 4, 6))
     assert [(s.start, s.stop) for s in plan.stages] == [(0, 4), (4, 6), (6, 10)]
     assert plan.notes == (
-        "b begins with layer 4 instead of 5: layer 5 shares state with those before.",
-        "c begins with layer 6 instead of 8: layers 7 to 9 share state with those before.",
+        "b starts at layer 4 instead of 5: layer 5 shares state with those before.",
+        "c starts at layer 6 instead of 8: layers 7 to 9 share state with those before.",
     )
 
 
@@ -154,7 +156,7 @@ def test_a_plan_says_who_could_read_the_tokens_and_that_rows_run_alone() -> None
     plan = planned([peer("a", 24), peer("b", 12)], found)
     assert not plan.batched
     assert "Every Mac of this split could infer the prompt's tokens" in plan.notes[0]
-    assert plan.notes[1] == "One row at a time in a batch: mlx-lm cannot batch its cache (X)."
+    assert plan.notes[1] == "One request at a time: mlx-lm cannot batch its cache (X)."
     assert len(planned([peer("a", 24)], found).notes) == 1, "on one Mac nobody else sees anything"
 
 
@@ -163,15 +165,15 @@ def test_a_plan_says_what_travels_and_what_that_does_to_answers() -> None:
     two, one = [peer("a", 24), peer("b", 24)], [peer("a", 24)]
     plain = make_plan(**wish, peers=two)
     assert plain.wire is None
-    assert not any("travel" in note for note in plain.notes)
-    told: dict[WireType, str] = {"float32": "nothing of them is lost", "bfloat16": "may differ", "int8": "may differ"}
+    assert not any("are sent as" in note for note in plain.notes)
+    told: dict[WireType, str] = {"float32": "without loss", "bfloat16": "may differ", "int8": "may differ"}
     for wire, says in told.items():
         plan = make_plan(**wish, peers=two, wire=wire)
         assert plan.wire == wire
         assert says in plan.notes[-1]
         noted, verify = with_verification(plan, 0)
         assert verify is (wire == "float32")
-        assert verify or f"Not verified: hidden states travel as {wire}" in noted.notes[-1]
+        assert verify or f"Not verified: hidden states are sent as {wire}" in noted.notes[-1]
     alone = make_plan(**wish, peers=one, wire="int8")
     assert (alone.wire, alone.notes) == (None, ()), "nothing travels"
 
@@ -184,10 +186,10 @@ def test_quantised_caches_take_less_run_one_row_and_are_refused_where_mlx_lm_has
     whole = make_plan(**wish, profile=found)
     assert [s.kv_bytes for s in plan.stages] == [s.kv_bytes * 17 // 32 for s in whole.stages]
     assert (plan.kv_bits, plan.batched, whole.batched) == (8, False, True)
-    assert "quantised" in plan.notes[-1]
+    assert "compressed" in plan.notes[-1]
     with pytest.raises(UnsupportedModel, match="4 bits: no") as caught:
         make_plan(**wish, profile=profile(5, whole_bits="no"), kv_bits=4)
-    assert "--kv-bits" in caught.value.fix
+    assert "uncompressed" in caught.value.fix
 
 
 @pytest.mark.parametrize(("widest", "chunk"), [(8192, 512), (CHUNK_BYTES // 100, 100), (2 * CHUNK_BYTES, 1)])

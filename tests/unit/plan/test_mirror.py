@@ -56,14 +56,14 @@ def hop_s(size: int, source: str, target: str) -> float:
 @pytest.mark.parametrize(
     ("free_gb", "macs", "token_s", "caches", "gigabytes", "said"),
     [
-        pytest.param(9, 3, 4.0, [KEYS], 3, "5 % of the wire, 3.0 GB there", id="wanted"),
-        pytest.param(9, 3, None, [KEYS], 3, "400 % of the wire, 3.0 GB there", id="wanted all the same"),
+        pytest.param(9, 3, 4.0, [KEYS], 3, "5 % of the link and 3.0 GB", id="wanted"),
+        pytest.param(9, 3, None, [KEYS], 3, "400 % of the link and 3.0 GB", id="wanted all the same"),
         pytest.param(2, 3, 4.0, [KEYS], 2, "2.0 of 3.0 GB there", id="as much as there is memory for"),
         pytest.param(0, 3, 4.0, [KEYS], 0, "studio has no memory left", id="no memory at all"),
-        pytest.param(9, 1, 4.0, [KEYS], 1, "less than 1 % of the wire, 1.0 GB there", id="a worker to lose"),
-        pytest.param(9, 3, 4.0, [KEYS, WINDOW], 3, "5 % of the wire, 3.0 GB there", id="windows"),
-        pytest.param(9, 3, 4.0, [KEYS, STATE], 3.048, "4 % of the wire, 3.0 GB there. 48.0 MB of", id="states"),
-        pytest.param(9, 3, 4.0, [LARGE], 0, "state of a layer of tiny has more than 8 MiB", id="a large state"),
+        pytest.param(9, 1, 4.0, [KEYS], 1, "less than 1 % of the link and 1.0 GB", id="a worker to lose"),
+        pytest.param(9, 3, 4.0, [KEYS, WINDOW], 3, "5 % of the link and 3.0 GB", id="windows"),
+        pytest.param(9, 3, 4.0, [KEYS, STATE], 3.048, "4 % of the link and 3.0 GB there. 48.0 MB of", id="states"),
+        pytest.param(9, 3, 4.0, [LARGE], 0, "state of a layer of tiny is over 8 MiB", id="a large state"),
     ],
 )
 def test_where_a_mirror_is_kept(

@@ -25,7 +25,7 @@ from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.model_list import fit_mark
 
-NOTE = "mini begins with layer 15 instead of 13: layers 13 to 14 share state with those before."
+NOTE = "mini starts at layer 15 instead of 13: layers 13 to 14 share state with those before."
 NOTED = msgspec.structs.replace(PLAN, notes=(NOTE,))
 
 

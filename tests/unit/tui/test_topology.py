@@ -105,7 +105,7 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
         "Mac         rank     sends/token  sees",
         "studio      0        4 B          token ids, logits",
         "mini        2        4 B          token ids",
-        "Every Mac sees the words",
+        "Every Mac can read the text",
     ):
         assert row in ranks
     alone = words("single", preview("single", 16, 8, 8))
@@ -132,7 +132,7 @@ def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
     _, cost, beside_one = forecast_lines(told)
     assert cost.startswith(f"Adding up takes {all_reduce_share}")
     assert f"{said} instead of 29.1 tokens/s." in beside_one
-    assert ("Adding up 80 times a token takes" in beside_one) is not rdma
+    assert ("80 reduces per token take" in beside_one) is not rdma
     made = replace(made, forecast=told)
     model = ModelChoice(
         name="m",
@@ -147,7 +147,7 @@ def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
     for shown in (fit_content(model, UiState(), 90).plain, words("tensor", made)):
         assert all_reduce_share in shown
         assert beside_one in shown
-        assert "Parallelism tp – capabilities OK" in shown
+        assert "Every layer split: your choice" in shown
         assert EVERY_RANK_SEES in shown
         assert (ON_THE_CABLE in shown) is rdma
     assert "F4" not in fit_content(replace(model, loaded=True), UiState(), 90).plain, "ranks have no boundaries"
