@@ -310,10 +310,10 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
         for level in LEVELS:
             bus.publish(TrustChanged(level=level, weakest="mini", reason="It was not compared."))
             if level == "paired":
-                answers._check(plan(ME, PEER), reading)
+                answers.opening.check(plan(ME, PEER), reading)
             else:
                 with pytest.raises(NotPaired, match=f"while mini is {level}. It was not compared."):
-                    answers._check(plan(ME, PEER), reading)
+                    answers.opening.check(plan(ME, PEER), reading)
     finally:
         reading.get_loop().close()
 

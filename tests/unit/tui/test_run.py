@@ -173,7 +173,7 @@ async def test_ctrl_c_cancels_this_answer_and_prints_what_there_is(
 
 
 async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(desk: Desk) -> None:
-    busy = desk.answers._old_logs
+    busy = desk.answers.archive.old_logs
     await busy.acquire()
     async with running(desk, until=lambda: busy._waiters) as process:
         process.send_signal(signal.SIGINT)
