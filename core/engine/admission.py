@@ -44,7 +44,7 @@ class Admission:
 
     @property
     def requests(self) -> list[Request]:
-        """Those that wait, the next one first."""
+        """Requests that wait, the next one first."""
         return [each.request for each in self._waiting.values()]
 
     def submit(self, request: Request, *, may_draft: bool, grammar: RowGrammar | None) -> None:
@@ -67,7 +67,7 @@ class Admission:
         return waiting
 
     def admit(self, chunk: int) -> list[Op]:
-        """Give rows to the requests whose turn it is, as far as rows and memory are left."""
+        """Give rows to the next requests while rows and memory are left."""
         ops: list[Op] = []
         lent: list[Lent] | None = None
         for waiting in [*self._waiting.values()]:

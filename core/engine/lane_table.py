@@ -77,7 +77,7 @@ class LaneTable:
         return lent_rows(self.rows, (*self.lanes, *self.reading))
 
     def copied(self, row: Row) -> Callable[[int], Op]:
-        """What makes a copy of `row` under a handle."""
+        """The op that copies `row`, given the new handle."""
         return copied_by(row, (*self.reading, *self.lanes))
 
     def held_rows(self) -> list[HeldRow]:

@@ -54,7 +54,7 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
 
     @property
     def prefix(self) -> list[int]:
-        """What is known before the next token is chosen: prompt and what is written of the answer."""
+        """Everything before the next token: the prompt and the written part of the answer."""
         return self.tokens + self.written
 
     @property
@@ -69,7 +69,7 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
 
     @property
     def admit(self) -> Admit:
-        """What its tokens are chosen by."""
+        """The options by which its tokens are chosen."""
         known = self.prefix
         return Admit(
             request=bytes.fromhex(self.request_id),

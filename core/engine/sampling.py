@@ -98,7 +98,7 @@ class RowSampler:
         return token, state[0]
 
     def prepare(self) -> None:
-        """Do now what its next token needs beside logits."""
+        """Prepare what its next token needs besides logits."""
         if self._grammar:
             self._grammar.prepare()
 
@@ -121,7 +121,7 @@ class RowSampler:
         self.follow([token])
 
     def follow(self, tokens: Sequence[int]) -> None:
-        """These were chosen, here or by another sampler of this row: its constraint goes on behind them."""
+        """Advance the constraint by tokens that were chosen, here or by another sampler of this row."""
         if self._grammar:
             for token in tokens:
                 self._grammar.take(token)
@@ -210,7 +210,7 @@ def logprobs_of(logits: mx.array, tokens: Sequence[int], count: int) -> list[Pic
 
 
 def confirmed(picked: Sequence[Picked], drafts: Sequence[int]) -> list[Picked]:
-    """Of the tokens picked at 1 + `drafts` positions, those that count: up to the first that `drafts` missed."""
+    """The tokens that count, of those picked at 1 + `drafts` positions: up to the first that `drafts` missed."""
     right = next((n for n, draft in enumerate(drafts) if picked[n].token != draft), len(drafts))
     return list(picked[: right + 1])
 
@@ -222,7 +222,7 @@ def greedy(logits: mx.array) -> int:
 
 
 def _drawn(key: mx.array, times: int) -> mx.array:
-    """The random state behind so many draws: each splits the key, draws with one half and leaves the other."""
+    """The random state after `times` draws: each splits the key, draws with one half and leaves the other."""
     for number in range(1, times + 1):
         key = mx.random.split(key)[0]
         if number % DRAWS_AT_ONCE == 0:
@@ -272,7 +272,7 @@ def _processors(sampling: Sampling) -> list[Any]:
 
 
 def _check(sampling: Sampling, vocab_size: int) -> None:
-    """mlx would not: it reads and writes behind the end of an array."""
+    """Check what mlx does not: it reads and writes beyond the end of an array."""
     if sampling.top_k >= vocab_size:
         what = f"Top-k {sampling.top_k} leaves nothing out of a vocabulary of {vocab_size} tokens."
         raise UsageError(what, f"Ask for less than {vocab_size}, or for 0, which cuts nothing off.")

@@ -398,7 +398,7 @@ class Scheduler:
         return self._one_drafter if self.running == 1 else None
 
     def _leave(self) -> None:
-        """Take off wrong draft tokens, then take ended rows out of lanes that are not under way, and park them."""
+        """Trim wrong draft tokens, then take ended rows out of lanes without a step on the ring, and park them."""
         self._ops += self._table.trim_wrong_drafts()
         removed = self._table.remove_ended()
         self._ops += removed.ops

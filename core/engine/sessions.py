@@ -146,12 +146,12 @@ def check_fits(session: SessionFile, *, model: str, fingerprint: str, mlx_lm: st
 
 
 def list_sessions(folder: Path, secret: bytes) -> list[SavedSession]:
-    """All that are in `folder`, by name; those that cannot be read say why."""
+    """The sessions in `folder`, by name, with the reason where one can't be read."""
     return [_listed(path, secret) for path in sorted(folder.glob(f"*{SUFFIX}"))]
 
 
 def delete_session(folder: Path, name: str) -> None:
-    """Forget a session and its key. Raises UsageError where there is none, SessionError."""
+    """Delete a session and its key. Raises UsageError where it does not exist, SessionError."""
     _forget(existing(folder, name))
 
 
@@ -182,7 +182,7 @@ class _Stream:
         self._held = bytearray()
 
     def take(self, length: int) -> bytes:
-        """So many bytes more. Raises SessionError where there are fewer."""
+        """The next `size` bytes. Raises SessionError where there are fewer."""
         while len(self._held) < length:
             if not (chunk := self._next()):
                 raise SessionError(f"{self._name} ends in the middle.", DAMAGED)

@@ -54,7 +54,7 @@ def own_devices(beside: Neighbours, seen: RdmaSeen) -> tuple[str, str]:
 
 
 def _meet(ring: Ring, devices: tuple[str, str] = ("", "")) -> Bootstrap:
-    """What all ranks tell, and of the addresses of the first one those that every other one reaches."""
+    """The entries of all ranks; of the first one only addresses that every other rank reaches."""
     beside = ring.neighbours
     with listen(beside.host) as door:
 

@@ -64,7 +64,7 @@ class LoadedDraft:
         return tuple(chosen[:known])
 
     def _feed(self, tokens: mx.array, count: int) -> list[int]:
-        """What follows `tokens` [1, L], `count` tokens; none where MLX cannot compute them."""
+        """The `count` tokens after `tokens` [1, L]; empty where MLX cannot compute them."""
         chosen: list[mx.array] = []
         try:
             for _ in range(count):

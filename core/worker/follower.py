@@ -1,4 +1,4 @@
-"""What a stage that is not the head does with the frames that come: its work, once for each step, and on they go."""
+"""A stage that is not the head: it does the work of each frame once and passes the frame on."""
 
 from __future__ import annotations
 
@@ -150,7 +150,6 @@ class Follower:
         self._end_turn(work)
 
     def _answer(self, ring: Ring, work: WorkFrame) -> WorkFrame:
-        """What goes on to the next stage."""
         try:
             match work.kind:
                 case FrameType.COMPOSE:

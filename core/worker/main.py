@@ -110,7 +110,7 @@ class Joined(NamedTuple):
 
 
 class HeadEngine(NamedTuple):
-    """What drives the stage of the head."""
+    """The engine of the head and its pipeline."""
 
     pipeline: Pipeline
     head: Head
@@ -332,7 +332,7 @@ class Worker:
         return HeadEngine(pipeline, head)
 
     def _connect(self, command: Connect) -> None:
-        """Link anew under the next plan generation; what the caches hold, and what is on its way, stays."""
+        """Link again under the next plan generation; caches and work in flight stay."""
         if self._joined is None or self._held is None:
             return
         self._unlink(LinkLost("The ring is being linked again.").problem)
@@ -354,7 +354,7 @@ class Worker:
         self._report(Linked(plan_gen=command.plan.plan_gen, way=neighbours.way))
 
     def _connect_prefill(self, command: ConnectPrefill) -> None:
-        """Link to the Mac that reads prompts; the ring is none the worse where that fails."""
+        """Link to the Mac that reads prompts; a failure does not disturb the ring."""
         held, gen = self._held, command.plan.plan_gen
         if self._joined is None or held is None or held.engine is None:
             return
@@ -446,7 +446,7 @@ def _neighbours(command: Connect, joined: Joined, held: HeldStage) -> Neighbours
 
 
 def row_bytes(plan: Plan, index: int, layers: Slice) -> int:
-    """What a position may weigh that comes in: a hidden state, or to a head without the output also logits."""
+    """Most bytes of an incoming position: a hidden state, or logits where the head does not have the output."""
     if has_ranks(plan):
         return 0  # token ids alone
     hidden = bytes_per_token(plan.wire, layers.incoming)

@@ -297,7 +297,7 @@ class Worked(PipeMessage, frozen=True, kw_only=True):
 
 
 class Batching(PipeMessage, frozen=True, kw_only=True):
-    """What the head runs and has queued: told twice a second while that changes, and when nothing runs any more."""
+    """The head's rows and queue: sent twice a second while they change, and when nothing runs any more."""
 
     batch: Batch
 
@@ -317,7 +317,7 @@ class SessionFailed(PipeMessage, frozen=True, kw_only=True):
 
 
 class Mirrored(PipeMessage, frozen=True, kw_only=True):
-    """What the caches of all stages hold of the next tokens of this request's row: to be kept for the next worker."""
+    """KV of all stages for the next tokens of this request's row: to be kept for the next worker."""
 
     request_id: str
     span: MirrorSpan
@@ -346,13 +346,13 @@ class Restored(PipeMessage, frozen=True, kw_only=True):
 
 
 class PrefillLinked(PipeMessage, frozen=True, kw_only=True):
-    """The Mac beside the ring reads prompts from now on."""
+    """The prefill Mac reads prompts from now on."""
 
     plan_gen: Size
 
 
 class PrefillBroken(PipeMessage, frozen=True, kw_only=True):
-    """The Mac beside the ring reads no prompts, and what it was reading the ring reads."""
+    """The prefill Mac reads no prompts any more; the ring reads those that it was reading."""
 
     plan_gen: Size
     problem: Problem

@@ -1,4 +1,4 @@
-"""The two Macs beside a stage, and how it links to them, as often as new keys are due."""
+"""The stages before and after this one, and the links to them, renewed when new keys are due."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIAL_S: Final = 10.0
 
 
 def plan_digest(plan: Plan) -> bytes:
-    """What both ends of a data link compare before the link is ready: SHA-256 over the whole plan."""
+    """SHA-256 over the whole plan, which both ends of a data link compare before the link is ready."""
     return hashlib.sha256(b"macluster/1 plan\0" + msgspec.json.encode(plan)).digest()
 
 

@@ -118,7 +118,7 @@ class Ring:
         self._renewals += 1
 
     def _break_off(self) -> NoReturn:
-        """Nobody speaks on the old links but to say that a stage cannot link anew."""
+        """Listen on the old links: a stage only uses them to report that it cannot link again."""
         frame = self.receive()
         if frame.header.type != FrameType.ERROR:
             raise ProtocolError(

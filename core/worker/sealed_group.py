@@ -28,7 +28,7 @@ def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
         failing.callback(local.after.close)
 
         def bound(rank: int, direction: str) -> bytes:
-            """What both ends of a link compare: the plan, this group, and between which ranks it goes."""
+            """The identity of a link, which both ends compare: the plan, this group, and the two ranks."""
             words = f"macluster/2 tunnel {rank % world} {direction}\0".encode()
             return hashlib.sha256(words + told.session + beside.binding).digest()
 

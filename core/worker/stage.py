@@ -199,7 +199,7 @@ class LoadedStage:
         *,
         ahead: bool = False,
     ) -> list[mx.array]:
-        """What leaves where `arrived` comes: of the graph that was prepared for it, or of one that is built now."""
+        """The output for `arrived`: of the graph that was prepared for it, or of one that is built now."""
         held, prepared = self._held[handle], self._prepared.pop(handle, None)
         with self.computing():
             if prepared and prepared.takes(held, arrived):
@@ -283,7 +283,7 @@ class LoadedStage:
         return spans
 
     def states(self, handle: int, row: int) -> dict[int, int]:
-        """Which of this stage's caches are states, and how many bytes they have of that row."""
+        """Sizes in bytes of this stage's caches that are states, of that row, by number."""
         caches = self._row(handle, row)
         numbers = set(self.layers.caches.indices) - set(self._others(caches))
         return {index: cache_state.packed_bytes(cache_state.settled(caches[index])) for index in sorted(numbers)}

@@ -58,7 +58,6 @@ class Steps:
         return self._throttle.due if self._last != self._published else None
 
     def report(self, now: float) -> None:
-        """What is due by now."""
         if self._last != self._published and self._throttle.take(now):
             self._published = self._last
             self._publish(self._last)
@@ -102,7 +101,7 @@ class StageMeter:
         self._spans.append(TraceSpan(step, handle, kind, started, monotonic()))
 
     def take_spans(self) -> list[TraceSpan]:
-        """Those since the last call, the newest only where there were many."""
+        """The spans since the last call, only the newest where there were many."""
         spans = list(self._spans)
         self._spans.clear()
         return spans

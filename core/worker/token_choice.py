@@ -50,7 +50,7 @@ class TokenChoice:
         return chosen
 
     def confirm(self, step: Step, answer: StepAnswer, alive: Sequence[int]) -> list[list[Picked]]:
-        """The tokens of each row: those that another Mac chose, or the right ones of a draft and the one after them."""
+        """The tokens of each row: as another Mac chose them, or the right ones of a draft and the one after them."""
         samplers = [self._rows[step.requests[at]].sampler for at in alive]
         if answer.chosen is not None:
             chosen = [confirmed(picked, step.drafts) for picked in answer.chosen]
