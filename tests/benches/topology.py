@@ -94,7 +94,7 @@ class TopologyRings:
         return {way: played[way] for way in WAYS}
 
     def seen(self) -> dict[str, TopologySeen]:
-        """What each Mac saw so far."""
+        """Kinds of values that each Mac saw so far."""
         return {way: _seen(ring) for way, ring in self._rings.items()}
 
     def _play(self, ring: WorkerRing, number: int) -> TopologyPlayed:
