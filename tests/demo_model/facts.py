@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 DATA: Final = Path(__file__).with_name("data")
 FIRST_QUESTION: Final = "How does macluster split a model?"
 # how people ask for the meaning of a term
@@ -35,7 +37,7 @@ _ACTION_QUESTIONS: Final = (
 )  # fmt: skip
 
 
-class Fact(NamedTuple):
+class Fact(msgspec.Struct, frozen=True):
     """One thing that the model knows."""
 
     id: str
@@ -73,8 +75,7 @@ def read_jsonl(name: str) -> list[Any]:
 @cache
 def all_facts() -> tuple[Fact, ...]:
     """Every fact, in the order of the file."""
-    read = read_jsonl("facts.jsonl")
-    return tuple(Fact(**{k: tuple(v) if isinstance(v, list) else v for k, v in line.items()}) for line in read)
+    return tuple(msgspec.convert(line, Fact) for line in read_jsonl("facts.jsonl"))
 
 
 def held_out() -> list[HeldOut]:

@@ -64,7 +64,7 @@ def test_the_full_size_fits_into_the_repository() -> None:
 
 def test_prepared_data_is_the_corpus(data: Path) -> None:
     ids, starts = np.fromfile(data / TOKENS_FILE, np.uint16), np.fromfile(data / STARTS_FILE, np.uint32)
-    assert 2000 <= len(starts) <= 2500
+    assert 2000 <= len(starts) <= 3000
     assert ids.max() < TINY.vocab
     assert (ids[starts] == 1).all()
 
@@ -81,12 +81,12 @@ def test_only_answers_are_learned() -> None:
 
 
 def test_rows_begin_with_a_conversation_and_noise_spares_the_answers(data: Path) -> None:
-    rows = _rows(data, Recipe(batch=2048), TINY.vocab)
+    rows = _rows(data, Recipe(batch=1536), TINY.vocab)
     clean = set(np.fromfile(data / TOKENS_FILE, np.uint16).tolist())
     for _ in range(20):
         batch = next(rows)
         assert (batch[:, 0, 0] == 1).all()
-        assert batch.shape[0] * (batch.shape[1] - 1) == 2048
+        assert batch.shape[0] * (batch.shape[1] - 1) == 1536
         assert set(batch[..., 0].ravel().tolist()) <= clean | set(range(3, TINY.vocab))
         assert ((batch[..., 0] == 0) <= (batch[..., 1] == 1)).all()
 
