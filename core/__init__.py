@@ -1,5 +1,5 @@
-"""What macluster does, without a screen: three kinds of process and the values they exchange."""
+"""macluster without a screen: the node, the worker, and the values that processes exchange."""
 
-from core.mac.descriptors import stay_within_the_hard_limit
+from core.mac.open_file_limit import stay_within_the_hard_limit
 
 stay_within_the_hard_limit()

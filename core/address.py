@@ -1,4 +1,4 @@
-"""Where a node listens, as HOST:PORT: written, read, and checked."""
+"""Parse, check and print a node's address, HOST:PORT."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.settings import CONTROL_PORT
 
 
 class Place(NamedTuple):
-    """Where a node may listen. As text an IPv6 address stands in brackets."""
+    """Address of a node; prints IPv6 hosts in brackets."""
 
     host: str
     port: int
@@ -20,7 +20,7 @@ class Place(NamedTuple):
 
 
 def is_link_local(host: str) -> bool:
-    """Whether an interface gave itself this address, which leads nowhere but along the cable that is plugged in."""
+    """Whether an interface assigned itself this address, so that it reaches only the other end of a cable."""
     try:
         return ip_address(host).is_link_local
     except ValueError:
@@ -28,7 +28,6 @@ def is_link_local(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what is sent to this host leaves no machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -36,7 +35,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_place(text: str) -> Place:
-    """HOST:PORT, with or without spaces. Raises UsageError where it is not that; the host may still be none."""
+    """Parse HOST:PORT, ignoring spaces. Raises UsageError; `checked_place` checks the host."""
     host, _, port = "".join(text.split()).rpartition(":")
     if not (port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= 65535):
         raise UsageError(f"{text!r} has no port from 1 to 65535.", f"Such as 192.168.1.7:{CONTROL_PORT}.")
@@ -46,7 +45,7 @@ def parse_place(text: str) -> Place:
 
 
 def checked_place(host: str, port: int) -> Place:
-    """The place that a person gave. Raises UsageError for a host that can have no address."""
+    """Check a host that a user typed. Raises UsageError if it can't have an address."""
     try:
         fits = 0 < len(host.encode("idna")) <= 253 and host.isprintable()
     except UnicodeError:

@@ -1,4 +1,4 @@
-"""What an answer is made of, beside plain text: what the model thinks before it, and the tools that it calls."""
+"""Parts of an answer besides plain text: reasoning and tool calls."""
 
 from __future__ import annotations
 
@@ -10,47 +10,45 @@ ToolName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the model may call; `parameters` is the schema of its arguments: a JSON object, as text. Of a `strict` one
-    no call has others.
-    """
+    """A tool that the model may call."""
 
     name: ToolName
     description: str = ""
-    parameters: str = "{}"
-    strict: bool = False
+    parameters: str = "{}"  # JSON schema of the arguments, as text
+    strict: bool = False  # calls must follow the schema
 
 
 class CallRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tools an answer may call, which it must, and whether `one_call` at most."""
+    """Which tools an answer may call, must call, and how many."""
 
     tools: tuple[Tool, ...] = ()
     must_call: tuple[ToolName, ...] = ()
-    one_call: bool = False
+    one_call: bool = False  # at most one call
 
     @property
     def are_enforced(self) -> bool:
-        """Whether not every call is as good as any other."""
+        """Whether decoding must restrict the calls."""
         return bool(self.must_call) or any(tool.strict for tool in self.tools)
 
 
 class TextPart(msgspec.Struct, frozen=True, tag=True):
-    """More of the answer itself."""
+    """A piece of the answer's text."""
 
     text: str
 
 
 class ReasoningPart(msgspec.Struct, frozen=True, tag=True):
-    """More of what the model thinks before it answers."""
+    """A piece of the reasoning before the answer."""
 
     text: str
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """One call, whole. `arguments`: a JSON object, as text; `id` is unlike those of the other calls of its answer."""
+    """One complete tool call."""
 
-    id: str
+    id: str  # unique within its answer
     name: ToolName
-    arguments: str
+    arguments: str  # JSON object, as text
 
 
 AnswerPart = TextPart | ReasoningPart | ToolCall

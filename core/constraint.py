@@ -1,4 +1,4 @@
-"""What an answer has to look like: a JSON schema, a regular expression or a grammar, as it travels with its request."""
+"""Shape of an answer: a JSON schema, a regular expression or a grammar, as it travels with its request."""
 
 from __future__ import annotations
 
@@ -15,19 +15,14 @@ Marker = Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=16)]
 
 
 class Grammar(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All texts of one shape. `source`: a JSON schema as text, a regular expression, or a grammar in llguidance's form
-    of Lark.
-    """
+    """A grammar and its source text."""
 
     kind: Literal["json_schema", "regex", "lark"]
-    source: Source
+    source: Source  # JSON schema, regular expression, or llguidance's dialect of Lark
 
 
 class Constraint(Grammar, frozen=True, kw_only=True):
-    """The grammar of one answer, as the tokens of its model know it. What the model thinks is free: the grammar begins
-    behind the tokens `think_end`, where there are any; with `think_start` only if the answer begins with that, which it
-    may.
-    """
+    """A grammar for one answer. Reasoning is free: the grammar starts after `think_end`, if there is one."""
 
-    think_start: Marker = ()
-    think_end: Marker = ()
+    think_start: Marker = ()  # tokens that open the reasoning, if the answer has any
+    think_end: Marker = ()  # tokens that close it

@@ -49,18 +49,15 @@ import msgspec
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An error as it travels between processes: class name, what happened, what to do."""
+    """An error as it travels between processes."""
 
-    kind: str
-    what: str
-    fix: str = ""
+    kind: str  # class name
+    what: str  # what happened, where
+    fix: str = ""  # what to do
 
 
 class MaclusterError(Exception):
-    """The root: everything a person may be shown.
-
-    `what` says what happened and where; `fix` says what the reader can do.
-    """
+    """Root of all errors shown to a user: `what` happened and where, `fix` what to do about it."""
 
     fix_by_default = ""
 
@@ -71,7 +68,7 @@ class MaclusterError(Exception):
 
     @property
     def problem(self) -> Problem:
-        """This error as a value that can cross a process border."""
+        """This error as a value for another process."""
         return Problem(kind=type(self).__name__, what=self.what, fix=self.fix)
 
     def __str__(self) -> str:
@@ -131,7 +128,7 @@ class ModelNotFound(ModelError):
 class BadModel(ModelError):
     """A file of the model is missing, damaged or hostile."""
 
-    fix_by_default = "Fetch the model again."
+    fix_by_default = "Download the model again."
 
 
 class UnsupportedModel(ModelError):
@@ -145,9 +142,9 @@ class ModelMismatch(ModelError):
 
 
 class TransferError(ModelError):
-    """Files of a model cannot be fetched from the hub, or copied from another Mac. What is there is kept."""
+    """Files of a model can't be downloaded or copied. Files already here are kept."""
 
-    fix_by_default = "Try again: it goes on where it stopped."
+    fix_by_default = "Try again: it continues where it stopped."
 
 
 class TrustError(MaclusterError):
@@ -159,7 +156,7 @@ class IdentityError(TrustError):
 
 
 class PairingError(TrustError):
-    """Pairing was refused, timed out or compared wrong; nothing was kept."""
+    """Pairing was refused, timed out or compared wrong; nothing was saved."""
 
     fix_by_default = "Start pairing again on both Macs and compare the digits."
 
@@ -169,7 +166,7 @@ class RosterError(TrustError):
 
 
 class RosterFork(RosterError):
-    """Two different histories of rosters are both validly signed; a person decides which counts."""
+    """Two different roster histories are both validly signed; a user decides which one counts."""
 
 
 class NotPaired(TrustError):
@@ -191,39 +188,39 @@ class ProtocolError(LinkError):
 class HandshakeError(LinkError):
     """The other end did not prove who it is."""
 
-    fix_by_default = "If it was set up again, pair it again."
+    fix_by_default = "If that Mac was reinstalled, pair it again."
 
 
 class WrongKey(HandshakeError):
-    """Another key answered than the one that was looked for, or a certificate that could mint others."""
+    """Another key answered than expected, or its certificate could sign others."""
 
 
 class SealError(LinkError):
-    """A frame failed authentication: it was changed, replayed or reordered on the way."""
+    """A frame failed authentication: it was changed, replayed or reordered."""
 
-    fix_by_default = "Send the request again; if it comes back, look for faulty or hostile network gear."
+    fix_by_default = "Try again. If it happens again, check for faulty or hostile network gear."
 
 
 class LinkLost(LinkError):
     """The other end went away."""
 
-    fix_by_default = "The log says who and why; load the model again if it does not come back by itself."
+    fix_by_default = "The log has the reason. Reload the model if it doesn't recover by itself."
 
 
 class LinkTimeout(LinkError):
     """The other end did not answer in time."""
 
-    fix_by_default = "See whether that Mac sleeps or is overloaded, then try again."
+    fix_by_default = "Check whether that Mac is asleep or overloaded, then try again."
 
 
 class NoAnswer(LinkTimeout):
-    """The ring did not answer, however often it was asked."""
+    """The ring did not answer after repeated requests."""
 
 
 class GroupFailed(LinkError):
-    """The ranks of a tensor plan cannot form their group, or one of them has left it."""
+    """The ranks of a tensor plan can't form their group, or one of them left it."""
 
-    fix_by_default = "Load the model with `--parallelism pp`, which splits it by layers."
+    fix_by_default = "Load the model split by layers (`--parallelism pp`)."
 
 
 class WorkerError(MaclusterError):
@@ -237,7 +234,7 @@ class WorkerDied(WorkerError):
 
 
 class CachesLost(WorkerError):
-    """A stage no longer holds what an answer needs; it can be read again from the token log."""
+    """A stage lost a cache that an answer needs; it can be rebuilt from the token log."""
 
     fix_by_default = "Ask again."
 
@@ -245,7 +242,7 @@ class CachesLost(WorkerError):
 class StageFailed(WorkerError):
     """A stage could not compute."""
 
-    fix_by_default = "The log of that Mac says why."
+    fix_by_default = "That Mac's log has the reason."
 
 
 class SessionError(MaclusterError):
@@ -253,19 +250,19 @@ class SessionError(MaclusterError):
 
 
 class NodeError(MaclusterError):
-    """The node of this Mac cannot do what was asked."""
+    """This Mac's node can't do the request."""
 
 
 class NodeUnreachable(NodeError):
-    """No node answers on this Mac."""
+    """No node runs on this Mac."""
 
     fix_by_default = "Start one: `macluster` with its screen, or `macluster node` without one."
 
 
 class PortTaken(NodeError):
-    """Another program listens on the port that the node needs."""
+    """Another program uses the node's port."""
 
-    fix_by_default = "End that one, or take another port: `macluster node --port 0` takes any that is free."
+    fix_by_default = "Quit that program, or choose another port: `macluster node --port 0` uses any free one."
 
 
 class NotLoaded(NodeError):
@@ -275,7 +272,7 @@ class NotLoaded(NodeError):
 
 
 class Parked(NodeError):
-    """An answer ended for want of a Mac; what is written is kept, and can be continued."""
+    """An answer stopped because a Mac is missing; its text is kept and can be continued."""
 
     fix_by_default = "Load the model again, then continue it: `macluster run MODEL --continue`."
 
@@ -287,7 +284,7 @@ class Busy(NodeError):
 
 
 def error_from(problem: Problem) -> MaclusterError:
-    """The error a `Problem` stands for; an unknown kind becomes a plain MaclusterError."""
+    """Turn a `Problem` back into its error; an unknown kind becomes a MaclusterError."""
     kinds = {cls.__name__: cls for cls in _all_errors(MaclusterError)}
     return kinds.get(problem.kind, MaclusterError)(problem.what, problem.fix)
 

@@ -1,8 +1,7 @@
-"""What anyone may observe: the values and events that the tui, the CLI and API clients know.
+"""Values and events that clients observe: the TUI, the CLI and API clients know nothing else of a node.
 
-Every struct is frozen. Bytes are plain bytes, times end in `_s` (seconds), `start`/`stop` are half-open layer ranges.
-`Snapshot` is the fold of all events (`core.snapshot`), so a client that joins late sees what a client that was there
-from the start sees.
+Every struct is frozen. Times end in `_s` (seconds), `start`/`stop` are half-open layer ranges. `Snapshot` is the fold
+of all events (`core.snapshot`), so a client that connects later sees the same state.
 """
 
 from __future__ import annotations
@@ -38,138 +37,100 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Base of events; on the wire the field `type` holds the class name."""
+    """Base of events; the JSON field `type` holds the class name."""
 
 
 class Peer(Value, frozen=True, kw_only=True):
-    """One Mac as this node sees it. `name` is already clean; `device_id` is 26 base32 characters.
+    """A Mac as this node sees it."""
 
-    `address` is where it is looked for first, `also_at` where after that; `problem`: why it was not reached there.
-    """
-
-    device_id: str
-    name: str
+    device_id: str  # 26 base32 characters
+    name: str  # already clean
     chip: str = ""
     memory_bytes: int = 0
-    budget_bytes: int = 0
+    budget_bytes: int = 0  # memory a model may use
     used_bytes: int = 0
     state: PeerState = "seen"
     trust: Level = "unpaired"
     is_self: bool = False
-    address: str = ""
-    also_at: tuple[str, ...] = ()
-    problem: str = ""
+    address: str = ""  # tried first
+    also_at: tuple[str, ...] = ()  # tried next, in order
+    problem: str = ""  # why it can't be reached
     found_by: Literal["self", "bonjour", "address"] = "bonjour"
     rtt_s: float | None = None
     worker_pid: int | None = None
     worker_rss_bytes: int = 0
-    spare_rss_bytes: int = 0
+    spare_rss_bytes: int = 0  # memory of the spare worker
 
     @property
     def short_id(self) -> str:
-        """The first 8 characters of the device id, shown beside every name."""
+        """The first 8 characters of the device id, shown next to every name."""
         return self.device_id[:8]
 
 
 class Stage(Value, frozen=True, kw_only=True):
-    """A contiguous layer range [start, stop) on one Mac, or its part of all layers where the stages are ranks;
-    `weight_bytes` includes embedding and head where owned. `step_bytes`: what computing takes beside weights and
-    caches.
-    """
+    """A layer range [start, stop) on one Mac; of a rank, its part of every layer."""
 
     device_id: str
-    peer: str
+    peer: str  # name of the Mac
     start: Size
     stop: Size
-    weight_bytes: Size
-    kv_bytes: Size
+    weight_bytes: Size  # with embedding and output head, if they are on this Mac
+    kv_bytes: Size  # caches of the whole context
     budget_bytes: Size
-    step_bytes: Size = 0
+    step_bytes: Size = 0  # temporary memory of a step
 
     @property
     def needed_bytes(self) -> int:
-        """What it takes of the budget."""
         return self.weight_bytes + self.kv_bytes + self.step_bytes
 
 
 class Parallelism(Value, frozen=True, kw_only=True):
-    """How the Macs share the work, of what was asked for: "tp", each has a part of every layer; "pp", each has layers
-    of its own; "single", the head has all. `reason` is for people.
+    """How the Macs share the work."""
 
-    `group`: through what the parts of a layer are added up. "rdma" and "nccl" are not encrypted on their way.
-    """
-
-    choice: ParallelismChoice
-    strategy: Strategy
-    reason: str
-    group: GroupKind = "sealed"
+    choice: ParallelismChoice  # what the user asked for
+    strategy: Strategy  # "tp": a part of every layer each; "pp": layers of their own; "single": head only
+    reason: str  # for users
+    group: GroupKind = "sealed"  # how parts are summed; "rdma" and "nccl" are not encrypted
 
 
 class Prefill(Value, frozen=True, kw_only=True):
-    """A Mac beside the ring that reads long prompts, and hands on what its caches hold of them: `stage`, all layers
-    without the output. It is worth it where `least` tokens or more are in no memory, and where these would take the
-    ring longer than that Mac the whole beginning: it takes `share` of the ring's time for each token.
-    """
+    """A Mac outside the ring that prefills long prompts and sends the caches to the stages."""
 
-    stage: Stage
-    least: Size
-    share: Annotated[float, msgspec.Meta(ge=0, le=1)]
-
-
-MirrorChoice = Literal["on", "off", "auto"]
+    stage: Stage  # all layers, without the output head
+    least: Size  # only prompts with at least this many uncached tokens
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)]  # its time per token, as a share of the ring's
 
 
 class Plan(Value, frozen=True, kw_only=True):
-    """Who owns which layers. Made once, on the head; `stages` are in the order of the ring, the head first; `output`,
-    a device id, has the final norm and the output head.
+    """Which Mac has which layers. Made once, on the head."""
 
-    In the topology "tensor" the stages are ranks: stage number i is rank i, and each has a part of every layer.
-    `parallelism` is None where nobody asked for any, and the topology is not that one.
-
-    `chunk`: tokens of a prompt that travel together; `window`: how many such chunks may be under way; `adapts`: both
-    follow what the hops show, else they are what the person said. `rows`: requests that run at the same time; their
-    prompts and answers share `context` tokens of memory. `kv_bits`: keys and values are kept in this many bits.
-    `batched`: rows may share a lane; else the model runs one row a lane. `notes`: sentences that the person should
-    read before loading (a cut that was moved, a Mac that was left out, who can read the tokens). `indispensable`:
-    device ids of the Macs, the head aside, without which the model cannot go on, and `nowhere_else` those of them whose
-    layers the others have room for, but not on their disks; for people to read only. `spare`: for each stage, the
-    layers [first, last) that its Mac keeps on its disk, its own included; none where nothing is spare.
-    `mirror_bytes`: the head keeps what all Macs hold of the rows in so many bytes of its memory, for the case that one
-    of them is lost. `wire`: as what hidden states travel between the stages; None: as the model computes them.
-    `replay_check`: what is read again behind a loss is compared with the first time. `draft`: the model that guesses on
-    the head, "" where none does, which takes `draft_bytes` there beside the head's budget for layers. `prefill`: who
-    reads long prompts instead of the ring, None where nobody does.
-    """
-
-    plan_gen: Size
+    plan_gen: Size  # generation of this head's plans
     model: str
-    fingerprint: str
+    fingerprint: str  # of the model, hex
     topology: Topology
     layers: Size
-    context: Size
-    chunk: Size
-    window: Size = 1
-    adapts: bool = True
-    rows: Size = DEFAULT_ROWS
-    kv_bits: Size | None = None
-    stages: tuple[Stage, ...]
-    output: str
-    batched: bool = True
-    notes: tuple[str, ...] = ()
-    indispensable: tuple[str, ...] = ()
-    nowhere_else: tuple[str, ...] = ()
-    spare: tuple[tuple[Size, Size], ...] = ()
-    mirror_bytes: Size = 0
-    parallelism: Parallelism | None = None
-    wire: WireType | None = None
-    replay_check: bool = False
-    draft: str = ""
-    draft_bytes: Size = 0
-    prefill: Prefill | None = None
+    context: Size  # tokens, shared by all rows
+    chunk: Size  # prompt tokens per frame
+    window: Size = 1  # prompt chunks in flight
+    adapts: bool = True  # chunk and window follow the measured hops; benches fix them
+    rows: Size = DEFAULT_ROWS  # requests that run at the same time
+    kv_bits: Size | None = None  # bits of a key or value; None: the model's own
+    stages: tuple[Stage, ...]  # in ring order, the head first; of a tensor plan, stage i is rank i
+    output: str  # device id of the Mac with the final norm and the output head
+    batched: bool = True  # rows may share a lane
+    notes: tuple[str, ...] = ()  # sentences to read before loading
+    indispensable: tuple[str, ...] = ()  # device ids of Macs that can't drop out; without the head
+    nowhere_else: tuple[str, ...] = ()  # those of them whose layers would fit on the others, but are on no other disk
+    mirror_bytes: Size = 0  # memory of the head for copies of all caches; 0: none
+    parallelism: Parallelism | None = None  # None: not asked for, and not a tensor plan
+    wire: WireType | None = None  # dtype of hidden states between stages; None: as computed
+    draft: str = ""  # model for speculative decoding on the head, "" for none
+    draft_bytes: Size = 0  # its memory, in addition to the head's layers
+    prefill: Prefill | None = None  # None: the ring reads all prompts
 
     @property
     def name(self) -> str:
-        """The model's own, without the folder that it lies in."""
+        """The model's name, without its folder."""
         return self.model.rpartition("/")[2]
 
     @property
@@ -179,22 +140,21 @@ class Plan(Value, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> tuple[Stage, ...]:
-        """What every Mac that takes part holds: the stages, and behind them what reads prompts beside the ring."""
+        """The stages of all Macs that take part, with the prefill Mac's last."""
         return (*self.stages, *([self.prefill.stage] if self.prefill else []))
 
     @property
     def owners(self) -> tuple[Stage, ...]:
-        """The stages in the order of their layers."""
+        """The stages in layer order."""
         return tuple(sorted(self.stages, key=lambda stage: stage.start))
 
 
 class StageState(Event, frozen=True, kw_only=True):
-    """A stage changed: `done_bytes` of `total_bytes` are in memory; while it is "fetching", on its Mac's disk; while it
-    is "comparing", with what came to all disks, compared with the hub's hashes.
-    """
+    """A stage changed."""
 
     device_id: str
     status: StageStatus
+    # of `total_bytes`: loaded; or on disk (fetching); or checked against the hub's hashes (comparing)
     done_bytes: int = 0
     total_bytes: int = 0
     weight_bytes: int = 0
@@ -202,95 +162,85 @@ class StageState(Event, frozen=True, kw_only=True):
 
 
 class HopSample(Event, frozen=True, kw_only=True):
-    """One directed link between neighbouring stages, summed up since the ring was last idle: `since`, in seconds of the
-    monotonic clock of the head, names the sum.
-
-    `compute_s`, `codec_s`, `seal_s` and `send_s` were spent by the sender, `wait_s` and `open_s` by the receiver; of
-    `wait_s`, `wire_s` is what frames took from their header to their last byte.
-    `rtt_s` is the round trip of an empty control frame between the two Macs; `queue` counts frames waiting at the
-    receiver. `path`: over what kind of network it goes, "" where that is not known.
-    """
+    """Totals of one directed link between neighbouring stages since the ring was last idle."""
 
     source: str
     target: str
     frames: int
-    bytes: int
-    compute_s: float
-    codec_s: float
-    seal_s: float
-    send_s: float
-    wait_s: float
-    open_s: float
-    since: float = 0.0
-    wire_s: float = 0.0
-    rtt_s: float | None = None
-    queue: int = 0
+    bytes: int  # inside TLS
+    compute_s: float  # sender
+    codec_s: float  # sender
+    seal_s: float  # sender
+    send_s: float  # sender
+    wait_s: float  # receiver
+    open_s: float  # receiver
+    since: float = 0.0  # identifies the totals: when they started, monotonic clock of the head
+    wire_s: float = 0.0  # part of `wait_s`: from a frame's header to its last byte
+    rtt_s: float | None = None  # of an empty control frame
+    queue: int = 0  # frames waiting at the receiver
     path: PathKind = ""
 
 
 class PeerSeen(Event, frozen=True, kw_only=True):
-    """A Mac was found."""
+    """A new Mac was found."""
 
     peer: Peer
 
 
 class PeerChanged(Event, frozen=True, kw_only=True):
-    """Something about a known Mac changed."""
+    """A known Mac changed."""
 
     peer: Peer
 
 
 class PeerGone(Event, frozen=True, kw_only=True):
-    """A Mac left; `reason` is a sentence."""
+    """A Mac left."""
 
     device_id: str
-    reason: str
+    reason: str  # a sentence
 
 
 class TrustChanged(Event, frozen=True, kw_only=True):
-    """The cluster's level: the weakest member of the active plan, or of the linked Macs when no plan is active.
-    `reason` says why it is below "paired".
-    """
+    """Trust level of the cluster: the weakest member of the active plan, else of the linked Macs."""
 
     level: Level
-    weakest: str = ""
-    reason: str = ""
+    weakest: str = ""  # name
+    reason: str = ""  # why the level is below "paired"
 
 
 class PairingChanged(Event, frozen=True, kw_only=True):
-    """Pairing moves on: "waiting" for the other Mac, this one's window being open at `address` if that is given;
-    "compare" shows `digits` and waits for those of the other screen; then "paired", "failed", or "stopped" by a person.
+    """A step of pairing.
 
-    `peer` and `device_id` are those of the Mac that was chosen, or that came; "" while any may come. `address` and
-    `fingerprint` (SHA-256 of its key, hex) while comparing are the other Mac's. `closes_at`: seconds since the epoch.
+    "waiting": this Mac's window is open; "compare": both Macs show digits; then "paired", "failed" or "stopped" by the
+    user.
     """
 
     state: Literal["waiting", "compare", "paired", "failed", "stopped"]
-    peer: str = ""
+    peer: str = ""  # name of the chosen or calling Mac; "" if any may come
     device_id: str = ""
-    address: str = ""
-    fingerprint: str = ""
-    digits: str = ""
-    closes_at: float = 0.0
+    address: str = ""  # while waiting, this Mac's window; while comparing, the other Mac
+    fingerprint: str = ""  # SHA-256 of the other Mac's key, hex
+    digits: str = ""  # to type on the other Mac
+    closes_at: float = 0.0  # seconds since the epoch
     problem: Problem | None = None
 
 
 class PlanProposed(Event, frozen=True, kw_only=True):
-    """A plan was made and loading begins."""
+    """A plan was made; loading starts."""
 
     plan: Plan
 
 
 class PlanLoaded(Event, frozen=True, kw_only=True):
-    """Every layer is owned once, the ring is sealed and has computed; `proof` is the sentence that says how far."""
+    """The model is loaded, and the ring computed a test step."""
 
     plan_gen: int
     seconds: float
-    proof: str = ""
+    proof: str = ""  # sentence: how far the result was checked
 
 
 class PlanFailed(Event, frozen=True, kw_only=True):
-    """The plan cannot run, or runs no more; a reload makes a new one."""
+    """The plan can't run, or stopped; a reload makes a new one."""
 
     plan_gen: int
     problem: Problem
@@ -302,32 +252,17 @@ class PlanUnloaded(Event, frozen=True, kw_only=True):
     plan_gen: int
 
 
-class ReplayChecked(Event, frozen=True, kw_only=True):
-    """Behind a loss, `tokens` tokens of a request were read again, and gave `logits` logits, of which `mismatches` are
-    others than the first time, by `difference` at most; `same_token`: the most likely one is the same.
-    """
-
-    request_id: str
-    tokens: Size
-    logits: Size
-    mismatches: Size
-    difference: float
-    same_token: bool
-
-
 class PlanAdvice(Event, frozen=True, kw_only=True):
-    """The sentence that a person should read about the plan that is loaded, "" where there is none; anew whenever an
-    answer has changed it.
-    """
+    """Advice about the loaded plan; sent again when an answer changes it."""
 
     plan_gen: int
-    text: str
+    text: str  # a sentence, "" for none
 
 
 class Progress(Event, frozen=True, kw_only=True):
-    """Work that takes a while: `done` of `total` `unit`s of `task` ("prefill", "load", SPEED_TEST)."""
+    """Progress of a long task."""
 
-    task: str
+    task: str  # "prefill", "load" or SPEED_TEST
     request_id: str = ""
     done: int = 0
     total: int = 0
@@ -335,146 +270,122 @@ class Progress(Event, frozen=True, kw_only=True):
 
 
 class ModelsChanged(Event, frozen=True, kw_only=True):
-    """What lies on a disk of the linked Macs changed: how the models fit is to be asked anew."""
+    """Files on a linked Mac changed: ask again how models fit."""
 
 
 class Transfer(Event, frozen=True, kw_only=True):
-    """The files of a model come to the Mac `mac`, a device id, from the Mac `source`, or from the hub where that is "";
-    only of a model that a Mac has is the `fingerprint` known.
+    """A download or copy of model files to a Mac.
 
-    `done` of `total` bytes are there; `total` is 0 until it is known; they come at `bytes_per_s`, and no quicker than
-    at `limit_bytes_per_s` where that is not 0. "checking": hashes are compared. What is there stays where it is
-    "stopped" by a person or has "failed", and the next one goes on with it. What is "paused" goes on when a person
-    wants it, and ends where something else is to come to that Mac.
+    Files of a stopped or failed transfer are kept, and the next one continues with them. A paused one ends when another
+    transfer to that Mac starts.
     """
 
     model: str
-    fingerprint: str = ""
-    mac: str
-    source: str = ""
+    fingerprint: str = ""  # "" if no Mac has the model
+    mac: str  # receiving Mac, device id
+    source: str = ""  # sending Mac, device id; "": the hub
     state: Literal["asking", "running", "checking", "paused", "done", "failed", "stopped"]
-    done: Size = 0
-    total: Size = 0
+    done: Size = 0  # bytes
+    total: Size = 0  # bytes; 0: not known yet
     bytes_per_s: Rate = 0.0
-    limit_bytes_per_s: Size = 0
+    limit_bytes_per_s: Size = 0  # 0: no limit
     problem: Problem | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more comes of it."""
         return self.state in ("done", "failed", "stopped")
 
 
 class RequestStarted(Event, frozen=True, kw_only=True):
-    """A request was admitted; `prompt_tokens` includes the chat template. `client`: the name of the key by which
-    another program asked.
-    """
+    """A request was admitted."""
 
     request_id: str
-    prompt_tokens: int
-    client: str = ""
+    prompt_tokens: int  # with the chat template
+    client: str = ""  # name of the API key, "" for this Mac's own clients
 
 
 class TokenEvent(Event, frozen=True, kw_only=True):
-    """One committed token. `text` may be empty while a character or a stop text is incomplete; it is raw model output.
-    `logprob` and `top`, (token id, logprob) of the most likely ones, are there where they were asked for.
-    """
+    """One committed token."""
 
     request_id: str
     index: Size
     token: Size
-    text: str
-    logprob: Logprob | None = None
-    top: tuple[tuple[Size, Logprob], ...] = ()
+    text: str  # raw model output; "" while a character or a stop text is incomplete
+    logprob: Logprob | None = None  # if requested
+    top: tuple[tuple[Size, Logprob], ...] = ()  # (token id, logprob) of the most likely tokens
 
 
-class LikelyToken(Value, frozen=True, kw_only=True):
-    """A token, its logprob behind all that comes before it, and `top`, (token id, logprob) of the most likely ones."""
+class TokenLogprobs(Value, frozen=True, kw_only=True):
+    """A token with its logprob and the alternatives."""
 
     token: Size
-    logprob: Logprob
-    top: tuple[tuple[Size, Logprob], ...] = ()
+    logprob: Logprob  # given all tokens before it
+    top: tuple[tuple[Size, Logprob], ...] = ()  # (token id, logprob) of the most likely tokens
 
 
-class PromptLikely(Event, frozen=True, kw_only=True):
-    """How likely the tokens of a prompt were, from the one with the index `start` on, which is never the first. After a
-    loss they may be told again.
-    """
+class PromptLogprobs(Event, frozen=True, kw_only=True):
+    """Logprobs of tokens of a prompt. After a Mac is lost they may come again."""
 
     request_id: str
-    start: Size
-    tokens: tuple[LikelyToken, ...]
+    start: Size  # index of the first of `tokens`; at least 1
+    tokens: tuple[TokenLogprobs, ...]
 
 
 class RequestDone(Event, frozen=True, kw_only=True):
-    """A request ended. `text` is what was held back until the end of the answer; `ttft_s` counts from admission.
-    `reused_tokens` of the prompt were in memory already, and `beside_tokens` were read by a Mac beside the ring; of
-    `drafted_tokens` guessed ones `accepted_tokens` were right.
-    `stop_text`: which of the request's ended it. `is_valid`: whether it has the shape that was asked for, or was cut
-    off before; None where none was.
-    """
+    """A request ended."""
 
     request_id: str
     finish_reason: FinishReason
     prompt_tokens: Size
     tokens: Size
-    reused_tokens: Size = 0
-    beside_tokens: Size = 0
-    drafted_tokens: Size = 0
-    accepted_tokens: Size = 0
-    text: str = ""
-    ttft_s: Seconds | None = None
+    reused_tokens: Size = 0  # prompt tokens found in a cache
+    beside_tokens: Size = 0  # prompt tokens read by the prefill Mac
+    drafted_tokens: Size = 0  # guessed by speculation
+    accepted_tokens: Size = 0  # guessed right
+    text: str = ""  # held back until the end of the answer
+    ttft_s: Seconds | None = None  # since admission
     decode_tokens_per_s: Rate | None = None
-    stop_text: str = ""
-    is_valid: bool | None = None
+    stop_text: str = ""  # which stop text ended it
+    is_valid: bool | None = None  # whether it has the requested shape (False if cut off); None: no shape
     problem: Problem | None = None
 
 
 class Recovery(Event, frozen=True, kw_only=True):
-    """How the plan that this Mac leads is kept alive; `text` is the sentence for the person, `fix` what they can do.
+    """What happens to the plan that this Mac leads when a Mac fails.
 
-    "suspect": `mac` is silent; "stuck": all Macs live, but no step comes back; "hold": `mac` is lost, nothing is
-    computed; "resume": links are made anew, every Mac kept what it holds; "replan": another split is sought; "rebuild":
-    layers load, then `done` of `total` tokens are read again, for `eta_s` seconds more (None: not known yet); "wait":
-    the answers are kept until `mac` is back; "parked": they have ended, and are kept on disk, to be continued;
-    "running": all is well again, and `text` belongs below the answers of `requests`, which went on.
-
-    `mac` is a device id, "" where it is none in particular; `since` seconds since the epoch. `requests`: the answers
-    that this is about, with `tokens` committed tokens in all. `plan`: what they go on with, or could. `choices`: what
-    the person may say to it now, the one that is followed without a word first.
+    "suspect": `mac` is silent; "stuck": all Macs respond, but no step returns; "hold": `mac` is lost; "resume":
+    reconnecting, all caches are intact; "replan": planning another split; "rebuild": loading layers, then reading
+    `total` tokens again; "wait": answers wait for `mac`; "parked": answers were saved to be continued; "running":
+    recovered, show `text` under the answers of `requests`.
     """
 
     state: RecoveryState
-    text: str
-    fix: str = ""
-    mac: str = ""
-    since: float = 0.0
-    requests: tuple[str, ...] = ()
-    tokens: int = 0
-    done: int = 0
+    text: str  # sentence for the user
+    fix: str = ""  # what the user can do
+    mac: str = ""  # device id; "": no Mac in particular
+    since: float = 0.0  # seconds since the epoch
+    requests: tuple[str, ...] = ()  # affected answers
+    tokens: int = 0  # written in these answers
+    done: int = 0  # of `total` tokens read again
     total: int = 0
-    eta_s: float | None = None
-    plan: Plan | None = None
-    choices: tuple[RecoveryChoice, ...] = ()
+    eta_s: float | None = None  # None: not known yet
+    plan: Plan | None = None  # the plan to continue with, or that could be
+    choices: tuple[RecoveryChoice, ...] = ()  # what the user can choose, the default first
 
 
 class LogLine(Event, frozen=True, kw_only=True):
-    """A line of the log of the node on the Mac `source`; `text` is clean. `at` is seconds since the epoch by the clock
-    of the Mac that tells this event, to within half a round trip where another one wrote the line.
-    """
+    """A log line of a Mac's node."""
 
-    at: float
+    at: float  # seconds since the epoch, clock of the Mac that sends this event, within half a round trip
     level: Literal["DEBUG", "INFO", "WARN", "ERROR"]
-    source: str
-    text: str
+    source: str  # name of the Mac
+    text: str  # clean
 
 
 class Counters(Event, frozen=True, kw_only=True):
-    """What came to this node from the network since it started. Of those who wanted to link, `accepted` were let in to
-    prove themselves; the others and those who failed were sent away. `mdns_records` and `links_open` are of now.
-    """
+    """Network events of this node since it started; `links_open` and `mdns_records` are current numbers."""
 
-    accepted: int = 0
+    accepted: int = 0  # connections that got a handshake
     refused_by_rate: int = 0
     refused_full: int = 0
     failed_tls: int = 0
@@ -489,103 +400,89 @@ class Counters(Event, frozen=True, kw_only=True):
 
 
 class BatchRow(Value, frozen=True, kw_only=True):
-    """A request on the head: it waits to be admitted, its prompt is read, or its answer is written.
-
-    `read`: so many tokens of its beginning, which is its prompt and what was written of an answer that goes on, went
-    round the ring, or were in memory already, as `reused` of them were. At most `max_tokens` are `written`; 0: nobody
-    has said so yet. `lane`: the number of its lane, from 1. `tokens_per_s` counts from its first token. `client`: the
-    name of the key by which another program asked.
-    """
+    """A request on the head: queued, reading its prompt, or writing its answer."""
 
     request_id: str
     state: RowState = "waiting"
     prompt_tokens: int = 0
-    read: int = 0
-    reused: int = 0
+    read: int = 0  # tokens of the prompt, and of an answer that is continued, that were prefilled or reused
+    reused: int = 0  # part of `read` found in a cache
     written: int = 0
-    max_tokens: int = 0
-    lane: int | None = None
-    tokens_per_s: float | None = None
-    client: str = ""
+    max_tokens: int = 0  # 0: not known yet
+    lane: int | None = None  # number, from 1
+    tokens_per_s: float | None = None  # since the first token
+    client: str = ""  # name of the API key
 
 
 class BatchLane(Value, frozen=True, kw_only=True):
-    """Rows that step together. `in_flight`: a step of them is on the ring."""
+    """Rows that step together."""
 
     rows: int
-    in_flight: bool = False
+    in_flight: bool = False  # a step is on the ring
 
 
 class ApiStopped(Event, frozen=True, kw_only=True):
-    """Other programs are served no longer."""
+    """The API for other programs was switched off."""
 
 
 class ApiClient(Value, frozen=True, kw_only=True):
-    """A key of the API by its `name`; `hint` is how it ends, "" where nobody knows; `made` in seconds since the epoch.
-    So many requests with it are `asking` now.
-    """
+    """An API key."""
 
     name: str
-    hint: str = ""
-    made: float = 0.0
-    asking: int = 0
+    hint: str = ""  # last characters of the key, "" if unknown
+    made: float = 0.0  # seconds since the epoch
+    asking: int = 0  # requests running now
 
 
 class ApiClients(Event, frozen=True, kw_only=True):
-    """Who may use the API of this Mac, in the order in which their keys were made."""
+    """The API keys of this Mac, oldest first."""
 
     clients: tuple[ApiClient, ...] = ()
 
 
 class LedElsewhere(Event, frozen=True, kw_only=True):
-    """Programs that ask this Mac are answered by another one, which leads `model`; "" where none does, or may."""
+    """Requests to this Mac are served by another one."""
 
-    model: str = ""
+    model: str = ""  # what it loaded; "": none
 
 
 class ApiServed(Event, frozen=True, kw_only=True):
-    """Other programs are served at `url`; where that is over TLS, `fingerprint` is the SHA-256 of the certificate, hex.
-    `warning`: what the person should keep in mind meanwhile.
-    """
+    """The API for other programs is on."""
 
     url: str
-    fingerprint: str = ""
-    warning: str = ""
+    fingerprint: str = ""  # SHA-256 of the TLS certificate, hex; "" without TLS
+    warning: str = ""  # for the user to keep in mind
 
 
 class Batch(Event, frozen=True, kw_only=True):
-    """What the head works on: `rows` that run, then those that wait, in the order of the queue; `lanes`, by number; and
-    so many `chunks` of prompts that are on the ring. Told twice a second while there is anything to tell.
+    """What the head works on; sent twice a second while there is work.
 
-    Of the plan's `context` tokens, rows that run hold `used_tokens`, and may take `reserved_tokens` until their answers
-    are as long as was allowed; `parked_tokens` are kept of answers that ended, as long as nobody needs the room.
+    The last three figures share the plan's `context` tokens.
     """
 
-    rows: tuple[BatchRow, ...] = ()
-    lanes: tuple[BatchLane, ...] = ()
-    chunks: int = 0
-    used_tokens: int = 0
-    reserved_tokens: int = 0
-    parked_tokens: int = 0
+    rows: tuple[BatchRow, ...] = ()  # running, then queued, each in order
+    lanes: tuple[BatchLane, ...] = ()  # by number
+    chunks: int = 0  # prompt chunks on the ring
+    used_tokens: int = 0  # held by running rows
+    reserved_tokens: int = 0  # what running rows may still need, and hold
+    parked_tokens: int = 0  # of finished answers, kept until the memory is needed
 
     @property
     def running(self) -> tuple[BatchRow, ...]:
-        """The rows that were admitted."""
         return tuple(row for row in self.rows if row.state != "waiting")
 
     @property
     def queue(self) -> tuple[BatchRow, ...]:
-        """The rows that were not, the next one first."""
         return tuple(row for row in self.rows if row.state == "waiting")
 
     @property
     def in_flight(self) -> int:
-        """Lanes whose step is on the ring."""
+        """Number of lanes with a step on the ring."""
         return sum(lane.in_flight for lane in self.lanes)
 
 
 class Snapshot(Event, frozen=True, kw_only=True):
-    """Everything that the events so far amount to; the first event of every stream."""
+    """State after all events so far; the first event of every stream."""
 
     version: str = ""
     peers: tuple[Peer, ...] = ()
@@ -607,10 +504,9 @@ class Snapshot(Event, frozen=True, kw_only=True):
     api: ApiServed | None = None
     clients: tuple[ApiClient, ...] = ()
     led_elsewhere: str = ""
-    replay: ReplayChecked | None = None
 
     def name_of(self, device_id: str) -> str:
-        """A Mac as people call it, or the beginning of the id of one that is not known."""
+        """Name of a Mac, or the start of an unknown id."""
         return next((peer.name for peer in self.peers if peer.device_id == device_id), device_id[:8])
 
 
@@ -626,7 +522,6 @@ AnyEvent = (
     | PlanFailed
     | PlanUnloaded
     | PlanAdvice
-    | ReplayChecked
     | StageState
     | HopSample
     | Progress
@@ -634,7 +529,7 @@ AnyEvent = (
     | Transfer
     | RequestStarted
     | TokenEvent
-    | PromptLikely
+    | PromptLogprobs
     | RequestDone
     | Recovery
     | LogLine
@@ -653,11 +548,11 @@ _decoder = msgspec.json.Decoder(AnyEvent)
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    """One line of JSON."""
+    """Encode as one line of JSON."""
     return _encoder.encode(event)
 
 
 def decode_event(line: bytes | str) -> AnyEvent:
-    """The event of one line of JSON; raises msgspec.ValidationError."""
+    """Decode one line of JSON. Raises msgspec.ValidationError."""
     event: AnyEvent = _decoder.decode(line)
     return event

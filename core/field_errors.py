@@ -1,6 +1,4 @@
-"""JSON of somebody else, and what is wrong with a value that breaks the limits of its type, in words for a person:
-msgspec says it by the path.
-"""
+"""Decode foreign JSON, and explain in plain words which value breaks its type's limits."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ _PATH: Final = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _FIELD: Final = re.compile(r"[A-Za-z_]\w*")
 _EXPECTED: Final = re.compile(r"Expected `([^`]+)`(?: of length)?(?: (<=|>=|<|>|==) (\S+?))?(?:, got `([^`]+)`)?$")
 _NAMED: Final = (
-    (re.compile(r"Object contains unknown field `([^`]+)`"), "{} is not known here"),
+    (re.compile(r"Object contains unknown field `([^`]+)`"), "{} is not supported"),
     (re.compile(r"Object missing required field `([^`]+)`"), "{} is missing"),
 )
 _KINDS: Final = {
@@ -34,25 +32,25 @@ _T = TypeVar("_T")
 
 
 def decoded(raw: bytes, kind: type[_T]) -> _T:
-    """The JSON that somebody sent. Raises UsageError."""
+    """Decode JSON. Raises UsageError."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except RecursionError as error:
-        raise UsageError("What is asked is nested too deeply.") from error
+        raise UsageError("The JSON is nested too deeply.") from error
     except UnicodeDecodeError as error:
-        raise UsageError("What is asked is no UTF-8.") from error
+        raise UsageError("The text is not UTF-8.") from error
     except msgspec.MsgspecError as error:
         raise refusal(error) from error
 
 
 def refusal(error: msgspec.MsgspecError) -> UsageError:
-    """What is wrong, as a sentence."""
+    """Turn a msgspec error into a UsageError."""
     said = plain(error)
     return UsageError(f"{said[0].upper()}{said[1:]}.")
 
 
 def plain(error: msgspec.MsgspecError) -> str:
-    """A sentence without its full stop: "top p must be at most 1". The field goes by its own name, not by its path."""
+    """Explain a msgspec error without a full stop: "top p must be at most 1". Names the field, not its path."""
     said = str(error)
     path = _PATH.search(said)
     said = said[: path.start()] if path else said
@@ -65,7 +63,7 @@ def plain(error: msgspec.MsgspecError) -> str:
         return f"{name} must be {_wanted(found[1], found[2], found[3], found[4])}"
     if said.startswith("Invalid enum value "):
         return f"{name} cannot be {said.removeprefix('Invalid enum value ')}"
-    return f"{name} is not written as it should be"
+    return f"{name} is malformed"
 
 
 def _spoken(field: str) -> str:
@@ -73,7 +71,6 @@ def _spoken(field: str) -> str:
 
 
 def _wanted(kind: str, sign: str | None, bound: str | None, came: str | None) -> str:
-    """Such as "a whole number of at least 1"."""
     if sign is None or bound is None:
         kinds = " or ".join(_KINDS.get(each, each) for each in kind.split(" | "))
         return f"{kinds}, not {_KINDS.get(came, came)}" if came else kinds

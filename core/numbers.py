@@ -1,6 +1,6 @@
-"""The bounds of numbers that come from elsewhere: within them, sums, JSON, clocks and screens take each of them.
+"""Bounds of numbers from outside, chosen so that sums, JSON, clocks and screens can hold them.
 
-Whatever decodes the words of another Mac or of a client has no number without bounds (tests/unit/test_numbers.py).
+Every number decoded from another Mac or a client has bounds (tests/unit/test_numbers.py checks it).
 """
 
 from __future__ import annotations

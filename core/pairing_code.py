@@ -1,4 +1,4 @@
-"""The pairing code: six digits that each Mac shows, and that the person at the other one types (security.md §2.4)."""
+"""The pairing code: six digits that each Mac shows and the user types on the other one (security.md §2.4)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ CODE_DIGITS: Final = 6
 
 
 def code_from(secret: bytes) -> str:
-    """The code that both Macs draw from what they share, 8 bytes of it."""
+    """Derive the code from 8 bytes of the shared secret."""
     return f"{int.from_bytes(secret, 'big') % 10**CODE_DIGITS:0{CODE_DIGITS}d}"
 
 
 def parse_code(typed: str) -> str | None:
-    """The code in what a person typed, with or without spaces; None where it is none."""
+    """The code in typed text, spaces ignored; None if it isn't one."""
     code = "".join(typed.split())
     return code if len(code) == CODE_DIGITS and code.isascii() and code.isdecimal() else None
 
 
 def is_code(typed: str, code: str) -> bool:
-    """Whether `typed`, spaces ignored, is `code`; how far they agree does not show in the time that it takes."""
+    """Compare typed text with the code in constant time, spaces ignored."""
     return hmac.compare_digest("".join(typed.split()).encode(), code.encode())
 
 
 def format_code(code: str) -> str:
-    """As it is read aloud: "061 648"."""
+    """Format a code for reading aloud: "061 648"."""
     half = CODE_DIGITS // 2
     return f"{code[:half]} {code[half:]}"

@@ -1,7 +1,7 @@
-"""How tokens are chosen: every option, its limits, and the words that people meet it by.
+"""Sampling options: each option, its limits, and its help texts.
 
-The command line, the form of the sampling screen and the check of what is typed are made of this declaration, and the
-one value goes from there to `core.engine.sampling`. A new option is a field here and its use there.
+The command line, the sampling screen and the input checks are built from this declaration; `core.engine.sampling`
+applies the value. A new option is one field here and its use there.
 """
 
 from __future__ import annotations
@@ -25,83 +25,78 @@ Bias = dict[Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)], Annotated[float, ms
 
 
 class Option(NamedTuple):
-    """How people set the field that is annotated with it. `help`: what `--name` does on the command line; `label` and
-    `hint`: its line in the form, and what can be typed there. Without these words it is not set there. `short`: what
-    the title of a chat calls it, where that is not the label.
-    """
+    """Texts of a field that users can set; without texts it can't be set there."""
 
-    help: str = ""
-    label: str = ""
-    hint: str = ""
-    short: str = ""
+    help: str = ""  # on the command line
+    label: str = ""  # in the form
+    hint: str = ""  # what to type in the form
+    short: str = ""  # in the chat's title, if not the label
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a token is chosen, by mlx-lm's own samplers and logits processors; the defaults take the most likely one.
+    """How a token is chosen, by mlx-lm's samplers and logits processors. The defaults choose the most likely token.
 
-    `seed` makes it repeatable. `top_k` 0, `top_p` 0 and `min_p` 0 cut nothing off. A penalty looks at as many of the
-    last tokens, the prompt's among them, as its context says. `logit_bias` is added, by token id. `logprobs`: tell the
-    logarithm of the probability of every token, and of so many of the most likely ones.
+    `top_k` 0, `top_p` 0 and `min_p` 0 are off. A penalty covers the last `..._context` tokens, the prompt included.
     """
 
     temperature: Annotated[
         float,
         msgspec.Meta(ge=0, le=5),
         Option(
-            "0: the most likely one (default); the higher, up to 5, the less likely ones come through",
+            "0: always the most likely token (default); higher values, up to 5, are more random",
             "Temperature",
-            "0 to 5; 0: the likeliest token each time",
+            "0–5; 0 = always the most likely word",
             short="temp",
         ),
     ] = 0.0
     top_p: Annotated[
         Share,
         Option(
-            "leave out all but the most likely that together have this probability; 0: off",
+            "keep only the most likely tokens with this total probability; 0: off",
             "Top-p",
-            "0 to 1; likeliest that sum to it; 0: off",
+            "0–1; most likely words up to this sum; 0 = off",
         ),
     ] = 0.0
     top_k: Annotated[
-        Size, Option("leave out all but the N most likely; 0: off", "Top-k", "this many of the likeliest; 0: off")
+        Size, Option("keep only the N most likely tokens; 0: off", "Top-k", "consider only the top K (0 = off)")
     ] = 0
     min_p: Annotated[
         Share,
         Option(
-            "leave out what is less likely than this share of the most likely; 0: off",
+            "drop tokens below this share of the top token's probability; 0: off",
             "Min-p",
-            "0 to 1; share of the likeliest; 0: off",
+            "0–1; share of the most likely; 0 = off",
         ),
     ] = 0.0
     repetition_penalty: Annotated[
         Repetition,
         Option(
-            f"above 1 makes the last {PENALTY_CONTEXT} tokens less likely to come again, below 1 more likely",
+            f"above 1 makes the last {PENALTY_CONTEXT} tokens less likely to repeat, below 1 more likely",
             "Repetition penalty",
-            "to 10; above 1 repeats less; empty: off",
+            "0–10, above 1 = less repetition",
             short="repetition",
         ),
     ] = None
     repetition_context: Positive = PENALTY_CONTEXT
     presence_penalty: Annotated[
-        Penalty, Option(f"subtract X, -2 to 2, from the logits of the last {PENALTY_CONTEXT} tokens")
+        Penalty, Option(f"subtract X (-2 to 2) from the logits of the last {PENALTY_CONTEXT} tokens")
     ] = None
     presence_context: Positive = PENALTY_CONTEXT
     frequency_penalty: Annotated[
-        Penalty, Option(f"subtract X, -2 to 2, each time that a token is among the last {PENALTY_CONTEXT}")
+        Penalty, Option(f"subtract X (-2 to 2) for each time a token occurs in the last {PENALTY_CONTEXT}")
     ] = None
     frequency_context: Positive = PENALTY_CONTEXT
     logit_bias: Annotated[Bias, Option("add VALUE, -100 to 100, to the logit of token ID; can be repeated")] = {}
     seed: Annotated[
-        Seed, Option("choose the same tokens every time", "Seed", "the same tokens each time; empty: chance")
+        Seed, Option("choose the same tokens every time", "Seed", "same number, same answer; empty = random")
     ] = None
     logprobs: Annotated[
-        Logprobs, Option(f"with --json: how likely each token was, and the N likeliest, up to {MAX_LOGPROBS}")
+        Logprobs, Option(f"with --json: logprobs of each token and the N most likely ones, up to {MAX_LOGPROBS}")
     ] = None
 
     @property
     def lookback(self) -> int:
-        """So many of the last tokens count for which one is next; 0 where none does."""
+        """How many of the last tokens influence the next one; 0 without penalties."""
         penalties = (
             (self.repetition_penalty, self.repetition_context),
             (self.presence_penalty, self.presence_context),
@@ -111,16 +106,16 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class OptionField(NamedTuple):
-    """A field that people can set: `kind` is float, int, str, tuple or dict."""
+    """A field that users can set."""
 
     name: str
-    kind: type
+    kind: type  # float, int, str, tuple or dict
     option: Option
 
 
 @cache
 def option_fields(struct: type[msgspec.Struct]) -> tuple[OptionField, ...]:
-    """The fields of `struct` that are annotated with an `Option`, in order."""
+    """Fields of `struct` annotated with an `Option`, in order."""
     hints = get_type_hints(struct, include_extras=True).items()
     return tuple(
         OptionField(name, _kind(hint), option)
@@ -131,7 +126,7 @@ def option_fields(struct: type[msgspec.Struct]) -> tuple[OptionField, ...]:
 
 
 def _kind(hint: Any) -> type:
-    """What holds its values where it has any: of `Annotated[Annotated[float, …] | None, …]` float."""
+    """The type of the values: float for `Annotated[Annotated[float, …] | None, …]`."""
     arguments = get_args(hint)
     if get_origin(hint) in (dict, tuple) or not arguments:
         kind: type = get_origin(hint) or hint

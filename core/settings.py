@@ -1,6 +1,4 @@
-"""Where a node's files lie, and the few numbers that several floors share. Any other limit stands beside the code that
-checks it.
-"""
+"""Paths of a node's files, and numbers that several rooms share. Other limits are next to the code that checks them."""
 
 from __future__ import annotations
 
@@ -43,122 +41,122 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> Path:
-        """Folder of the device key and its certificate."""
+        """Device key and certificate."""
         return self.root / "identity"
 
     @property
     def rosters(self) -> Path:
-        """Folder of the signed rosters, one file an epoch."""
+        """Signed rosters, one file per epoch."""
         return self.root / "rosters"
 
     @property
     def socket(self) -> Path:
-        """The unix socket of the local API (0600)."""
+        """Unix socket of the local API (0600)."""
         return self.root / "node.sock"
 
     @property
     def lock(self) -> Path:
-        """Locked while a node runs here; holds its process id."""
+        """Locked while a node runs here; contains its process id."""
         return self.root / "node.lock"
 
     @property
     def log(self) -> Path:
-        """JSON lines."""
+        """Log, JSON lines."""
         return self.root / "node.log"
 
     @property
-    def last_words(self) -> Path:
-        """Why the last node could not start, or has ended (0600); absent after an end in order."""
-        return self.root / "last-words.json"
+    def last_run(self) -> Path:
+        """Why the last node could not start or crashed (0600); absent after a clean exit."""
+        return self.root / "last-run.json"
 
     @property
-    def complaints(self) -> Path:
-        """What a node without a terminal wrote to standard error: how it ended where its log does not say."""
+    def stderr_log(self) -> Path:
+        """Standard error of a node without a terminal: how it ended if the log does not say."""
         return self.root / "node.stderr"
 
     @property
     def tokens(self) -> Path:
-        """Folder of the sealed token logs."""
-        return self.root / "tokens"
+        """Sealed token logs."""
+        return self.root / "token-logs"
 
     @property
     def sessions(self) -> Path:
-        """Folder of the saved conversations, one sealed file each."""
+        """Saved sessions, one sealed file each."""
         return self.root / "sessions"
 
     @property
     def conversations(self) -> Path:
-        """Folder of the words of conversations, one sealed file each."""
+        """Texts of conversations, one sealed file each."""
         return self.root / "conversations"
 
     @property
     def split_profiles(self) -> Path:
-        """Folder of what examining the models showed, one file a model."""
+        """Results of examining models, one file per model."""
         return self.root / "split-profiles"
 
     @property
     def pairing_attempts(self) -> Path:
-        """When somebody saw the digits of a pairing that did not end well."""
+        """Times of failed pairing attempts."""
         return self.root / "pairing-attempts.json"
 
     @property
     def api_keys(self) -> Path:
-        """Hashes of the keys of the API."""
+        """Hashes of the API keys."""
         return self.root / "api-keys.json"
 
     @property
     def api_certificate(self) -> Path:
-        """Folder of what the API shows at other addresses than this Mac's own, and its key."""
+        """Certificate and key of the API for other machines."""
         return self.root / "api-certificate"
 
     @property
     def typed(self) -> Path:
-        """What was typed in conversations of `macluster run`, JSON lines."""
+        """Input history of `macluster run`, JSON lines."""
         return self.root / "typed.jsonl"
 
     @property
     def seen(self) -> Path:
-        """Which Macs were met before."""
+        """Macs met before."""
         return self.root / "seen.json"
 
     @property
     def addresses(self) -> Path:
-        """Where the members were reached last."""
+        """Last known addresses of the members."""
         return self.root / "addresses.json"
 
     @property
     def throughput(self) -> Path:
-        """How fast the Macs were."""
-        return self.root / "paces.json"
+        """Measured speeds of the Macs."""
+        return self.root / "measured-speeds.json"
 
     @property
     def stages(self) -> Path:
-        """Which layers this Mac held last of each model."""
-        return self.root / "stages.json"
+        """Which layers of each model this Mac loaded last."""
+        return self.root / "layers-held.json"
 
     @property
     def paused(self) -> Path:
-        """What was on its way to this Mac's disk, and is paused; absent where nothing is."""
+        """Paused transfers; absent if there are none."""
         return self.root / "paused.json"
 
     @property
     def models(self) -> Path:
-        """Models of this Mac, a directory each."""
+        """Models of this Mac, one directory each."""
         return self.root / "models"
 
     @property
     def hashes(self) -> Path:
-        """SHA-256 of the models' files, remembered."""
+        """Cached SHA-256 hashes of model files."""
         return self.root / "hashes.json"
 
 
 def default_home() -> Home:
-    """`$MACLUSTER_HOME`, or `~/.macluster` (short, because a unix socket's path has at most 104 bytes on macOS)."""
+    """`$MACLUSTER_HOME`, or `~/.macluster`: short, because macOS limits a unix socket's path to 104 bytes."""
     return Home(Path(os.environ.get("MACLUSTER_HOME") or "~/.macluster").expanduser())
 
 
 def hub_cache() -> Path:
-    """Where this user's Hugging Face cache of models is, by the rules of huggingface_hub."""
+    """Hugging Face's model cache of this user, by the rules of huggingface_hub."""
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{caches}/huggingface"
     hub = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"

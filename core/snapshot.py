@@ -1,4 +1,4 @@
-"""What the events so far amount to, for whoever comes late."""
+"""Fold events into a snapshot, for clients that connect later."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from core.events import (
     PlanStatus,
     PlanUnloaded,
     Recovery,
-    ReplayChecked,
     RequestDone,
     RequestStarted,
     Snapshot,
@@ -45,7 +44,7 @@ _T = TypeVar("_T")
 
 
 def apply(now: Snapshot, event: AnyEvent) -> Snapshot:
-    """The snapshot after `event`. Pure; events about tokens and progress leave it as it is."""
+    """Apply `event` to a snapshot. Pure; token and progress events change nothing."""
     after = _after(now, event)
     if now.plan_status == "ready" and after.plan_status != "ready":
         return msgspec.structs.replace(after, batch=_halted(after.batch))
@@ -77,8 +76,6 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
             return change(now, plan_status="broken", plan_problem=problem)
         case PlanUnloaded():
             return change(now, plan=None, plan_status="none", plan_problem=None, stages=(), hops=(), advice="")
-        case ReplayChecked():
-            return change(now, replay=event)
         case PlanAdvice(text=text):
             return change(now, advice=text)
         case StageState():
@@ -114,8 +111,8 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
 
 
 def with_line(lines: tuple[LogLine, ...], line: LogLine, most: int) -> tuple[LogLine, ...]:
-    """`lines` with `line` at its time, though never before one that its Mac wrote earlier. Of more than `most` the
-    first one goes of the Mac that has the most: however much one Mac tells, it hides no other.
+    """Insert `line` by its time, but after earlier lines of the same Mac. Beyond `most` lines, drop the first of the
+    Mac with the most lines, so that no Mac can push out another's.
     """
     at = len(lines)
     while at and lines[at - 1].at > line.at and lines[at - 1].source != line.source:
@@ -129,12 +126,12 @@ def with_line(lines: tuple[LogLine, ...], line: LogLine, most: int) -> tuple[Log
 
 
 def _halted(batch: Batch) -> Batch:
-    """Nothing is on a ring, and no Mac holds a row: what has not ended waits."""
+    """The batch when no ring runs: unfinished requests wait."""
     return Batch(rows=tuple(msgspec.structs.replace(r, state="waiting", lane=None) for r in batch.rows))
 
 
 def _put(items: tuple[_T, ...], item: _T, key: Callable[[_T], object]) -> tuple[_T, ...]:
-    """`items` with `item` in place of the one of the same key, or at the end."""
+    """Replace the item with the same key, or append."""
     keys = [key(each) for each in items]
     at = keys.index(key(item)) if key(item) in keys else len(keys)
     return (*items[:at], item, *items[at + 1 :])

@@ -1,7 +1,7 @@
-"""The one boundary where foreign text becomes fit for a terminal, a log or a file name.
+"""The one place where foreign text is made safe for a terminal, a log or a file name.
 
-Textual and Rich pass escape sequences through, so a peer's name or a model's words could drive the terminal
-(OSC 52 writes the clipboard). Everything shown goes through `clean_name` or `clean_text` first; widgets take `Clean`.
+Textual and Rich pass escape sequences through, so a peer's name or a model's output could control the terminal (OSC 52
+writes the clipboard). Everything shown passes `clean_name` or `clean_text` first; widgets take `Clean`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _SEPARATORS = {0x2028: "\n", 0x2029: "\n"}
 
 
 def clean_name(raw: bytes | str) -> Clean | None:
-    """A peer's or model's name in NFC, only letters, marks, numbers, punctuation, symbols and spaces, at most 32
-    characters. None if the bytes are no UTF-8 or nothing is left: the record is then to be dropped.
+    """A peer's or model's name in NFC: letters, marks, numbers, punctuation, symbols and spaces, at most 32 characters.
+    None if the bytes aren't UTF-8 or nothing is left: drop the record then.
     """
     if isinstance(raw, bytes):
         try:
@@ -37,8 +37,8 @@ def _fits_name(char: str) -> bool:
 
 
 def clean_text(raw: str) -> Clean:
-    """`raw` without control characters (but newline and tab), DEL, C1, and bidirectional overrides. A line ends with a
-    newline and with nothing else.
+    """Remove control characters (except newline and tab), DEL, C1 and bidirectional overrides from `raw`; unify line
+    ends.
     """
     if raw.isascii() and raw.isprintable():
         return Clean(raw)

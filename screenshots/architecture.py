@@ -50,7 +50,6 @@ def _layers(contract: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def imports_between(found: Sequence[str]) -> set[tuple[str, str]]:
-    """From which room an import leads to which other one."""
     graph = grimp.build_graph(*PACKAGES)
     pairs = {
         (room_of(importer, found), room_of(imported, found))
@@ -66,7 +65,6 @@ def room_of(module: str, found: Sequence[str]) -> str:
 
 
 def caption(room: str) -> str:
-    """The first sentence of what a room says of itself."""
     said = ast.get_docstring(ast.parse(_file_of(room).read_text())) or ""
     return " ".join(said.split()).split(". ")[0].rstrip(".")
 
@@ -109,7 +107,6 @@ def _colour(room: str) -> str:
 
 
 def main() -> None:
-    """Draw it anew."""
     PICTURE.write_text(drawn())
     print(PICTURE.name)
 

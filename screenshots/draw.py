@@ -41,7 +41,6 @@ async def look(name: str, size: tuple[int, int], *, picture: bool = False) -> st
 
 
 async def draw_all() -> None:
-    """Every scene at both sizes."""
     TEXTS.mkdir(exist_ok=True)
     for name in SCENES:
         for size in SIZES:

@@ -34,8 +34,8 @@ from core.events import (
     StageState,
     TokenEvent,
 )
-from core.plan.chips import memory_bytes_per_s
-from core.plan.predict import EFFICIENCY, PROMPT_GAIN, PROMPT_TOKENS
+from core.plan.chip_bandwidth import memory_bytes_per_s
+from core.plan.forecast import EFFICIENCY, PROMPT_GAIN, PROMPT_TOKENS
 from core.requests.body import Body
 from core.requests.plans import Forecast, ModelChoice, PlanPreview, PlanRequest, PreviewRequest
 from core.requests.trust import TrustView
@@ -104,7 +104,6 @@ class LargeClient(RecordingClient):
 
     @property
     def expected(self) -> Forecast:
-        """What the node expects of the large model on these Macs."""
         assert self._plan is not None
         forecast = self._previews[_macs_of(self._plan)].forecast
         assert forecast is not None
@@ -287,11 +286,9 @@ def _over_cables(preview: PlanPreview) -> PlanPreview:
 
 
 def _sized(kept: Any) -> Any:
-    """A saved session is as large as the keys and values of its tokens."""
     return replace(kept, size_bytes=kept.tokens * _KV_BYTES_A_TOKEN) if hasattr(kept, "size_bytes") else kept
 
 
 def _renamed(value: Any) -> Any:
-    """Under the name of the large model, wherever a name stands."""
     words = msgspec.json.encode(value).replace(_SMALL.encode(), large_model.NAME.encode())
     return msgspec.json.decode(words, type=type(value))

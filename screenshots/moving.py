@@ -50,18 +50,15 @@ class Played(msgspec.Struct, frozen=True):
 
     @property
     def moments(self) -> tuple[float, ...]:
-        """When the picture changes."""
         count = int((self.events[-1][0] - self.at) / FRAME_S) + 2
         return tuple(self.at + FRAME_S * number for number in range(count))
 
 
 def load() -> Played:
-    """The recording."""
     return msgspec.json.decode((RECORDINGS / f"{NAME}.json").read_bytes(), type=Played)
 
 
 def save(played: Played) -> None:
-    """Keep it."""
     (RECORDINGS / f"{NAME}.json").write_bytes(msgspec.json.encode(played))
 
 
@@ -139,7 +136,6 @@ def svg(frames: list[list[Row]], words: list[str]) -> str:
 
 
 def _line(row: str) -> str:
-    """Grounds are below what is written on them."""
     grounds, texts = row.split("\0") if "\0" in row else ("", row)
     return f'{grounds}<text y="13" xml:space="preserve">{texts}</text>'
 
@@ -164,7 +160,6 @@ def _spans(row: Row, ground: str) -> Iterator[str]:
 
 
 def words_at(played: Played, moment: float) -> str:
-    """What happens in the picture."""
     if moment < played.lost_at:
         return "Three Macs answer, each with its layers."
     if any(isinstance(event, Recovery) and event.state == "running" and at <= moment for at, event in played.events):
@@ -173,7 +168,6 @@ def words_at(played: Played, moment: float) -> str:
 
 
 async def picture() -> str:
-    """The moving picture, as SVG."""
     played = load()
     frames = await play(played, played.moments)
     return svg(frames, [words_at(played, moment) for moment in played.moments])

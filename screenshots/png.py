@@ -12,13 +12,11 @@ ZOOM = "1.5"
 
 
 def require() -> None:
-    """End here if there is nothing to draw with."""
     if not shutil.which("rsvg-convert"):
         sys.exit("Install rsvg-convert first (Debian: librsvg2-bin fonts-firacode; macOS: brew install librsvg).")
 
 
 def write(name: str, svg: str) -> None:
-    """The picture, beside this file."""
     target = HERE / f"{name}.png"
     subprocess.run(["rsvg-convert", "-z", ZOOM, "-o", str(target)], input=svg.encode(), check=True)
     print(target.name)

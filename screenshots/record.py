@@ -65,7 +65,6 @@ async def large_demo(budgets_gb: tuple[float, ...], api_ports: tuple[int, ...] =
 
 
 async def everything() -> None:
-    """All recordings."""
     await alone()
     await together()
     await losing()
@@ -74,7 +73,6 @@ async def everything() -> None:
 
 
 async def alone() -> None:
-    """A Mac that has found no other one yet."""
     async with running(Demo(DemoConfig(budgets_gb=(64,), multicast=False), print)) as demo:
         await demo.start()
         async with app_over(demo, note="") as (app, pilot):
@@ -192,7 +190,6 @@ async def serving() -> None:
 
 
 async def _ask_api(demo: Demo, key: str) -> None:
-    """A story without an end."""
     eos = msgspec.json.decode((DEMO_MODEL / "config.json").read_bytes())["eos_token_id"]
     messages = [{"role": "user", "content": LONG_PROMPT}]
     asked = {"messages": messages, "max_tokens": 900, "logit_bias": {eos: -100}}
@@ -208,7 +205,6 @@ def _written(app: MaclusterApp) -> list[int]:
 
 @asynccontextmanager
 async def running(demo: Demo) -> AsyncIterator[Demo]:
-    """The demo, which ends with the block."""
     try:
         yield demo
     finally:
@@ -219,7 +215,6 @@ async def running(demo: Demo) -> AsyncIterator[Demo]:
 async def app_over(
     demo: Demo, kind: type[RecordingClient] = RecordingClient, note: str = NOTE
 ) -> AsyncIterator[tuple[MaclusterApp, Pilot[None]]]:
-    """The app over the head's node."""
     async with kind(demo.home) as client:
         with TemporaryDirectory() as folder:
             app = MaclusterApp(client, note=note, folder=Path(folder))
@@ -228,7 +223,6 @@ async def app_over(
 
 
 async def ask(app: MaclusterApp, pilot: Pilot[None], question: str) -> None:
-    """Type it, and wait for the end of the answer."""
     await until(lambda: app.focused is app.dashboard.prompt, pilot)
     await pilot.press(*question, "enter")
     await until(lambda: app.state.answer is not None, pilot, every_s=0.01)

@@ -51,7 +51,6 @@ class RecordingClient(NodeClient):
         return reply
 
     def remember(self, method: str, path: str, body: Body | None, reply: object) -> None:
-        """That is what the node answers."""
         self.replies[asked(method, path, body)] = msgspec.Raw(msgspec.json.encode(reply))
 
     async def check(self) -> AsyncIterator[Finding]:
@@ -91,7 +90,6 @@ class ReplayingClient(NodeClient):
 
 
 def load(name: str) -> Recording:
-    """A recording by its name."""
     return msgspec.json.decode((RECORDINGS / f"{name}.json").read_bytes(), type=Recording)
 
 

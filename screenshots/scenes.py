@@ -76,7 +76,6 @@ def _stranger(app: MaclusterApp) -> str:
 
 
 async def settled(app: MaclusterApp, pilot: Pilot[None], *, looks: int = SETTLED) -> None:
-    """Until the screen has looked the same for so many looks."""
     seen: list[str] = []
     async with asyncio.timeout(PATIENCE_S):
         while len(seen) < looks or len(set(seen[-looks:])) > 1:
@@ -85,13 +84,11 @@ async def settled(app: MaclusterApp, pilot: Pilot[None], *, looks: int = SETTLED
 
 
 def text_of(app: MaclusterApp) -> str:
-    """What stands on the screen, without what only fills the lines."""
     strips = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips) + "\n"
 
 
 def colours_of(app: MaclusterApp) -> str:
-    """How many cells have which colours: foreground on background."""
     cells: dict[str, int] = {}
     for strip in app.screen._compositor.render_strips():
         for text, style, _ in strip:
@@ -141,14 +138,12 @@ def standing_still(at: float) -> Iterator[None]:
 
 
 def still(app: MaclusterApp) -> None:
-    """No cursor blinks."""
     for field in app.screen.query("Input, TextArea"):
         if isinstance(field, Input | TextArea):
             field.cursor_blink = False
 
 
 async def until(reached: Callable[[], bool], pilot: Pilot[None], *, every_s: float = 0.1) -> None:
-    """Until that is so."""
     async with asyncio.timeout(PATIENCE_S):
         while not reached():
             await pilot.pause(every_s)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from core.bench import batch, prefill
-from core.bench.timeline import Activity, Timeline, end_s, middle, timeline
 from screenshots import png
+from tests.benches import batch, prefill
+from tests.benches.stage_timeline import Activity, Timeline, end_s, middle, timeline
 from tui.control.themes import DARK
 
 WIDTH, MARGIN, LABELS = 1080, 36, 92
@@ -44,7 +44,6 @@ class Picture(NamedTuple):
 
 
 def main() -> None:
-    """Draw both."""
     png.require()
     for picture in (lanes(), windows()):
         png.write(picture.name, "\n".join(_svg(picture)))

@@ -39,6 +39,11 @@ def main(wheel: Path) -> None:
         found = subprocess.run(where, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
         assert found.startswith(folder), f"it runs {found.strip()}"
         assert ran("--version").stdout.startswith("macluster ")
+        library = (
+            "import macluster, sys; assert 'mlx.core' not in sys.modules; macluster.RingModel, macluster.local_ring"
+        )
+        subprocess.run([str(program.parent / "python"), "-c", library], cwd=folder, env=environment, check=True)
+        assert ran("bench", "hop").returncode == 2, "a wheel offers a bench that it does not contain"
         doctor = json.loads(ran("doctor", "--host", "127.0.0.1", "--json").stdout)
         assert {"node", "memory", "programs"} <= {finding["name"] for finding in doctor}
         checks = json.loads(ran("verify", "--host", "127.0.0.1", "--json").stdout)["checks"]

@@ -23,18 +23,18 @@ from core.requests.plans import RecoveryOrder
 from core.settings import default_home
 from tui.client import NodeClient
 from tui.control import messages
-from tui.control.actions import bindings, key_title, key_word, palette, why_not
-from tui.control.appearance import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
-from tui.control.bridge import follow
-from tui.control.catalog import ModelCatalog
+from tui.control.actions import bindings, key_title, palette, why_not
+from tui.control.appearance import COMPLAINT_S, FULL_FPS, config_complaints, frames_per_s, theme_of
 from tui.control.chat_controller import ChatController
 from tui.control.clipboard import Clipboard
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_handler import EventHandler
-from tui.control.gc_tuning import tune_gc
+from tui.control.event_stream import follow
+from tui.control.garbage_collection import avoid_long_collections
 from tui.control.key_order import KeyOrder
 from tui.control.keymap import APP, Action
 from tui.control.mac_controller import MacController
+from tui.control.model_catalog import ModelCatalog
 from tui.control.model_controller import ModelController
 from tui.control.palette import Commands, Recent
 from tui.control.plain_glyphs import PlainGlyphs
@@ -43,7 +43,7 @@ from tui.control.quitting import Owner, Quitting, words
 from tui.control.slash_commands import SLASH_COMMANDS, alone, option_of
 from tui.control.theme_choice import ThemeChoice, Themes
 from tui.control.themes import OWN_THEMES, legible, no_color_kept, own_variables
-from tui.screens import table
+from tui.screens import screen_table
 from tui.screens.base import STYLES, Follower
 from tui.screens.base_app import BaseApp
 from tui.screens.dashboard import Dashboard
@@ -51,7 +51,7 @@ from tui.screens.help import HelpScreen, topic_of
 from tui.state import disabled_reasons, state
 from tui.state.state import UiState
 from tui.widgets.chat_log import warm_up
-from tui.widgets.command_palette import MarkedPalette, ThemePalette
+from tui.widgets.command_palette import PaletteWithCursor, ThemePalette
 from tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -59,9 +59,7 @@ if TYPE_CHECKING:
 
 
 class MaclusterApp(BaseApp, inherit_bindings=False):
-    """The face of one node. `note` is a line for the top and the empty chat, such as "demo: three simulated Macs";
-    `node` starts one where none runs.
-    """
+    """The app of one node. `note` is a line for the top and the empty chat; `node` starts a node if none runs."""
 
     # the default screen is there before it could bring its own style sheet
     CSS_PATH: ClassVar[list[str | PurePath]] = [STYLES / "base.tcss", STYLES / "dashboard.tcss"]
@@ -108,29 +106,23 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self._themes = ThemeChoice(self, self.folder, preferences.theme)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Colours of ours that Textual's themes do not have."""
         return own_variables(self.current_theme)
 
     def get_css_variables(self) -> dict[str, str]:
-        """The colours of the theme, as far as they can be read."""
         colours = super().get_css_variables()
         self.theme_variables = {**colours, **legible(colours)}
         return self.theme_variables
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """What every line passes before it is drawn."""
         return [*super().get_line_filters(), *self._glyphs]
 
     def get_key_display(self, binding: Binding) -> str:
-        """Keys by the words that are printed on them."""
-        return key_title(binding.key) if self.preferences.plain else key_word(super().get_key_display(binding))
+        return key_title(binding.key, arrows=not self.preferences.plain)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No screen needs the key that opens it."""
-        return not (action == "open" and table.is_open(self.screen, str(parameters[0])))
+        return not (action == "open" and screen_table.is_open(self.screen, str(parameters[0])))
 
     def why_not(self, run: str) -> str:
-        """Why an action of the app cannot be done now; "" if it can."""
         return disabled_reasons.why_not(self.state, run, starts_node=self._node is not None)
 
     async def run_action(
@@ -139,41 +131,36 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Do it, or say why that cannot be now."""
         if isinstance(action, str) and (why := why_not(self, default_namespace or self, action)):
-            self.notify(f"Not now: {why}.")
+            self.notify(why)
             return True
         return await super().run_action(action, default_namespace, namespaces)
 
     async def on_event(self, event: Event) -> None:
-        """Keys and pastes in their order, everything else as it comes."""
         if isinstance(event, Key | Paste) and not event.is_forwarded:
             await self._keys.take(event)
         else:
             await super().on_event(event)
 
     def _owner(self) -> Owner:
-        """Whose the node is."""
         if self.note:
             return "demo"
         return "window" if self._node is not None and self._node.is_running else "service"
 
     def get_default_screen(self) -> Screen[object]:
-        """The dashboard."""
         self.dashboard = Dashboard(note=self.note, fps=self._fps, starts_node=self._node is not None)
         return self.dashboard  # type: ignore[return-value]
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Every action, a "Load" for every model that fits, and a "Pair" for every Mac that was seen."""
+        """Every action, a "Load" for every model that fits, and a "Pair" for every Mac that can be paired."""
         yield from palette(self, screen)
         yield from self.models.offers()
         yield from self.macs.offers()
 
     def on_mount(self) -> None:
-        """Draw figures at 2 Hz and log lines at 10 Hz."""
         self.set_keymap(dict(self.preferences.keys))
         self.theme_changed_signal.subscribe(self, self._themes.changed)
-        for complaint in complaints_of(self.preferences, self.available_themes):
+        for complaint in config_complaints(self.preferences, self.available_themes):
             self.notify(complaint, severity="warning", timeout=COMPLAINT_S)
         self.set_interval(0.5, self._tick)
         self.set_interval(0.1, lambda: self.dashboard.show_logs(self.state))
@@ -184,20 +171,18 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.set_state(state.ticked(self.state, time.time()))
 
     def on_seen(self) -> None:
-        """Follow the node, now that there is something to look at."""
-        tune_gc()
+        avoid_long_collections()
         # a defect that it does not catch ends the app: the screen would stand still and say nothing
         begin: Any = partial(follow, self.client, self._events.handle, self._lose)
         self.run_worker(begin, group="events")
 
     def _lose(self, problem: Problem) -> None:
-        """No events come, and why; a node that was just started may say nothing yet."""
         starting = self._node is not None and self._node.is_starting and not self.state.attached
         trouble = self._node.trouble if self._node is not None else None
         self._events.lose(None if starting else trouble or problem)
 
     def set_state(self, new: UiState) -> None:
-        """Take and draw a state; the last ticks of an app that ends find no screen any more."""
+        """Take and draw a state. While the app ends there may be no screen left."""
         self.state = new
         if not self.screen_stack:
             return
@@ -209,181 +194,144 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.refresh_bindings()  # what can be done now may be something else
 
     def show_answer(self) -> None:
-        """Draw what the answer has more; a tick draws the rest."""
         self.dashboard.show_answer(self.state)
 
     @property
     def prompt(self) -> Prompt:
-        """Where the person writes."""
         return self.dashboard.prompt
 
     def open_screen(self, name: str, **details: object) -> None:
-        """Open the screen of that name. One that is open stays, or makes room for one with other `details`."""
-        if not table.is_open(self.screen, name):
-            self.push_screen(table.make(self, name, **details), lambda _: self.dashboard.come_back())
+        """Open the screen of that name. An open one stays, or is replaced if other `details` are given."""
+        if not screen_table.is_open(self.screen, name):
+            self.push_screen(screen_table.make(self, name, **details), lambda _: self.dashboard.come_back())
         elif details:
-            self.switch_screen(table.make(self, name, **details))
+            self.switch_screen(screen_table.make(self, name, **details))
 
     def on_failed(self, message: messages.Failed) -> None:
-        """Say what failed."""
         self.show_problem(message.problem)
 
     def on_noted(self, message: messages.Noted) -> None:
-        """Say why a key did nothing."""
         self.notify(message.text)
 
     async def on_sent(self, message: messages.Sent) -> None:
-        """Send the prompt, or say why that cannot be now; a command is carried out."""
         if option := option_of(message.text):
             self.chat.set_option(option)
         elif command := SLASH_COMMANDS.get(message.text):
             self.prompt.taken()
             await self.run_action(command)
         elif command := alone(message.text):
-            self.notify(f"{command} stands alone: it asks for what it needs.")
+            self.notify(f"{command} takes no text after it.")
         else:
             self.chat.send(message.text)
 
     def on_edited(self, message: messages.Edited) -> None:
-        """Put the question into the prompt."""
         self.chat.edit(message.number)
 
     def on_branched(self, message: messages.Branched) -> None:
-        """Show another branch of the conversation."""
         self.dashboard.chat.look_for(self.chat.branch(message.number, message.step))
 
     def on_copied(self, message: messages.Copied) -> None:
-        """Copy, and say where to."""
         self._copier.copy(message.text)
 
     def on_model_chosen(self, message: messages.ModelChosen) -> None:
-        """Load a model of the picker."""
         self.models.load(message.request)
 
     def on_model_pointed(self, message: messages.ModelPointed) -> None:
-        """Examine the model on which the cursor of the picker rests."""
         self.models.examine(message.request, at_once=message.at_once)
 
     def on_recovery_chosen(self, message: messages.RecoveryChosen) -> None:
-        """Let the node do what the person wants."""
         self.in_background(self.client.choose, RecoveryOrder(choice=message.choice))
 
     def on_taken_up(self, message: messages.TakenUp) -> None:
-        """Show the words of a kept conversation."""
         self.chat.show(message.said)
 
     def on_models_wanted(self) -> None:
-        """List what the picker wants."""
         self.models.find()
 
     def on_mac_asked(self, message: messages.MacAsked) -> None:
-        """Do something with a Mac."""
         self.macs.act(message.device_id, message.action)
 
     def on_problem_read(self, message: messages.ProblemRead) -> None:
-        """Put the banner away."""
         self.set_state(state.failed(self.state, None))
 
     def action_open(self, name: str, at: str = "") -> None:
-        """Open one of the screens, the cursor in its line of that name where one is given."""
         self.open_screen(name, **({"at": at} if at else {}))
         if name == "models":  # every answer makes the forecasts better
             self.models.find()
 
     def action_pair(self, device_id: str = "") -> None:
-        """Open the pairing dialog, with a Mac that is chosen already or the list of those that were seen."""
         self.macs.pair(device_id)
 
     def action_add_mac(self) -> None:
-        """Pair with a Mac at an address."""
         self.macs.act("", "add")
 
     def action_rescan(self) -> None:
-        """Look for Macs again."""
         self.in_background(self.macs.rescan)
 
     def action_start_node(self, port: int | None = None) -> None:
-        """Start the node of this Mac, on any free port where that is 0."""
         assert self._node is not None
         if self._node.is_running:
-            self.notify("Not now: it is being started.")
+            self.notify("macluster's service is already starting.")
             return
         self._node.start(*(() if port is None else ("--port", str(port))))
         self._events.lose(None)
 
     def action_command_palette(self) -> None:
-        """Open the list of commands."""
         if not isinstance(self.screen, CommandPalette):
-            self.push_screen(MarkedPalette())
+            self.push_screen(PaletteWithCursor())
 
     def search_themes(self) -> None:
-        """Open the list of themes."""
         self._themes.begin()
         self.push_screen(ThemePalette(providers=[Themes], placeholder="Search for themes…"))
 
     def on_command_palette_option_highlighted(self, event: CommandPalette.OptionHighlighted) -> None:
-        """Show the theme under the cursor of their list."""
         option = event.highlighted_event.option
         if isinstance(option, Command) and option.hit.text is not None:
             self._themes.look_at(option.hit.text)
 
     def on_command_palette_closed(self, event: CommandPalette.Closed) -> None:
-        """What was only looked at is over."""
         self._themes.end(is_chosen=event.option_selected)
 
     def action_help(self) -> None:
-        """Help for what has the focus."""
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen(topic_of(self.screen)))
 
     def action_new_chat(self) -> None:
-        """Begin a new conversation; the one before is kept, and its running answer stopped."""
         self.in_background(self.chat.begin)
 
     def action_last_chat(self) -> None:
-        """Go on with the conversation that was changed last."""
         self.chat.open_last()
 
     def action_retry(self) -> None:
-        """Ask the last question again."""
         self.chat.again()
 
     def action_end_edit(self) -> None:
-        """Give up the question that is written anew."""
         self.chat.give_up_edit()
 
     def action_export(self) -> None:
-        """Write the conversation to a file."""
         self.in_background(self.conversations.export)
 
     def action_keep_nothing(self) -> None:
-        """Keep nothing of the conversation, or keep it again."""
         self.in_background(self.conversations.switch_keeping)
 
     async def action_quit(self) -> None:
-        """Save what is not saved yet, then end; asks first if that takes a model from other Macs."""
         self.chat.keep_draft(at_once=True)
         self.in_background(self._quitting.leave, group="quit")
 
     def action_go_on(self) -> None:
-        """Continue the answer that was interrupted."""
         self.chat.go_on()
 
     def action_stop_answer(self) -> None:
-        """Stop the answer; what is written stays."""
         self.chat.stop()
 
     def action_keep(self) -> None:
-        """Keep the conversation under a name, on the screen that tells how far that is."""
         self.action_open("conversations")
         self.call_after_refresh(self.run_action, "save", self.screen)
 
     def action_unload(self) -> None:
-        """Unload the model, or cancel its loading."""
         self.in_background(self.client.unload)
 
     def action_copy_or_stop(self) -> None:
-        """Copy the selection; else stop the answer; else say how to quit."""
         selected = self.screen.get_selected_text() or getattr(self.screen.focused, "selected_text", "")
         if selected:
             self._copier.copy(selected)

@@ -105,39 +105,39 @@ class NodeClient:
         return await self._call("GET", "/v1/models", None, list[ModelChoice])
 
     async def known_models(self) -> list[ModelChoice]:
-        """Models of the hub that are on no disk, with how each would fit the paired Macs; the best fit first."""
+        """Models on the hub that are on no disk, and how each would fit the paired Macs; best fit first."""
         return await self._call("GET", "/v1/models/known", None, list[ModelChoice])
 
     async def download(self, request: DownloadRequest) -> None:
-        """Begin to download a model of the hub; Transfer events follow. What an earlier try left is gone on with."""
+        """Start downloading a model; Transfer events follow. Continues what an earlier try left."""
         await self._call("POST", "/v1/downloads", request, Done)
 
     async def copy(self, request: CopyRequest) -> None:
-        """Begin to copy a model to disks of paired Macs; Transfer events follow."""
+        """Start copying a model to disks of paired Macs; Transfer events follow."""
         await self._call("POST", "/v1/copies", request, Done)
 
     async def stop_transfers(self) -> None:
-        """End what is being downloaded or copied; what is there is kept."""
+        """Stop downloads and copies; what has arrived stays on disk."""
         await self.change_transfers(TransferOrder(what="stop"))
 
     async def change_transfers(self, order: TransferOrder) -> None:
-        """Stop, pause, resume or limit what is being downloaded or copied."""
+        """Stop, pause, resume or limit downloads and copies."""
         await self._call("POST", f"/v1/transfers/{order.what}", order, Done)
 
     async def disks(self) -> list[DiskUse]:
-        """What the Macs of the plan have of its model on their disks."""
+        """How much of the plan's model each of its Macs has on disk."""
         return await self._call("GET", "/v1/disks", None, list[DiskUse])
 
     async def trim(self, request: TrimRequest) -> list[Trimmable]:
-        """What of the models on this Mac's disk no plan needs; with `go` it is let go of."""
+        """Parts of models on this disk that no plan needs; deletes them if `go` is set."""
         return await self._call("POST", "/v1/trim", request, list[Trimmable], timeout_s=LOAD_S)
 
     async def plan(self, request: PreviewRequest) -> PlanPreview:
-        """What `load` would do, without doing it; a model that nobody has examined yet takes seconds."""
+        """Preview what `load` would do; takes seconds for a model that was never examined."""
         return await self._call("POST", "/v1/plan", request, PlanPreview, timeout_s=LOAD_S)
 
     async def load(self, request: LoadRequest) -> PlanPreview:
-        """Start loading; returns at once, PlanLoaded or PlanFailed follows as an event."""
+        """Start loading; returns at once. PlanLoaded or PlanFailed follows as an event."""
         return await self._call("POST", "/v1/load", request, PlanPreview, timeout_s=LOAD_S)
 
     async def unload(self) -> None:
@@ -149,7 +149,7 @@ class NodeClient:
         return await self._call("POST", "/v1/chat", request, RequestAccepted)
 
     async def attend(self, request_id: str) -> None:
-        """Until the answer ends. A process that ends before that, however, has cancelled its answer."""
+        """Wait until the answer ends. The node cancels the answer of a client that disconnects."""
         await self._call("GET", f"/v1/chat/{quote(request_id)}", None, Done, timeout_s=None)
 
     async def cancel(self, request_id: str) -> None:
@@ -157,19 +157,19 @@ class NodeClient:
         await self._call("POST", f"/v1/chat/{quote(request_id)}/stop", None, Done)
 
     async def test_speed(self, wanted: SpeedRequest) -> SpeedResult:
-        """Measure a hop; Progress events of the task "speed test" tell how far it is."""
+        """Measure a hop; Progress events of the task "speed test" report how far it is."""
         return await self._call("POST", "/v1/speedtest", wanted, SpeedResult)
 
     async def stop_speed_test(self) -> None:
-        """End the test that runs; who waits for it is told so."""
+        """Stop the running test; the call that waits for it fails."""
         await self._call("POST", "/v1/speedtest/stop", None, Done)
 
     async def trace(self, wanted: TraceRequest) -> TraceResult:
-        """What all stages do meanwhile, phase by phase."""
+        """Record what every stage does for a while, phase by phase."""
         return await self._call("POST", "/v1/trace", wanted, TraceResult, timeout_s=None)
 
     async def choose(self, order: RecoveryOrder) -> None:
-        """Say what becomes of a plan that lost a Mac; Recovery events follow."""
+        """Choose how to recover a plan that lost a Mac; Recovery events follow."""
         await self._call("POST", "/v1/recovery", order, Done)
 
     async def unfinished(self) -> list[UnfinishedAnswer]:
@@ -177,67 +177,64 @@ class NodeClient:
         return await self._call("GET", "/v1/answers", None, list[UnfinishedAnswer])
 
     async def go_on(self, answer_id: AnswerId) -> RequestAccepted:
-        """Continue one behind what is written; its next TokenEvents and its RequestDone follow as events."""
+        """Continue an interrupted answer; its next TokenEvents and its RequestDone follow as events."""
         return await self._call("POST", "/v1/answers/continue", answer_id, RequestAccepted)
 
     async def sessions(self) -> list[SavedSession]:
-        """Saved conversations of this Mac; those that cannot be read say why."""
+        """Saved sessions on this Mac; unreadable ones carry a problem."""
         return await self._call("GET", "/v1/sessions", None, list[SavedSession])
 
     async def session(self, wanted: SessionName) -> SavedSession:
-        """One of them, with its words."""
+        """One session with its messages."""
         return await self._call("GET", _session(wanted), None, SavedSession)
 
     async def save_session(self, wanted: SessionName) -> SavedSession:
-        """Save the conversation whose answer ended last; one of that name is replaced."""
+        """Save the conversation whose answer ended last; replaces a session of that name."""
         return await self._call("PUT", _session(wanted), None, SavedSession, timeout_s=None)
 
     async def load_session(self, wanted: SessionName) -> SavedSession:
-        """Bring a saved conversation to the Macs of the plan; its words."""
+        """Load a session into the plan's Macs; returns its messages."""
         return await self._call("POST", f"{_session(wanted)}/load", None, SavedSession, timeout_s=None)
 
     async def stop_session(self) -> None:
-        """End what is being saved or loaded; nothing of it is left."""
+        """Stop saving or loading; nothing of it is left."""
         await self._call("POST", "/v1/sessions/stop", None, Done)
 
     async def delete_session(self, wanted: SessionName) -> None:
-        """Forget one, and its key."""
         await self._call("DELETE", _session(wanted), None, Done)
 
     async def conversations(self) -> list[ConversationInfo]:
-        """The kept conversations of this Mac, the newest first; damaged ones say why."""
+        """Saved conversations, newest first; damaged ones carry a problem."""
         return await self._call("GET", "/v1/conversations", None, list[ConversationInfo])
 
     async def find_conversations(self, wanted: SearchText) -> list[ConversationInfo]:
-        """Those that hold that text, the newest first."""
+        """Conversations that contain a text, newest first."""
         return await self._call("POST", "/v1/conversations/search", wanted, list[ConversationInfo])
 
     async def conversation(self, wanted: ConversationId) -> Conversation:
-        """One of them, whole."""
         return await self._call("GET", f"/v1/conversations/{wanted.id}", None, Conversation)
 
     async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
-        """Keep it, in the place of the one of that id."""
+        """Save a conversation; replaces the one with its id."""
         return await self._call("PUT", f"/v1/conversations/{conversation.id}", conversation, ConversationInfo)
 
     async def rename_conversation(self, wanted: ConversationTitle) -> ConversationInfo:
-        """Give one another title."""
         return await self._call("PATCH", f"/v1/conversations/{wanted.id}", wanted, ConversationInfo)
 
     async def delete_conversation(self, wanted: ConversationId) -> None:
-        """Forget one, and its key."""
+        """Delete a conversation and its key."""
         await self._call("DELETE", f"/v1/conversations/{wanted.id}", None, Done)
 
     async def know(self, address: Address) -> None:
-        """Tell the node where another Mac is, for networks without multicast."""
+        """Add the address of another Mac, for networks without multicast."""
         await self._call("POST", "/v1/peers", address, Done)
 
     async def rescan(self) -> None:
-        """Look for all Macs now; what is found follows as events. Raises UsageError where Bonjour is off."""
+        """Look for all Macs now; what is found follows as events. Raises UsageError if Bonjour is off."""
         await self._call("POST", "/v1/rescan", None, Done)
 
     async def check(self) -> AsyncIterator[Finding]:
-        """What the node finds about itself, its network and its machine, each as soon as it does."""
+        """Findings about the node, its network and its Mac, as they come."""
         import httpx2
 
         try:
@@ -252,82 +249,78 @@ class NodeClient:
         return await self._call("POST", "/v1/pairing/open", None, PairingWindow)
 
     async def offer_pairing(self, offer: PairingOffer) -> None:
-        """Begin to pair with the Mac whose window is open; PairingChanged events follow."""
+        """Pair with the Mac whose pairing window is open at an address; PairingChanged events follow."""
         await self._call("POST", "/v1/pairing/offer", offer, Done)
 
     async def type_digits(self, digits: Digits) -> None:
-        """Give the digits that the person read on the other Mac."""
+        """Send the digits that the other Mac shows."""
         await self._call("POST", "/v1/pairing/digits", digits, Done)
 
     async def pair_with(self, choice: PairWith) -> None:
-        """Begin to pair with a Mac that was seen; PairingChanged events follow."""
+        """Pair with a Mac that was seen; PairingChanged events follow."""
         await self._call("POST", "/v1/pairing", choice, Done)
 
     async def stop_pairing(self) -> None:
-        """Close this Mac's window and break off a pairing; nothing of it is kept."""
+        """Close this Mac's pairing window and stop a running pairing; nothing is saved."""
         await self._call("POST", "/v1/pairing/stop", None, Done)
 
     async def trust(self) -> TrustView:
-        """Who is trusted how far, and why."""
+        """How far each Mac is trusted, and why."""
         return await self._call("GET", "/v1/trust", None, TrustView)
 
     async def revoke(self, target: Target) -> TrustView:
-        """Put a Mac out for good: its links close on every member. Only an admin's Mac can."""
+        """Revoke a Mac for good: its links close on every member. Only an admin Mac can."""
         return await self._call("POST", "/v1/trust/revoke", target, TrustView)
 
     async def promote(self, target: Target) -> TrustView:
-        """Make a Mac an admin."""
         return await self._call("POST", "/v1/trust/promote", target, TrustView)
 
     async def demote(self, target: Target) -> TrustView:
-        """Make an admin an ordinary member."""
         return await self._call("POST", "/v1/trust/demote", target, TrustView)
 
     async def rename(self, target: Rename) -> TrustView:
-        """Give a Mac another name."""
         return await self._call("POST", "/v1/trust/rename", target, TrustView)
 
     async def rotate(self) -> TrustView:
-        """Give this Mac a new key; an admin's Mac must be linked, or be this one."""
+        """Give this Mac a new key; an admin Mac must be connected, or be this one."""
         return await self._call("POST", "/v1/trust/rotate", None, TrustView)
 
     async def new_recovery(self) -> RecoveryWords:
-        """Make new recovery words; older ones are void."""
+        """Make new recovery words; old ones stop working."""
         return await self._call("POST", "/v1/trust/recovery", None, RecoveryWords)
 
     async def recover(self, phrase: RecoveryPhrase) -> RecoveryWords:
-        """Make this Mac an admin by the recovery words; returns the next ones."""
+        """Make this Mac admin with the recovery words; returns the next words."""
         return await self._call("POST", "/v1/trust/recover", phrase, RecoveryWords)
 
     async def resolve_fork(self, choice: ForkChoice) -> TrustView:
-        """Decide which side of a fork is right."""
+        """Choose the side of a fork that counts."""
         return await self._call("POST", "/v1/trust/resolve", choice, TrustView)
 
     async def start_api(self) -> ApiServed:
-        """Serve other programs, if that is not so already."""
+        """Serve other programs, if the API is off."""
         return await self._call("POST", "/v1/api/start", None, ApiServed)
 
     async def stop_api(self) -> None:
-        """Serve them no longer; what they are being answered ends."""
+        """Stop serving; requests in progress are cut off."""
         await self._call("POST", "/v1/api/stop", None, Done)
 
     async def new_api_key(self, wanted: ApiKeyName) -> NewApiKey:
-        """Make a key for another program; ApiClients events tell of it, but never again what it is."""
+        """Make a key for another program; the only call that returns the key itself."""
         return await self._call("POST", "/v1/api/keys", wanted, NewApiKey)
 
     async def revoke_api_key(self, wanted: ApiKeyName) -> None:
-        """Refuse whoever has it from now on."""
         await self._call("DELETE", f"/v1/api/keys/{_segment(wanted.name)}", None, Done)
 
     def _gone(self, error: httpx2.TransportError) -> NodeUnreachable:
         import httpx2
 
         if isinstance(error, httpx2.ConnectError):
-            from core.node.base.last_words import unreachable
+            from core.node.base.last_run import unreachable
 
             return unreachable(self.home)
-        how = "did not answer in time" if isinstance(error, httpx2.TimeoutException) else "ended before it had answered"
-        return NodeUnreachable(f"The node of this Mac {how}.")
+        how = "didn't answer in time" if isinstance(error, httpx2.TimeoutException) else "ended before it answered"
+        return NodeUnreachable(f"macluster's service on this Mac {how}.")
 
     async def _call(
         self, method: str, path: str, body: Body | None, kind: type[_T], timeout_s: float | None = ANSWER_S
@@ -345,7 +338,6 @@ class NodeClient:
 
 
 async def is_listening(home: Home) -> bool:
-    """Whether a node runs there."""
     try:
         _, writer = await asyncio.open_unix_connection(str(home.socket))
     except OSError:
@@ -357,17 +349,15 @@ async def is_listening(home: Home) -> bool:
 
 
 def check(request: Body) -> None:
-    """The limits of a request, told before anything is sent. Raises UsageError."""
+    """Check a request's limits before it is sent. Raises UsageError."""
     try:
         msgspec.json.decode(msgspec.json.encode(request), type=type(request))
     except msgspec.ValidationError as error:
-        raise UsageError(f"This cannot be asked: {plain(error)}.") from error
+        raise UsageError(f"Invalid request: {plain(error)}.") from error
 
 
 async def stream_of(reply: httpx2.Response) -> AsyncIterator[bytes]:
-    """What each event of a stream says. It ends at a byte "\\n" and nowhere else: its texts may hold whatever str calls
-    the end of a line.
-    """
+    """The data of each event of a stream. Splits at line feeds only: texts may contain other line ends of str."""
     rest = b""
     async for piece in reply.aiter_bytes():
         *lines, rest = (rest + piece).split(b"\n")
@@ -377,20 +367,20 @@ async def stream_of(reply: httpx2.Response) -> AsyncIterator[bytes]:
 
 
 def _session(wanted: SessionName) -> str:
-    """Its path. Raises UsageError for a name that is none."""
     if not wanted.name:
-        raise UsageError("A session has a name.", "Take at most 32 letters, digits and signs.")
+        raise UsageError("The session needs a name.", "Use at most 32 letters, digits and signs.")
     return f"/v1/sessions/{_segment(wanted.name)}"
 
 
 def _segment(name: str) -> str:
-    """A name as one part of a path: "..", too."""
     return quote(name, safe="").replace(".", "%2E")
 
 
 def _problem_of(reply: httpx2.Response) -> Problem:
-    """What the node says; an answer that is no Problem comes from a defect of the node or from its HTTP library."""
+    """The problem in a reply. A reply without one comes from a defect of the node or of its HTTP library."""
     try:
         return msgspec.json.decode(reply.content, type=Problem)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Problem(kind="NodeError", what=f"The node failed (HTTP {reply.status_code}).", fix="Its log says more.")
+        return Problem(
+            kind="NodeError", what=f"macluster's service failed (HTTP {reply.status_code}).", fix="See its log."
+        )

@@ -11,13 +11,13 @@ from textual.binding import BindingType
 from tui.app import MaclusterApp
 from tui.client import NodeClient
 from tui.control.actions import bindings
-from tui.control.cables import CableController, Cables
+from tui.control.demo_cables import CableController, Cables
 from tui.control.keymap import APP, DEMO, Action
 from tui.control.preferences import Preferences
 
 
 class DemoApp(MaclusterApp, inherit_bindings=False):
-    """`cables` are those of the Macs that it shows."""
+    """The app of the demo; `cables` are those of its simulated Macs."""
 
     ACTIONS: ClassVar[tuple[Action, ...]] = (*APP, *DEMO)
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ACTIONS)]
@@ -29,17 +29,14 @@ class DemoApp(MaclusterApp, inherit_bindings=False):
         self._cables = CableController(self, cables)
 
     def prepare(self, words: str) -> None:
-        """Say what is done before anything can be asked; "": nothing any more."""
+        """Show what the demo is preparing; "" for nothing."""
         self.set_state(replace(self.state, preparing=words))
 
     def why_not(self, run: str) -> str:
-        """Why an action cannot be done now; "" if it can."""
         return self._cables.why_not(run) or super().why_not(run)
 
     def action_pull_cable(self) -> None:
-        """A Mac is gone in the middle of whatever it does."""
         self.in_background(self._cables.pull, group="cables")
 
     def action_plug_cable(self) -> None:
-        """It is there again."""
         self.in_background(self._cables.plug, group="cables")

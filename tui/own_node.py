@@ -10,11 +10,11 @@ import time
 from collections.abc import Sequence
 
 from core.errors import MaclusterError, NodeError, Problem
-from core.node.base.complaints import set_aside
-from core.node.base.last_words import last_words
+from core.node.base.last_run import read_last_run
+from core.node.base.stderr_log import rotate_stderr_log
 from core.settings import Home
 from core.text import clean_text
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 
 END_S = 15.0
 QUIET_S = 3.0  # so long may a node take to start before anything is said of it
@@ -23,9 +23,7 @@ TAIL_LIMIT = 500
 
 
 class OwnNode:
-    """`options` are those of a node. `trouble`: why the one that was started last does not run, None where none was
-    started, or it runs.
-    """
+    """A node process that this window starts, with these `options`."""
 
     def __init__(self, home: Home, options: Sequence[str] = ()) -> None:
         self._home, self._options = home, options
@@ -34,9 +32,7 @@ class OwnNode:
         self._refused: Problem | None = None
 
     def start(self, *more: str) -> None:
-        """Start it, with `more` options; what comes of it is told by `trouble`. What it complains of is kept, and what
-        the last one that did complained of.
-        """
+        """Start it with `more` options; failures show in `trouble`. Keeps the complaints of the last two."""
         if self._process is not None and self._process.stdin:
             self._process.stdin.close()
         self._process, self._refused, self._started_at = None, None, time.monotonic()
@@ -46,31 +42,30 @@ class OwnNode:
             self._refused = error.problem
         except OSError as error:
             what = f"{error.filename or sys.executable}: {error.strerror or error}."
-            self._refused = NodeError(f"The node could not be started: {what}", "Mend that, and try again.").problem
+            self._refused = NodeError(
+                f"macluster's service can't be started: {what}", "Fix that and try again."
+            ).problem
 
     @property
     def is_running(self) -> bool:
-        """Whether the one that was started here has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def is_starting(self) -> bool:
-        """Whether it may not answer yet without anything being wrong."""
         return self.is_running and time.monotonic() - self._started_at < QUIET_S
 
     @property
     def trouble(self) -> Problem | None:
-        """In its own words."""
+        """Why the node that was started last doesn't run, in its own words; None if it runs."""
         if self._process is None or self._process.poll() is None:
             return self._refused
-        words = last_words(self._home)
+        words = read_last_run(self._home)
         if words is not None and words.pid == self._process.pid and words.problem is not None:
             return words.problem
-        what = self._last_complaint() or f"The node of this Mac ended with status {self._process.returncode}."
-        return NodeError(what, f"{self._home.log} has what it did last.").problem
+        what = self._last_complaint() or f"macluster's service ended with status {self._process.returncode}."
+        return NodeError(what, f"See {self._home.log}.").problem
 
     async def close(self) -> None:
-        """End it in order."""
         if self._process is not None and self._process.stdin:
             self._process.stdin.close()
             try:
@@ -80,12 +75,11 @@ class OwnNode:
                 await asyncio.to_thread(self._process.wait)
 
     def _spawn(self, *more: str) -> subprocess.Popen[bytes]:
-        """It watches the pipe to its standard input, which ends with this process."""
         home = self._home
         private_folder(home.root)
-        set_aside(home)
+        rotate_stderr_log(home)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(home.complaints, flags, 0o600), "wb") as complaints:
+        with os.fdopen(os.open(home.stderr_log, flags, 0o600), "wb") as complaints:
             return subprocess.Popen(
                 [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof", *self._options, *more],
                 stdin=subprocess.PIPE,
@@ -97,7 +91,7 @@ class OwnNode:
 
     def _last_complaint(self) -> str:
         try:
-            with self._home.complaints.open("rb") as file:
+            with self._home.stderr_log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
                 lines = file.read().decode("utf-8", "replace").split("\n")
         except OSError:

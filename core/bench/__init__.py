@@ -1,1 +1,1 @@
-"""How fast is it, against something run beside it?"""
+"""The benches that users run, and what every bench needs to report a result."""

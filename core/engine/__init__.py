@@ -1,1 +1,1 @@
-"""Who runs next? Pure logic, no sockets, no clocks of its own."""
+"""Pure logic: which request runs next, how its tokens are chosen, and which prefixes stay in memory."""

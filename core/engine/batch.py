@@ -1,4 +1,4 @@
-"""What the scheduler works on, as the person is shown it."""
+"""The rows and lanes of the scheduler, as screens and commands show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.events import BatchLane, BatchRow
 
 
 def row_views(rows: Mapping[str, Row], waiting: Iterable[Request], lanes: Sequence[Lane]) -> tuple[BatchRow, ...]:
-    """Those that run, in the order of their admission, then those that wait, in the order of the queue."""
+    """Running rows in the order of their admission, then waiting requests in the order of the queue."""
     numbers = {name: number for number, lane in enumerate(_ordered(lanes), 1) for name in lane.rows}
     running = (_running(row, numbers.get(name)) for name, row in rows.items())
     return (*running, *(_row(request) for request in waiting))
@@ -23,7 +23,7 @@ def lane_views(lanes: Sequence[Lane], gone: Mapping[str, Row]) -> tuple[BatchLan
 
 
 def _ordered(lanes: Sequence[Lane]) -> list[Lane]:
-    """By their handles: the order of their turns changes with every step, and nobody could follow that."""
+    """By their handles: the order of their turns changes with every step."""
     return sorted(lanes, key=lambda lane: lane.handle)
 
 

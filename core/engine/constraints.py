@@ -99,7 +99,7 @@ class RowGrammar:
             self._fail("was left by the answer")
 
     def forced(self, most: int) -> tuple[int, ...]:
-        """At most so many tokens that come next whatever is chosen, for nothing else is allowed."""
+        """The next tokens, at most `most`, where the grammar allows no others."""
         if self._state != "shaped" or self.problem or most <= 0:
             return ()
         return tuple(self._matcher.compute_ff_tokens()[:most])

@@ -35,7 +35,7 @@ class DraftModel(Protocol):
 
 
 class Windows(NamedTuple):
-    """`size` tokens each, of which so many may be in flight."""
+    """Windows of `size` tokens each, up to `in_flight` of them on the ring."""
 
     size: int
     in_flight: int
@@ -71,8 +71,8 @@ class StepPlace(Enum):
     """
 
     ALONE = auto()
-    BEHIND_GUESSES = auto()
-    BEHIND_WRONG = auto()
+    AFTER_DRAFT = auto()
+    AFTER_WRONG = auto()
     AMONG_OTHERS = auto()
 
 
@@ -118,7 +118,7 @@ class Drafter:
         return self._best or Windows(TRIAL, 1)
 
     def read(self, tokens: Sequence[int]) -> None:
-        """What a row begins with: then less is left to read where guesses are needed."""
+        """Read the prefix of a row early, so that less is left to read when a draft is needed."""
         if not self._left:
             self._model.read(tokens)
 
@@ -134,7 +134,7 @@ class Drafter:
         return guesses
 
     def note_result(self, drafted: int, accepted: int) -> None:
-        """So many guesses were right, the first ones."""
+        """Note how many tokens of a draft were right, the first ones."""
         self._right = FADES * self._right + accepted
         self._tried = FADES * self._tried + min(drafted, accepted + 1)
         self._best = self._what_pays()
@@ -145,15 +145,14 @@ class Drafter:
             self._left, self._rest = self._rest, min(2 * self._rest, LONGEST_REST)
 
     def note_tokens(self, count: int) -> None:
-        """The answer has so many tokens more."""
         self._left = max(0, self._left - count)
 
     def went(self, tokens: int, place: StepPlace) -> None:
-        """A step of so many tokens is put on the ring."""
+        """Note that a step of `tokens` tokens goes on the ring."""
         self._out.append(_Out(tokens, place, self._clock()))
 
     def came(self, *, counts: bool) -> None:
-        """The oldest of them is back, and what it says is known; `counts`: of the one user, behind right guesses."""
+        """Note that the oldest step is back; `counts`: its tokens count for the only user."""
         step, before, now = self._out.popleft(), self._back, self._clock()
         self._back = now if counts else None
         if not counts or (not self._round and (step.place, step.tokens) != (StepPlace.ALONE, 1)):
@@ -164,9 +163,9 @@ class Drafter:
                 self._round.append(seconds)
             case StepPlace.ALONE:
                 self._more.append(max(0.0, (seconds - median(self._round)) / (step.tokens - 1)))
-            case StepPlace.BEHIND_GUESSES if before is not None:
+            case StepPlace.AFTER_DRAFT if before is not None:
                 self._overlap.append(min(1.0, seconds / once_s))
-            case StepPlace.BEHIND_WRONG:
+            case StepPlace.AFTER_WRONG:
                 self._restart.append(max(1.0, seconds / once_s))
 
     def forget(self) -> None:
@@ -180,7 +179,7 @@ class Drafter:
         )
 
     def _what_pays(self) -> Windows | None:
-        """What takes the least time for a token; None where no guess pays, or nobody knows yet."""
+        """The windows that take the least time for a token; None where no draft pays, or that is unknown."""
         if not (self._round and self._more and self._guess):
             return None
         times = DraftTimes(*map(median, (self._round, self._more, self._guess, self._overlap, self._restart)))

@@ -69,7 +69,7 @@ class HandleShapes:
         return self._held[handle]
 
     def compose(self, ops: Sequence[Op]) -> None:
-        """What the handles hold then. Raises ProtocolError for what cannot be done to them."""
+        """Apply a composition. Raises ProtocolError for ops that can't be done."""
         for op in ops:
             rows = None if isinstance(op, Drop) else after(op, [self[handle] for handle in sources(op)])
             for handle in (target(op), *used_up(op)):

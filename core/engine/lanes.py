@@ -29,14 +29,14 @@ class Lane(NamedTuple):
 
 
 class LaneChange(NamedTuple):
-    """What a composition does, and the lanes behind it."""
+    """The ops of a composition, and the lanes after it."""
 
     ops: list[Op]
     lanes: list[Lane]
 
 
 class Left(NamedTuple):
-    """What a composition does, the lanes behind it, and the plain handles of rows that stay in memory."""
+    """The ops of a composition, the lanes after it, and the plain handles of rows that stay in memory."""
 
     ops: list[Op]
     lanes: list[Lane]
@@ -80,7 +80,7 @@ def join(
 
 
 def gather(shared: Sequence[Lane], alone: Sequence[Lane], handles: Iterator[int]) -> LaneChange:
-    """The plain lanes in `alone` come into the one that is `shared`, or into a new one where there is none yet."""
+    """Merge the plain lanes in `alone` into the one that is `shared`, or into a new one."""
     change = LaneChange([], [])
     first, *others = (*shared, *alone)
     change.lanes.append(_joined(first, others, handles, change.ops))
@@ -88,7 +88,7 @@ def gather(shared: Sequence[Lane], alone: Sequence[Lane], handles: Iterator[int]
 
 
 def split(lanes: Sequence[Lane], gone: Collection[str], most: int, handles: Iterator[int]) -> LaneChange:
-    """While there are fewer than `most` lanes, the largest one becomes two; if that one is under way, it waits."""
+    """Halve the largest lane while there are fewer than `most`; stop where it has a step on the ring."""
     change = LaneChange([], list(lanes))
     while sum(lane.size(gone) > 0 for lane in change.lanes) < most:
         largest = max(change.lanes, key=lambda lane: lane.size(gone), default=None)
@@ -129,7 +129,7 @@ def _without(lane: Lane, gone: Collection[str], kept: Collection[str], handles: 
 
 
 def _joined(lane: Lane, rows: Sequence[Lane], handles: Iterator[int], ops: list[Op]) -> Lane:
-    """`lane` with the plain `rows` behind its own."""
+    """`lane` with the plain `rows` after its own."""
     batch, plain = next(handles), tuple(row.handle for row in rows)
     together = lane.rows + tuple(row.rows[0] for row in rows)
     if not lane.batched:

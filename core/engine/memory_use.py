@@ -1,4 +1,4 @@
-"""What the rows that run take of the memory, and what others may have of it."""
+"""Memory of the running rows, in tokens, and the rows that others may copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from core.engine.running import Row
 
 
 def reserved_tokens(rows: Iterable[Row]) -> int:
-    """What they may come to take."""
     return sum(tokens_of(row.request) for row in rows)
 
 
@@ -31,14 +30,14 @@ def claimed_tokens(rows: Mapping[str, Row], lanes: Sequence[Lane], chunk: int, d
 
 
 def lent_rows(rows: Mapping[str, Row], lanes: Sequence[Lane]) -> list[Lent]:
-    """Those that can be copied now: of one whose step is on the ring nobody knows what it will hold."""
+    """Rows that can be copied now: none with a step on the ring, since what it will hold is unknown."""
     flying = {name for lane in lanes if lane.flying for name in lane.rows}
     still = [row for name, row in rows.items() if name not in flying and not row.is_lost]
     return [Lent(row.held, copied_by(row, lanes)) for row in still if row.position >= LEAST_REUSED]
 
 
 def copied_by(row: Row, lanes: Sequence[Lane]) -> Callable[[int], Op]:
-    """What makes a copy of a row that runs under a handle, be it in one of `lanes` or not."""
+    """The op that copies a running row, in one of `lanes` or alone, given the new handle."""
     name = row.request.request_id
     lane = next((lane for lane in lanes if name in lane.rows), None)
     if lane and lane.batched:

@@ -56,7 +56,7 @@ class _Found(NamedTuple):
 
 
 def tokens_of(request: Request) -> int:
-    """What the row of `request` may take of the memory: room for prompt and answer, what is written among it."""
+    """Memory that the row of `request` may come to take, in tokens: prompt and whole answer."""
     return len(request.tokens) + request.max_tokens
 
 
@@ -85,11 +85,10 @@ class PrefixCache:
 
     @property
     def rows(self) -> tuple[CachedPrefix, ...]:
-        """Those that a prompt may reuse, the newest last."""
+        """Rows that a prompt may reuse, the newest last."""
         return tuple(parked for handle, parked in self._parked.items() if handle not in self._arriving)
 
     def can_trim(self, tokens: int) -> bool:
-        """Whether caches that hold so many tokens can be trimmed."""
         return self._trim_limit is None or tokens < self._trim_limit
 
     def fits(self, request: Request, reserved: int) -> bool:
@@ -118,7 +117,7 @@ class PrefixCache:
         found = self._longest(request, lent)
         if found and found.parked:
             self._use(found.parked.handle)
-        room = self._context - running - len(request.beginning)
+        room = self._context - running - len(request.prefix)
         source = found.parked.handle if found and found.parked else None
         if found and source is not None and self._is_taken_over(found, request, room):
             self._forget(source)
@@ -132,15 +131,15 @@ class PrefixCache:
         return Opened(ops, handle, found.common if found else 0)
 
     def make_room(self, running: int) -> list[Op]:
-        """What leaves, now that those that run take so much."""
+        """Drop rows for `running` tokens of those that run."""
         return [*map(Drop, self._evict(self._context - running))]
 
     def leaves_room(self, running: int) -> bool:
-        """Whether there is room though nobody has dropped yet what left."""
+        """Whether there is room before rows that left are dropped."""
         return self._tokens + self._undropped + running <= self._context
 
     def dropped(self) -> None:
-        """What left is out of the memory."""
+        """Note that rows that left are out of memory."""
         self._undropped = 0
 
     def park(self, handle: int, tokens: tuple[int, ...], running: int) -> list[Op]:
@@ -286,14 +285,14 @@ class PrefixCache:
 
 
 def _start(request: Request) -> tuple[int, ...]:
-    """What a prompt may reuse: never its last token, for its step chooses the first answer. What is in memory does not
-    tell how likely it was.
+    """What a prompt may reuse: never its last token, for its step chooses the first answer. A prompt whose logprobs are
+    reported is read in full.
     """
-    return () if request.tells_prompt else tuple(request.beginning[:-1])
+    return () if request.scores_prompt else tuple(request.prefix[:-1])
 
 
 def _copied(found: _Found) -> Callable[[int], Op]:
-    """What makes a copy of a row under a handle."""
+    """The op that copies a row, given the new handle."""
     if found.parked:
         return partial(Copy, of=found.parked.handle)
     assert found.lent

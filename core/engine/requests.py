@@ -48,13 +48,13 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
     mirrored: Size = 0
 
     @property
-    def tells_prompt(self) -> bool:
-        """Whether it is to be told how likely the tokens of its prompt were; once something is written, that was."""
+    def scores_prompt(self) -> bool:
+        """Whether the logprobs of its prompt are still to be reported; they come before the first token."""
         return self.prompt_logprobs and self.sampling.logprobs is not None and not self.written
 
     @property
-    def beginning(self) -> list[int]:
-        """What is known before the next token is chosen: prompt and what is written of the answer."""
+    def prefix(self) -> list[int]:
+        """Everything before the next token: the prompt and the written part of the answer."""
         return self.tokens + self.written
 
     @property
@@ -69,8 +69,8 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
 
     @property
     def admit(self) -> Admit:
-        """What its tokens are chosen by."""
-        known = self.beginning
+        """The options by which its tokens are chosen."""
+        known = self.prefix
         return Admit(
             request=bytes.fromhex(self.request_id),
             sampling=self.sampling,

@@ -70,7 +70,7 @@ class RingModel:
         return [self._new(1)]
 
     def compose(self, *ops: Op) -> None:
-        """`ops` on every stage, behind what became garbage since the last time."""
+        """Do `ops` on every stage, after dropping handles that became garbage."""
         drops = [Drop(self._dropped.popleft()) for _ in range(len(self._dropped))]
         if drops or ops:
             self.stages.compose([*drops, *ops])
@@ -113,7 +113,7 @@ class RingCache:
         return self._model.hold(op.into, rows)
 
     def extend(self, other: RingCache) -> None:
-        """The rows of another batch come behind those of this one."""
+        """Append the rows of another batch."""
         copy = Copy(self._model.next_handle(), other.handle)
         op = Extend(self.handle, copy.into)
         rows = after(op, [self.rows, other.rows])

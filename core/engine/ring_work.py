@@ -27,7 +27,7 @@ class New(_Op, frozen=True, array_like=True, tag=True):
 
 
 class Restore(_Op, frozen=True, array_like=True, tag=True):
-    """`handle` names one new row that holds `tokens` tokens, as plain caches that come one by one behind this."""
+    """`handle` names one new row that holds `tokens` tokens; its plain caches follow one by one."""
 
     handle: Handle
     tokens: Count
@@ -41,14 +41,14 @@ class Merge(_Op, frozen=True, array_like=True, tag=True):
 
 
 class Extend(_Op, frozen=True, array_like=True, tag=True):
-    """The rows of batch `more` come behind those of batch `into`; `more` is used up."""
+    """Append the rows of batch `more` to those of batch `into`; `more` is used up."""
 
     into: Handle
     more: Handle
 
 
 class Keep(_Op, frozen=True, array_like=True, tag=True):
-    """Of batch `handle` these rows stay, at least one, in this order."""
+    """Keep these rows of batch `handle`, at least one, in this order."""
 
     handle: Handle
     rows: tuple[Count, ...]
@@ -101,7 +101,7 @@ Op = New | Restore | Merge | Extend | Keep | Copy | Extract | Trim | PrepareRows
 
 
 class Compose(msgspec.Struct, frozen=True):
-    """Change which rows the handles hold, on every stage, between the work before and the work behind it."""
+    """Change which rows the handles hold, on every stage, between the work before it and the work after it."""
 
     ops: tuple[Op, ...]
 
@@ -118,7 +118,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
     @property
     def read(self) -> tuple[int, ...]:
-        """So much of each beginning was read when this is done."""
+        """Tokens of each prefix that are read when this is done."""
         return tuple(position + len(self.tokens[0]) for position in self.positions)
 
 

@@ -98,7 +98,7 @@ class RowSampler:
         return token, state[0]
 
     def prepare(self) -> None:
-        """Do now what its next token needs beside logits."""
+        """Prepare what its next token needs besides logits."""
         if self._grammar:
             self._grammar.prepare()
 
@@ -121,7 +121,7 @@ class RowSampler:
         self.follow([token])
 
     def follow(self, tokens: Sequence[int]) -> None:
-        """These were chosen, here or by another sampler of this row: its constraint goes on behind them."""
+        """Advance the constraint by tokens that were chosen, here or by another sampler of this row."""
         if self._grammar:
             for token in tokens:
                 self._grammar.take(token)
@@ -129,7 +129,7 @@ class RowSampler:
 
 class NextTokens(NamedTuple):
     """The next token of each row, `tokens` [rows, 1] as the next step is fed, still to be computed: the `samplers` do
-    not know it yet, nor the `keys` behind it. `told` is what `_likely` gives of each.
+    not know it yet, nor the `keys` behind it. `told` is what `_with_top` gives of each.
     """
 
     samplers: Sequence[RowSampler]
@@ -147,7 +147,7 @@ class NextTokens(NamedTuple):
         # as they lie there: an array that is made of them would be computed behind the step that has been put since
         rows: Any = self.tokens.tolist()
         tokens = [int(token) for (token,) in rows]
-        picked = [_picked(token, likely) for token, likely in zip(tokens, self.told, strict=True)]
+        picked = [_picked(token, each) for token, each in zip(tokens, self.told, strict=True)]
         for sampler, key, pick in zip(self.samplers, self.keys, picked, strict=True):
             sampler.key = key
             sampler.took(pick.token)
@@ -168,7 +168,7 @@ def choose_all(samplers: Sequence[RowSampler], logits: mx.array) -> NextTokens:
         tokens = mx.concatenate(list(drawn))
     else:
         tokens = mx.argmax(logprobs, axis=-1)
-    told = [_likely(logprobs[i], tokens[i : i + 1], samplers[i].logprobs) for i in rows]
+    told = [_with_top(logprobs[i], tokens[i : i + 1], samplers[i].logprobs) for i in rows]
     return NextTokens(samplers, tokens.astype(mx.int32)[:, None], told, keys)
 
 
@@ -196,21 +196,21 @@ def pick_each(sampler: RowSampler, logits: mx.array) -> list[Picked]:
     """The most likely token at each position of logits [positions, vocabulary], for a sampler that is plain."""
     logprobs = _logprobs(logits)
     tokens = mx.argmax(logprobs, axis=-1)
-    told = [_likely(logprobs[i], tokens[i : i + 1], sampler.logprobs) for i in range(len(logits))]
+    told = [_with_top(logprobs[i], tokens[i : i + 1], sampler.logprobs) for i in range(len(logits))]
     mx.eval(tokens, told)
-    return [_picked(token, likely) for token, likely in zip(_ints(tokens), told, strict=True)]
+    return [_picked(token, each) for token, each in zip(_ints(tokens), told, strict=True)]
 
 
-def likely(logits: mx.array, tokens: Sequence[int], count: int) -> list[Picked]:
-    """How likely each of `tokens` was at its position of logits [positions, vocabulary], with the `count` likeliest."""
+def logprobs_of(logits: mx.array, tokens: Sequence[int], count: int) -> list[Picked]:
+    """Logprob of each of `tokens` at its position of logits [positions, vocabulary], with the top `count`."""
     logprobs = _logprobs(logits)
-    told = [_likely(logprobs[i], mx.array([token]), count) for i, token in enumerate(tokens)]
+    told = [_with_top(logprobs[i], mx.array([token]), count) for i, token in enumerate(tokens)]
     mx.eval(told)
     return [_picked(token, each) for token, each in zip(tokens, told, strict=True)]
 
 
 def confirmed(picked: Sequence[Picked], drafts: Sequence[int]) -> list[Picked]:
-    """Of the tokens picked at 1 + `drafts` positions, those that count: up to the first that `drafts` missed."""
+    """The tokens that count, of those picked at 1 + `drafts` positions: up to the first that `drafts` missed."""
     right = next((n for n, draft in enumerate(drafts) if picked[n].token != draft), len(drafts))
     return list(picked[: right + 1])
 
@@ -222,7 +222,7 @@ def greedy(logits: mx.array) -> int:
 
 
 def _drawn(key: mx.array, times: int) -> mx.array:
-    """The random state behind so many draws: each splits the key, draws with one half and leaves the other."""
+    """The random state after `times` draws: each splits the key, draws with one half and leaves the other."""
     for number in range(1, times + 1):
         key = mx.random.split(key)[0]
         if number % DRAWS_AT_ONCE == 0:
@@ -235,9 +235,10 @@ def _logprobs(logits: mx.array) -> mx.array:
     return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
 
 
-def _likely(logprobs: mx.array, token: mx.array, count: int | None) -> list[mx.array]:
-    """Of logprobs [vocabulary]: token ids and their logprobs, `token` and then the `count` most likely in any order;
-    nothing where `count` is None.
+def _with_top(logprobs: mx.array, token: mx.array, count: int | None) -> list[mx.array]:
+    """Ids and logprobs of `token`, then of the top `count` in any order, from logprobs [vocabulary].
+
+    Empty if `count` is None.
     """
     if count is None:
         return []
@@ -246,11 +247,11 @@ def _likely(logprobs: mx.array, token: mx.array, count: int | None) -> list[mx.a
     return [ids, logprobs[ids].astype(mx.float32)]
 
 
-def _picked(token: int, likely: list[mx.array]) -> Picked:
-    """Ids that a processor ruled out are not likely, however few are left."""
-    if not likely:
+def _picked(token: int, with_top: list[mx.array]) -> Picked:
+    """The token with its logprobs; ids that a processor ruled out are left out."""
+    if not with_top:
         return Picked(token)
-    ids, values = likely
+    ids, values = with_top
     (_, logprob), *others = zip(_ints(ids), _floats(values), strict=True)
     top = sorted((pair for pair in others if isfinite(pair[1])), key=lambda pair: (-pair[1], pair[0]))
     return Picked(token, logprob, tuple(top))
@@ -271,7 +272,7 @@ def _processors(sampling: Sampling) -> list[Any]:
 
 
 def _check(sampling: Sampling, vocab_size: int) -> None:
-    """mlx would not: it reads and writes behind the end of an array."""
+    """Check what mlx does not: it reads and writes beyond the end of an array."""
     if sampling.top_k >= vocab_size:
         what = f"Top-k {sampling.top_k} leaves nothing out of a vocabulary of {vocab_size} tokens."
         raise UsageError(what, f"Ask for less than {vocab_size}, or for 0, which cuts nothing off.")

@@ -1,6 +1,7 @@
 """A conversation at rest: its words, and what every layer of the model holds of them, in one sealed file of this Mac.
 
-In the seal (`core.trust.sealed`, purpose "session"), little-endian: "MCK" | format u8 | length u32 | `SessionFile` as
+In the seal (`core.trust.sealed_files`, purpose "session"), little-endian: "MCK" | format u8 | length u32 |
+`SessionFile` as
 msgpack | for each cache: index u32 | length u64 | SHA-256 32 | its bytes (`core.models.slicing.cache_state`) | END
 u32. Caches are numbered as in the whole model, and come in any order: what was saved of one split loads onto any other.
 """
@@ -20,8 +21,8 @@ from core.errors import MaclusterError, SealError, SessionError, UsageError
 from core.requests.answers import Message
 from core.requests.conversations import SavedSession
 from core.text import clean_name
-from core.trust.files import private_folder
-from core.trust.sealed import DAMAGED, Buffer, forget, read_sealed, sealing
+from core.trust.private_files import private_folder
+from core.trust.sealed_files import DAMAGED, Buffer, forget, read_sealed, sealing
 
 PURPOSE: Final = "session"
 MAGIC: Final = b"MCK"
@@ -145,12 +146,12 @@ def check_fits(session: SessionFile, *, model: str, fingerprint: str, mlx_lm: st
 
 
 def list_sessions(folder: Path, secret: bytes) -> list[SavedSession]:
-    """All that are in `folder`, by name; those that cannot be read say why."""
+    """The sessions in `folder`, by name, with the reason where one can't be read."""
     return [_listed(path, secret) for path in sorted(folder.glob(f"*{SUFFIX}"))]
 
 
 def delete_session(folder: Path, name: str) -> None:
-    """Forget a session and its key. Raises UsageError where there is none, SessionError."""
+    """Delete a session and its key. Raises UsageError where it does not exist, SessionError."""
     _forget(existing(folder, name))
 
 
@@ -181,7 +182,7 @@ class _Stream:
         self._held = bytearray()
 
     def take(self, length: int) -> bytes:
-        """So many bytes more. Raises SessionError where there are fewer."""
+        """The next `size` bytes. Raises SessionError where there are fewer."""
         while len(self._held) < length:
             if not (chunk := self._next()):
                 raise SessionError(f"{self._name} ends in the middle.", DAMAGED)

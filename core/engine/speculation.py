@@ -38,7 +38,7 @@ class PromptLookup:
         self._foresaw = False
 
     def extend(self, tokens: Iterable[int], *, guessed: bool = True) -> None:
-        """What the row was given, or answered, since; `guessed`: several of them were guessed here."""
+        """Add tokens that the row was given, or answered; `guessed`: they came from a draft of this lookup."""
         start, foreseen = len(self._history), self._latest()
         self._history += tokens
         came = self._history[start:]
@@ -64,7 +64,7 @@ class PromptLookup:
         return self._foresaw and len(self._history) >= self._resumes
 
     def note_result(self, drafted: int, accepted: int) -> None:
-        """So many tokens of a draft were right, the first ones."""
+        """Note how many tokens of a draft were right, the first ones."""
         is_trial = self._rate < LEAST_RATE
         self._rate += WEIGHT * (accepted / drafted - self._rate)
         if is_trial and accepted:

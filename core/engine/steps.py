@@ -74,7 +74,7 @@ class Outstanding(Generic[T]):
         return self.resend(now) if deadline is not None and now >= deadline else []
 
     def resend(self, now: float) -> list[tuple[int, T]]:
-        """All that is out, to be sent once more over a ring that was linked anew. Raises LinkTimeout the last time."""
+        """All that is out, to be sent once more over a ring that was linked again. Raises LinkTimeout the last time."""
         if self._out:
             self._tries += 1
             self._since = now
@@ -119,7 +119,7 @@ class Replies(Generic[T]):
             del self._kept[old]
 
     def reply(self, step: int) -> T:
-        """What was passed on for `step`. Raises ProtocolError where that was forgotten."""
+        """The reply that was passed on for `step`. Raises ProtocolError where that was forgotten."""
         if step not in self._kept:
             raise ProtocolError(f"Step {step} came once more, after the head had its answer.")
         return self._kept[step]

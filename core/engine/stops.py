@@ -32,7 +32,7 @@ class StopTexts:
         return text[:shown], False
 
     def flush(self) -> str:
-        """What was held back, where no more text comes."""
+        """The text that was held back; no more comes."""
         held, self._held = self._held, ""
         return held
 

@@ -1,1 +1,1 @@
-"""How do bytes get from one Mac to another, sealed?"""
+"""Encrypted links between Macs: TLS, session handshake, seals, frames and liveness."""

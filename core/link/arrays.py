@@ -1,4 +1,4 @@
-"""Arrays to bytes and back: count u8 | count x {dtype u8, ndim u8, ndim x u32 dims} | the raw bytes of each array."""
+"""Encode and decode arrays: count u8 | count x {dtype u8, ndim u8, ndim x u32 dims} | raw bytes of each array."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DTYPES: Final = {int(code): dtype for dtype, code in _CODES.items()}
 
 
 class PackedArray(NamedTuple):
-    """An array of a frame that MLX has not seen yet; `data` is a view into the frame's body."""
+    """An array inside a received frame, not copied to MLX yet; `data` is a view of the frame's body."""
 
     dtype: mx.Dtype
     shape: tuple[int, ...]
@@ -37,16 +37,14 @@ class PackedArray(NamedTuple):
 
     @property
     def ndim(self) -> int:
-        """How many dimensions it has."""
         return len(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """How long it is."""
         return len(self.data)
 
     def unpack(self) -> mx.array:
-        """The array itself, copied out of the body."""
+        """Copy it into an MLX array."""
         if not self.data:
             return mx.zeros(self.shape, self.dtype)
         raw = mx.array(self.data)  # type: ignore[arg-type]  # uint8, a copy
@@ -57,14 +55,13 @@ Arrived = mx.array | PackedArray  # what MLX has computed, or what came from ano
 
 
 def unpacked(arrived: Arrived) -> mx.array:
-    """The array itself."""
     return arrived.unpack() if isinstance(arrived, PackedArray) else arrived
 
 
 def encode_arrays(arrays: Sequence[mx.array]) -> list[Buffer]:
-    """The descriptor, and the bytes of each array without a copy; they hold the arrays alive. Evaluates them.
+    """Evaluate arrays and return the descriptor and views of their bytes, which keep them alive.
 
-    Raises ProtocolError for more than 8 arrays, more than 6 dimensions, or an element type that has no code.
+    Raises ProtocolError for more than 8 arrays, more than 6 dimensions, or an unknown dtype.
     """
     if len(arrays) > MAX_ARRAYS:
         raise ProtocolError(f"{len(arrays)} arrays are more than the {MAX_ARRAYS} that a frame carries.")
@@ -87,8 +84,8 @@ def _raw(array: mx.array) -> memoryview:
 
 
 def overwrite(target: mx.array, source: Arrived) -> None:
-    """The bytes of `source` into the memory of `target`, as many, which was evaluated: a graph that was built on it is
-    computed from them. What came from another stage is no array of MLX first, which on a GPU costs as much as a send.
+    """Copy the bytes of `source` into the evaluated array `target` of the same size, so that a graph built on it uses
+    them. Avoids making an MLX array, which on a GPU costs as much as a send.
     """
     memory = memoryview(target)  # type: ignore[arg-type]
     assert memory.c_contiguous
@@ -96,20 +93,20 @@ def overwrite(target: mx.array, source: Arrived) -> None:
 
 
 def clear(target: mx.array) -> None:
-    """Zeros into the memory of `target`, which was evaluated. A GPU with memory of its own moves what the processor
-    touches first, for as long as a send takes: `overwrite` finds it moved.
+    """Fill the evaluated array `target` with zeros. On a GPU with its own memory this moves it to the host early, so
+    that `overwrite` finds it there.
     """
     memory = _raw(target)
     memory[:] = bytes(len(memory))
 
 
 def decode_arrays(body: memoryview) -> list[mx.array]:
-    """The arrays of a frame's body, copied out of it once. Raises ProtocolError if shapes and length do not agree."""
+    """Copy the arrays out of a frame's body. Raises ProtocolError if shapes and length disagree."""
     return [packed.unpack() for packed in packed_arrays(body)]
 
 
 def packed_arrays(body: memoryview) -> list[PackedArray]:
-    """The arrays of a frame's body, where they are. Raises ProtocolError if shapes and length do not agree."""
+    """The arrays of a frame's body without a copy. Raises ProtocolError if shapes and length disagree."""
     try:
         shapes, at = _descriptor(body)
     except (struct.error, IndexError) as error:
@@ -126,7 +123,7 @@ def packed_arrays(body: memoryview) -> list[PackedArray]:
 
 
 def _descriptor(body: memoryview) -> tuple[list[tuple[mx.Dtype, tuple[int, ...]]], int]:
-    """Element type and shape of each array, and where their bytes begin."""
+    """Dtype and shape of each array, and the offset of the data."""
     count, at = body[0], 1
     if count > MAX_ARRAYS:
         raise ProtocolError(f"A frame claims {count} arrays; {MAX_ARRAYS} are allowed.")

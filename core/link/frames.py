@@ -23,7 +23,7 @@ HEADER: Final = struct.Struct("<2sBBBBHIIQ16sHHHH")
 
 
 class FrameType(IntEnum):
-    """What a frame carries."""
+    """Type of a frame."""
 
     # reserved, and refused as unknown: 0x0A session stop, 0x0D session end
     HELLO = 0x01
@@ -79,7 +79,7 @@ class DType(IntEnum):
 
 
 class FrameHeader(NamedTuple):
-    """A frame's header, without magic and version. `body_len` counts the tag; `layer_lo`, `layer_hi` are half-open."""
+    """Header of a frame, without magic and version. `body_len` includes the tag; layers are half-open."""
 
     type: FrameType
     flags: int
@@ -96,7 +96,6 @@ class FrameHeader(NamedTuple):
 
     @property
     def layers(self) -> tuple[int, int]:
-        """The layer range [start, stop) that the frame speaks of."""
         return (self.layer_lo, self.layer_hi)
 
 
@@ -121,7 +120,7 @@ def pack_into(
     rows: int,
     plan_gen: int,
 ) -> None:
-    """Write a header of these fields. Raises ProtocolError if one does not fit its place or its limit."""
+    """Write a header into `buffer`. Raises ProtocolError if a field is out of range."""
     if _is_beyond(flags, dtype, body_len, layer_lo, layer_hi, rows) or len(request_id) != 16:
         raise _refusal(flags, dtype, body_len, layer_lo, layer_hi, rows)
     try:
@@ -155,9 +154,9 @@ def pack(header: FrameHeader) -> bytes:
 
 
 def parse(data: Buffer, offset: int = 0) -> FrameHeader:
-    """The header at `offset`, every limit checked, so nothing is allocated for a frame that is refused.
+    """Parse the header at `offset` and check every limit, so that nothing is allocated for a refused frame.
 
-    Raises ProtocolError, and nothing else, whatever the bytes are.
+    Raises only ProtocolError, whatever the bytes are.
     """
     try:
         magic, version, number, flags, dtype, key_epoch, body_len, pos, seq, request_id, low, high, rows, plan_gen = (

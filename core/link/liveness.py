@@ -1,8 +1,8 @@
-"""Who lives, and whether work moves: pure state machines. Times are seconds of one monotonic clock, passed in.
+"""Which Macs are alive, and whether work progresses: pure state machines. Times are seconds of one monotonic clock.
 
-That clock stands still while a Mac sleeps (macOS: mach_absolute_time; Linux: CLOCK_MONOTONIC). So after a real sleep
-nothing seems late here: the others have dropped this Mac by then, its links end, and they are dialled anew. What comes
-late is a process that was stopped, or a Mac that was too busy to run it.
+This clock stops while a Mac sleeps (macOS: mach_absolute_time; Linux: CLOCK_MONOTONIC). After a real sleep nothing
+seems late here; the other Macs have closed the links by then, and they are dialled again. A late tick means that this
+process was stopped or starved.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ WEIGHT: Final = 1 / 8
 
 
 class Suspected(msgspec.Struct, frozen=True):
-    """Nothing was heard from this Mac for `SUSPECT_S`."""
+    """No frame from this Mac for `SUSPECT_S`."""
 
     device_id: str
 
 
 class Well(msgspec.Struct, frozen=True):
-    """A Mac that was suspected is heard again."""
+    """A suspected Mac responds again."""
 
     device_id: str
 
 
 class Dead(msgspec.Struct, frozen=True):
-    """Nothing was heard from this Mac for `DEAD_S`: it is watched no more."""
+    """No frame from this Mac for `DEAD_S`; it is no longer watched."""
 
     device_id: str
     silence_s: float
 
 
 class Slept(msgspec.Struct, frozen=True):
-    """This process did not run when it should have: what it did not hear says nothing of the others."""
+    """This process did not run in time, so silence of the others means nothing."""
 
     late_s: float
 
@@ -56,11 +56,11 @@ LivenessChange = Suspected | Well | Dead | Slept
 
 
 class Liveness:
-    """Judges the Macs that are linked by their silence. A link that ends says more, and at once: then `remove`.
+    """Judges linked Macs by their silence. When a link ends, call `remove`: that is certain at once.
 
-    `due`: when the next tick should come, a beat later or as soon as a silence reaches its limit. A tick that comes
-    more than `LATE_S` late restarts every clock instead of blaming the others. So no Mac is dead that was not suspected
-    in a tick before, and each is dead at the first punctual tick after `DEAD_S` of silence.
+    `due` is the time of the next tick: a beat later, or when a silence reaches its limit. A tick over `LATE_S` late
+    restarts all clocks. So a Mac is suspected in an earlier tick before it is dead, and dead at the first punctual tick
+    after `DEAD_S` of silence.
     """
 
     def __init__(self) -> None:
@@ -74,27 +74,25 @@ class Liveness:
         return list(self._seen_at)
 
     def is_suspect(self, device_id: str) -> bool:
-        """Whether a Mac that is watched is silent."""
         return device_id in self._suspects
 
     def add(self, device_id: str, now: float) -> None:
-        """Watch a Mac whose link is new, even where it has had another one."""
+        """Watch a Mac with a new link."""
         self.remove(device_id)
         self._seen_at[device_id] = now
         self.due = min(self.due, now + BEAT_S)
 
     def remove(self, device_id: str) -> None:
-        """Its link ended."""
         self._seen_at.pop(device_id, None)
         self._suspects.discard(device_id)
 
     def note_sign(self, device_id: str, now: float) -> None:
-        """A frame came from this Mac, whatever was in it; of one that is not watched it says nothing."""
+        """Note a frame from this Mac."""
         if device_id in self._seen_at:
             self._seen_at[device_id] = now
 
     def tick(self, now: float) -> list[LivenessChange]:
-        """What has changed, each change once."""
+        """Changes since the last tick."""
         late_s = now - self.due
         changes: list[LivenessChange] = []
         if late_s > LATE_S:
@@ -122,12 +120,12 @@ class Liveness:
 
 
 class ProgressClock:
-    """Whether work moves that should: every Mac may answer its pings, and still no step comes back.
+    """Detects that steps stop coming back although every Mac answers pings.
 
-    What is to be expected between two moves is their running mean, in which a new one counts 1/8 (as in RFC 6298). A
-    median of steps would call every chunk of the next prompt stuck, which takes a hundred times as long, until half of
-    what it looks at are chunks. Of this mean eight times are at least the last wait that ended well, so that is not
-    called stuck again; and a single long one is forgotten after a dozen or two of steps.
+    The expected time between steps is a running mean with weight 1/8 (as in RFC 6298). A median would call every chunk
+    of a new prompt stuck, since a chunk takes a hundred times as long as a step. Eight times this mean is at least the
+    last completed wait, so a wait of that length is not called stuck again; a single long one is forgotten after a
+    dozen or two steps.
     """
 
     def __init__(self) -> None:
@@ -136,28 +134,28 @@ class ProgressClock:
         self._has_moved = False
 
     def began(self, now: float) -> None:
-        """Something is under way: a move is expected. Where one was expected already, its clock runs on."""
+        """Work started: a step is expected. A running clock continues."""
         if self._since is None:
             self._since, self._has_moved = now, False
 
     def moved(self, now: float) -> None:
-        """A step came back, and another one is expected; nothing is learnt of one that came unexpected."""
+        """A step came back and another is expected; an unexpected one is not used for the mean."""
         if self._since is not None:
             gap_s, mean_s = now - self._since, self._expected_s
             self._expected_s = gap_s if mean_s is None else mean_s + WEIGHT * (gap_s - mean_s)
         self._since, self._has_moved = now, True
 
     def rest(self) -> None:
-        """Nothing is expected any more, until something has begun again."""
+        """No step is expected until work starts again."""
         self._since = None
 
     def is_stuck(self, now: float) -> bool:
-        """Whether a person should be told that nothing moves."""
+        """Whether to tell the user that nothing moves."""
         return self._waits(now, STUCK_S, STUCK_TIMES)
 
     def is_dead(self, now: float) -> bool:
-        """Whether to wait no longer. Never before anything has moved since the rest: the first chunk of a prompt may
-        take minutes, also where the one before was short.
+        """Whether to stop waiting. Never before the first step after a rest: the first chunk of a prompt may take
+        minutes.
         """
         return self._has_moved and self._waits(now, HUNG_S, HUNG_TIMES)
 
@@ -167,8 +165,7 @@ class ProgressClock:
 
 
 def stuck_stage(steps: Sequence[int]) -> int | None:
-    """Where work lies that does not come back: the first stage that has finished less than the one before it. `steps`:
-    the last step that each finished, in ring order, the head first. None if there is none: then it is the head's turn,
-    or a frame was lost.
+    """Index of the first stage that finished less than the one before it; None if there is none: then it is the head's
+    turn, or a frame was lost. `steps`: last finished step of each stage in ring order, the head first.
     """
     return next((index for index, (before, own) in enumerate(pairwise(steps), 1) if own < before), None)

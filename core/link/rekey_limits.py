@@ -1,4 +1,4 @@
-"""How much a key has been used, and how much is enough (security.md §3)."""
+"""Key usage and its limits (security.md §3)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from core.numbers import Seconds, Size
 
 
 class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What one key has carried: frames, their bytes inside TLS, and the seconds since it was agreed, on a clock that
-    never goes back. As a limit: what it may carry before another one takes its place.
-    """
+    """What a key has carried, or may carry at most. Bytes are counted inside TLS, the age on a monotonic clock."""
 
     frames: Size = 0
     bytes: Size = 0
     age_s: Seconds = 0.0
 
     def reaches(self, limits: KeyUse) -> bool:
-        """Whether any of the three is used up."""
+        """Whether any of the three limits is reached."""
         return self.frames >= limits.frames or self.bytes >= limits.bytes or self.age_s >= limits.age_s
 
 

@@ -1,20 +1,20 @@
-"""The conversation of two nodes over one control link after the other: a new link takes the place of one whose key is
-worn, and every frame still comes once and in order.
+"""A lasting connection of two nodes over successive control links: a new link replaces one whose key is worn, and every
+frame still arrives once and in order.
 
-RESUME is the last frame of a link, both ways: who dialled the next one says it first, the other end answers. Only who
-holds the keys of the old link can seal it, so a Mac that was started anew is never taken for one that renews.
+RESUME is the last frame of a link, in both directions: the dialler of the next link sends it first, the other end
+answers. Only a holder of the old keys can seal it, so a restarted Mac is never mistaken for a renewal.
 """
 
 from __future__ import annotations
 
 from core.errors import ProtocolError
-from core.link.control import ControlLink
+from core.link.control_link import ControlLink
 from core.link.frames import FrameType
 
 
 class RekeyedLink:
-    """Send over `link`, which is the newest; read with `recv`, which empties the older one first. `dialled`: whether
-    this Mac dialled, and so is the one who renews.
+    """Sends over `link`, the newest one; `recv` first empties the older one. `dialled`: this Mac dialled, so
+    it renews.
     """
 
     def __init__(self, link: ControlLink, *, dialled: bool) -> None:
@@ -24,11 +24,11 @@ class RekeyedLink:
 
     @property
     def is_renewing(self) -> bool:
-        """Whether this Mac has gone over to a new link and the other end has not answered yet."""
+        """Whether this Mac switched to a new link and the other end has not answered yet."""
         return self._source is not self.link
 
     async def recv(self) -> tuple[FrameType, bytes]:
-        """The next frame, for one task. Raises LinkLost, ProtocolError, SealError or RosterError."""
+        """Receive the next frame; for one task. Raises LinkLost, ProtocolError, SealError or RosterError."""
         while True:
             kind, body = await self._source.recv()
             if kind is not FrameType.RESUME:
@@ -36,33 +36,31 @@ class RekeyedLink:
             self._go_over(body)
 
     def renew(self, link: ControlLink) -> None:
-        """Go over to `link`, which this Mac dialled for it. Raises LinkLost or SealError if the old one has ended."""
+        """Switch to `link`, which this Mac dialled. Raises LinkLost or SealError if the old one has ended."""
         self.link.succeed(link)
         self.link = link
 
     def set_aside(self, line: RekeyedLink) -> None:
-        """Keep a later one of the same two nodes, unread: the newest only."""
+        """Keep a later connection of the same two nodes, unread; only the newest is kept."""
         self.drop_aside()
         self._aside = line
 
     def take_aside(self) -> RekeyedLink | None:
-        """What was set aside, if it still stands, for who keeps it when this line has ended."""
+        """Take the connection set aside, if it is still open."""
         line, self._aside = self._aside, None
         return None if line is None or line.link.is_closed else line
 
     def drop_aside(self) -> None:
-        """Close what was set aside."""
         if line := self.take_aside():
             line.close()
 
     def close(self) -> None:
-        """End every link of it."""
         self.drop_aside()
         self._source.close()
         self.link.close()
 
     def _go_over(self, body: bytes) -> None:
-        """RESUME came: the answer to ours, or the other end goes over to the link that it has dialled."""
+        """Handle RESUME: the answer to ours, or the other end switches to the link that it dialled."""
         if not self.is_renewing:
             if self.dialled or self._aside is None or self._aside.dialled:
                 raise ProtocolError(f"{self.link.peer_name} switches to a link that it did not dial.")

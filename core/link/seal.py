@@ -25,8 +25,8 @@ _SEQ: Final = struct.Struct("<Q")
 
 
 class _Half:
-    """One direction of a session: its key, its counter, and its buffers, which grow and are never shared, but for what
-    an `Opener` leaves.
+    """One direction of a session: its key, counter and growing buffers, which are never shared except by
+    `Opener.leave`.
     """
 
     def __init__(self, key: bytes, prefix: bytes) -> None:
@@ -38,7 +38,9 @@ class _Half:
         self._make_room(FIRST_ROOM)
 
     def _make_room(self, length: int) -> None:
-        """Buffers for `length` bytes of plaintext; whole powers of two, so a growing prompt seldom makes new ones."""
+        """Allocate buffers for `length` bytes of plaintext, in powers of two so that growing prompts seldom
+        reallocate.
+        """
         self._room = 1 << (length - 1).bit_length()
         self._buffer = memoryview(bytearray(_BODY + self._room + TAG_BYTES))
         self._buffer[:_PREFIX] = self._prefix
@@ -48,7 +50,7 @@ class _Half:
         self._fit(0)
 
     def _fit(self, length: int) -> None:
-        """Views for a frame of `length` bytes of plaintext; kept, since most frames are as long as the one before."""
+        """Set the views for `length` bytes of plaintext; kept, since most frames have the length of the one before."""
         if length > self._room:
             self._make_room(length)
         self._length = length
@@ -58,11 +60,11 @@ class _Half:
 
     @property
     def frames(self) -> int:
-        """How many frames this key has sealed or opened."""
+        """Number of frames sealed or opened with this key."""
         return self._seq
 
     def _step(self) -> None:
-        """The nonce of the next frame; no key seals or opens more than its share."""
+        """Set the nonce of the next frame. Raises SealError when the key is used up."""
         if self._seq >= MAX_FRAMES_PER_KEY:
             raise SealError("This link has carried as many frames as one key may.", "Load the model again.")
         assert len(self._nonce) == 12  # some ciphers take other lengths, and the counter would lie elsewhere
@@ -88,7 +90,7 @@ class Sealer(_Half):
         dtype: int = 0,
         parts: Sequence[Buffer] = (),
     ) -> memoryview:
-        """The whole frame on the wire, valid until the next call. Parts are bytes or memoryviews of bytes.
+        """Seal a frame and return its bytes, valid until the next call. Parts are bytes or memoryviews of bytes.
 
         Raises ProtocolError if a field or the length is beyond its limit, SealError when the key is used up.
         """
@@ -135,14 +137,14 @@ class Opener(_Half):
         super().__init__(session.recv_key, session.aad_prefix(outgoing=False))
 
     def look(self) -> FrameHeader:
-        """The header that lies in `header`, checked but not yet authenticated. Raises ProtocolError, SealError."""
+        """Parse and check the header, not yet authenticated. Raises ProtocolError, SealError."""
         header = parse(self.header)
         if header.seq != self._seq or header.key_epoch:
             raise SealError(f"Frame {header.seq} came where {self._seq} was due: dropped, repeated or reordered.")
         return header
 
     def room(self, header: FrameHeader) -> memoryview:
-        """Where the ciphertext of this frame belongs; its length was checked by `look`."""
+        """Buffer for the ciphertext of this frame; `look` has checked its length."""
         length = header.body_len - TAG_BYTES
         if length != self._length:
             if length > self._room:
@@ -153,10 +155,10 @@ class Opener(_Half):
         return self.body
 
     def open(self) -> memoryview:
-        """The plaintext of the frame that lies in the buffer, valid until the next frame is read, or once it was left
-        for good.
+        """Decrypt the frame in the buffer; the plaintext is valid until the next frame is read, or longer after
+        `leave`.
 
-        Raises SealError, with the unverified plaintext wiped: `decrypt_into` leaves it behind.
+        Raises SealError after wiping the unverified plaintext that `decrypt_into` leaves in the buffer.
         """
         self._step()
         try:
@@ -168,8 +170,8 @@ class Opener(_Half):
         return self._text
 
     def leave(self, spare: bytearray | None) -> None:
-        """What was opened last stays valid, for whoever keeps it: the next plaintexts lie in `spare`, if that is as
-        long as what is left, else in new memory.
+        """Keep the last plaintext valid for its owner. Later ones use `spare` if it has the right size, else new
+        memory.
         """
         if spare is None or len(spare) != self._room:
             spare = bytearray(self._room)
@@ -177,7 +179,7 @@ class Opener(_Half):
         self._fit(self._length)
 
     def open_frame(self, frame: Buffer) -> tuple[FrameHeader, memoryview]:
-        """Header and plaintext of a whole frame. Raises ProtocolError, SealError."""
+        """Open a whole frame: header and plaintext. Raises ProtocolError, SealError."""
         if len(frame) < HEADER.size:
             raise ProtocolError("A frame ends within its header.")
         self.header[:] = frame[: HEADER.size]

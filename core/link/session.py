@@ -34,8 +34,8 @@ VERSION: Final = 1
 
 
 class Kind(IntEnum):
-    """What the link is for. CONTROL may carry rosters until both ends have the same one, and so two sides of a fork
-    find the proof of it; the others need that from the start. PATH carries nothing but what measures its path.
+    """Purpose of a link. CONTROL may carry rosters until both ends have the same one, so that two sides of a fork can
+    exchange the proof; the others need equal rosters from the start. PATH only measures its path.
     """
 
     CONTROL = 0
@@ -45,7 +45,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkSession:
-    """An agreed session: what to seal with, what to open with, and who is at the other end."""
+    """An agreed session: its keys and its peer."""
 
     peer_id: bytes
     peer_stand: Stand
@@ -56,7 +56,7 @@ class LinkSession:
     recv_key: bytes = field(repr=False)
 
     def aad_prefix(self, *, outgoing: bool) -> bytes:
-        """The first 33 of the 81 bytes that every seal covers: cluster, session, direction (0 is A to B)."""
+        """First 33 of the 81 bytes that every seal covers: cluster, session, direction (0: A to B)."""
         return self.cluster_id + self.sid + bytes([(self.side == "A") != outgoing])
 
 
@@ -77,7 +77,7 @@ class _Hello(NamedTuple):
 
 
 class _Agreement(NamedTuple):
-    """What the key schedule gives: the hash of all that was said, the pseudorandom key, and the session."""
+    """Result of the key schedule."""
 
     transcript_hash: bytes
     prk: bytes
@@ -85,12 +85,12 @@ class _Agreement(NamedTuple):
 
 
 class _Party:
-    """What both sides share: the own hello, the judgement of the other's, and the key schedule."""
+    """Common to both sides: the own hello, checks of the other's, and the key schedule."""
 
     def __init__(
         self, identity: Identity, cluster: Cluster, peer: Member, kind: Kind, certificate: bytes, random: Random
     ) -> None:
-        """`certificate` is the DER that the peer showed in TLS; `peer` the member that it proved to be there."""
+        """`certificate`: DER that the peer showed in TLS; `peer`: the member it belongs to."""
         self._identity, self._cluster, self._peer, self._kind = identity, cluster, peer, kind
         self._certificate = certificate
         self._agreed: _Agreement | None = None
@@ -114,7 +114,7 @@ class _Party:
         )
 
     def _judge(self, data: bytes) -> _Hello:
-        """Every check that comes before a signature. Raises HandshakeError."""
+        """Make every check that comes before a signature. Raises HandshakeError."""
         if len(data) != HELLO.size:
             raise HandshakeError(f"A hello has {HELLO.size} bytes, not {len(data)}.")
         hello, name, roster = _Hello(*HELLO.unpack(data)), self._peer.name, self._cluster.roster
@@ -134,7 +134,7 @@ class _Party:
         return hello
 
     def _agree(self, side: Side, m1: bytes, m2: bytes, theirs: _Hello) -> _Agreement:
-        """The key schedule. Raises HandshakeError if the peer's ephemeral forces a known secret."""
+        """Run the key schedule. Raises HandshakeError if the peer's ephemeral key forces a known secret."""
         own, other = (hashlib.sha256(c).digest() for c in (self._identity.certificate_der, self._certificate))
         certificates = own + other if side == "A" else other + own
         transcript_hash = hashlib.sha256(b"macluster/1 hop\0" + certificates + m1 + m2).digest()
@@ -169,7 +169,7 @@ class _Party:
 
 
 def node_link_kind(m1: bytes) -> Kind:
-    """What a node that dials another one asks for: PATH, or else CONTROL, by which whatever else it says is judged."""
+    """Link kind that a dialling node asks for: PATH, else CONTROL; later checks use it."""
     return Kind.PATH if _Hello(*HELLO.unpack(m1)).kind == Kind.PATH else Kind.CONTROL
 
 
@@ -191,7 +191,7 @@ def _mac(side: Side, prk: bytes, device_id: bytes, signature: bytes) -> bytes:
 
 
 class Dialler(_Party):
-    """A: sends `hello`, then `finish(reply)`."""
+    """Side A: sends `hello`, then calls `finish(reply)`."""
 
     def finish(self, reply: bytes) -> tuple[bytes, LinkSession]:
         """AUTH_A and the session, from B's 248 bytes. Raises HandshakeError."""
@@ -202,7 +202,7 @@ class Dialler(_Party):
 
 
 class Acceptor(_Party):
-    """B: `reply(m1)`, then `finish(auth)`."""
+    """Side B: `reply(m1)`, then `finish(auth)`."""
 
     def reply(self, m1: bytes) -> bytes:
         """M2 and AUTH_B. Raises HandshakeError before anything is signed."""
@@ -210,7 +210,7 @@ class Acceptor(_Party):
         return self.hello + self._auth("B", self._agreed)
 
     def finish(self, auth: bytes) -> LinkSession:
-        """The session, once A has proved itself. Raises HandshakeError."""
+        """The session, after A authenticated. Raises HandshakeError."""
         assert self._agreed, "`reply` comes first"
         self._check_auth("A", self._agreed, auth)
         return self._agreed.session

@@ -1,7 +1,7 @@
-"""The outer layer: TLS 1.3, both sides with a certificate, trusting the roster's and no other.
+"""TLS 1.3 with certificates on both sides; only the roster's certificates are trusted.
 
-Every line answers a trap of security.md §2.2: no ticket (a resumed session skips the check), no default context (it
-honours SSLKEYLOGFILE), no name check in place of the exact key, which is compared after every handshake.
+Every line avoids a trap of security.md §2.2: no tickets (a resumed session skips the check), no default context (it
+honours SSLKEYLOGFILE), and the exact key instead of a name is compared after every handshake.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from typing import Final
 
 from core.errors import HandshakeError, IdentityError, LinkError, LinkLost, LinkTimeout, SealError, WrongKey
-from core.mac import local_network
+from core.mac import local_network_permission
 from core.trust.identity import Identity, certificate_key, device_id_of, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import Cluster, Member
@@ -25,12 +25,12 @@ PAIR_FIRST: Final = "Pair it first: `macluster pair`."
 
 
 def client_context(identity: Identity, cluster: Cluster) -> ssl.SSLContext:
-    """For the side that dials. Raises HandshakeError if the key or a certificate cannot be loaded."""
+    """Context for the dialling side. Raises HandshakeError if the key or a certificate can't be loaded."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, identity, cluster)
 
 
 def server_context(identity: Identity, cluster: Cluster) -> ssl.SSLContext:
-    """For the side that listens. Made anew for a new roster: a certificate cannot be taken out of a context."""
+    """Context for the listening side. A new roster needs a new one: certificates can't be removed from a context."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, identity, cluster)
     context.num_tickets = 0
     return context
@@ -53,7 +53,7 @@ def _context(protocol: int, identity: Identity, cluster: Cluster) -> ssl.SSLCont
 
 
 def check_peer(certificate: bytes | None, cluster: Cluster, peer_id: bytes | None = None) -> Member:
-    """The member whose exact key the peer's leaf holds; `peer_id` if it is to be one Mac only.
+    """The member that owns the peer's certificate; must be `peer_id` if given.
 
     Raises WrongKey for a stranger, a CA or another member, HandshakeError for a member below "paired".
     """
@@ -73,7 +73,7 @@ def check_peer(certificate: bytes | None, cluster: Cluster, peer_id: bytes | Non
 
 
 def tune(sock: socket.socket) -> None:
-    """Send small frames at once, and notice a peer that vanished. For both ends of every link."""
+    """Send small frames at once, and detect a vanished peer. For both ends of every link."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     idle = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", None)
@@ -82,7 +82,7 @@ def tune(sock: socket.socket) -> None:
 
 
 def link_error(error: OSError, where: str) -> LinkError:
-    """What an operating-system error on a link means for the reader. `where` names the other end."""
+    """Translate an operating-system error on a link; `where` names the other end."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return LinkLost(f"{where} closed the link.")
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -95,7 +95,7 @@ def link_error(error: OSError, where: str) -> LinkError:
     if isinstance(error, TimeoutError):
         return LinkTimeout(f"{where} did not answer in time.")
     if error.errno == errno.EHOSTUNREACH and sys.platform == "darwin":
-        cure = f"{local_network.advice(os.environ)} Or check the cable."
+        cure = f"{local_network_permission.advice(os.environ)} Or check the cable."
         return LinkLost(f"{where} cannot be reached from this app.", cure)
     if error.errno == errno.ECONNREFUSED:
         return LinkLost(f"Nothing listens at {where}.")

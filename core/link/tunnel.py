@@ -1,7 +1,7 @@
-"""A tunnel: what another library writes into a local stream socket comes out of one at a neighbour, sealed between.
+"""Tunnels: carry another library's local stream to a neighbour over sealed data links.
 
-Each direction is a data link of its own and a thread of its own, which blocks, and copies nothing but through the seal.
-A link whose key is worn says RESUME as its last frame, and both ends take another: who dialled dials again.
+Each direction has its own data link and blocking thread, and copies only for the seal. A link whose key is worn ends
+with RESUME, and both ends open another one: the dialler dials again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from core.errors import LinkError, LinkLost, MaclusterError, ProtocolError
-from core.link.ends import Receiver, Sender, shut
+from core.link.data_link import Receiver, Sender, shut
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 
@@ -26,7 +26,7 @@ End = TypeVar("End", Sender, Receiver)
 
 
 def local_pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends of a stream that no other process can reach, with room for what a reduce sends at once."""
+    """A socket pair inside this process, with buffers for what a reduce sends at once."""
     pair = socket.socketpair()
     for end in pair:
         for room in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # macOS gives 8 KiB
@@ -35,8 +35,8 @@ def local_pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Tunnel:
-    """Between `local` and a neighbour. Whichever of the socket and the two links ends, all three do, and `lost` is told
-    why in a thread of the tunnel, once, unless this end was closed.
+    """A tunnel between `local` and a neighbour. When the socket or one of the two links ends, all three end, and `lost`
+    is called once in a thread of the tunnel with the reason, unless this end was closed.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Tunnel:
         limits: KeyUse,
         lost: Lost,
     ) -> None:
-        """Link to the neighbour with the two functions: the sender first where this end `dials`. They are called again
-        whenever a key has carried `limits`. Raises what they raise.
+        """Open the links: the sender first if this end `dials`. The functions are called again when a key reaches
+        `limits`. Raises what they raise.
         """
         self._local, self._limits, self._lost = local, limits, lost
         self._open_sender, self._open_receiver = open_sender, open_receiver
@@ -76,7 +76,7 @@ class Tunnel:
             thread.start()
 
     def close(self) -> None:
-        """End it: the neighbour sees that at once. Not from a thread of the tunnel."""
+        """End the tunnel; the neighbour notices at once. Not from a thread of the tunnel."""
         self.end()
         until = monotonic() + CLOSE_S
         for thread in self._threads:
@@ -85,8 +85,8 @@ class Tunnel:
             end.close()
 
     def end(self) -> bool:
-        """All three see it at once, and `lost` is not told; whether this is the first one to end it. From any thread:
-        sockets are only shut here, and whoever is in the middle of using one closes it.
+        """Shut all three ends without calling `lost`; whether this call was the first. From any thread: sockets are
+        only shut here, and the thread that uses one closes it.
         """
         with self._lock:
             was_over, self._is_over = self._is_over, True
@@ -106,7 +106,7 @@ class Tunnel:
             self._lost(why)
 
     def _send(self, sender: Sender) -> LinkError:
-        """What the library writes goes to the neighbour, until it writes no more."""
+        """Pump the library's bytes to the neighbour."""
         room = memoryview(bytearray(CHUNK_BYTES))
         take, limits = self._local.recv_into, self._limits
         while count := take(room):
@@ -117,7 +117,7 @@ class Tunnel:
         return LinkLost("The program that uses the tunnel has ended on this Mac.")
 
     def _receive(self, receiver: Receiver) -> LinkError:
-        """What the neighbour sends goes to the library."""
+        """Pump the neighbour's bytes to the library."""
         give = self._local.sendall
         while True:
             header, body = receiver.recv(None)
@@ -129,7 +129,7 @@ class Tunnel:
                 return ProtocolError(f"Frame 0x{header.type:02x} came through a tunnel.")
 
     def _opened(self, make: Callable[[], End]) -> End:
-        """A new link in the place of the one before. Raises LinkLost where the tunnel ended meanwhile."""
+        """Open a link in place of the previous one. Raises LinkLost if the tunnel ended meanwhile."""
         link = make()
         with self._lock:
             if before := self._links.get(type(link)):
@@ -143,9 +143,7 @@ class Tunnel:
 
 
 class Tunnels:
-    """Several that end together: with the first all others do, and `lost` is told why in a thread of the first, once,
-    unless they were closed.
-    """
+    """Tunnels that end together; `lost` is called once with the reason, unless they were closed."""
 
     def __init__(self, lost: Lost) -> None:
         self._lost = lost
@@ -154,8 +152,8 @@ class Tunnels:
         self._made: list[Tunnel] = []
 
     def add(self, make: Callable[[Lost], Tunnel]) -> None:
-        """One more, made by `make`, which gives it whom to tell of its end. Raises what `make` raises, and LinkLost
-        where another one ended meanwhile.
+        """Add a tunnel made by `make`, which gets the callback for its end. Raises what `make` raises, and LinkLost if
+        another tunnel ended meanwhile.
         """
         tunnel = make(self._ended)
         with self._lock:
@@ -166,7 +164,7 @@ class Tunnels:
             raise LinkLost("Another tunnel of the same group ended meanwhile.")
 
     def close(self) -> None:
-        """End them: the neighbours see that at once. Not from a thread of a tunnel."""
+        """End them; the neighbours notice at once. Not from a thread of a tunnel."""
         self._end()
         for tunnel in self._made:
             tunnel.close()

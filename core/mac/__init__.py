@@ -1,1 +1,1 @@
-"""What is this machine?"""
+"""This machine: memory, chip, network ports, sleep, service and health checks."""

@@ -1,4 +1,4 @@
-"""Which chip this machine has."""
+"""Chip and name of this machine."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def chip_name() -> str:
 
 
 def parse_brand(text: str) -> str:
-    """The short name in what `sysctl -n machdep.cpu.brand_string` prints ("Apple M2 Ultra")."""
+    """Short chip name from `sysctl -n machdep.cpu.brand_string` ("Apple M2 Ultra")."""
     return text.strip().removeprefix("Apple ").strip()
 
 
 def computer_name() -> str:
-    """The name that the owner gave this machine: "Ada's Mac mini" on a Mac, where the network knows another one."""
+    """The name that the owner gave this machine ("Ada's Mac mini"), else its host name."""
     return given_name() or platform.node().split(".")[0] or "mac"
 
 
 def given_name() -> str:
-    """What macOS says the owner calls this Mac; "" where it says nothing, and elsewhere."""
+    """The computer name set in macOS; "" if there is none, and on other systems."""
     if sys.platform != "darwin":
         return ""
     asked = subprocess.run([SCUTIL, "--get", "ComputerName"], capture_output=True, text=True, timeout=5, check=False)

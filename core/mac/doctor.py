@@ -1,7 +1,6 @@
-"""What can be wrong with this machine so that no other Mac is found, or no model runs: what is so, and the cure.
+"""Checks of this machine: why other Macs aren't found, or no model runs, and what to do.
 
-The functions that end in `_finding` are pure. Those that begin with `examine` ask the machine, and give each finding as
-soon as it is made.
+Functions ending in `_finding` are pure; `examine_…` query the machine and yield each finding as soon as it is known.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from core.mac import local_network
-from core.mac.descriptors import allowed_descriptors
+from core.mac import local_network_permission
 from core.mac.firewall import Firewall, firewall
 from core.mac.interfaces import ANYWHERE, Interface, interfaces
 from core.mac.memory import physical_bytes, used_bytes
 from core.mac.multicast import Echo, echo
+from core.mac.open_file_limit import allowed_descriptors
 from core.requests.checks import Finding
 from core.settings import CONTROL_PORT, GB, MIB
 
@@ -32,7 +31,9 @@ PACKAGES: Final = ("mlx", "mlx-lm", "zeroconf", "textual")
 
 
 async def examine_network(host: str) -> AsyncIterator[Finding]:
-    """Can others meet this machine? `host` is what its node listens on: nothing is sent on any other interface."""
+    """Check whether other Macs can reach this one. `host` is the node's address: nothing is sent on other
+    interfaces.
+    """
     found = usable(interfaces(), host)
     yield network_finding(found, host)
     if found:
@@ -42,8 +43,8 @@ async def examine_network(host: str) -> AsyncIterator[Finding]:
 
 
 async def examine_machine(folder: Path, budget_bytes: int, working_set_bytes: int) -> AsyncIterator[Finding]:
-    """Can it run a model? `folder` is the state folder of its node, `budget_bytes` what the worker may use, and
-    `working_set_bytes` what macOS lets its GPU use, 0 where nothing is said.
+    """Check whether this machine can run a model. `folder` is the node's state folder, `budget_bytes` the worker's
+    limit, `working_set_bytes` the GPU's limit set by macOS (0: unknown).
     """
     yield disk_finding(await asyncio.to_thread(_free_bytes, folder))
     yield memory_finding(physical_bytes(), used_bytes(), budget_bytes, working_set_bytes)
@@ -52,14 +53,14 @@ async def examine_machine(folder: Path, budget_bytes: int, working_set_bytes: in
 
 
 def usable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
-    """The interfaces on which a node that listens on `host` can meet others by Bonjour."""
+    """Interfaces on which a node listening on `host` can use Bonjour."""
     if host in ANYWHERE:
         return tuple(i for i in found if i.is_up and i.is_ipv4 and not (i.is_loopback or i.is_virtual))
     return tuple(each for each in found if each.is_up and each.address == host)
 
 
 def network_finding(found: Sequence[Interface], host: str) -> Finding:
-    """On which networks others can meet this Mac. `found` are the usable interfaces."""
+    """Networks on which other Macs can reach this one. `found` are the usable interfaces."""
     listed = ", ".join(f"{each.name} {each.address} ({each.subnet})" for each in found)
     if not found:
         what = "This Mac is on no network." if host in ANYWHERE else f"No interface that is up has the address {host}."
@@ -67,93 +68,88 @@ def network_finding(found: Sequence[Interface], host: str) -> Finding:
             name="network", state="bad", what=what, fix="Join the Wi-Fi or plug in a cable, then check again."
         )
     if all(each.is_loopback for each in found):
-        fix = "Right for Macs simulated on this one. For others, start the node without --host."
+        fix = "Fine for Macs simulated on this one. To reach others, start the node without --host."
         return Finding(name="network", state="warn", what=f"Loopback only: {listed}.", fix=fix)
     if all(each.is_tunnel for each in found):
-        fix = "Bonjour does not pass a VPN: join the other Mac's network, or add it by address."
+        fix = "Bonjour doesn't work over a VPN: join the other Mac's network, or add it by address."
         return Finding(name="network", state="warn", what=f"VPN only: {listed}.", fix=fix)
     return Finding(name="network", state="ok", what=f"{listed}.")
 
 
 def multicast_finding(echoes: Mapping[str, Echo], system: str) -> Finding:
-    """Whether Bonjour can send and hear, by interface; `system` is `sys.platform`."""
+    """Whether Bonjour works, by interface; `system` is `sys.platform`."""
     echoing = [name for name, each in echoes.items() if each == "heard"]
     if echoing:
-        return Finding(name="multicast", state="ok", what=f"Sent and heard on {', '.join(echoing)}.")
+        return Finding(name="multicast", state="ok", what=f"Works on {', '.join(echoing)}.")
     names = ", ".join(echoes)
     if "denied" in echoes.values():
         cure = (
-            local_network.advice(os.environ)
+            local_network_permission.advice(os.environ)
             if system == "darwin"
-            else "A firewall or a rule of this machine forbids it."
+            else "A firewall or another rule of this machine blocks it."
         )
-        return Finding(name="multicast", state="bad", what=f"The system refuses to send on {names}.", fix=cure)
+        return Finding(name="multicast", state="bad", what=f"The system blocks sending on {names}.", fix=cure)
     if "silent" in echoes.values():
         cure = "A firewall or a VPN blocks it: turn that off for a moment, or add Macs by address."
-        return Finding(name="multicast", state="bad", what=f"Sent on {names}, but not heard.", fix=cure)
+        return Finding(name="multicast", state="bad", what=f"Sent on {names}, but nothing was received.", fix=cure)
     return Finding(name="multicast", state="bad", what=f"Not available on {names}.", fix="Add Macs by address.")
 
 
 def firewall_finding(state: Firewall) -> Finding:
-    """Whether other Macs may come in."""
     match state:
         case "off":
             return Finding(name="firewall", state="ok", what="The firewall of macOS is off.")
         case "on":
-            cure = "If nothing links: allow python3 in System Settings > Network > Firewall > Options."
-            return Finding(name="firewall", state="warn", what="On: programs need to be allowed.", fix=cure)
+            cure = "If Macs don't connect, allow python3 in System Settings > Network > Firewall > Options."
+            return Finding(name="firewall", state="warn", what="On: python3 must be allowed.", fix=cure)
         case "closed":
-            cure = "System Settings > Network > Firewall > Options: do not block all incoming connections."
-            return Finding(name="firewall", state="bad", what="It blocks all incoming connections.", fix=cure)
+            cure = 'System Settings > Network > Firewall > Options: turn off "Block all incoming connections".'
+            return Finding(name="firewall", state="bad", what="All incoming connections are blocked.", fix=cure)
         case _:
-            cure = f"If nothing links: let TCP port {CONTROL_PORT} and UDP port 5353 in."
-            return Finding(name="firewall", state="unknown", what="It cannot be checked on this system.", fix=cure)
+            cure = f"If Macs don't connect, allow TCP {CONTROL_PORT} and UDP 5353."
+            return Finding(name="firewall", state="unknown", what="Can't be checked here.", fix=cure)
 
 
 def disk_finding(free_bytes: int) -> Finding:
-    """Room for conversations and models where the state folder is."""
     what = f"{free_bytes / GB:.0f} GB free for models and conversations."
     if free_bytes >= DISK_LOW_BYTES:
         return Finding(name="disk", state="ok", what=what)
-    cure = "Delete what is not needed: a model takes 4 to 400 GB."
+    cure = "Delete files that you don't need: a model takes 4 to 400 GB."
     return Finding(name="disk", state="bad" if free_bytes < DISK_FULL_BYTES else "warn", what=what, fix=cure)
 
 
 def memory_finding(physical: int, used: int, budget: int, working_set: int) -> Finding:
-    """How much of the memory a worker may use, in bytes; `working_set`: what macOS lets the GPU use, 0 where nothing is
-    said.
-    """
+    """Memory that a worker may use, in bytes; `working_set`: the GPU's limit set by macOS (0: unknown)."""
     if 0 < working_set < budget:
-        what = f"macOS lets the GPU use {working_set / GB:.0f} of {physical / GB:.0f} GB: no model may take more."
-        cure = f"`sudo sysctl iogpu.wired_limit_mb={budget // MIB}` gives it more, until this Mac starts again."
+        what = f"macOS limits the GPU, and so every model, to {working_set / GB:.0f} of {physical / GB:.0f} GB."
+        cure = f"`sudo sysctl iogpu.wired_limit_mb={budget // MIB}` raises the limit until this Mac restarts."
         return Finding(name="memory", state="warn", what=what, fix=cure)
-    what = f"A model may take {budget / GB:.0f} GB here; {used / GB:.0f} of {physical / GB:.0f} GB are in use now."
+    what = f"Models can use {budget / GB:.0f} GB; {used / GB:.0f} of {physical / GB:.0f} GB are in use now."
     if physical - used >= min(budget, physical) / 2:
         return Finding(name="memory", state="ok", what=what)
-    return Finding(name="memory", state="warn", what=what, fix="Close large programs before a model is loaded.")
+    return Finding(name="memory", state="warn", what=what, fix="Close large programs before loading a model.")
 
 
 def files_finding(allowed: int) -> Finding:
-    """How many files, links among them, each process of macluster may have open."""
-    what = f"A process may have {allowed} files open."
+    what = f"A process can open {allowed} files."
     if allowed >= FEW_FILES:
         return Finding(name="open files", state="ok", what=what)
-    cure = "Start macluster where `ulimit -H -n` says more; links and models may fail until then."
+    cure = "Start macluster with a higher `ulimit -H -n`; links and models may fail until then."
     return Finding(name="open files", state="bad", what=f"{what[:-1]}, {FEW_FILES} are needed.", fix=cure)
 
 
 def programs_finding(python: str, packages: Mapping[str, str | None]) -> Finding:
-    """Which programs this installation is made of; None where one is missing."""
+    """Versions of the installed packages; None if one is missing."""
     missing = [name for name, found in packages.items() if found is None]
     if missing:
-        cure = "Install macluster again, in an environment of its own."
+        cure = "Reinstall macluster in its own environment."
         return Finding(name="programs", state="bad", what=f"Not installed: {', '.join(missing)}.", fix=cure)
     listed = ", ".join(f"{name} {found}" for name, found in packages.items())
     return Finding(name="programs", state="ok", what=f"Python {python}, {listed}.")
 
 
 def _free_bytes(folder: Path) -> int:
-    """On the disk of the nearest folder that exists."""
+    """Free bytes on the disk of the nearest existing folder."""
     exists = next(each for each in (folder, *folder.parents) if each.exists())
     return shutil.disk_usage(exists).free
 

@@ -1,4 +1,4 @@
-"""Whether the firewall of macOS lets other Macs in."""
+"""State of the macOS firewall."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STATES: Final[dict[str, Firewall]] = {"0": "off", "1": "on", "2": "closed"}
 
 
 def firewall() -> Firewall:
-    """ "closed" lets nothing in whatever a person allowed; "unknown" where it cannot be asked, as on Linux."""
+    """ "closed" blocks every incoming connection; "unknown" where it can't be queried, as on Linux."""
     if sys.platform != "darwin":
         return "unknown"
     try:
@@ -25,6 +25,6 @@ def firewall() -> Firewall:
 
 
 def parse_state(text: str) -> Firewall:
-    """What `socketfilterfw --getglobalstate` prints: "Firewall is enabled. (State = 1)"."""
+    """Parse `socketfilterfw --getglobalstate`: "Firewall is enabled. (State = 1)"."""
     found = re.search(r"State\s*=\s*(\d)", text)
     return _STATES.get(found[1], "unknown") if found else "unknown"

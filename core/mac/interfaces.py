@@ -1,4 +1,4 @@
-"""Which networks this machine is on, and at which of its addresses others meet it."""
+"""Network interfaces of this machine, and the addresses at which other Macs reach it."""
 
 from __future__ import annotations
 
@@ -12,51 +12,48 @@ import psutil
 
 from core.address import is_link_local
 from core.events import PathKind
-from core.mac.network import hardware_ports, path_kind
+from core.mac.network_kind import hardware_ports, path_kind
 
 _VIRTUAL: Final = re.compile(r"bridge1\d\d|vmnet|vnic|docker|br-[0-9a-f]{12}|virbr|veth")
 ANYWHERE: Final = ("0.0.0.0", "::")
 
 
 class Interface(NamedTuple):
-    """An IPv4 address of this machine, or the IPv6 one that the end of a cable gave to itself; `subnet` is
-    "192.168.1.0/24". `rate_mbits`: what the hardware promises, 0 where it says nothing.
-    """
+    """An IPv4 address of this machine, or the IPv6 address that a Thunderbolt cable's port assigned itself."""
 
     name: str
     address: str
-    subnet: str
+    subnet: str  # "192.168.1.0/24"
     is_up: bool
     kind: PathKind = ""
-    rate_mbits: int = 0
+    rate_mbits: int = 0  # link rate reported by the hardware; 0: unknown
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine is on it."""
         return ipaddress.ip_address(self.address).is_loopback
 
     @property
     def is_tunnel(self) -> bool:
-        """Whether it is a VPN, which carries no Bonjour."""
+        """Whether it is a VPN, which does not carry Bonjour."""
         return self.kind == "tunnel"
 
     @property
     def is_virtual(self) -> bool:
-        """Whether only the virtual machines and containers of this machine are on it."""
+        """Whether it connects only virtual machines and containers of this machine."""
         return _VIRTUAL.match(self.name) is not None
 
     @property
     def is_link_local(self) -> bool:
-        """Whether the interface gave the address to itself, because nobody else did."""
+        """Whether the interface assigned itself the address."""
         return is_link_local(self.address)
 
     @property
     def is_ipv4(self) -> bool:
-        """Whether Bonjour speaks by it: not by IPv6, as macOS takes no options of IPv4 for a socket of both."""
+        """Whether Bonjour uses it: IPv4 only, since macOS refuses IPv4 options on a dual-stack socket."""
         return ":" not in self.address
 
     def is_on(self, host: str) -> bool:
-        """Whether `host`, an address of another Mac, is on the same network."""
+        """Whether `host`, another Mac's address, is on the same network."""
         try:
             address = ipaddress.ip_address(host)
             return "%" not in host and host != self.address and address in ipaddress.ip_network(self.subnet)
@@ -65,7 +62,7 @@ class Interface(NamedTuple):
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """All of them, asked anew."""
+    """The current interfaces."""
     addresses = psutil.net_if_addrs()
     return interfaces_of(addresses, psutil.net_if_stats(), hardware_ports(frozenset(addresses)))
 
@@ -73,7 +70,7 @@ def interfaces() -> tuple[Interface, ...]:
 def interfaces_of(
     addresses: Mapping[str, Sequence[Any]], stats: Mapping[str, Any], ports: Mapping[str, str]
 ) -> tuple[Interface, ...]:
-    """What psutil says of addresses and of interfaces, and macOS of its hardware, by interface."""
+    """Build interfaces from psutil's addresses and stats, and macOS's hardware port names, all by interface name."""
     return tuple(
         Interface(
             name=name,
@@ -101,8 +98,8 @@ def _subnet(host: str, netmask: str | None) -> str:
 
 
 def reachable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
-    """By which interfaces others meet a Mac that listens on `host`. An address that an interface gave to itself counts
-    where a cable between two Macs is all that makes the network: Thunderbolt.
+    """Interfaces by which other Macs reach a node that listens on `host`. Self-assigned addresses count only on
+    Thunderbolt, where the cable is the whole network.
     """
     usual = [i for i in found if i.is_up and not (i.is_loopback or i.is_virtual)]
     kept = [i for i in usual if not i.is_link_local or i.kind == "Thunderbolt"]
@@ -110,22 +107,22 @@ def reachable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
 
 
 def advertised(found: Iterable[Interface], host: str) -> tuple[str, ...]:
-    """Where others meet a Mac that listens on `host`."""
+    """Addresses to announce for a node that listens on `host`."""
     if host not in ANYWHERE:
         return (host,)
     return tuple(dict.fromkeys(i.address for i in reachable(found, host))) or ("127.0.0.1",)
 
 
 def multicast_addresses(found: Iterable[Interface], host: str) -> tuple[str, ...]:
-    """On which interfaces Bonjour speaks, by their addresses, for a Mac that listens on `host`."""
+    """Addresses of the interfaces on which a node that listens on `host` uses Bonjour."""
     if host.startswith("127."):
         return (host,)
     return tuple(dict.fromkeys(i.address for i in found if i.is_up and i.is_ipv4 and not i.is_virtual))
 
 
 def is_never_dialled(host: str, found: Iterable[Interface]) -> bool:
-    """Whether no other Mac can be at `host`: it is this machine's own, or on a network inside of it. Two Macs that run
-    virtual machines often have the same address there.
+    """Whether `host` can't be another Mac: it belongs to this machine, or to a network inside it. Two Macs with virtual
+    machines often have the same address there.
     """
     try:
         address = ipaddress.ip_address(host)
@@ -139,7 +136,7 @@ def is_never_dialled(host: str, found: Iterable[Interface]) -> bool:
 
 
 def on_subnet(host: str, found: Iterable[Interface]) -> bool | None:
-    """Whether `host` is on the same subnet as one of `found`; None for a name, whose address nobody has looked up."""
+    """Whether `host` is on a subnet of `found`; None for a name, which was not looked up."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

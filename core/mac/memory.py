@@ -1,6 +1,6 @@
-"""How much memory this machine has, how much of it a worker may use, and what a process takes.
+"""Memory of this machine: total, in use, available to a worker, and per process.
 
-The commands import this for other things; psutil, a hundredth of a second, only where memory is looked at.
+psutil is imported where it is used: it takes 10 ms, and commands import this module for other things.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ FOOTPRINT_AT: Final = 16 + 7 * 8
 
 
 def physical_bytes() -> int:
-    """Memory of this machine in bytes."""
+    """Installed memory in bytes."""
     import psutil
 
     return int(psutil.virtual_memory().total)
 
 
 def used_bytes() -> int:
-    """Memory in use on this machine in bytes, as coarse as people read it: what moves all the time is no news."""
+    """Memory in use in bytes, rounded so that small changes cause no events."""
     import psutil
 
     memory = psutil.virtual_memory()
@@ -34,28 +34,28 @@ def used_bytes() -> int:
 
 
 def wired_bytes() -> int:
-    """Memory of a Mac that stays where it is, in bytes; 0 on another system."""
+    """Wired memory of a Mac in bytes; 0 on other systems."""
     import psutil
 
     return int(getattr(psutil.virtual_memory(), "wired", 0))
 
 
 def default_budget(physical: int) -> int:
-    """What a worker may use of `physical` bytes: all but a reserve for the person's own work, at least the floor."""
+    """Memory a worker may use of `physical` bytes: all but a reserve for the user, at least the floor."""
     return max(MEMORY_FLOOR_BYTES, physical - MEMORY_RESERVE_BYTES)
 
 
 def usable_bytes(budget: int, working_set: int, faults: int) -> int:
-    """What of a budget in bytes a model is planned with: no more than the `working_set` that macOS lets the GPU use, 0
-    where nothing is said, and a tenth less for each time that this was not enough.
+    """Bytes to plan a model with: the budget, at most the GPU's `working_set` (0: unknown), and 10 % less for each
+    memory fault.
     """
     most = min(budget, working_set) if working_set else budget
     return int(most * 0.9**faults)
 
 
 def footprint_bytes(pid: int) -> int:
-    """Memory that a process takes in bytes, 0 if it is gone: resident memory, which on a Mac leaves out the GPU's, so
-    there the footprint of Activity Monitor.
+    """Memory of a process in bytes, 0 if it is gone. On a Mac the footprint of Activity Monitor, since resident memory
+    excludes the GPU's.
     """
     if sys.platform == "darwin":
         return _footprint(pid)
@@ -68,7 +68,7 @@ def footprint_bytes(pid: int) -> int:
 
 
 def footprint_in(usage: bytes) -> int:
-    """`ri_phys_footprint` of a `struct rusage_info_v0` of macOS, in bytes."""
+    """`ri_phys_footprint` of a macOS `struct rusage_info_v0`, in bytes."""
     return int.from_bytes(usage[FOOTPRINT_AT : FOOTPRINT_AT + 8], "little")
 
 

@@ -1,4 +1,4 @@
-"""Can this machine send to the group that Bonjour uses, and hear what is sent there?"""
+"""Test whether this machine can send and receive multicast on Bonjour's group."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Echo = Literal["heard", "silent", "denied", "failed"]
 
 
 def echo(address: str, wait_s: float = WAIT_S) -> Echo:
-    """Send a datagram to Bonjour's group over the interface that has `address`, and wait for it to come back.
+    """Send a datagram to Bonjour's group from the interface with `address` and wait for it.
 
-    Its port is our own, so no responder is troubled, and it leaves no local network. "denied": the system refused the
-    send, as macOS does for a program without the Local Network permission.
+    Uses a port of our own and TTL 1, so it reaches no responder and stays on the local network. "denied": the system
+    refused to send, as macOS does without the Local Network permission.
     """
     word = os.urandom(16)
     interface = socket.inet_aton(address)
@@ -39,7 +39,7 @@ def echo(address: str, wait_s: float = WAIT_S) -> Echo:
 
 
 def _receives(listener: socket.socket, word: bytes, wait_s: float) -> bool:
-    """Others may send to that group and port too."""
+    """Whether `word` arrives; other programs may send to that group and port too."""
     deadline = time.monotonic() + wait_s
     while (left := deadline - time.monotonic()) > 0:
         listener.settimeout(left)

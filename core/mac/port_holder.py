@@ -1,4 +1,4 @@
-"""Which process listens on a TCP port of this machine, as far as this account may know."""
+"""Find the process that listens on a TCP port, as far as this account may see it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import psutil
 
 from core.text import clean_text
 
-UNKNOWN = "a program of the system, or of another account of this Mac"
+UNKNOWN = "a system program, or one of another account"
 
 
 def port_holder(port: int) -> str:
-    """Who listens there, in words that end a sentence."""
+    """Describe the process for the end of a sentence."""
     pid = next((pid for taken, pid in _listeners() if taken == port), None)
     if pid is None:
         return UNKNOWN
@@ -20,16 +20,16 @@ def port_holder(port: int) -> str:
         process = psutil.Process(pid)
         return holder_words(pid, process.name(), process.cmdline())
     except psutil.Error:
-        return f"process {pid}"
+        return f"pid {pid}"
 
 
 def holder_words(pid: int, name: str, command: Iterable[str]) -> str:
-    """A process by what a person knows it by: a name that anybody may have given it, made fit for a terminal."""
+    """Describe a process by its name, made safe for a terminal."""
     words = [_in_line(word) for word in command]
     if "core.node" in words:
         home = words[words.index("--home") + 1 :][:1] if "--home" in words else []
-        return f"macluster's node of another folder (process {pid}{''.join(f', {each}' for each in home)})"
-    return f"{_in_line(name)} (process {pid})"
+        return f"another macluster node (pid {pid}{''.join(f', {each}' for each in home)})"
+    return f"{_in_line(name)} (pid {pid})"
 
 
 def _in_line(text: str) -> str:
@@ -37,7 +37,7 @@ def _in_line(text: str) -> str:
 
 
 def _listeners() -> Iterator[tuple[int, int | None]]:
-    """Port and process id; macOS tells only root of all processes at once."""
+    """Port and process id; macOS lists all processes at once only for root."""
     try:
         found = [(each.laddr, each.pid, each.status) for each in psutil.net_connections("tcp")]
     except psutil.AccessDenied:

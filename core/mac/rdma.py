@@ -1,4 +1,4 @@
-"""Whether this Mac can write into another one's memory over a Thunderbolt 5 cable (RDMA), and by which devices."""
+"""RDMA over Thunderbolt 5: whether this Mac supports it, and its devices."""
 
 from __future__ import annotations
 
@@ -20,24 +20,22 @@ _DEVICE: Final = re.compile(r"^\s*(rdma_en[0-9]{1,3})\b", re.MULTILINE)
 
 
 class RdmaSeen(NamedTuple):
-    """What this machine says of itself: `macos` is its version ("26.2.1"), "" elsewhere; `status` what `rdma_ctl
-    status` prints, `devices` what `ibv_devices` does.
-    """
+    """What this machine reports about RDMA."""
 
-    macos: str = ""
-    status: str = ""
-    devices: str = ""
+    macos: str = ""  # version ("26.2.1"), "" on other systems
+    status: str = ""  # output of `rdma_ctl status`
+    devices: str = ""  # output of `ibv_devices`
 
 
 def look() -> RdmaSeen:
-    """As it is now: both commands only read."""
+    """Query this machine; both commands only read."""
     if sys.platform != "darwin":
         return RdmaSeen()
     return RdmaSeen(platform.mac_ver()[0], _said(STATUS), _said(DEVICES))
 
 
 def why_not(seen: RdmaSeen) -> str:
-    """What is missing, with what to do; "" where nothing is."""
+    """What is missing and what to do; "" if RDMA works."""
     if not seen.macos:
         return "RDMA over Thunderbolt needs a Mac."
     if _version(seen.macos) < OLDEST:
@@ -50,12 +48,12 @@ def why_not(seen: RdmaSeen) -> str:
 
 
 def devices_in(listed: str) -> tuple[str, ...]:
-    """The devices in what `ibv_devices` prints."""
+    """Device names in the output of `ibv_devices`."""
     return tuple(_DEVICE.findall(listed))
 
 
 def device_at(host: str, found: Iterable[Interface], devices: Sequence[str]) -> str:
-    """The device of the cable at whose end this Mac has the address `host`; "" where that is none of `devices`."""
+    """RDMA device of the interface with this Mac's address `host`; "" if it is not in `devices`."""
     plain, _, scope = host.partition("%")
     name = scope or next((each.name for each in found if each.address == plain), "")
     return f"rdma_{name}" if f"rdma_{name}" in devices else ""

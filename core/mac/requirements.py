@@ -1,4 +1,4 @@
-"""What macluster needs of the machine before anything else of it can be imported: only the standard library is used."""
+"""Check that macluster can run here. Standard library only, since it runs before other imports."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ TRANSLATED: Final = ("/usr/sbin/sysctl", "-n", "sysctl.proc_translated")
 
 
 class Machine(NamedTuple):
-    """`system` is `sys.platform`, `machine` what this Python was built for or runs as, `translated` what sysctl says of
-    Rosetta ("1": it translates this process), `macos` the version ("14.6.1"), "" elsewhere.
-    """
+    """Facts about this machine."""
 
-    system: str
-    machine: str
-    translated: str = ""
-    macos: str = ""
+    system: str  # `sys.platform`
+    machine: str  # processor that this Python runs as
+    translated: str = ""  # "1": Rosetta translates this process
+    macos: str = ""  # version ("14.6.1"), "" on other systems
 
 
 def this_machine() -> Machine:
-    """As it is; Rosetta is only asked about where it could be at work."""
+    """Query this machine; asks about Rosetta only on an Intel Python."""
     system, machine = sys.platform, platform.machine()
     if system != "darwin":
         return Machine(system, machine)
@@ -33,7 +31,7 @@ def this_machine() -> Machine:
 
 
 def unmet(here: Machine) -> str:
-    """What is missing, and the cure; "" where nothing is."""
+    """What is missing and what to do; "" if nothing is."""
     if here.system != "darwin":
         return "" if here.system == "linux" else f"macluster runs on macOS and Linux, not on {here.system}."
     if here.machine != "arm64" and here.translated == "1":
@@ -53,6 +51,6 @@ def unmet(here: Machine) -> str:
 
 
 def check_machine() -> None:
-    """Ends this process, with a sentence, where macluster cannot run."""
+    """Exit with a message if macluster can't run here."""
     if missing := unmet(this_machine()):
         sys.exit(f"macluster: {missing}")

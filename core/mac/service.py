@@ -1,5 +1,6 @@
-"""The node as a service of the system: launchd on a Mac, systemd's user units on Linux. What is written, what is run
-for that, and what the system says of it; nothing here runs anything.
+"""The node as a system service: launchd on a Mac, systemd user units on Linux.
+
+Builds files and commands and parses the system's answers; runs nothing itself.
 """
 
 from __future__ import annotations
@@ -28,56 +29,50 @@ KEPT_VARIABLES: Final = (
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to run, as whom. `home` is the node's state folder, `user_home` that of the account."""
+    """The service to install."""
 
     command: tuple[str, ...]
     user: str
-    user_home: Path
-    home: Path
+    user_home: Path  # home folder of the account
+    home: Path  # state folder of the node
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class ServiceStep(msgspec.Struct, frozen=True):
-    """A command for the system. `may_fail`: it undoes what may not be there. `again_s`: for how many seconds it is
-    tried again where it fails.
-    """
+    """A command to run."""
 
     words: tuple[str, ...]
-    may_fail: bool = False
-    again_s: float = 0.0
+    may_fail: bool = False  # it undoes something that may not exist
+    again_s: float = 0.0  # retry for this long
 
 
 class ServicePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`text` goes into `file`, which this account may write; then the steps, in this order. Without a text, the file is
-    removed after the steps.
-    """
+    """A file to write and commands to run after it."""
 
     file: Path
-    text: str = ""
+    text: str = ""  # "": remove the file after the steps
     steps: tuple[ServiceStep, ...]
 
 
 class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the system says; `is_installed` is None where it does not, and `state` says why then. `starts`: how often it
-    has started it; `last_exit`: how it ended last, in its words, "" where that was in order.
-    """
+    """State of the service as the system reports it."""
 
-    is_installed: bool | None
+    is_installed: bool | None  # None: the system did not answer; `state` says why
     is_running: bool = False
     state: str = ""
     pid: int | None = None
-    starts: int | None = None
-    last_exit: str = ""
+    starts: int | None = None  # number of starts
+    last_exit: str = ""  # how it ended, "" after a clean exit
 
     @property
     def has_no_program(self) -> bool:
-        """Whether it ended because what it is to run could not be run."""
+        """Whether it ended because its program could not be started."""
         return self.last_exit in NO_PROGRAM
 
 
 def launchd_plist(service: Service) -> str:
-    """A LaunchDaemon: it runs without anybody logged in, and is exempt from Local Network privacy. It is started again
-    after a fault, never sooner than after `RESTART_S`, and not after an end in order.
+    """A LaunchDaemon: runs without a login, exempt from Local Network privacy. Restarts after a crash, at the earliest
+    after `RESTART_S`, and not after a clean exit.
     """
     entries = {
         "Label": LABEL,
@@ -97,7 +92,7 @@ def launchd_plist(service: Service) -> str:
 
 
 def launchd_install(service: Service) -> ServicePlan:
-    """The plist is written into the state folder and put in its place by `sudo`."""
+    """Write the plist to the state folder and install it with `sudo`."""
     draft = service.home / PLIST.name
     return ServicePlan(
         file=draft,
@@ -113,7 +108,6 @@ def launchd_install(service: Service) -> ServicePlan:
 
 
 def launchd_remove(home: Path) -> ServicePlan:
-    """Ended and forgotten."""
     steps = (
         ServiceStep(("sudo", "launchctl", "bootout", f"system/{LABEL}"), may_fail=True),
         ServiceStep(("sudo", "rm", "-f", str(PLIST))),
@@ -126,12 +120,12 @@ _ENDS: Final = ("last terminating signal", "last exit reason", "last exit code")
 
 
 def silent(words: tuple[str, ...], why: str) -> ServiceState:
-    """Where the command that asks fails."""
+    """The state when the status command failed."""
     return ServiceState(is_installed=None, state=f"`{' '.join(words[:2])}` failed ({' '.join(why.split())[:200]})")
 
 
 def launchd_state(printed: str, status: int, complaint: str) -> ServiceState:
-    """From what `launchctl print` tells, the status it exits with, and what it complains of."""
+    """Parse `launchctl print`, its exit status and its error output."""
     if status == NO_SUCH_SERVICE:
         return ServiceState(is_installed=False)
     if status:
@@ -152,8 +146,8 @@ def launchd_state(printed: str, status: int, complaint: str) -> ServiceState:
 
 
 def systemd_unit(service: Service) -> str:
-    """A unit of this account. It is started again after a fault, never sooner than after `RESTART_S` and, from systemd
-    254 on, later each time; not after wrong use.
+    """A user unit. Restarts after a crash, at the earliest after `RESTART_S` (increasing delays from systemd 254 on),
+    but not after wrong use.
     """
     variables = {"PYTHONSAFEPATH": "1", **service.environment}
     lines = [
@@ -179,12 +173,11 @@ def systemd_unit(service: Service) -> str:
 
 
 def systemd_path(user_home: Path) -> Path:
-    """Where units of an account lie."""
     return user_home / ".config" / "systemd" / "user" / UNIT
 
 
 def systemd_install(service: Service) -> ServicePlan:
-    """It runs from boot on, also while nobody is logged in."""
+    """Install a unit that runs from boot, even while nobody is logged in."""
     return ServicePlan(
         file=systemd_path(service.user_home),
         text=systemd_unit(service),
@@ -198,7 +191,6 @@ def systemd_install(service: Service) -> ServicePlan:
 
 
 def systemd_remove(user_home: Path) -> ServicePlan:
-    """Ended and forgotten."""
     return ServicePlan(
         file=systemd_path(user_home),
         steps=(ServiceStep(("systemctl", "--user", "disable", "--now", UNIT), may_fail=True),),
@@ -212,9 +204,7 @@ SYSTEMD_STATUS: Final = (
 
 
 def systemd_state(printed: str, status: int, complaint: str) -> ServiceState:
-    """From what `systemctl show` tells, also of a unit that is not there, the status it exits with, and what it
-    complains of.
-    """
+    """Parse `systemctl show`, its exit status and its error output."""
     if status:
         return silent(SYSTEMD_STATUS, complaint)
     facts = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
@@ -233,7 +223,6 @@ def systemd_state(printed: str, status: int, complaint: str) -> ServiceState:
 
 
 def command_line(step: ServiceStep) -> str:
-    """As a person types it."""
     return shlex.join(step.words)
 
 
@@ -242,6 +231,6 @@ def _number(text: str) -> int | None:
 
 
 def _quoted(word: str) -> str:
-    """A word of a unit file, where % begins a name of systemd's own."""
+    """Quote a word of a unit file, where % starts a systemd specifier."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"' if not word or set(word) & set(" \t\"'\\;") else escaped

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from core.address import Place, checked_place, parse_place
 from core.errors import UsageError
-from core.mac.awake import WHEN_AWAKE
+from core.mac.prevent_sleep import WHEN_AWAKE
 from core.settings import API_PORT, API_QUEUE, CONTROL_PORT, KEY_PLACE, LOOPBACK_HOST
 
 

@@ -19,14 +19,13 @@ import msgspec
 from core.errors import MaclusterError, UsageError
 from core.events import ApiServed
 from core.mac.chip import computer_name
-from core.mac.descriptors import raise_descriptor_limit
 from core.mac.memory import default_budget, physical_bytes
-from core.node.base.complaints import bound_complaints
+from core.mac.open_file_limit import raise_descriptor_limit
 from core.node.base.home_lock import home_lock
-from core.node.base.last_words import keeping_last_words
+from core.node.base.last_run import recording_run
+from core.node.base.stderr_log import limit_stderr_log
+from core.node.config import ApiOptions, NodeConfig
 from core.node.options import add_options
-from core.node.parts import NodeConfig
-from core.node.public_api.api_options import ApiOptions
 from core.node.service import Node
 from core.settings import GB, Home, default_home, hub_cache
 from core.text import clean_name
@@ -137,9 +136,9 @@ def main() -> None:
     status = 0
     try:
         config = config_from(args)
-        bound_complaints(config.home)
+        limit_stderr_log(config.home)
         discarded = _discarded(config.home.root) if args.discard else contextlib.nullcontext()
-        with home_lock(config.home), discarded, keeping_last_words(config.home):
+        with home_lock(config.home), discarded, recording_run(config.home):
             asyncio.run(_serve(config, until_eof=args.until_eof, tell=args.tell))
     except MaclusterError as error:
         print(f"macluster: {error}", file=sys.stderr, flush=True)

@@ -1,1 +1,1 @@
-"""Who owns which layers?"""
+"""Plan a split: which Mac gets which layers, in which topology, and how fast it will be."""

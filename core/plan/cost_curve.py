@@ -1,8 +1,7 @@
-"""How long work takes by its amount, from what was measured: a few points, and straight lines between them.
+"""Predict how long work takes from a few measured points, with straight lines between them.
 
-Every kind of work is measured in what it costs whatever the model: a token in bytes of weights read, a chunk of a
-prompt in such bytes times its tokens, a hop in bytes of its frame. So a point of one model says something about
-another, as long as their sizes are not too far apart.
+Work is measured in units independent of the model: a token in bytes of weights read, a prompt chunk in such bytes times
+its tokens, a hop in bytes of its frame. So one model's measurements also predict another of similar size.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ REACH: Final[Mapping[Kind, float]] = {
 
 
 class Point(NamedTuple):
-    """Work of `amount` took so many `seconds`, the median of the last few `times` that were measured."""
+    """A measured point."""
 
     amount: float
-    seconds: float
-    times: tuple[float, ...] = ()
+    seconds: float  # median of `times`
+    times: tuple[float, ...] = ()  # last few measurements
 
 
 # by amount, ascending
@@ -49,31 +48,30 @@ Curves = Mapping[str, Curve]
 
 
 def curve_name(kind: Kind, *macs: str) -> str:
-    """What a curve is kept under. Of the Macs' device ids, a hop has two, from and to; a reduce has the head's,
-    and how many add up.
+    """Key of a curve: its kind, then device ids. A hop has the sender's and the receiver's; a reduce the head's and the
+    number of ranks.
 
-    "token": bytes of weights that a Mac reads for a token. "prompt": such bytes times the tokens of a chunk. "load":
-    bytes of weights. "hop": bytes of a frame. "reduce": bytes that are added up at a time. Once each: "lead", what a
-    head adds to a token beside its layers, such as to choose it; "join", what it adds to a load beside reading the
-    weights, such as to link and to prove the ring. "plan", of what `core.plan.predict.shape_of` gives: tokens at a time
-    that went through all of it.
+    Amounts: "token": bytes of weights read per token; "prompt": such bytes times the tokens of a chunk; "load": bytes
+    of weights; "hop": bytes of a frame; "reduce": bytes summed at once; "lead" (1): the head's extra time per token,
+    such as sampling; "join" (1): extra time of a load, such as linking; "plan": tokens at once through a whole plan,
+    keyed by `core.plan.forecast.shape_of`.
     """
     return " ".join((kind, *macs))
 
 
 def is_whole(name: str) -> bool:
-    """Whether the curve of that name is one of a plan as a whole."""
+    """Whether this curve is about a plan as a whole."""
     return name.partition(" ")[0] == "plan"
 
 
 def point_of(amount: float, times: Sequence[float]) -> Point:
-    """The point at `amount` of which `times`, one at least, are the last that were measured."""
+    """A point from its measurements (at least one)."""
     return Point(amount, median_low(times), tuple(times))
 
 
 def learned(curve: Curve, amount: float, seconds: float, *, anew: bool = False) -> Curve:
-    """`curve` after a measurement of an `amount` above zero, which joins in proportion a point of much the same amount,
-    or takes its place where that counts no more; of too many points the one nearest to its neighbour goes.
+    """Add a measurement to a curve. It joins a point of a similar amount in proportion, or replaces it if `anew`;
+    beyond MOST_POINTS the most crowded point is dropped.
     """
     alike = [p for p in curve if amount / ALIKE <= p.amount <= amount * ALIKE]
     near = min(alike, key=lambda p: abs(p.amount - amount), default=None)
@@ -89,11 +87,11 @@ def learned(curve: Curve, amount: float, seconds: float, *, anew: bool = False) 
 
 
 def seconds_for(curve: Curve, amount: float, reach: float) -> float | None:
-    """What `amount` would take; None where it is not within `reach` of what was measured.
+    """Predict the time of `amount`; None if it is beyond `reach` times the measured range.
 
-    Straight between two points, also where more took less time, as small chunks do on a GPU; beyond all of them on
-    along the line from the first to the last, for between two that lie close together noise is steep. In proportion
-    where there is one, or where that line does not rise.
+    Linear between two points, even if more took less time, as small chunks do on a GPU. Outside, along the line from
+    first to last point, since neighbouring points are noisy. Proportional with one point, or if that line does not
+    rise.
     """
     if not curve or not curve[0].amount / reach <= amount <= curve[-1].amount * reach:
         return None
@@ -107,6 +105,5 @@ def seconds_for(curve: Curve, amount: float, reach: float) -> float | None:
 
 
 def _straight(one: Point, other: Point, amount: float) -> float:
-    """On the line through two points of different amounts."""
     share = (amount - one.amount) / (other.amount - one.amount)
     return one.seconds + share * (other.seconds - one.seconds)

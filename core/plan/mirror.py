@@ -1,7 +1,6 @@
-"""Whether the head keeps what all Macs hold of a conversation, so that nobody reads it again when one is lost: pure.
+"""Size the mirror: copies of all Macs' caches on the head, so that nothing is read again when a Mac drops out.
 
-What the others add for each token then travels to the head. Nobody else keeps anything: the head holds the conversation
-anyway, and without it there is nobody to go on for.
+The head is the place for it because without the head nobody could continue the conversation.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from core.events import MirrorChoice, Plan, Stage
+from core.events import Plan, Stage
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.fit import gigabytes, missing_bytes
+from core.plan.make_plan import gigabytes, missing_bytes
 from core.plan.topology import has_ranks
 from core.settings import MIB
 
@@ -25,50 +24,41 @@ EVERY_OF_LARGE: Final = 48
 LARGE: Final = MIB
 # of one layer, since it travels in one frame
 MOST_STATE: Final = 8 * MIB
-# of the time that a token takes
-MOST_SHARE: Final = 0.1
 # where nothing was measured
 TOKEN_S: Final = 0.05
 
 SecondsOfHop = Callable[[int, str, str], float]
 
 
-def with_mirror(
-    plan: Plan, choice: MirrorChoice, profile: SplitProfile | None, token_s: float | None, hop_s: SecondsOfHop
-) -> Plan:
-    """`plan` with a mirror where that was asked for, or is worth it, and a note about it. A token takes `token_s`
-    seconds, a frame of some bytes from one Mac to another `hop_s`.
+def with_mirror(plan: Plan, profile: SplitProfile | None, token_s: float | None, hop_s: SecondsOfHop) -> Plan:
+    """Add a mirror to `plan` if there is room, and a note. A token takes `token_s` seconds, a frame from one Mac to
+    another `hop_s`.
     """
-    if choice == "off" or (choice == "auto" and len(plan.stages) == 1):
-        return plan
     if has_ranks(plan):
-        return plan if choice == "auto" else _noted(plan, "Nothing is mirrored: no other split could use its parts.")
+        return _noted(plan, "No mirror: another split can't use a tensor split's caches.")
     states = [cache.fixed_bytes for cache in profile.caches] if profile else []
     if max(states, default=0) > MOST_STATE:
-        note = f"Nothing is mirrored: the state of a layer of {plan.model} has more than {MOST_STATE // MIB} MiB."
-        return plan if choice == "auto" else _noted(plan, note)
+        return _noted(plan, f"No mirror: the state of a layer of {plan.model} is over {MOST_STATE // MIB} MiB.")
     # while newer states come, the older ones are kept
     needed, free = sum(stage.kv_bytes for stage in plan.stages) + sum(states), -missing_bytes(plan.head)
     share = wire_share(plan, profile, token_s or TOKEN_S, hop_s)
-    if choice == "auto" and (needed > free or share > MOST_SHARE or profile is None):
-        return plan
     if free <= 0:
-        return _noted(plan, f"Nothing is mirrored: {plan.head.peer} has no memory left for it.")
+        return _noted(plan, f"No mirror: {plan.head.peer} has no memory left for it.")
     kept = min(needed, free)
     part = "" if kept == needed else f" of {gigabytes(needed)}"
-    often = f" {max(0.1, sum(states) / 1e6):,.1f} MB of states travel every {cut_distance(sum(states))} tokens."
-    note = f"Mirrored to {plan.head.peer}: {_percent(share)} of the wire, {gigabytes(kept)}{part} GB there."
+    often = f" {max(0.1, sum(states) / 1e6):,.1f} MB of states are sent every {cut_distance(sum(states))} tokens."
+    note = f"Mirror on {plan.head.peer}: uses {_percent(share)} of the link and {gigabytes(kept)}{part} GB there."
     note += often if any(states) else ""
     return _noted(msgspec.structs.replace(plan, mirror_bytes=kept), note)
 
 
 def cut_distance(state_bytes: int) -> int:
-    """How many tokens a row may be behind before what it holds, with states of so many bytes, is mirrored."""
+    """Tokens that a row may advance before it is mirrored again, by the size of its states."""
     return EVERY if state_bytes <= LARGE else EVERY_OF_LARGE
 
 
 def wire_share(plan: Plan, profile: SplitProfile | None, token_s: float, hop_s: SecondsOfHop) -> float:
-    """Of the time that a token takes, for how much of it the busiest link carries what is mirrored of it."""
+    """Share of a token's time for which the busiest link carries mirror data."""
     carried, longest = 0.0, 0.0
     every = cut_distance(sum(cache.fixed_bytes for cache in profile.caches) if profile else 0)
     for stage, after in pairwise([*plan.stages[1:], plan.head]):
@@ -79,7 +69,7 @@ def wire_share(plan: Plan, profile: SplitProfile | None, token_s: float, hop_s: 
 
 
 def _token_bytes(plan: Plan, stage: Stage, profile: SplitProfile | None, every: int) -> float:
-    """What is mirrored of a stage for a token: what it adds to the caches, also to windows, and its part of a state."""
+    """Bytes mirrored per token of a stage: what it adds to its caches, and a share of its states."""
     if profile is None:
         return stage.kv_bytes // max(1, plan.context)
     caches = profile.caches[stage.start : stage.stop]

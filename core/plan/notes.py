@@ -1,11 +1,11 @@
-"""What a person should read about a plan before loading it, as sentences."""
+"""Sentences shown with a plan before loading."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from core.events import GroupKind, Parallelism, Plan, Sight, WireType
+from core.events import GroupKind, Parallelism, Plan, Sight, Strategy, WireType
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.stage_roles import role_of, sights
 from core.plan.topology import has_ranks
@@ -16,52 +16,50 @@ EVERY_MAC_SEES = (
 
 LOSSY: Final[tuple[WireType, ...]] = ("bfloat16", "int8")
 ON_THE_WIRE: Final[dict[WireType, str]] = {
-    "float32": "Hidden states travel as float32: nothing of them is lost.",
-    "bfloat16": "Hidden states travel as bfloat16: answers may differ from one Mac's, unless it computes in that, too.",
-    "int8": "Hidden states travel in 8 bits, with a scale per row: answers may differ from one Mac's.",
+    "float32": "Hidden states are sent as float32, without loss.",
+    "bfloat16": "Hidden states are sent as bfloat16: answers may differ from one Mac's, unless it computes in that.",
+    "int8": "Hidden states are sent as 8-bit: answers may differ from one Mac's.",
 }
-NOT_COMPARED = "Nothing is compared behind a loss: no logits come to the head in this topology."
-EVERY_RANK_SEES = "Every Mac sees the words: each has a part of every layer, so it gets the token ids."
-ON_THE_CABLE = "What the Macs add up over RDMA is not encrypted on the cable."
+EVERY_RANK_SEES = "Every Mac can read the text: each has a part of every layer and gets the token ids."
+ON_THE_CABLE = "RDMA data is not encrypted on the cable."
+_SHARED: Final[dict[Strategy, str]] = {"tp": "Every layer split", "pp": "Split by layers", "single": "On one Mac"}
 _ADDED_UP: Final[dict[GroupKind, str]] = {
-    "sealed": "; parts are added up over sealed links",
-    "rdma": "; parts are added up over RDMA",
-    "nccl": "; parts are added up by NCCL, not encrypted",
+    "sealed": "; reduces over encrypted links",
+    "rdma": "; reduces over RDMA",
+    "nccl": "; reduces by NCCL, not encrypted",
 }
 
 
 def notes_of(
     plan: Plan, ideal: Sequence[int], left_out: Sequence[str], profile: SplitProfile | None
 ) -> tuple[str, ...]:
-    """What is not as was wanted, who can read the tokens, and how the model runs.
+    """Notes of a plan: moved cuts, Macs left out, who can read tokens, batching.
 
-    `ideal`: where every owner but the first would begin if the model could be cut anywhere; `left_out` names the Macs
-    for which it has no cut. Without the model's `profile` only the plan itself is told of.
+    `ideal`: first layer of each owner but the first if the model could be cut anywhere; `left_out`: names of Macs
+    without a cut. Without a `profile` only notes about the plan itself.
     """
     notes = [*([shared(plan.parallelism)] if plan.parallelism else []), *_sight_notes(plan)]
     if plan.wire:
         notes.append(ON_THE_WIRE[plan.wire])
-    if plan.replay_check and plan.output != plan.head.device_id:
-        notes.append(NOT_COMPARED)
     if profile is None:
         return tuple(notes)
     if profile.reveals_tokens and len(plan.stages) > 1 and not has_ranks(plan):
         notes.append(EVERY_MAC_SEES)
     if plan.kv_bits:
-        notes.append("One row at a time in a batch: mlx-lm cannot batch quantised caches.")
+        notes.append("One request at a time: mlx-lm can't batch compressed caches.")
     elif profile.one_row:
-        notes.append(f"One row at a time in a batch: {profile.one_row}.")
+        notes.append(f"One request at a time: {profile.one_row}.")
     return (*_left_out(left_out, profile), *_moved(plan, ideal, profile), *notes)
 
 
 def shared(how: Parallelism) -> str:
-    """How the Macs share the work, why, and through what they add up their parts."""
+    """How the Macs share the work, and why."""
     added_up = _ADDED_UP[how.group] if how.strategy == "tp" else ""
-    return f"Parallelism {how.strategy} – {how.reason}{added_up}."
+    return f"{_SHARED[how.strategy]}: {how.reason}{added_up}."
 
 
 def sees(plan: Plan | None, device_id: str) -> str:
-    """What a plan lets a Mac see, in words; "" where it has no part in it."""
+    """What a plan lets a Mac read, in words; "" if it has no part in it."""
     macs = [stage.device_id for stage in plan.stages] if plan else []
     if plan and plan.prefill and plan.prefill.stage.device_id == device_id:
         return "token ids of the prompts that it reads"
@@ -77,7 +75,7 @@ def sees(plan: Plan | None, device_id: str) -> str:
 
 
 def where_cut(profile: SplitProfile) -> str:
-    """In how few places the model can be cut, and why if in none."""
+    """How few places the model can be cut in, or why none."""
     if not profile.cuts:
         return f"this model cannot be split, because {profile.unsplittable}."
     places = len(profile.cuts)
@@ -90,7 +88,7 @@ def before_which(cuts: Sequence[int]) -> str:
 
 
 def why_not_cut(cut: int, profile: SplitProfile) -> str:
-    """Which layers around a cut that is not legal cannot be parted from those before them."""
+    """Which layers around an illegal cut share state."""
     first = max((c for c in profile.cuts if c < cut), default=0) + 1
     last = min((c for c in profile.cuts if c > cut), default=profile.layers) - 1
     if first == last:
@@ -99,7 +97,7 @@ def why_not_cut(cut: int, profile: SplitProfile) -> str:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """ "1–3, 8": ascending numbers with neighbours drawn together."""
+    """ "1–3, 8": ascending numbers, joined into ranges."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][-1] == number - 1:
@@ -110,12 +108,12 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def _readable(plan: Plan, index: int) -> list[Sight]:
-    """What of the words themselves the Mac of stage `index` sees."""
+    """What of the text itself the Mac of stage `index` can read."""
     return [sight for sight in sights(plan, index) if sight != "activations"]
 
 
 def _sight_notes(plan: Plan) -> list[str]:
-    """Which Macs beside the head see what it says and is told."""
+    """Which Macs besides the head can read the conversation."""
     if has_ranks(plan):
         plain = plan.parallelism is not None and plan.parallelism.group == "rdma"
         return [EVERY_RANK_SEES, *([ON_THE_CABLE] * plain)]
@@ -128,7 +126,7 @@ def _sight_notes(plan: Plan) -> list[str]:
 
 def _moved(plan: Plan, ideal: Sequence[int], profile: SplitProfile) -> list[str]:
     return [
-        f"{owner.peer} begins with layer {owner.start} instead of {wanted}: {_why_moved(wanted, profile)}."
+        f"{owner.peer} starts at layer {owner.start} instead of {wanted}: {_why_moved(wanted, profile)}."
         for owner, wanted in zip(plan.owners[1:], ideal, strict=True)
         if owner.start != wanted
     ]

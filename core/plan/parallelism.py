@@ -1,4 +1,4 @@
-"""From what a person asked for to how the Macs share the work: what there is to know is gathered, then decided."""
+"""Gather what decides how the Macs share the work, and choose the topology."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Lacks = Callable[[Plan], str]
 
 
 class TopologyChoice(NamedTuple):
-    """In which topology a model runs, None for the one that is made where none is asked for; how that was decided."""
+    """The topology (None: the default one), and how it was decided."""
 
     topology: Topology | None
     parallelism: Parallelism | None
 
 
-def way_of(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> TopologyChoice:
-    """What `inputs` ask for; `draft` lays the model out in a topology, whether it fits or not.
+def choose_topology(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> TopologyChoice:
+    """Choose the topology for `inputs`; `draft` lays the model out in a topology, whether it fits or not.
 
-    Raises UsageError for wishes that exclude each other, and PlanError where the topology of ranks was asked for by
-    its name and cannot be.
+    Raises UsageError for contradictory options, and PlanError if the tensor topology was asked for by name and is
+    impossible.
     """
     check_asked(inputs)
     asked, choice = inputs.get("topology"), inputs.get("parallelism")
@@ -56,7 +56,7 @@ def way_of(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> Topolog
 
 
 def _longest_rtt(inputs: PlanInputs) -> float | None:
-    """Between Macs that follow each other in the ring, where anybody measured it."""
+    """Longest known round trip between neighbours in the ring."""
     macs, rtt = [peer.device_id for peer in inputs["peers"]], inputs.get("rtt")
     if rtt is None or inputs.get("rdma"):  # a cable that has RDMA is not what the control link measures
         return None
@@ -65,7 +65,7 @@ def _longest_rtt(inputs: PlanInputs) -> float | None:
 
 
 def _slower(ranks: Plan, draft: Drafts, inputs: PlanInputs) -> str:
-    """With figures where each Mac's own layers are expected to be faster."""
+    """A comparison with figures if splitting by layers is expected to be faster, else ""."""
     if (expects := inputs.get("expects")) is None:
         return ""
     try:
@@ -74,7 +74,10 @@ def _slower(ranks: Plan, draft: Drafts, inputs: PlanInputs) -> str:
         return ""
     if one is None or other is None or one.tokens_per_s >= other.tokens_per_s:
         return ""
-    return f"about {one.tokens_per_s:.1f} tokens/s are expected of tp, {other.tokens_per_s:.1f} of pp"
+    return (
+        f"splitting every layer would give about {one.tokens_per_s:.1f} tokens/s, "
+        f"splitting by layers {other.tokens_per_s:.1f}"
+    )
 
 
 def _cannot_be(model: str, reason: str, peers: Sequence[Peer]) -> PlanError:

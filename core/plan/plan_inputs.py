@@ -1,4 +1,4 @@
-"""What is to be planned: a model, the Macs, and how it is to run."""
+"""Inputs of a plan: a model, the Macs, and options."""
 
 from __future__ import annotations
 
@@ -7,68 +7,56 @@ from typing import NotRequired, TypedDict
 
 from core.events import BalanceChoice, ParallelismChoice, Peer, Plan, Topology, WireType
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.balance import StageSeconds
-from core.plan.sizes import Bytes
+from core.plan.balance_by_speed import StageSeconds
+from core.plan.stage_sizes import LayoutBytes
 from core.requests.plans import Forecast, PlanRequest
 
 
-class How(TypedDict):
-    """How a model is to run: for `context` tokens, and what else `core.requests.plans.PlanRequest` has."""
+class PlanOptions(TypedDict):
+    """Options of a plan, as in `core.requests.plans.PlanRequest`."""
 
     context: int
     kv_bits: NotRequired[int | None]
     rows: NotRequired[int]
-    chunk: NotRequired[int | None]
-    window: NotRequired[int | None]
     topology: NotRequired[Topology | None]
     layers: NotRequired[Sequence[str]]
     parallelism: NotRequired[ParallelismChoice | None]
     rdma: NotRequired[bool]
-    spare_bytes: NotRequired[int]
     balance: NotRequired[BalanceChoice]
     wire: NotRequired[WireType | None]
-    replay_check: NotRequired[bool]
 
 
-class Surroundings(TypedDict, total=False):
-    """What is known of the Macs beside their memory. `no_group`: why their parts of a layer cannot be added up, ""
-    where nothing is known against it; `rtt`: the round trip between two of them in seconds, where somebody measured it;
-    `stage_s`: what a token takes one of them, where that was measured; `expects`: what a request would get of a plan;
-    `can_lose`: whether the disks of the others hold every layer without one Mac of a plan, by its device id.
-    """
+class PlanContext(TypedDict, total=False):
+    """What is known of the Macs besides their memory."""
 
-    no_group: str
-    rtt: Callable[[str, str], float | None]
-    stage_s: StageSeconds
-    expects: Callable[[Plan], Forecast | None]
-    can_lose: Callable[[Plan, str], bool]
+    no_group: str  # why their parts can't be reduced, "" if nothing is known against it
+    rtt: Callable[[str, str], float | None]  # round trip between two Macs in seconds, if measured
+    stage_s: StageSeconds  # measured seconds per token of layers on a Mac
+    expects: Callable[[Plan], Forecast | None]  # forecast of a plan
+    can_lose: Callable[[Plan, str], bool]  # whether the other disks have every layer without this Mac (device id)
 
 
-class PlanInputs(How, Surroundings):
-    """What is to be planned: a model and its bytes, over `peers`, the head first."""
+class PlanInputs(PlanOptions, PlanContext):
+    """A model with its sizes, over `peers`, the head first."""
 
     model: str
     fingerprint: str
-    layout: Bytes
+    layout: LayoutBytes
     peers: Sequence[Peer]
     plan_gen: int
     profile: NotRequired[SplitProfile | None]
 
 
-def how_of(request: PlanRequest) -> How:
-    """What a request says of how the model is to run."""
-    return How(
+def plan_options_of(request: PlanRequest) -> PlanOptions:
+    """Options of a request."""
+    return PlanOptions(
         context=request.context,
         kv_bits=request.kv_bits,
         rows=request.rows,
-        chunk=request.chunk,
-        window=request.window,
         topology=request.topology,
         layers=request.layers,
         parallelism=request.parallelism,
         rdma=request.rdma,
         balance=request.balance,
-        spare_bytes=request.spare_bytes,
         wire=request.wire,
-        replay_check=request.replay_check,
     )

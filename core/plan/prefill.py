@@ -1,9 +1,8 @@
-"""Who reads prompts beside the ring, and when that is worth it: pure.
+"""Prefill on a Mac outside the ring, and when it pays. Pure.
 
-A Mac that is quick at arithmetic reads a prompt with all layers, and hands on what its caches hold while it still
-reads. The stages take that as they take a mirror back, so the ring reads the last token alone. Between the head and
-that Mac this is a plan of its own, of two stages, of which the head has no layers: all that is known of links, of
-frames and of who may see what holds there as well.
+A Mac with fast arithmetic reads the prompt with all layers and sends its caches to the stages while it reads. The
+stages take them like a restored mirror, so the ring computes only the last token. Between the head and that Mac this is
+a plan of its own with two stages, of which the head has no layers: the same links, frames and rules apply.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import msgspec
 from core.errors import DoesNotFit, PlanError, UnsupportedModel
 from core.events import Peer, Plan, Prefill, Stage
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.fit import gigabytes, missing_bytes
+from core.plan.forecast import CLEARLY_FASTER, PROMPT_GAIN, PROMPT_TOKENS, Estimate, MacSpeeds
+from core.plan.make_plan import gigabytes, missing_bytes
 from core.plan.mirror import MOST_STATE
-from core.plan.predict import CLEARLY_FASTER, PROMPT_GAIN, PROMPT_TOKENS, Estimate, MacSpeeds
-from core.plan.sizes import Sizes
+from core.plan.stage_sizes import StageSizes
 from core.plan.topology import has_ranks
 from core.settings import MIB
 
@@ -29,28 +28,28 @@ LEAST: Final = 256
 TAKEN: Final = 0.5
 
 
-class Readers(NamedTuple):
-    """What `PROMPT_TOKENS` tokens of a prompt take the ring, and the Mac beside it; None where nobody knows."""
+class ReadTimes(NamedTuple):
+    """Prefill time of `PROMPT_TOKENS` tokens on the ring and on the prefill Mac; None: unknown."""
 
     ring: Estimate | None
     beside: Estimate | None
 
     @property
     def share(self) -> float | None:
-        """The other Mac's time by the ring's, of figures that are alike."""
+        """The prefill Mac's time divided by the ring's, if both figures are of the same kind."""
         if self.ring is None or self.beside is None or self.ring.measured != self.beside.measured:
             return None
         return self.beside.seconds / self.ring.seconds
 
     @property
     def is_known_faster(self) -> bool:
-        """Whether measurements say that the other Mac is clearly quicker."""
+        """Whether the prefill Mac was measured to be clearly faster."""
         share = self.share
         return share is not None and share * CLEARLY_FASTER <= 1 and bool(self.beside and self.beside.measured)
 
 
-def reading_plan(plan: Plan, plan_gen: int) -> Plan:
-    """What the head and the Mac that reads prompts for `plan` share: its stage embeds and runs all layers."""
+def prefill_plan(plan: Plan, plan_gen: int) -> Plan:
+    """The plan that the head and the prefill Mac share: the latter embeds and runs all layers."""
     assert plan.prefill
     reader = plan.prefill.stage
     none = msgspec.structs.replace(
@@ -72,32 +71,30 @@ def reading_plan(plan: Plan, plan_gen: int) -> Plan:
 
 
 def is_worth(prefill: Prefill, tokens: int, unread: int) -> bool:
-    """Whether that Mac should read a beginning of `tokens` tokens, of which the ring would read `unread`: it has none
-    of them in its memory.
-    """
+    """Whether the prefill Mac should read `tokens` tokens (it caches none) of which the ring would read `unread`."""
     return unread >= prefill.least and prefill.share * tokens <= unread
 
 
-def reader_of(plan: Plan, sizes: Sizes, reader: Peer, profile: SplitProfile | None) -> Stage:
-    """What `reader` would hold to read prompts for `plan`. Raises PlanError where nobody can read for that plan,
-    UnsupportedModel where what a Mac reads of this model cannot be handed on, DoesNotFit.
+def reader_of(plan: Plan, sizes: StageSizes, reader: Peer, profile: SplitProfile | None) -> Stage:
+    """The stage of the prefill Mac. Raises PlanError if no Mac can prefill for this plan, UnsupportedModel if the
+    model's caches can't be sent, DoesNotFit.
     """
     if has_ranks(plan):
-        what = "Every Mac has a part of each layer, and of what it remembers: no other Mac can read for them."
-        raise PlanError(what, "Load the model with --parallelism pp, or without --prefill.")
+        what = "A tensor split divides every cache, so another Mac can't prefill for it."
+        raise PlanError(what, "Split by layers, or load it without prefill on another Mac.")
     if profile and max((cache.fixed_bytes for cache in profile.caches), default=0) > MOST_STATE:
-        what = f"The state of a layer of {plan.model} has more than {MOST_STATE // MIB} MiB: none can be handed on."
-        raise UnsupportedModel(what, "Load the model without --prefill.")
+        what = f"The state of a layer of {plan.model} is over {MOST_STATE // MIB} MiB, too large to send."
+        raise UnsupportedModel(what, "Load it without prefill on another Mac.")
     stage = sizes.stage(reader, range(plan.layers), output=False)
     if (missing := missing_bytes(stage)) > 0:
-        what = f"To read prompts {reader.name} holds all layers of {plan.model}: {gigabytes(missing)} GB more"
-        raise DoesNotFit(f"{what} than it has.", "Choose another Mac, or load the model without --prefill.")
+        what = f"To prefill, {reader.name} needs all layers of {plan.model}: {gigabytes(missing)} GB more"
+        raise DoesNotFit(f"{what} than it has.", "Choose another Mac, or load it without prefill on another Mac.")
     return stage
 
 
 def beside_s(plan: Plan, stage: Stage, read_bytes: int, speeds: MacSpeeds) -> Estimate | None:
-    """What `PROMPT_TOKENS` tokens take the Mac of `stage`, which reads `read_bytes` of weights for each, until the ring
-    has them: it computes, hands on, and the stages take, each a chunk at a time, and all at once.
+    """Time until the ring has the caches of `PROMPT_TOKENS` tokens read by the Mac of `stage`, which reads `read_bytes`
+    of weights per token. Computing, sending and receiving of chunks overlap.
     """
     chunk = min(plan.chunk, PROMPT_TOKENS)
     computed = speeds.by_chip("prompt", read_bytes * chunk, stage.device_id, PROMPT_GAIN)
@@ -111,24 +108,25 @@ def beside_s(plan: Plan, stage: Stage, read_bytes: int, speeds: MacSpeeds) -> Es
     return Estimate(sum(steps) + (PROMPT_TOKENS / chunk - 1) * max(steps), computed.measured)
 
 
-def with_prefill(plan: Plan, stage: Stage, readers: Readers) -> Plan:
-    """`plan` with the Mac of `stage` reading long prompts, unless it is known not to be quicker; a note says which, and
-    why.
-    """
+def with_prefill(plan: Plan, stage: Stage, readers: ReadTimes) -> Plan:
+    """Add the Mac of `stage` for long prompts, unless it is known not to be faster; a note explains it."""
     share = readers.share
     if share is not None and share * CLEARLY_FASTER > 1:
-        note = f"The ring reads all prompts: {stage.peer} is not quicker at it, with {_seconds(readers)}."
+        note = f"The ring reads all prompts: {stage.peer} would not be faster, with {_seconds(readers)}."
         return msgspec.structs.replace(plan, notes=(*plan.notes, note))
-    why = f": {_seconds(readers)}" if share is not None else ", which nobody has measured yet"
+    why = f": {_seconds(readers)}" if share is not None else ", not measured yet"
     note = f"{stage.peer} reads prompts of {LEAST} tokens or more, and sees their token ids{why}."
     prefill = Prefill(stage=stage, least=LEAST, share=TAKEN if share is None else share)
     return msgspec.structs.replace(plan, prefill=prefill, notes=(*plan.notes, note))
 
 
-def quickest(found: Sequence[tuple[str, Readers, float | None]], ring: Estimate | None, token_s: float | None) -> str:
-    """Which Mac should read prompts instead of holding layers, "" for none. `found`: for each the figures of the ring
-    without it, and what a token takes that; `ring` and `token_s`: those of the ring with all Macs. Only measurements
-    count: a prompt has to be read clearly sooner, and no token may take clearly longer.
+def quickest_reader(
+    found: Sequence[tuple[str, ReadTimes, float | None]], ring: Estimate | None, token_s: float | None
+) -> str:
+    """Device id of the Mac that should prefill instead of holding layers, "" for none.
+
+    `found`: for each Mac the times without it in the ring, and seconds per token then; `ring` and `token_s`: with all
+    Macs. Only measurements count: prompts must get clearly faster, and tokens not clearly slower.
     """
     useful = [
         (readers.beside.seconds, mac)
@@ -140,10 +138,10 @@ def quickest(found: Sequence[tuple[str, Readers, float | None]], ring: Estimate 
     return min(useful, default=(0.0, ""))[1]
 
 
-def _seconds(readers: Readers) -> str:
+def _seconds(readers: ReadTimes) -> str:
     assert readers.ring
     assert readers.beside
-    how = "measured" if readers.beside.measured else "a guess by the chip"
+    how = "measured" if readers.beside.measured else "estimated"
     return (
         f"{readers.beside.seconds:.1f} s for {PROMPT_TOKENS:,} tokens instead of {readers.ring.seconds:.1f} s ({how})"
     )

@@ -1,4 +1,4 @@
-"""What loading a model would do, as a value that people and programs can read."""
+"""Preview of loading a model."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from core.errors import MaclusterError
 from core.events import Peer, Plan
 from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.fit import draft_plan, shortage
-from core.plan.hops import hop_bytes
+from core.plan.hop_bytes import hop_bytes
+from core.plan.make_plan import draft_plan, shortage
 from core.plan.notes import sees
-from core.plan.plan_inputs import Surroundings, how_of
-from core.plan.sizes import Sizes
+from core.plan.plan_inputs import PlanContext, plan_options_of
+from core.plan.stage_sizes import StageSizes
 from core.requests.plans import PlanPreview, PlanRequest
 
 
@@ -25,11 +25,9 @@ def preview_of(
     peers: Sequence[Peer],
     request: PlanRequest,
     profile: SplitProfile | None,
-    **around: Unpack[Surroundings],
+    **around: Unpack[PlanContext],
 ) -> PlanPreview:
-    """The split of a model over `peers`, the head first, of whom `around` is known; why there is none, or does not fit,
-    is told in the preview.
-    """
+    """Preview a split over `peers`, the head first. Problems are part of the result."""
     plan: Plan | None = None
     problem: MaclusterError | None
     try:
@@ -41,7 +39,7 @@ def preview_of(
             plan_gen=0,
             profile=profile,
             **around,
-            **how_of(request),
+            **plan_options_of(request),
         )
         problem = shortage(plan, profile)
     except MaclusterError as error:
@@ -52,7 +50,7 @@ def preview_of(
         problem=problem.problem if problem else None,
         layer_bytes=max(layout.layer_bytes),
         total_bytes=layout.total_bytes,
-        kv_bytes=Sizes(layout, profile, request.context, request.kv_bits).kv_bytes(range(layout.layers)),
+        kv_bytes=StageSizes(layout, profile, request.context, request.kv_bits).kv_bytes(range(layout.layers)),
         cuts=profile.cuts if profile else None,
         whole_kv=profile.whole_bits if profile else "",
         hop_bytes=hop_bytes(plan, profile) if plan else (),

@@ -1,9 +1,9 @@
-"""What each stage of a ring does with work that passes, and so what its Mac can see: the whole of a topology.
+"""What each stage of a ring does, and so what its Mac can read.
 
 A ring starts and ends at the head. `private`: the head embeds, runs the first layers, and has the output when the work
-comes back. `forward`: the last stage has the output and samples. `reverse`: another Mac embeds, and the head runs the
-last layers and has the output when the work comes back. `single`: the head does it all. `tensor`: every Mac embeds and
-runs its part of every layer, and the head has the output; what comes back to it are acknowledgements.
+returns. `forward`: the last stage has the output and samples. `reverse`: another Mac embeds; the head runs the last
+layers and has the output. `single`: the head does everything. `tensor`: every Mac embeds and runs its part of every
+layer; the head has the output and gets only acknowledgements back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from core.plan.topology import has_ranks
 
 
 class StageRole(NamedTuple):
-    """What is done, in this order: token ids become hidden states, the layers run, logits come of the last one."""
+    """Steps of a stage, in this order: embed token ids, run layers, compute logits."""
 
     embeds: bool
     runs: bool
@@ -23,7 +23,7 @@ class StageRole(NamedTuple):
 
 
 def role_of(plan: Plan, index: int) -> StageRole:
-    """What the Mac of stage `index` owns."""
+    """Role of stage `index`."""
     stage = plan.stages[index]
     return StageRole(stage.start == 0, stage.start < stage.stop, stage.device_id == plan.output)
 
@@ -35,13 +35,13 @@ def departing(plan: Plan) -> StageRole:
 
 
 def arriving(plan: Plan) -> StageRole:
-    """What the head does with work that comes back."""
+    """What the head does with returning work."""
     own, before = role_of(plan, 0), departing(plan)
     return StageRole(False, own.runs and not before.runs, own.outputs and not before.outputs)
 
 
 def sights(plan: Plan, index: int) -> tuple[Sight, ...]:
-    """What the Mac of stage `index` can see. The head has the prompt and the answer, so it sees their token ids."""
+    """What the Mac of stage `index` can see. The head always sees token ids: it has prompt and answer."""
     own, alone = role_of(plan, index), len(plan.stages) == 1
     seen: list[Sight] = []
     if index == 0 or own.embeds or own.outputs:

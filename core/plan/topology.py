@@ -1,11 +1,11 @@
-"""Layers as a person gives them out, and the ring that they make.
+"""Layers as users assign them, and the ring that they make.
 
-A span is written `A:B`, layers A to B, both included, or `A:output`, from layer A to the last with norm and output
-head, as in ds4. The head's span decides: `0:B` begins a forward ring where another Mac has the output, else a private
-one; `A:output` ends a reverse one. The rules are those of ds4's distributed mode, but for `private`, which it lacks.
+A span is `A:B`, layers A to B inclusive, or `A:output`, from layer A to the end with norm and output head, as in ds4.
+The head's span decides: `0:B` makes a forward ring if another Mac has the output, else a private one; `A:output` makes
+a reverse one. The rules are those of ds4's distributed mode, except `private`, which ds4 lacks.
 
-`TOPOLOGIES` says all that makes one: another one is another row (and its name in `core.events`). What each of its Macs
-then does follows from who has which layers and the output: see `core.plan.stage_roles`.
+`TOPOLOGIES` defines each topology: a new one is a new row (and a name in `core.events`). What each Mac does follows
+from its layers and the output: see `core.plan.stage_roles`.
 """
 
 from __future__ import annotations
@@ -23,35 +23,32 @@ _WRITE_IT: Final = "Write it as 0:19, both layers included, or as 20:output."
 
 
 class Arrangement(NamedTuple):
-    """What makes a topology: on `several` Macs or on one, the head has the last layers or else the first ones, and the
-    output is where the last layers are or else on the head. Its Macs are `ranks` where each has a part of every layer.
-    `meaning` is for the person who chooses.
-    """
+    """Properties of a topology."""
 
-    meaning: str
-    several: bool = True
-    head_is_last: bool = False
-    last_outputs: bool = False
-    ranks: bool = False
+    meaning: str  # for users
+    several: bool = True  # needs several Macs
+    head_is_last: bool = False  # the head has the last layers, else the first
+    last_outputs: bool = False  # the output is with the last layers, else on the head
+    ranks: bool = False  # every Mac has a part of each layer
 
     def head(self, macs: int) -> int:
-        """Which of so many Macs, by the order of their layers, is the head."""
+        """Index of the head among `macs` Macs in layer order."""
         return macs - 1 if self.head_is_last else 0
 
     def output(self, macs: int) -> int:
-        """Which of so many Macs, by the order of their layers, has the output."""
+        """Index of the Mac with the output, in layer order."""
         return macs - 1 if self.last_outputs else self.head(macs)
 
 
 TOPOLOGIES: Final[dict[Topology, Arrangement]] = {
-    "private": Arrangement(
-        "This Mac embeds, and the work comes back to it for the output: no token id and no logit leaves it."
-    ),
+    "private": Arrangement("This Mac has the embedding and the output: no token id or logit leaves it."),
     "forward": Arrangement(
-        "This Mac embeds; the last Mac of the ring has the output and chooses the tokens.", last_outputs=True
+        "This Mac has the embedding; the last Mac of the ring has the output and chooses tokens.", last_outputs=True
     ),
-    "reverse": Arrangement("Another Mac embeds; this Mac has the last layers and the output.", head_is_last=True),
-    "single": Arrangement("This Mac does it all: nothing leaves it, and there are no hops.", several=False),
+    "reverse": Arrangement(
+        "Another Mac has the embedding; this Mac has the last layers and the output.", head_is_last=True
+    ),
+    "single": Arrangement("This Mac does everything; nothing leaves it.", several=False),
     "tensor": Arrangement(
         "Every Mac has a part of every layer, and sees the words. They add up their parts twice a layer: that takes a "
         "fast cable.",
@@ -65,7 +62,7 @@ TOPOLOGY_OF_RANKS: Final = next(name for name, row in TOPOLOGIES.items() if row.
 
 
 class LayerSpan(NamedTuple):
-    """Layers `first` to `last`, both included; `last` None: to the end of the model, norm and output head too."""
+    """Layers `first` to `last` inclusive; `last` None: to the end, with norm and output head."""
 
     first: int
     last: int | None
@@ -75,20 +72,18 @@ class LayerSpan(NamedTuple):
 
 
 class Route(NamedTuple):
-    """`ring`: a Mac and its layers, in the order of the ring. Macs are numbers, the head is 0. `output` is the Mac with
-    norm and output head. Ranks have all layers.
-    """
+    """Macs and their layers in ring order. Macs are numbers, the head is 0."""
 
     topology: Topology
     ring: tuple[tuple[int, range], ...]
-    output: int
+    output: int  # Mac with the output head
 
 
 def parse_span(text: str) -> LayerSpan:
-    """Raises UsageError."""
+    """Parse a span. Raises UsageError."""
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise UsageError(f"{text[:32]!r} names no layers.", _WRITE_IT)
+        raise UsageError(f"{text[:32]!r} is not a layer range.", _WRITE_IT)
     first, last = int(found[1]), None if found[2] == "output" else int(found[2])
     if last is not None and last < first:
         raise UsageError(f"{text} ends before it begins.", f"Write the lower layer first: {last}:{first}.")
@@ -96,10 +91,10 @@ def parse_span(text: str) -> LayerSpan:
 
 
 def route(head: LayerSpan, others: Sequence[LayerSpan], layers: int) -> Route:
-    """The ring over a model of `layers` layers; `others[i]` is the span of Mac i + 1. Every span is used once.
+    """The ring over a model; `others[i]` is the span of Mac i + 1.
 
-    Raises UsageError for layers that the model does not have, that two Macs own or nobody, and for a head that has
-    neither the first layers nor the last ones with the output.
+    Raises UsageError for layers that don't exist, have two owners or none, and for a head with neither the first layers
+    nor the last ones with the output.
     """
     spans = (head, *others)
     for span in spans:
@@ -114,10 +109,8 @@ def route(head: LayerSpan, others: Sequence[LayerSpan], layers: int) -> Route:
 
 
 def in_ring(parts: Sequence[range], output: int) -> Route | None:
-    """The ring of Macs of which Mac i owns `parts[i]`, each layer being owned once, or all by each of several ranks;
-    None where it is none of ours.
-
-    The head comes first, then the others in the order of their layers.
+    """The ring of Macs where Mac i owns `parts[i]`: each layer has one owner, or ranks have all. The head comes first,
+    then the others in layer order. None if it is no known topology.
     """
     ring = tuple(sorted(enumerate(parts), key=lambda owner: (owner[0] != 0, owner[1].start)))
     topology = _topology(parts, output)
@@ -125,14 +118,17 @@ def in_ring(parts: Sequence[range], output: int) -> Route | None:
 
 
 def has_ranks(plan: Plan) -> bool:
-    """Whether each of its Macs has a part of every layer."""
+    """Whether each Mac has a part of every layer."""
     return TOPOLOGIES[plan.topology].ranks
 
 
+def stages_in_turn(plan: Plan) -> int:
+    """How many stages compute one after the other for a token: ranks all compute at the same time."""
+    return 1 if has_ranks(plan) else len(plan.stages)
+
+
 def is_ring(plan: Plan) -> bool:
-    """Whether `plan` is one that `in_ring` makes: every layer has one owner, or every Mac a part of it, in a ring of
-    the plan's topology; and whether ranks are what it was decided for.
-    """
+    """Whether `plan` is a ring as `in_ring` makes it, of its own topology, with ranks only if that was decided."""
     macs = [stage.device_id for stage in plan.stages]
     decided = plan.parallelism is not None and plan.parallelism.strategy == "tp"
     if plan.output not in macs or not _is_covered(plan) or decided != has_ranks(plan):
@@ -179,12 +175,14 @@ def _headless(head: LayerSpan, layers: int) -> UsageError:
 
 
 def _check_once(spans: Sequence[LayerSpan], layers: int) -> None:
-    """`spans`, by their first layers, leave no layer out and have none twice."""
+    """Check that every layer is assigned exactly once; `spans` are sorted."""
     edge = 0
     for before, span in pairwise((None, *spans)):
         assert span is not None
         if span.first < edge:
-            raise UsageError(f"Layer {span.first} is given twice: by {before} and by {span}.", "Give it to one Mac.")
+            raise UsageError(
+                f"Layer {span.first} is assigned twice: in {before} and in {span}.", "Assign it to one Mac."
+            )
         if span.first > edge:
             raise _unowned(range(edge, span.first))
         edge = _stop(span, layers)
@@ -194,8 +192,8 @@ def _check_once(spans: Sequence[LayerSpan], layers: int) -> None:
 
 def _unowned(hole: range) -> UsageError:
     if len(hole) == 1:
-        return UsageError(f"No Mac has layer {hole[0]}.", "Give it to one of the Macs.")
-    return UsageError(f"No Mac has layers {hole[0]} to {hole[-1]}.", "Give them to one of the Macs.")
+        return UsageError(f"No Mac has layer {hole[0]}.", "Assign it to one of the Macs.")
+    return UsageError(f"No Mac has layers {hole[0]} to {hole[-1]}.", "Assign them to one of the Macs.")
 
 
 def _stop(span: LayerSpan, layers: int) -> int:

@@ -1,1 +1,1 @@
-"""Bodies of the commands that a node takes on its unix socket, and what it answers."""
+"""Commands that a node accepts on its unix socket, and their responses."""

@@ -1,4 +1,4 @@
-"""What a request for an answer says, and what it is answered."""
+"""Requests for an answer, and their responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_MAX_TOKENS: Final = 512
 StopTexts = Annotated[
     tuple[Annotated[str, msgspec.Meta(min_length=1)], ...],
     msgspec.Meta(max_length=16),
-    Option("before this text; can be repeated", "Stop texts", "the answer ends before; | between two"),
+    Option("before this text; can be repeated", "Stop texts", "stop before this text (separate with |)"),
 ]
 Number = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
 Fraction = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
@@ -24,79 +24,69 @@ TemplateOptions = dict[Annotated[str, msgspec.Meta(max_length=64)], bool | Numbe
 
 
 class Message(Body, frozen=True, kw_only=True, omit_defaults=True):
-    """One turn of a conversation. Of an assistant's also what it thought before it and the tools that it called; of a
-    "tool" what the call with `tool_call_id` came to.
-    """
+    """One message of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
-    reasoning: str = ""
+    reasoning: str = ""  # of an assistant, before its answer
     tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str = ""
+    tool_call_id: str = ""  # which call a "tool" message answers
 
 
 class AnswerOptions(Body, frozen=True, kw_only=True):
-    """An answer of at least `min_tokens` and at most `max_tokens` tokens: what a request says in each of its forms,
-    from the person to the process that runs it. `prompt_logprobs`: where `sampling` tells how likely tokens were, the
-    prompt's are told of, too; it is read anew then. `constraint`: what it has to look like; it ends where that does.
-    """
+    """Options of an answer that every form of a request has, from the client to the worker."""
 
     sampling: Sampling = Sampling()
     max_tokens: Annotated[
         Positive,
-        Option("after N tokens (default %(default)s)", "Max tokens", "the answer ends after this many", short="max"),
+        Option("after N tokens (default %(default)s)", "Max tokens", "longest answer, in tokens", short="max"),
     ] = DEFAULT_MAX_TOKENS
     min_tokens: Annotated[Size, Option("not by itself before there are N tokens")] = 0
+    # also score the prompt's tokens, if `sampling` asks for logprobs; disables prompt reuse
     prompt_logprobs: bool = False
+    # shape of the answer; it ends when the shape is complete
     constraint: Annotated[Constraint | None, Option(label="Shape", hint="schema FILE, regex R or grammar FILE")] = None
 
     @property
     def answer_options(self) -> dict[str, Any]:
-        """These fields, by name, for another form of the same request."""
+        """These fields by name, to build another form of the same request."""
         return {name: getattr(self, name) for name in AnswerOptions.__struct_fields__}
 
 
 class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
-    """One answer, which also ends before the first of the texts in `stop`, wherever the borders of its tokens lie.
-    `raw` sends the last message without the chat template, which else is told of `tools` and `template_options`.
-    Without `keep` nothing of it is ever on disk. `prompt_tokens`: what is read, in the place of messages.
-    A program is told `one_call` at most: behind it the answer ends. Where there are tools that it `must_call`, it calls
-    those and says nothing else.
-    """
+    """A request for one answer."""
 
     messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
-    stop: StopTexts = ()
-    raw: bool = False
-    keep: bool = True
+    stop: StopTexts = ()  # the answer ends before the first of these texts, even across token borders
+    raw: bool = False  # send the last message without the chat template
+    keep: bool = True  # False: never write any of it to disk
     tools: tuple[Tool, ...] = ()
-    one_call: bool = False
-    must_call: tuple[ToolName, ...] = ()
+    one_call: bool = False  # end the answer after its first tool call
+    must_call: tuple[ToolName, ...] = ()  # call one of these tools and write nothing else
     template_options: TemplateOptions = msgspec.field(default_factory=dict)
-    prompt_tokens: tuple[TokenId, ...] = ()
+    prompt_tokens: tuple[TokenId, ...] = ()  # use these instead of messages
 
 
 class RequestAccepted(Body, frozen=True, kw_only=True):
-    """The answer to a ChatRequest."""
+    """Response to a ChatRequest."""
 
     request_id: str
     prompt_tokens: int
 
 
 class UnfinishedAnswer(Body, frozen=True, kw_only=True):
-    """An answer that a crash cut off, or that was saved when its Macs were lost: `text` to `messages` are `tokens`
-    tokens of at most `max_tokens`; the last one was written at `at`, seconds since the epoch.
-    """
+    """An answer cut off by a crash, or saved when its Macs were lost."""
 
     request_id: str
     model: str
     messages: tuple[Message, ...]
     text: str
-    tokens: int
+    tokens: int  # written so far, of at most `max_tokens`
     max_tokens: int
-    at: float
+    at: float  # time of the last token, seconds since the epoch
 
 
 class AnswerId(Body, frozen=True, kw_only=True):
-    """Which answer; an empty id is the newest that is unfinished."""
+    """Selects an unfinished answer; an empty id means the newest."""
 
     request_id: Name = ""

@@ -1,4 +1,4 @@
-"""The keys of the API for other programs, as they are asked for and given out."""
+"""API keys for other programs: requests and responses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ KeyName = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"\A[
 
 
 class ApiKeyName(Body, frozen=True, kw_only=True):
-    """Which key."""
+    """Selects a key."""
 
     name: KeyName
 
 
 class NewApiKey(ApiKeyName, frozen=True, kw_only=True):
-    """A key that was made. This is the one time that it is told."""
+    """A new key; it is never shown again."""
 
     key: str

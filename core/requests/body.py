@@ -1,4 +1,4 @@
-"""What the bodies of all commands are made of."""
+"""Base types of all command bodies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Duration = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of command bodies: unknown fields are refused."""
+    """Base of command bodies; unknown fields are refused."""
 
 
 class Done(Body, frozen=True, kw_only=True):
-    """The answer to a command that has nothing else to say."""
+    """Response to a command without a result."""

@@ -1,4 +1,4 @@
-"""What was looked at or measured on request: findings of the check, figures of a hop."""
+"""Results of checks and measurements made on request."""
 
 from __future__ import annotations
 
@@ -15,57 +15,48 @@ FindingState = Literal["ok", "warn", "bad", "unknown"]
 
 
 class Finding(Body, frozen=True, kw_only=True):
-    """One thing that the check looked at: `what` is so, and `fix` what a person can do about it, "" where nothing has
-    to be done. "unknown": it cannot be found out here.
-    """
+    """One result of the check."""
 
     name: str
-    state: FindingState
-    what: str
-    fix: str = ""
+    state: FindingState  # "unknown": can't be checked here
+    what: str  # what was found
+    fix: str = ""  # what to do, "" if nothing
 
 
 class SpeedRequest(Body, frozen=True, kw_only=True):
-    """Which hop to test: two Macs, each by its device id, the beginning of that, or its name; without a `source` it is
-    this Mac.
-    """
+    """Which hop to test. A Mac is given by its device id, the start of one, or its name."""
 
     target: Name
-    source: Name = ""
+    source: Name = ""  # "": this Mac
 
 
 class PathFigures(Body, frozen=True, kw_only=True):
-    """A network that both Macs are on: what a round trip takes, and what it carries, 0 where that is not known."""
+    """A network that both Macs are on."""
 
     kind: PathKind
     rtt_s: Duration
-    bytes_per_s: Size = 0
+    bytes_per_s: Size = 0  # 0: not measured
 
 
 class SpeedResult(Body, frozen=True, kw_only=True):
-    """What the control link between two Macs does, measured by `source` on its own clock; both are device ids.
+    """Speed of the control link between two Macs, measured by `source` on its own clock."""
 
-    `rtt_s` is the median and `rtt_min_s` the least of `round_trips` empty messages, there and back; `loaded_rtt_s` the
-    median of `frames` full ones, with as many under way as the link takes without a queue. Those carried `bytes` in
-    `seconds`, sealed. `via`: by what `source` reaches the network, such as "Wi-Fi (en0)", "" where nothing says so.
-    `paths`: every network by which `source` reaches `target`, the best kind first, and what each carries.
-    `answering`: an answer of the Mac that asked was being written meanwhile.
-    """
-
-    source: str
-    target: str
-    rtt_s: Duration
-    rtt_min_s: Duration
+    source: str  # device id
+    target: str  # device id
+    rtt_s: Duration  # median of `round_trips` empty messages
+    rtt_min_s: Duration  # shortest
     round_trips: Size
-    loaded_rtt_s: Duration
+    loaded_rtt_s: Duration  # median of `frames` full messages, as many in flight as fit without a queue
     frames: Size
-    bytes: Size
+    bytes: Size  # sent in full messages, encrypted, within `seconds`
     seconds: Duration
+    # network port of `source`, such as "Wi-Fi (en0)"; "" if unknown
     via: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    # every network from `source` to `target`, best kind first
     paths: Annotated[tuple[PathFigures, ...], msgspec.Meta(max_length=MAX_PATHS)] = ()
-    answering: bool = False
+    answering: bool = False  # an answer was being written during the test
 
     @property
     def bytes_per_s(self) -> float:
-        """The rate of the full messages."""
+        """Rate of the full messages."""
         return self.bytes / self.seconds if self.seconds > 1e-6 else 0.0

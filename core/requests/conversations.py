@@ -1,4 +1,4 @@
-"""Conversations that are kept: how their answers are asked for, and what was said."""
+"""Saved conversations and sessions: requests and responses."""
 
 from __future__ import annotations
 
@@ -16,62 +16,57 @@ RandomId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$", max_length=32)]
 
 
 class ChatOptions(AnswerOptions, frozen=True, kw_only=True):
-    """How the answers of a conversation are asked for, as in `ChatRequest`; `system` is its first message, if any."""
+    """Options for the answers of a conversation, as in `ChatRequest`."""
 
     stop: StopTexts = ()
-    system: Annotated[str, Option(label="System prompt", hint="what the model reads first")] = ""
+    # system prompt, the first message
+    system: Annotated[str, Option(label="System prompt", hint="instructions for the model")] = ""
 
 
 class KeptTurn(Body, frozen=True, kw_only=True):
-    """One message of a conversation that is kept, said at `at`, seconds since the epoch. Of an answer also its figures,
-    and `why` it ended, where it did not simply end. `is_valid`: whether it has the shape that it was to have. It
-    follows the message that is so many places `back`; before the first place is nothing.
-    """
+    """One message of a saved conversation. The figures are an answer's."""
 
     role: Literal["user", "assistant"]
     text: str
-    at: Moment
+    at: Moment  # seconds since the epoch
     request_id: Name = ""
     prompt_tokens: Size = 0
     tokens: Size = 0
     last_at: Moment | None = None
     ttft_s: Seconds | None = None
     tokens_per_s: Rate | None = None
-    why: str = ""
-    is_valid: bool | None = None
-    back: Positive = 1
+    why: str = ""  # why the answer ended, unless it simply ended
+    is_valid: bool | None = None  # whether the answer has the requested shape
+    back: Positive = 1  # distance to the message it follows; beyond the start: it follows none
 
 
 class ConversationId(Body, frozen=True, kw_only=True):
-    """Which kept conversation: 128 random bits, hex."""
+    """Selects a saved conversation: 128 random bits, hex."""
 
     id: RandomId
 
 
 class ConversationTitle(ConversationId, frozen=True, kw_only=True):
-    """Another title for a kept conversation."""
+    """A new title for a saved conversation."""
 
     title: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Conversation(ConversationId, frozen=True, kw_only=True):
-    """A conversation as it is kept: `model` gave its last answer; times are seconds since the epoch. `turns`: all that
-    was said, in its order, also what was asked or answered anew; behind the last one that is shown are `newer` ones.
-    `draft`: what was typed and not asked yet.
-    """
+    """A saved conversation. Times are seconds since the epoch."""
 
     title: Annotated[str, msgspec.Meta(max_length=200)]
-    model: PathName = ""
+    model: PathName = ""  # of the last answer
     created_at: Moment
     changed_at: Moment
     options: ChatOptions = ChatOptions()
-    turns: tuple[KeptTurn, ...] = ()
-    newer: Size = 0
-    draft: str = ""
+    turns: tuple[KeptTurn, ...] = ()  # every message in order, including retries and edits
+    newer: Size = 0  # messages after the last one shown
+    draft: str = ""  # typed but not sent
 
     @property
     def path(self) -> tuple[int, ...]:
-        """The places of the turns that are shown, the first one first."""
+        """Indices of the messages shown, first to last."""
         found, at = [], len(self.turns) - 1 - self.newer
         while at >= 0:
             found.append(at)
@@ -80,49 +75,45 @@ class Conversation(ConversationId, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> tuple[KeptTurn, ...]:
-        """The turns that are shown: one after the other."""
+        """The messages shown, as one line of turns."""
         return tuple(msgspec.structs.replace(self.turns[at], back=1) for at in self.path)
 
 
 class SearchText(Body, frozen=True, kw_only=True):
-    """Which conversations are meant: those that hold this in their title, their model or any message."""
+    """Selects conversations that contain this text in title, model or any message."""
 
     text: Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class ConversationInfo(ConversationId, frozen=True, kw_only=True):
-    """A kept conversation as a list shows it: `messages` that are shown of it, `tokens` of its answers, `ending` of its
-    last message, which belongs to `last_request`. `problem`: why it cannot be read.
-    """
+    """A saved conversation in a list."""
 
     title: str = ""
     model: str = ""
     created_at: float = 0.0
     changed_at: float = 0.0
-    messages: int = 0
-    tokens: int = 0
+    messages: int = 0  # number of messages shown
+    tokens: int = 0  # of its answers
     size_bytes: int = 0
-    ending: str = ""
-    last_request: str = ""
+    ending: str = ""  # how the last message ended
+    last_request: str = ""  # request id of the last message
     has_draft: bool = False
-    problem: Problem | None = None
+    problem: Problem | None = None  # why it can't be read
 
 
 class SessionName(Body, frozen=True, kw_only=True):
-    """Which saved conversation; a name has at most 32 characters."""
+    """Selects a saved session; a name has at most 32 characters."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"\A[^\0]*\Z")]
 
 
 class SavedSession(Body, frozen=True, kw_only=True):
-    """A conversation on disk: `tokens` of it are held, in a file of `size_bytes`, since `created_at`, seconds since the
-    epoch. `messages`: its words, where they were asked for. `problem`: why it cannot be read.
-    """
+    """A saved session: a conversation with its caches."""
 
     name: str
     model: str = ""
-    tokens: int = 0
+    tokens: int = 0  # in the caches
     size_bytes: int = 0
-    created_at: float = 0.0
-    messages: tuple[Message, ...] = ()
-    problem: Problem | None = None
+    created_at: float = 0.0  # seconds since the epoch
+    messages: tuple[Message, ...] = ()  # if requested
+    problem: Problem | None = None  # why it can't be read

@@ -1,4 +1,4 @@
-"""What a stage did when, phase by phase, and how that is asked for."""
+"""Trace of the stages, phase by phase: requests and responses."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ TurnKind = Literal["chunk", "step", "compose", "other"]
 
 
 class PhaseTurn(msgspec.Struct, frozen=True, array_like=True):
-    """A stage's turn at work `step`, of a prompt (chunk) or a decode (step), from `start_s` on by the monotonic clock
-    of its Mac: the end of the turn before. It took `total_s`; `laps` say of which phase each next part was. The head
-    has several turns at a step: when it goes, when it is back, and when its tokens are here. Rows that step together
-    share a `handle`.
+    """One turn of a stage at a step.
+
+    The head has several turns per step: sending, receiving, and reading the tokens.
     """
 
     step: Size
-    kind: TurnKind
-    start_s: Seconds
+    kind: TurnKind  # "chunk" of a prompt, or a decode "step"
+    start_s: Seconds  # monotonic clock of its Mac; equals the end of the turn before
     total_s: Seconds
+    # (phase, seconds) in order
     laps: Annotated[tuple[tuple[PhaseNumber, Seconds], ...], msgspec.Meta(max_length=MOST_LAPS)]
-    handle: Size = 0
+    handle: Size = 0  # shared by rows that step together
 
     def ends(self, phase: Phase) -> float | None:
-        """When that phase ended last in this turn; None where it has none."""
+        """When that phase last ended in this turn; None if it did not occur."""
         numbers = [number for number, _ in self.laps]
         if (wanted := PHASES.index(phase)) not in numbers:
             return None
@@ -59,25 +59,23 @@ class PhaseTurn(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StageTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """What one stage of a plan told, by its own clock, which shows `ahead_s` more than that of whoever asked; that may
-    be wrong by `error_s`.
-    """
+    """Trace of one stage, by its own clock."""
 
     mac: str
     index: Size
     turns: tuple[PhaseTurn, ...]
-    ahead_s: float = 0.0
-    error_s: Seconds = 0.0
+    ahead_s: float = 0.0  # its clock minus the requesting Mac's
+    error_s: Seconds = 0.0  # largest error of `ahead_s`
 
 
 class TraceRequest(Body, frozen=True, kw_only=True):
-    """Trace for so long."""
+    """Record a trace."""
 
     seconds: Annotated[float, msgspec.Meta(ge=0.1, le=MOST_TRACED_S)] = 5.0
 
 
 class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What all stages told, in ring order, the head's first; of `model`, in so many `seconds`."""
+    """Traces of all stages in ring order, the head first."""
 
     model: str
     seconds: float

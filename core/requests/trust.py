@@ -1,4 +1,4 @@
-"""Pairing, and who is trusted how far: commands and what they answer."""
+"""Pairing and trust: requests and responses."""
 
 from __future__ import annotations
 
@@ -11,102 +11,95 @@ from core.requests.body import Body, Name, PathName
 
 
 class Address(Body, frozen=True, kw_only=True):
-    """Where a node listens for control links; `device_id` is checked against its key when it is linked."""
+    """Control address of a node."""
 
-    device_id: Name
+    device_id: Name  # checked against its key when linking
     host: Name
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
 class PairingOffer(Body, frozen=True, kw_only=True):
-    """Where the other Mac's pairing window listens."""
+    """Address of the other Mac's pairing window."""
 
     host: Name
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
 class PairingWindow(Body, frozen=True, kw_only=True):
-    """This Mac's pairing window: the port that the other Mac is to be told."""
+    """Port of this Mac's pairing window, to type on the other Mac."""
 
     port: int
 
 
 class Digits(Body, frozen=True, kw_only=True):
-    """The six digits that the person read on the other Mac; an empty text refuses."""
+    """Six digits typed by the user; empty refuses."""
 
     digits: Name
 
 
 class PairWith(Body, frozen=True, kw_only=True):
-    """Pair with the Mac that a person chose: opens this Mac's window, and knocks at the other's once that is open."""
+    """Pair with a Mac: open this Mac's window and call the other one when its window is open."""
 
     device_id: Name
 
 
 class Target(Body, frozen=True, kw_only=True):
-    """A Mac of the roster: its device id, the beginning of that (at least 4 characters), or its name if only one has
-    it.
-    """
+    """A Mac of the roster: its device id, the start of one (at least 4 characters), or a unique name."""
 
     mac: Name
 
 
 class Rename(Target, frozen=True, kw_only=True):
-    """A new name for a Mac of the roster."""
+    """Rename a Mac of the roster."""
 
     name: Name
 
 
 class RecoveryPhrase(Body, frozen=True, kw_only=True):
-    """The 24 words on their way to the node that uses them, and the Macs that are lost for good."""
+    """Use the recovery words."""
 
-    words: PathName
-    lost: tuple[Name, ...] = ()
+    words: PathName  # 24
+    lost: tuple[Name, ...] = ()  # Macs to revoke
 
 
 class RecoveryWords(Body, frozen=True, kw_only=True):
-    """24 words to be written down; they are shown once and kept nowhere."""
+    """24 recovery words; shown once and never stored."""
 
     words: str
 
 
 class ForkChoice(Body, frozen=True, kw_only=True):
-    """Which side of a fork is right: the hash of its newest roster, hex."""
+    """Which side of a fork is right."""
 
-    keep: Name
+    keep: Name  # hash of its newest roster, hex
 
 
 class TrustedMac(Body, frozen=True, kw_only=True):
-    """A Mac as the trust screen shows it. `fingerprint` is its key's SHA-256 in hex; `sees` says in words what the
-    active plan lets it see, empty where it has no part in it; `reason` why it is not "paired".
-    """
+    """A Mac on the trust screen."""
 
     device_id: str
     name: str
     level: Level
-    reason: str = ""
+    reason: str = ""  # why it isn't "paired"
     role: Literal["admin", "member", "stranger", "revoked"]
-    fingerprint: str = ""
+    fingerprint: str = ""  # SHA-256 of its key, hex
     added_epoch: int = 0
     is_self: bool = False
-    sees: str = ""
+    sees: str = ""  # what the active plan lets it see, "" if it has no part in it
 
 
 class TrustView(Body, frozen=True, kw_only=True):
-    """All that `macluster trust` and the trust screen show. `roster_hash` is hex, `roster_age_s` counts seconds since
-    this Mac adopted the roster; `fork` holds the hashes of the newest roster of each history, ours first, while none is
-    chosen; `fork_epoch` is the first epoch in which they differ, and `fork_notes` says of each what was signed in it.
-    """
+    """Content of the trust screen and `macluster trust`."""
 
     level: Level
-    weakest: str = ""
+    weakest: str = ""  # name of the least trusted Mac
     key_storage: str
     epoch: int = 0
-    roster_hash: str = ""
-    roster_age_s: float = 0.0
+    roster_hash: str = ""  # hex
+    roster_age_s: float = 0.0  # since this Mac adopted the roster
     is_admin: bool = False
     has_recovery: bool = False
-    fork: tuple[str, ...] | None = None
-    fork_epoch: int = 0
-    fork_notes: tuple[str, ...] = ()
+    fork: tuple[str, ...] | None = None  # newest hash of each history, ours first, until a user chooses one
+    fork_epoch: int = 0  # first epoch in which they differ
+    fork_notes: tuple[str, ...] = ()  # what each of them signed then
     macs: tuple[TrustedMac, ...] = ()

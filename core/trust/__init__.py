@@ -1,1 +1,1 @@
-"""Who is who, and how far are they trusted?"""
+"""Identity, pairing, the roster and trust levels."""

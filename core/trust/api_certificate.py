@@ -1,8 +1,7 @@
-"""What the API shows at other addresses than this Mac's own: a certificate that nobody signed but its own key. Whoever
-asks compares its fingerprint, or trusts its file.
+"""Self-signed certificate of the API for addresses beyond this Mac; clients compare its fingerprint or trust its file.
 
-Its key is of P-256 and not this Mac's own: clients in wide use take no Ed25519, and what strangers talk to is not what
-the roster lists.
+Its key is P-256 and separate from the device key: common clients don't accept Ed25519, and strangers need not see a key
+that the roster lists.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from core.errors import TrustError
-from core.trust.files import private_folder, read_private, write_private
+from core.trust.private_files import private_folder, read_private, write_private
 
 _VALID_FROM: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _VALID_TO: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -32,14 +31,14 @@ _ADDRESSES: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 def own_names() -> frozenset[str]:
-    """The names by which this Mac is asked for."""
+    """Host names of this Mac."""
     name = socket.gethostname().lower().removesuffix(".local")
     return frozenset({"localhost", name, f"{name}.local"})
 
 
 def server_context(folder: Path, secret: bytes, host: str) -> tuple[ssl.SSLContext, str]:
-    """For the side that listens at `host`, and the SHA-256 of its certificate, hex. Both are made where they are not
-    there, or where the certificate does not name `host`; `secret` opens the key. Raises TrustError.
+    """TLS context for `host`, and the certificate's SHA-256 in hex. Makes key and certificate if they are missing or
+    the certificate doesn't name `host`; `secret` decrypts the key. Raises TrustError.
     """
     private_folder(folder, TrustError)
     key_path, certificate_path = folder / "api.pem", folder / "api.crt"
@@ -100,5 +99,5 @@ def _name_of(host: str) -> x509.GeneralName:
 
 
 def _everywhere() -> frozenset[str]:
-    """Addresses to listen at that are none to ask at."""
+    """Addresses that listen everywhere and aren't contacted."""
     return frozenset({"0.0.0.0", "::"})

@@ -1,4 +1,4 @@
-"""Who may use the API: keys that are shown once, of which this Mac keeps the hash alone."""
+"""API keys: each is shown once, and only its hash is stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from core.errors import TrustError, UsageError
 from core.numbers import Moment
 from core.requests.api import KeyName
-from core.trust.files import read_private, write_private
+from core.trust.private_files import read_private, write_private
 
 PREFIX: Final = "mck-"
 MOST: Final = 64
@@ -23,27 +23,25 @@ _Hash = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, without the key: `sha256` of it, hex; `made` in seconds since the epoch. `hint`: how one that was made
-    here ends, by which people know it again.
-    """
+    """A stored API key."""
 
     name: KeyName
-    sha256: _Hash
-    made: Moment
-    hint: Annotated[str, msgspec.Meta(max_length=HINT)] = ""
+    sha256: _Hash  # of the key, hex
+    made: Moment  # seconds since the epoch
+    hint: Annotated[str, msgspec.Meta(max_length=HINT)] = ""  # last characters of a key made here
 
 
 _decoder = msgspec.json.Decoder(Annotated[tuple[ApiKey, ...], msgspec.Meta(max_length=MOST)])
 
 
 class ApiKeys:
-    """The keys in a file, which is read anew each time: a command may have changed it."""
+    """API keys in a file, read each time because a command may have changed it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def all(self) -> tuple[ApiKey, ...]:
-        """The oldest first. Raises TrustError where the file cannot be used."""
+        """All keys, the oldest first. Raises TrustError if the file can't be used."""
         if not self._path.exists():
             return ()
         try:
@@ -53,7 +51,7 @@ class ApiKeys:
         return kept
 
     def add(self, name: str, now: float, key: str = "") -> str:
-        """Make a key, or keep the hash of a given one; the key, which nobody can show again. Raises UsageError."""
+        """Store a new or a given key, and return it; it can't be shown again. Raises UsageError."""
         kept = self.all()
         if any(each.name == name for each in kept):
             raise UsageError(f"There is a key {name!r} already.", "Choose another name, or revoke that one first.")
@@ -69,7 +67,7 @@ class ApiKeys:
         return made
 
     def revoke(self, name: str) -> None:
-        """Forget a key: whoever has it is refused from now on. Raises UsageError."""
+        """Remove a key. Raises UsageError if there is none of that name."""
         kept = self.all()
         left = tuple(each for each in kept if each.name != name)
         if left == kept:
@@ -77,7 +75,7 @@ class ApiKeys:
         self._write(left)
 
     def owner(self, key: str) -> str | None:
-        """The name of the key; None where there is no such key. Takes as long for each."""
+        """Name of the key, or None; takes the same time for every key."""
         hashed, found = _hash(key), None
         for each in self.all():
             if hmac.compare_digest(each.sha256, hashed):

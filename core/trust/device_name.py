@@ -1,4 +1,4 @@
-"""The name of a Mac as it is signed: bytes, of which there are few."""
+"""A Mac's name in signed data."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ MAX_NAME: Final = 32
 
 
 def name_bytes(name: str) -> bytes:
-    """A Mac's name as it is signed: UTF-8, cut to 32 bytes between two characters."""
+    """UTF-8, cut to 32 bytes between two characters."""
     return name.encode("utf-8", "ignore")[:MAX_NAME].decode("utf-8", "ignore").encode()

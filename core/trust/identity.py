@@ -1,9 +1,8 @@
-"""The device key: made at first run, stored encrypted, and the only thing that says which Mac this is.
+"""The device key: created at the first start, stored encrypted; it alone identifies this Mac.
 
-Folder (0700, every file 0600): `identity.pem` (Ed25519, encrypted PKCS#8), `identity.crt` (self-signed leaf) and, only
-where there is no keychain to be had, `passphrase`. A key that is about to take over is `identity-next` beside them
-(`core.trust.roster.rotation`). The passphrase outlives every key: what this Mac sealed on its disk hangs on it. See
-security.md §2.3.
+Folder (0700, files 0600): `identity.pem` (Ed25519, encrypted PKCS#8), `identity.crt` (self-signed leaf) and, without a
+keychain, `passphrase`. During a rotation the next key is stored as `identity-next` (`core.trust.roster.key_rotation`).
+The passphrase outlives every key, since files sealed on this Mac depend on it. See security.md §2.3.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from core.errors import IdentityError
-from core.trust.files import move, private_folder, read_private, write_private
+from core.trust.private_files import move, private_folder, read_private, write_private
 
 Storage = Literal["keychain", "file permissions"]
 
@@ -47,9 +46,7 @@ _VALID_TO: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
-    """This Mac's key and certificate. `passphrase` (64 hex characters) opens `key_path`; it may cross a pipe to the
-    worker, never a command line or an environment.
-    """
+    """Key and certificate of this Mac."""
 
     public: bytes
     device_id: bytes
@@ -58,17 +55,16 @@ class Identity:
     certificate_path: Path
     key_path: Path
     storage: Storage
+    # 64 hex characters; opens `key_path`. May cross a pipe to the worker, never a command line or environment
     passphrase: bytes = field(repr=False)
     _key: Ed25519PrivateKey = field(repr=False)
 
     def sign(self, data: bytes) -> bytes:
-        """Ed25519 signature, 64 bytes. `data` begins with a prefix of its own use, so no signature serves two."""
+        """Ed25519 signature, 64 bytes. `data` starts with a prefix for its use, so that no signature fits two uses."""
         return self._key.sign(data)
 
     def secret(self, label: str) -> bytes:
-        """32 bytes for sealing files at rest, one key a label: HKDF-SHA256 over the passphrase, the same after a
-        rotation.
-        """
+        """32 bytes for sealing files, one key per label: HKDF-SHA256 over the passphrase, unchanged by a rotation."""
         master = extract(b"macluster/1 master", self.passphrase)
         return expand(master, b"macluster/1 secret " + label.encode())
 
@@ -76,9 +72,10 @@ class Identity:
 def load_or_create(
     folder: Path, *, use_keychain: bool = sys.platform == "darwin", on_wait: Callable[[bool], None] = lambda _: None
 ) -> Identity:
-    """The identity in `folder`, made if there is none; `on_wait` as for `core.trust.keychain.recall`. Raises
-    IdentityError with the cure if it cannot be used safely: a symlink, a foreign owner, a mode that lets others in, a
-    damaged file, a locked keychain.
+    """The identity in `folder`, created if there is none; `on_wait` as in `core.trust.keychain.recall`.
+
+    Raises IdentityError with a fix if it can't be used safely: symlink, foreign owner, open permissions, damaged file,
+    locked keychain.
     """
     private_folder(folder)
     if not os.path.lexists(folder / "identity.pem"):
@@ -87,14 +84,14 @@ def load_or_create(
 
 
 def open_identity(folder: Path, passphrase: bytes) -> Identity:
-    """The identity in `folder`, for a process that was handed the passphrase. Raises IdentityError."""
+    """Open the identity with a given passphrase. Raises IdentityError."""
     private_folder(folder)
     _complete_swap(folder)
     return open_pair(folder, CURRENT, passphrase)
 
 
 def open_pair(folder: Path, stem: str, passphrase: bytes) -> Identity:
-    """The identity whose files are `<stem>.pem` and `<stem>.crt`. Raises IdentityError."""
+    """Open the identity in `<stem>.pem` and `<stem>.crt`. Raises IdentityError."""
     key_path, certificate_path = folder / f"{stem}.pem", folder / f"{stem}.crt"
     key = read_key(key_path, passphrase)
     public = key.public_key().public_bytes_raw()
@@ -116,7 +113,7 @@ def open_pair(folder: Path, stem: str, passphrase: bytes) -> Identity:
 
 
 def read_key(path: Path, passphrase: bytes) -> Ed25519PrivateKey:
-    """The key in an encrypted PKCS#8 file. Raises IdentityError."""
+    """Read a key from encrypted PKCS#8. Raises IdentityError."""
     try:
         key = load_pem_private_key(read_private(path), passphrase)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -132,22 +129,21 @@ def write_key(path: Path, key: Ed25519PrivateKey, passphrase: bytes) -> None:
 
 
 def write_certificate(path: Path, key: Ed25519PrivateKey) -> None:
-    """Write the certificate of a key. Raises IdentityError."""
     write_private(path, ssl.DER_cert_to_PEM_cert(make_certificate(key)).encode())
 
 
 def device_id_of(public: bytes) -> bytes:
-    """The 16 bytes that name the holder of an Ed25519 key."""
+    """Device id of an Ed25519 public key: 16 bytes."""
     return hashlib.sha256(b"macluster/1 device\0" + public).digest()[:16]
 
 
 def text_id(device_id: bytes) -> str:
-    """26 lower-case base32 characters."""
+    """Device id as 26 lower-case base32 characters."""
     return base64.b32encode(device_id).decode().rstrip("=").lower()
 
 
 def parse_text_id(text: str) -> bytes:
-    """The 16 bytes of a text id; only the one canonical spelling is taken. Raises IdentityError."""
+    """Parse a text id in its one canonical spelling. Raises IdentityError."""
     try:
         device_id = base64.b32decode(text.upper().encode() + b"======")
     except ValueError as error:
@@ -158,7 +154,7 @@ def parse_text_id(text: str) -> bytes:
 
 
 def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
-    """Whether `signature` over `data` is by the Ed25519 key `public`."""
+    """Whether `signature` over `data` was made by the Ed25519 key `public`."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, data)
     except (InvalidSignature, ValueError):
@@ -172,15 +168,15 @@ def extract(salt: bytes, secret: bytes) -> bytes:
 
 
 def expand(prk: bytes, info: bytes, length: int = 32) -> bytes:
-    """HKDF-SHA256 Expand (RFC 5869) of at most one block, which is all that is needed here."""
+    """HKDF-SHA256 Expand (RFC 5869), at most one block."""
     assert length <= 32
     return hmac.digest(prk, info + b"\x01", "sha256")[:length]
 
 
 def certificate_key(der: bytes) -> bytes:
-    """The Ed25519 key of a Mac's certificate: a self-signed leaf in the name of that key, CA:FALSE.
+    """Ed25519 key of a Mac's certificate: a self-signed leaf named after that key, CA:FALSE.
 
-    Raises IdentityError on anything else; a certificate with CA:TRUE could mint identities (security.md §2.2).
+    Raises IdentityError on anything else; a certificate with CA:TRUE could sign identities (security.md §2.2).
     """
     if len(der) > MAX_CERTIFICATE:
         raise IdentityError(f"A certificate of {len(der)} bytes is longer than {MAX_CERTIFICATE}.")
@@ -207,7 +203,7 @@ def certificate_key(der: bytes) -> bytes:
 
 
 def make_certificate(key: Ed25519PrivateKey) -> bytes:
-    """The self-signed leaf of `key`, DER; the same bytes each time. Its validity ignores clocks (2000 to 2099)."""
+    """Self-signed leaf of `key`, DER, deterministic. Valid from 2000 to 2099, so no clock matters."""
     public = key.public_key().public_bytes_raw()
     return (
         x509.CertificateBuilder()
@@ -235,7 +231,7 @@ def _read_certificate(path: Path) -> bytes:
 
 
 def _create(folder: Path, use_keychain: bool, on_wait: Callable[[bool], None]) -> None:
-    """The key file is written last: once it is there, what it needs is there too."""
+    """Create the identity; the key file is written last, so everything it needs exists before it."""
     key = Ed25519PrivateKey.generate()
     passphrase = secrets.token_hex(32).encode()
     for stale in (f"{NEXT}.pem", f"{NEXT}.crt"):  # of a key that is gone: no passphrase opens them any more
@@ -249,7 +245,7 @@ def _create(folder: Path, use_keychain: bool, on_wait: Callable[[bool], None]) -
 
 
 def _find_passphrase(folder: Path, on_wait: Callable[[bool], None]) -> bytes:
-    """What opens the keys in `folder`: its file, or the keychain's item. Raises IdentityError."""
+    """Read the passphrase from its file or the keychain. Raises IdentityError."""
     if os.path.lexists(folder / "passphrase"):
         return read_private(folder / "passphrase")
     from core.trust import keychain
@@ -265,8 +261,8 @@ def _to_keychain(key: Ed25519PrivateKey, passphrase: bytes, on_wait: Callable[[b
 
 
 def _complete_swap(folder: Path) -> None:
-    """A rotation moves the key, then its certificate, and a crash may come between the two. While a rotation is being
-    prepared the key is there before the certificate, so a certificate alone means just that. Raises IdentityError.
+    """Finish a rotation that crashed between moving the key and its certificate: then only the next certificate is
+    left, since preparation writes the key first. Raises IdentityError.
     """
     if os.path.lexists(folder / f"{NEXT}.crt") and not os.path.lexists(folder / f"{NEXT}.pem"):
         try:

@@ -1,4 +1,4 @@
-"""Where the device key's passphrase is kept: the keychain, or a file of this account. Moving it changes no key."""
+"""Move the device key's passphrase between the keychain and a file; the key stays the same."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from core.errors import IdentityError
 from core.settings import KeyPlace
-from core.trust.files import write_private
 from core.trust.identity import CURRENT, NEXT, load_or_create, open_pair
+from core.trust.private_files import write_private
 
 
 def move_key(folder: Path, place: KeyPlace, on_wait: Callable[[bool], None] = lambda _: None) -> bool:
-    """Whether the passphrase of the identity in `folder` had to be moved to `place`. At any time it is in one of the
-    two, and where it is in both, the file counts. Raises IdentityError; nothing has changed then.
+    """Move the passphrase to `place`; False if it was there already. At any time it is in one of the two; in both, the
+    file counts. Raises IdentityError; nothing has changed then.
     """
     if not os.path.lexists(folder / f"{CURRENT}.pem"):
         raise _no_key(place)
@@ -39,7 +39,7 @@ def move_key(folder: Path, place: KeyPlace, on_wait: Callable[[bool], None] = la
 
 
 def key_place(folder: Path) -> KeyPlace:
-    """Where it is kept now. Raises IdentityError where there is no key."""
+    """Where the passphrase is. Raises IdentityError if there is no key."""
     if not os.path.lexists(folder / f"{CURRENT}.pem"):
         raise _no_key("file")
     return "file" if os.path.lexists(folder / "passphrase") else "keychain"

@@ -1,7 +1,7 @@
-"""The Mac's keychain as the place of the device key's passphrase, where there is one that works.
+"""Store the device key's passphrase in the Mac's keychain.
 
-Only the keychain itself counts: another back end of `keyring` may keep passwords in a plain file, forget them (null) or
-refuse them (fail), and the trust screen would call it a keychain all the same.
+Other backends of `keyring` are refused: they may store passwords in a plain file, forget or reject them, and the trust
+screen would still call it a keychain.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ OnWait = Callable[[bool], None]
 
 
 def keep(name: str, passphrase: bytes, on_wait: OnWait = lambda _: None) -> bool:
-    """Whether `passphrase` is in the keychain now, and can be read from it again. False where there is none or it is
-    locked, as over SSH, under launchd and on Linux: that is normal, and no error. `on_wait` as for `recall`.
+    """Store `passphrase` in the keychain and read it back. False if there is no keychain or it is locked, which is
+    normal over SSH, under launchd and on Linux. `on_wait` as in `recall`.
     """
     keychain = _keychain()
     if keychain is None:
@@ -82,8 +82,8 @@ def keep(name: str, passphrase: bytes, on_wait: OnWait = lambda _: None) -> bool
 
 
 def recall(name: str, on_wait: OnWait = lambda _: None) -> bytes:
-    """The passphrase kept for `name`. Where macOS asks a person first, `on_wait` hears True after `ASKS_S`, and False
-    when that is over. Raises IdentityError with the cure.
+    """The passphrase stored for `name`. If macOS asks the user first, `on_wait` gets True after `ASKS_S` and False at
+    the end. Raises IdentityError with a fix.
     """
     keychain = _keychain()
     if keychain is None:
@@ -101,7 +101,7 @@ def recall(name: str, on_wait: OnWait = lambda _: None) -> bytes:
 
 
 def drop(name: str) -> None:
-    """Take the item of a key that is no more out of the keychain. It may stay: that key's file is gone."""
+    """Delete the item of an old key. It may remain: that key's file is gone."""
     keychain = _keychain()
     if keychain is not None:
         try:
@@ -111,8 +111,8 @@ def drop(name: str) -> None:
 
 
 def _patiently(call: Callable[[], _T], on_wait: OnWait) -> _T:
-    """What `call` returns or raises, from a thread that may be left behind: macOS lets it wait for a person as long as
-    that takes. TimeoutError, an OSError, after `PATIENCE_S`.
+    """Run `call` in a thread that can be abandoned, since macOS may wait for the user forever. Raises TimeoutError
+    after `PATIENCE_S`.
     """
     done: Future[_T] = Future()
 

@@ -1,7 +1,7 @@
-"""How far a Mac is trusted (security.md §2.6), and what a group of Macs is worth: its weakest member.
+"""Trust levels (security.md §2.6); a group of Macs has the level of its weakest member.
 
-The number 4 is reserved for a key that the Mac's hardware holds. No Mac can reach it: macOS lets no Python
-that is not signed use the Secure Enclave. A roster that carries it is refused.
+Number 4 is reserved for a hardware-bound key, which no Mac can have yet: macOS denies the Secure Enclave to an unsigned
+Python. A roster that carries it is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _RANKS: Final[dict[Level, int]] = {level: rank for rank, level in enumerate(LEVE
 
 
 def rank(level: Level) -> int:
-    """0 (blocked) to 3 (paired); also the number that a roster carries."""
+    """0 (blocked) to 3 (paired), as in a roster."""
     return _RANKS[level]
 
 
@@ -29,12 +29,11 @@ def level_of(
     other_model: bool = False,
     seen: bool = False,
 ) -> Level:
-    """The level of one Mac, from facts.
+    """Trust level of a Mac.
 
-    `listed`: what the roster says of it, None for a stranger. `revoked`: its key was put out. `forked`: the roster has
-    a fork that nobody decided, so what it says of anyone may be false. `wrong_key`: where it was looked for, another
-    key answered, or a certificate that says CA:TRUE. `other_model`: its files are not those of the plan. `seen`: a
-    stranger whose key was met before (`core.trust.seen`); nobody confirmed it, so that is no more than a hint.
+    `listed`: its level in the roster, None for a stranger. `forked`: the roster has an undecided fork, so its entries
+    may be false. `wrong_key`: another key answered at its address, or a certificate with CA:TRUE. `other_model`: its
+    files differ from the plan's. `seen`: a stranger whose key was met before (`core.trust.seen_macs`), only a hint.
     """
     if revoked or wrong_key or other_model or (forked and listed is not None):
         return "blocked"
@@ -44,10 +43,10 @@ def level_of(
 
 
 def weakest(levels: Iterable[Level]) -> Level:
-    """The min law: a group is trusted as far as its weakest member. Nobody at all is "unpaired"."""
+    """Level of the weakest member; "unpaired" for an empty group."""
     return min(levels, key=rank, default="unpaired")
 
 
 def carries_prompts(level: Level) -> bool:
-    """Whether prompts and activations may go to a Mac, or a cluster, of this level."""
+    """Whether prompts and activations may go to a Mac or cluster of this level."""
     return rank(level) >= rank("paired")

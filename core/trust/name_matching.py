@@ -1,4 +1,4 @@
-"""Which Mac a person means by what they typed."""
+"""Find the Mac that a user named."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ MIN_ID: Final = 4
 
 
 def pick(typed: str, macs: Iterable[tuple[str, str]]) -> str:
-    """The device id, of `macs` (device id, name), that `typed` stands for: an id, its first characters (4 at least), or
-    a name in any case. Raises UsageError where that is none of them, or several, so that nobody can take another Mac's
-    name, or a name that looks like another's id, to be taken for it.
+    """The device id, of `macs` (device id, name), meant by `typed`: an id, its first characters (at least 4) or a name
+    in any case. Raises UsageError if none or several match, so that no Mac can pass for another by its name.
     """
     known = list(macs)
     wanted = typed.strip()

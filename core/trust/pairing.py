@@ -39,19 +39,17 @@ ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class PairingView:
-    """What the person sees while comparing: whose Mac this claims to be, the SHA-256 of its key in hex, and this side's
-    six digits. `address` is where its connection comes from or goes to; only who holds the connection knows it.
-    """
+    """What the user sees while comparing."""
 
-    peer_name: Clean
+    peer_name: Clean  # the other Mac's name, unproven
     peer_text_id: str
-    digits: str
-    fingerprint: str = ""
-    address: str = ""
+    digits: str  # six, shown on this Mac
+    fingerprint: str = ""  # SHA-256 of the other Mac's key, hex
+    address: str = ""  # of the connection; set by its owner
 
 
 class Revealed(NamedTuple):
-    """P2 or P3 taken apart."""
+    """P2 or P3 parsed."""
 
     public: bytes
     ephemeral: bytes
@@ -59,7 +57,7 @@ class Revealed(NamedTuple):
 
 
 def reveal_length(head: bytes) -> int:
-    """How many bytes of name follow the first 97 of P2 or P3. Raises PairingError."""
+    """Bytes of name after the first 97 of P2 or P3. Raises PairingError."""
     if head[-1] > MAX_NAME:
         raise PairingError(f"The other Mac sent a name of {head[-1]} bytes; {MAX_NAME} are allowed.")
     return head[-1]
@@ -76,7 +74,7 @@ def _commitment(p3: bytes) -> bytes:
 
 
 class _Self:
-    """This side's key, a fresh ephemeral, and the message that reveals them."""
+    """Own key, a fresh ephemeral key, and the message that reveals them."""
 
     def __init__(self, identity: Identity, name: str, random: Random) -> None:
         self.identity = identity
@@ -86,20 +84,20 @@ class _Self:
 
 
 class Offer:
-    """A, before B answered. `commit` is P1."""
+    """Side A before B answers. `commit` is P1."""
 
     def __init__(self, identity: Identity, name: str, random: Random) -> None:
         self._me = _Self(identity, name, random)
         self.commit = _commitment(self._me.reveal)
 
     def reveal(self, p2: bytes) -> tuple[bytes, Comparison]:
-        """P3, now that B cannot change its P2 any more. Raises PairingError."""
+        """P3, now that B can't change its P2. Raises PairingError."""
         p3 = self._me.reveal
         return p3, Comparison(self._me, "A", _take_apart(p2), self.commit + p2 + p3)
 
 
 class PairingAnswer:
-    """B, after A's commitment. `reveal` is P2. Every answer is one guess for whoever asked: see `Window`."""
+    """Side B after A's commitment. `reveal` is P2. Every answer gives the caller one guess: see `Window`."""
 
     def __init__(self, identity: Identity, name: str, random: Random, p1: bytes) -> None:
         if len(p1) != P1_BYTES or p1[:4] != b"MCP1":
@@ -109,14 +107,14 @@ class PairingAnswer:
         self.reveal = self._me.reveal
 
     def check(self, p3: bytes) -> Comparison:
-        """Hold A to its commitment. Raises PairingError."""
+        """Check P3 against the commitment. Raises PairingError."""
         if not hmac.compare_digest(_commitment(p3), self._p1):
             raise PairingError("The other end changed its key after it had committed to it: somebody is in between.")
         return Comparison(self._me, "B", _take_apart(p3), self._p1 + self.reveal + p3)
 
 
 class Comparison:
-    """Both keys are on the table; whether they are the right ones only the two people can tell."""
+    """Both keys are known; only the two users can tell whether they are the right ones."""
 
     def __init__(self, me: _Self, side: Side, peer: Revealed, transcript: bytes) -> None:
         if peer.public == me.identity.public:
@@ -134,7 +132,7 @@ class Comparison:
         self.view = PairingView(clean_name(peer.raw_name) or Clean(name[:8]), name, code, fingerprint)
 
     def confirm(self, typed: str) -> tuple[bytes, Pledge]:
-        """P4, if `typed` (spaces ignored) are the digits. Raises PairingError: then both sides forget everything."""
+        """P4, if `typed` (spaces ignored) are the digits. Raises PairingError; both sides then forget everything."""
         if not is_code(typed, self.view.digits):
             raise PairingError(
                 "The digits are not those of the other screen: a typo, or somebody is in between. Nothing was kept.",
@@ -155,13 +153,13 @@ def _confirmation(side: Side, th: bytes) -> bytes:
 
 
 class Pledge:
-    """Our person has confirmed; the other one may still say no."""
+    """Our user has confirmed; the other one may still refuse."""
 
     def __init__(self, peer: Revealed, their_words: bytes, my_key: bytes, their_key: bytes) -> None:
         self._peer, self._their_words, self._my_key, self._their_key = peer, their_words, my_key, their_key
 
     def verify(self, p4: bytes) -> Confirmed:
-        """The other side's P4: its key, signature and MAC hold. Raises PairingError."""
+        """Check key, signature and MAC of the other side's P4. Raises PairingError."""
         signature, mac = p4[:64], p4[64:]
         expected = hmac.digest(self._their_key, self._peer.public + signature, "sha256")
         if not hmac.compare_digest(mac, expected) or not is_signed(self._peer.public, signature, self._their_words):
@@ -170,7 +168,7 @@ class Pledge:
 
 
 class Confirmed:
-    """The peer's key, confirmed by both persons; `pack` and `unpack` bind what is said next to it, in order."""
+    """The peer's key, confirmed by both users; `pack` and `unpack` authenticate the next messages in order."""
 
     def __init__(self, peer: Revealed, my_key: bytes, their_key: bytes) -> None:
         self.public = peer.public
@@ -180,12 +178,12 @@ class Confirmed:
         self._sent = self._received = 0
 
     def pack(self, note: bytes) -> bytes:
-        """`note` and its MAC, 32 bytes more."""
+        """`note` with its MAC, 32 bytes longer."""
         self._sent += 1
         return note + _note_mac(self._my_key, self._sent, note)
 
     def unpack(self, packed: bytes) -> bytes:
-        """The note. Raises PairingError if it was changed, or is not the next one."""
+        """The note. Raises PairingError if it was changed or is not the next one."""
         self._received += 1
         note = packed[:-32]
         if not hmac.compare_digest(packed[-32:], _note_mac(self._their_key, self._received, note)):
@@ -198,10 +196,10 @@ def _note_mac(key: bytes, number: int, note: bytes) -> bytes:
 
 
 class Window:
-    """How often strangers may try while the pairing screen is open. Times in seconds of one monotonic clock.
+    """Limits attempts while the pairing window is open. Times in seconds of one monotonic clock.
 
-    An attempt counts when P2 is about to leave, not when it fails: after P2 an attacker in the middle knows its digits,
-    and would hang up and ask again until they match.
+    An attempt counts when P2 is about to be sent, not when it fails: after P2 an attacker in the middle knows its
+    digits, and would hang up and retry until they match.
     """
 
     def __init__(
@@ -214,11 +212,10 @@ class Window:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no attempt is left."""
         return self._left == 0
 
     def admit(self, now: float) -> None:
-        """Count an attempt. Raises PairingError if none may be made now."""
+        """Count an attempt. Raises PairingError if none is allowed now."""
         if now >= self.closes_at or self.is_spent:
             raise PairingError("The pairing window is closed.", "Open it again on both Macs.")
         if now < self._next_at:

@@ -1,5 +1,5 @@
-"""How often this Mac has let somebody see the digits of a pairing, over all windows, knocks and lives of its node: each
-look is a guess for who stands in the middle, and a window that is opened anew must not give more of them.
+"""Count failed pairing attempts across windows and restarts: each one is a guess for an attacker in the middle, and
+opening a new window must not give more.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from pathlib import Path
 import msgspec
 
 from core.errors import PairingError
-from core.trust.files import read_private, write_private
 from core.trust.pairing import ATTEMPTS, WINDOW_S
+from core.trust.private_files import read_private, write_private
 
 
 class PairingAttempts:
-    """Three in any two minutes; one that ended well does not count. Kept in a private file. `clock`: seconds since
-    1970, which may be set back: then what lies ahead counts as if it were now.
+    """Allows three failed attempts in two minutes. Stored in a private file. `clock`: seconds since the epoch; if it is
+    set back, attempts from the future count as now.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        """Raises PairingError if the file is damaged or not this user's alone."""
+        """Raises PairingError if the file is damaged or not private."""
         self._path, self._clock = path, clock
         self._made = _read(path) if os.path.lexists(path) else []
 
     def check(self) -> None:
-        """Raises PairingError where none may be made now."""
+        """Raises PairingError if no attempt is allowed now."""
         now = self._clock()
         self._made = [min(at, now) for at in self._made if at > now - WINDOW_S]
         if len(self._made) >= ATTEMPTS:
@@ -38,13 +38,13 @@ class PairingAttempts:
             )
 
     def count(self) -> None:
-        """One is made: from now on whoever is at the other end can know its digits. Raises PairingError."""
+        """Count an attempt before the other end can learn its digits. Raises PairingError."""
         self.check()
         self._made.append(self._clock())
         self._write()
 
     def ended_well(self) -> None:
-        """The last one led to a pairing. Raises PairingError."""
+        """Don't count the last attempt: it led to a pairing. Raises PairingError."""
         self._made = self._made[:-1]
         self._write()
 

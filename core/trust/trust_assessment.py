@@ -1,4 +1,4 @@
-"""How far each Mac is trusted here and now, and why not further: what the roster says, and what this node found out."""
+"""Current trust level of each Mac, with the reason: the roster combined with faults that this node found."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from core.trust.identity import parse_text_id, text_id
 from core.trust.known_faults import KnownFaults
 from core.trust.levels import carries_prompts, weakest
 from core.trust.roster import Fork, Member, Roster, RosterStore
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 
 WITHOUT_IT = "Load the model again without it."
 RESOLVE = "`macluster trust resolve` shows both and asks which one counts."
 
 
 class Verdict(NamedTuple):
-    """A level, and where it carries no prompts, the sentence that says why."""
+    """A trust level, and why it carries no prompts."""
 
     level: Level
     reason: str = ""
 
 
 class Fault(NamedTuple):
-    """A Mac that must see no prompt, and why."""
+    """A Mac that must not see prompts, and why."""
 
     device_id: str
     error: TrustError
 
 
 class TrustAssessment:
-    """Judges Macs by their text ids. `folder` is this Mac's state folder."""
+    """Assesses Macs by text id. `folder` is this Mac's state folder."""
 
     def __init__(self, store: RosterStore, seen: SeenMacs, faults: KnownFaults, own_id: str, folder: Path) -> None:
         self._store, self._seen, self._faults, self._own_id, self._folder = store, seen, faults, own_id, folder
 
     def of(self, device_id: str) -> Verdict:
-        """One Mac, by everything that is known."""
+        """Assess one Mac by everything known."""
         if device_id == self._own_id:
             return self._judge(device_id)
         faults = self._faults
         return self._judge(device_id, faults.wrong_key.get(device_id, ""), faults.other_model.get(device_id, ""))
 
     def of_all(self, macs: Iterable[tuple[str, str]]) -> TrustChanged:
-        """Several Macs, (device id, name) each: they are trusted as far as the weakest, the last one if several are."""
+        """Level of several Macs (device id, name): that of the weakest; the last one is named if several are."""
         verdicts = [(name, self.of(device_id)) for device_id, name in macs]
         level = weakest(verdict.level for _, verdict in verdicts)
         name, verdict = next(((n, v) for n, v in reversed(verdicts) if v.level == level), ("", Verdict(level)))
         return TrustChanged(level=level, weakest=name, reason=verdict.reason)
 
     def fault(self, plan: Plan | None) -> Fault | None:
-        """Why this Mac, or a Mac of `plan`, must see no prompt by the roster; None if they all may."""
+        """Why this Mac, or a Mac of `plan`, must not see prompts according to the roster; None if all may."""
         own = self._judge(self._own_id)
         if not carries_prompts(own.level):
             if self._store.forked:
@@ -67,17 +67,17 @@ class TrustAssessment:
         return None
 
     def check(self, plan: Plan | None = None) -> None:
-        """Raises NotPaired or RosterFork where this Mac, or one of `plan`, must see no prompt."""
+        """Raises NotPaired or RosterFork if this Mac, or one of `plan`, must not see prompts."""
         if fault := self.fault(plan):
             raise fault.error
 
     def listed_name(self, device_id: str) -> str:
-        """The name that a roster gives it, or gave it last; "" for a stranger."""
+        """Name from the newest roster that lists the Mac; "" for a stranger."""
         entry = last_entry(self._store.history, parse_text_id(device_id))
         return entry.name if entry else ""
 
     def name(self, device_id: str) -> str:
-        """The same, but the short id of a stranger."""
+        """Name from a roster, or the short id of a stranger."""
         return self.listed_name(device_id) or device_id[:8]
 
     def _judge(self, device_id: str, wrong_key: str = "", other_model: str = "") -> Verdict:
@@ -115,12 +115,12 @@ class TrustAssessment:
 
 
 def last_entry(history: Sequence[Roster], device_id: bytes) -> Member | None:
-    """What the newest roster says that lists this Mac, or recovery key."""
+    """Newest entry of this Mac or recovery key in any roster."""
     return next((m for r in reversed(history) for m in r.members if m.device_id == device_id), None)
 
 
 def successor(history: Sequence[Roster], device_id: bytes) -> bytes | None:
-    """The id under which a Mac goes on whose key was changed: its entry stands where the old one stood."""
+    """New device id of a Mac that changed its key: its entry has the old one's place."""
     gone = history[-1].revocation(device_id) if history else None
     if gone is None:
         return None

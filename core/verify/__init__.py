@@ -1,1 +1,1 @@
-"""What can be proved on this very Mac?"""
+"""`macluster verify`: checks of everything that can be proved on one Mac."""

@@ -1,4 +1,4 @@
-"""A check of `macluster verify`, and what came of it."""
+"""A check of `macluster verify`, its outcome, and the report."""
 
 from __future__ import annotations
 
@@ -15,48 +15,44 @@ LIMIT_S: Final = 15.0
 
 
 class Outcome(Value, frozen=True, kw_only=True):
-    """What a check saw. `figure` is made of numbers and of words that stand in the code: what a machine, a person or
-    another program calls something is not told, since people attach this to an issue.
-    """
+    """Outcome of a check."""
 
     passed: bool = False
+    # numbers and our own words, no name of a machine, person or program: people attach reports to issues
     figure: str = ""
     skipped_because: str | None = None
 
 
 class CheckResult(Outcome, frozen=True, kw_only=True):
-    """The outcome of the check `name`, and how many seconds it took."""
+    """Outcome of the check `name`."""
 
     name: str
     seconds: float
 
     @property
     def failed(self) -> bool:
-        """Neither passed nor skipped."""
         return not self.passed and self.skipped_because is None
 
 
 class Check(NamedTuple):
-    """`run` is called with an event that is set when nobody waits for it any more; what it raises is a failure."""
+    """One check. An exception from `run` counts as a failure."""
 
     name: str
     proves: str
-    run: Callable[[threading.Event], Outcome]
+    run: Callable[[threading.Event], Outcome]  # the event is set when the result is no longer needed
     limit_s: float = LIMIT_S
 
 
 def passed(figure: str) -> Outcome:
-    """It is as it should be."""
     return Outcome(passed=True, figure=figure)
 
 
 def failed(figure: str) -> Outcome:
-    """It is not; `figure` says what is so in its place."""
+    """A failure; `figure` says what was found."""
     return Outcome(figure=figure)
 
 
 def skipped(why: str) -> Outcome:
-    """It cannot be looked at here."""
     return Outcome(skipped_because=why)
 
 
@@ -64,20 +60,20 @@ NOT_A_MAC: Final = skipped("not a Mac")
 
 
 def in_words(error: Exception) -> Outcome:
-    """A check that raised: the kind of the error alone, for its text may name a person's things."""
+    """The failure of a check that raised: only the kind of the error, since its text may hold personal names."""
     kind = type(error).__name__
-    return failed(f"it ended with {kind}" if isinstance(error, MaclusterError | OSError) else f"a defect: {kind}")
+    return failed(f"ended with {kind}" if isinstance(error, MaclusterError | OSError) else f"a defect: {kind}")
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What `macluster verify --json` prints. `system` says what kind of machine and which programs, never which one."""
+    """What `macluster verify --json` prints."""
 
     version: str
-    system: dict[str, str]
+    system: dict[str, str]  # kind of machine and versions of programs, nothing that identifies it
     checks: list[CheckResult]
     seconds: float
 
     @property
     def failed(self) -> list[CheckResult]:
-        """Those that are not as they should be."""
+        """Checks that failed."""
         return [each for each in self.checks if each.failed]

@@ -1,4 +1,4 @@
-"""The child's side of a check that needs mlx: `python -m core.verify.<module> FOLDER [ARGUMENT ...]`."""
+"""Child process of a check that needs mlx: `python -m core.verify.<module> FOLDER [ARGUMENT ...]`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CPU_SECONDS: Final = 600
 
 
 def report(check: Callable[..., Outcome]) -> NoReturn:
-    """Call `check` with the arguments, and tell its outcome. What it leaves behind lies in FOLDER, which goes."""
+    """Run `check` with the arguments and report its outcome. Temporary files go to FOLDER, which the parent deletes."""
     folder, *arguments = sys.argv[1:]
     tempfile.tempdir = folder
     obey_device()

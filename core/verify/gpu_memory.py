@@ -1,4 +1,4 @@
-"""`gpu_memory FOLDER working-set|wired|footprint`: what MLX and macOS say of memory, beside what happens to it."""
+"""`gpu_memory FOLDER working-set|wired|footprint`: whether reports of MLX and macOS match the memory really used."""
 
 from __future__ import annotations
 
@@ -19,40 +19,39 @@ NO_METAL: Final = "MLX has no Metal here"
 
 
 def check(what: str) -> Outcome:
-    """One of the three."""
     return {"working-set": working_set, "wired": wired, "footprint": footprint}[what]()
 
 
 def working_set() -> Outcome:
-    """What macOS lets the GPU use: less than the memory of this Mac, and what models are planned with."""
+    """Memory that macOS lets the GPU use; it must be less than the Mac's memory."""
     found, physical = working_set_bytes(), physical_bytes()
     if not mx.metal.is_available():
         return skipped(NO_METAL)
     usable = usable_bytes(default_budget(physical), found, 0)
-    figure = f"{found / GB:.1f} of {physical / GB:.1f} GB for the GPU; plans take {usable / GB:.1f} GB"
+    figure = f"{found / GB:.1f} of {physical / GB:.1f} GB for the GPU; plans use {usable / GB:.1f} GB"
     return passed(figure) if 0 < found <= physical else failed(figure)
 
 
 def wired() -> Outcome:
-    """Weights are wired once they are loaded: what is wired on this Mac grows."""
+    """Wired memory of this Mac grows when weights are loaded."""
     if not mx.metal.is_available():
         return skipped(NO_METAL)
     weights = _taken()
     before, started = wired_bytes(), perf_counter()
     wire_weights()
     seconds = perf_counter() - started
-    mx.eval(weights + 1)  # residency is asked for with the next work
+    mx.eval(weights + 1)  # MLX requests residency with the next work
     grown = wired_bytes() - before
     mx.set_wired_limit(0)
-    return passed(f"{TAKEN_BYTES / GB:.2f} GB wired in {1e3 * seconds:.0f} ms; macOS says {grown / GB:+.2f} GB")
+    return passed(f"{TAKEN_BYTES / GB:.2f} GB wired in {1e3 * seconds:.0f} ms; macOS reports {grown / GB:+.2f} GB")
 
 
 def footprint() -> Outcome:
-    """What MLX takes is seen in the footprint of the process, also where it is the GPU's."""
+    """The footprint of a process includes the memory that MLX uses on the GPU."""
     before = footprint_bytes(os.getpid())
     weights = _taken()
     grown = footprint_bytes(os.getpid()) - before
-    figure = f"{weights.nbytes / GB:.2f} GB taken, {grown / GB:.2f} GB seen"
+    figure = f"{weights.nbytes / GB:.2f} GB used, footprint {grown / GB:+.2f} GB"
     return passed(figure) if grown >= 0.9 * TAKEN_BYTES else failed(figure)
 
 

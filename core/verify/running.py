@@ -1,4 +1,4 @@
-"""Checks are run one after the other, each within its limit; those that need mlx in a process of their own."""
+"""Runs checks one by one, each with a time limit; a check that needs mlx runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from core.verify.check import Check, CheckResult, Outcome, failed, in_words, ski
 RSS_BYTES: Final = 8 * GB
 GRACE_S: Final = 1.0
 WITHIN_S: Final = 175.0
-OUT_OF_TIME: Final = skipped("the three minutes were over: run it again when this machine has less to do")
+OUT_OF_TIME: Final = skipped("the three minutes were over: run it again when this machine is less busy")
 
 
 async def run_checks(checks: Sequence[Check], within_s: float = WITHIN_S) -> AsyncIterator[CheckResult]:
-    """What came of each, as soon as it is known; those for which no time is left are skipped. Whoever leaves early ends
-    the one that runs.
+    """Yield each result as soon as it is known; checks with no time left are skipped.
+
+    Closing the iterator ends the running check.
     """
     ends = perf_counter() + within_s
     for check in checks:
@@ -36,7 +37,7 @@ async def run_checks(checks: Sequence[Check], within_s: float = WITHIN_S) -> Asy
                 outcome = await _in_a_thread(partial(check.run, stop))
         except TimeoutError:
             is_its_own = left > check.limit_s
-            outcome = failed(f"it did not end within {check.limit_s:g} s") if is_its_own else OUT_OF_TIME
+            outcome = failed(f"not done within {check.limit_s:g} s") if is_its_own else OUT_OF_TIME
         finally:
             stop.set()
         yield CheckResult(
@@ -45,7 +46,7 @@ async def run_checks(checks: Sequence[Check], within_s: float = WITHIN_S) -> Asy
 
 
 async def _in_a_thread(work: Callable[[], Outcome]) -> Outcome:
-    """As asyncio.to_thread, but nobody waits for it at the end: macOS may ask its person something first."""
+    """Like asyncio.to_thread, but exiting does not wait for the thread: macOS may be showing a question to the user."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Outcome] = loop.create_future()
 
@@ -56,7 +57,7 @@ async def _in_a_thread(work: Callable[[], Outcome]) -> Outcome:
     def run() -> None:
         try:
             outcome = work()
-        except Exception as error:  # a check that breaks is one that failed, and the others go on
+        except Exception as error:  # the other checks continue
             outcome = in_words(error)
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, outcome)
@@ -66,7 +67,7 @@ async def _in_a_thread(work: Callable[[], Outcome]) -> Outcome:
 
 
 def in_a_child(module: str, *arguments: str, seconds: float) -> Callable[[threading.Event], Outcome]:
-    """A check that `core.verify.<module>` does, with mlx, in a process that may crash without the others."""
+    """A check by `core.verify.<module>`, with mlx, in a process whose crash does not affect the others."""
 
     def run(stop: threading.Event) -> Outcome:
         with TemporaryDirectory(prefix="macluster-verify-") as folder:
@@ -81,17 +82,17 @@ def in_a_child(module: str, *arguments: str, seconds: float) -> Callable[[thread
             try:
                 status, answer = run_child(job, stop=stop)
             except BadModel:
-                return failed(f"its process went beyond {seconds:g} s, or beyond {RSS_BYTES // GB} GB")
+                return failed(f"its process exceeded {seconds:g} s or {RSS_BYTES // GB} GB")
         return outcome_of(status, answer)
 
     return run
 
 
 def outcome_of(status: int, answer: bytes) -> Outcome:
-    """What a child said, with its exit status."""
+    """The outcome by a child's exit status and output."""
     try:
         if status == 0:
             return msgspec.json.decode(answer, type=Outcome)
-        return failed(f"it ended with {msgspec.json.decode(answer, type=Problem).kind}")
+        return failed(f"ended with {msgspec.json.decode(answer, type=Problem).kind}")
     except msgspec.MsgspecError:
         return failed(f"its process ended with status {status}")

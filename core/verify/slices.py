@@ -1,4 +1,4 @@
-"""`slices FOLDER cpu|gpu`: whether a model cut into three stages computes what mlx_lm computes in one process."""
+"""`slices FOLDER cpu|gpu`: compares a model cut into three stages with mlx_lm in one process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, Final
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
-from core.bench.local_ring import local_ring
 from core.demo import DEMO_MODEL
 from core.engine.ring_model import RingModel
 from core.engine.sampling import greedy
+from core.local.local_ring import local_ring
+from core.models.files.model_folder import read_folder
 from core.models.slicing.loading import build_lazily
 from core.settings import DEVICE
 from core.verify.check import Outcome, failed, passed, skipped
@@ -25,19 +26,19 @@ TOLERANCE: Final = {"cpu": EXACT, "gpu": HALF}
 
 
 def check(device: str) -> Outcome:
-    """Both read the same prompt, and then the same tokens one by one: those that mlx_lm chooses."""
+    """Both read the same prompt, then token by token the greedy answer of mlx_lm."""
     if device == "gpu" and not mx.is_available(mx.gpu):
         return skipped("MLX has no GPU here")
     os.environ[DEVICE] = device  # for the workers
     mx.set_default_device(mx.gpu if device == "gpu" else mx.cpu)
-    whole = build_lazily(DEMO_MODEL)
+    whole = build_lazily(read_folder(DEMO_MODEL))
     with local_ring(DEMO_MODEL, CUTS) as stages:
-        parts, expected = walked(whole, stages.vocab_size)
-        return compared(expected, through(RingModel(stages), parts), TOLERANCE[device])
+        parts, expected = reference(whole, stages.vocab_size)
+        return compared(expected, logits_of(RingModel(stages), parts), TOLERANCE[device])
 
 
-def walked(whole: Any, vocabulary: int) -> tuple[list[list[int]], mx.array]:
-    """What is read: the prompt, then a token at a time; and the logits [positions, vocabulary] behind each."""
+def reference(whole: Any, vocabulary: int) -> tuple[list[list[int]], mx.array]:
+    """The prompt and then the greedy tokens, one per part, with the logits [parts, vocabulary] after each part."""
     cache = make_prompt_cache(whole)
     parts = [fixed_prompt(vocabulary)]
     rows: list[mx.array] = []
@@ -48,8 +49,8 @@ def walked(whole: Any, vocabulary: int) -> tuple[list[list[int]], mx.array]:
     return parts[:-1], mx.concatenate(rows)
 
 
-def through(model: RingModel, parts: Sequence[list[int]]) -> mx.array:
-    """The logits behind the same tokens, from the ring."""
+def logits_of(model: RingModel, parts: Sequence[list[int]]) -> mx.array:
+    """Logits [parts, vocabulary] of the ring after each part."""
     cache = model.make_cache()
     logits = mx.concatenate([model(mx.array([part]), cache=cache)[0, -1:].astype(mx.float32) for part in parts])
     mx.eval(logits)
@@ -57,8 +58,9 @@ def through(model: RingModel, parts: Sequence[list[int]]) -> mx.array:
 
 
 def compared(expected: mx.array, found: mx.array, tolerance: float) -> Outcome:
-    """`tolerance` is relative to the largest logit. A token that differs is excused where mlx_lm's own two best are
-    nearer to each other than that.
+    """Compare logits within `tolerance`, relative to the largest logit.
+
+    A different token is accepted where mlx_lm's own two best are closer to each other than the tolerance.
     """
     largest = max(1.0, _number(mx.abs(expected).max()))
     difference = _number(mx.abs(expected - found).max()) / largest
@@ -68,9 +70,9 @@ def compared(expected: mx.array, found: mx.array, tolerance: float) -> Outcome:
     same, excused = (int(_number(each.sum())) for each in (is_same, ~is_same & is_tie))
     figure = (
         f"3 stages and mlx_lm choose the same token {same} of {len(expected)} times; logits differ by {difference:.1e} "
-        f"of the largest, {tolerance:.1e} is allowed"
+        f"of the largest (limit {tolerance:.1e})"
     )
-    is_right = difference <= tolerance and same + excused == len(expected)  # also false where it is no number
+    is_right = difference <= tolerance and same + excused == len(expected)  # also false for NaN
     return passed(figure) if is_right else failed(figure)
 
 

@@ -1,1 +1,1 @@
-"""What does the process that owns layers do?"""
+"""The process that owns layers: the ring loop, its stage, and on the head the engine."""

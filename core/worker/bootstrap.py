@@ -43,7 +43,7 @@ class RankEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Bootstrap(NamedTuple):
-    """What a group is made of, the entries in the order of the ranks."""
+    """The members of a group, in the order of the ranks."""
 
     session: bytes
     ranks: tuple[RankEntry, ...]
@@ -51,7 +51,7 @@ class Bootstrap(NamedTuple):
 
     @property
     def coordinator(self) -> str:
-        """The address of rank 0 that every other rank reaches. Raises GroupFailed where there is none."""
+        """The address of rank 0 that every other rank reaches. Raises GroupFailed where no address is."""
         first, *others = self.ranks
         if host := next((host for host in first.hosts if all(host in other.hosts for other in others)), None):
             return host
@@ -69,7 +69,6 @@ def encode(bootstrap: Bootstrap) -> bytes:
 
 
 def decode(body: memoryview | bytes) -> Bootstrap:
-    """What the body says. Raises ProtocolError."""
     try:
         port, session = _HEAD.unpack_from(body)
         ranks = _entries.decode(body[_HEAD.size :])

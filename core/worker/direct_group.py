@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from core.errors import GroupFailed
-from core.link.channel import listen
+from core.link.data_plane import listen
+from core.link.network_paths import NetworkPath, measure_paths
 from core.link.tunnel import Lost
-from core.link.ways import Way, try_all
 from core.mac.interfaces import advertised, interfaces
 from core.mac.rdma import RdmaSeen, device_at, devices_in, look, why_not
 from core.worker.bootstrap import MAX_HOSTS, Bootstrap, RankEntry, agree
@@ -54,7 +54,7 @@ def own_devices(beside: Neighbours, seen: RdmaSeen) -> tuple[str, str]:
 
 
 def _meet(ring: Ring, devices: tuple[str, str] = ("", "")) -> Bootstrap:
-    """What all ranks tell, and of the addresses of the first one those that every other one reaches."""
+    """The entries of all ranks; of the first one only addresses that every other rank reaches."""
     beside = ring.neighbours
     with listen(beside.host) as door:
 
@@ -68,5 +68,5 @@ def _meet(ring: Ring, devices: tuple[str, str] = ("", "")) -> Bootstrap:
 
 
 def _reached(first: RankEntry) -> tuple[str, ...]:
-    ways = [Way(host) for host in first.hosts]
-    return tuple(tried.way.host for tried in try_all(ways, first.ports[0], REACH_S)) if ways else ()
+    ways = [NetworkPath(host) for host in first.hosts]
+    return tuple(tried.way.host for tried in measure_paths(ways, first.ports[0], REACH_S)) if ways else ()

@@ -10,8 +10,7 @@ import mlx.core as mx
 
 from core.engine.prefix_cache import common_prefix
 from core.errors import UnsupportedModel
-from core.models.files.folder import name_of
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.models.metal import fault_of
 from core.models.slicing.loading import load_slice
 from core.models.slicing.slots import Slice
@@ -23,9 +22,10 @@ def load_draft(directory: Path, vocabulary: int) -> LoadedDraft:
     """The model in `directory`, to guess for one with so many token ids. Raises what `load_slice` raises, and
     UnsupportedModel for one that cannot take back what it read.
     """
-    layers = load_slice(directory, 0, read_layout(directory).layers, embed=True, output=True)
-    if layers.trim_limit is not None:
-        what = f"{name_of(directory)} cannot take back tokens that it has read, so it cannot guess for another model."
+    folder = read_folder(directory)
+    layers = load_slice(folder, 0, folder.layout().layers, embed=True, output=True)
+    if layers.caches.trim_limit is not None:
+        what = f"{folder.name} cannot take back tokens that it has read, so it cannot guess for another model."
         raise UnsupportedModel(what, "Choose another draft, or load the model without --draft.")
     return LoadedDraft(layers, vocabulary)
 
@@ -37,7 +37,7 @@ class LoadedDraft:
 
     def __init__(self, layers: Slice, vocabulary: int) -> None:
         self._layers, self._vocabulary = layers, vocabulary
-        self._caches: list[Any] = layers.new_caches()
+        self._caches: list[Any] = layers.caches.new()
         self._held: list[int] = []
         self._last = 0
         self._is_able = True
@@ -64,7 +64,7 @@ class LoadedDraft:
         return tuple(chosen[:known])
 
     def _feed(self, tokens: mx.array, count: int) -> list[int]:
-        """What follows `tokens` [1, L], `count` tokens; none where MLX cannot compute them."""
+        """The `count` tokens after `tokens` [1, L]; empty where MLX cannot compute them."""
         chosen: list[mx.array] = []
         try:
             for _ in range(count):
@@ -72,7 +72,7 @@ class LoadedDraft:
                 tokens = chosen[-1][None]
             if not count:
                 self._layers.whole(tokens, self._caches, ahead=True)
-            mx.eval(chosen, self._layers.states(self._caches))
+            mx.eval(chosen, self._layers.caches.states(self._caches))
         except RuntimeError as error:
             if fault := fault_of(error):
                 raise fault from error
@@ -83,5 +83,5 @@ class LoadedDraft:
 
     def _trim(self, count: int) -> None:
         if count:
-            self._caches = self._layers.trim(self._caches, count)
+            self._caches = self._layers.caches.trim(self._caches, count)
             del self._held[-count:]

@@ -99,7 +99,7 @@ class Execution:
 
     def exchange(self, handle: int, part: KvPart) -> KvPart:
         """Give or take a part of a cache, if it is one of this stage's; else it is handed on as it came."""
-        if part.is_answer or part.cache not in self.stage.layers.cache_indices:
+        if part.is_answer or part.cache not in self.stage.layers.caches.indices:
             return part
         self.check(handle)
         return self._attempt([handle], lambda: self._exchange.answer(handle, part))

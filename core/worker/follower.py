@@ -1,4 +1,4 @@
-"""What a stage that is not the head does with the frames that come: its work, once for each step, and on they go."""
+"""A stage that is not the head: it does the work of each frame once and passes the frame on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.engine.steps import Replies
 from core.errors import GroupFailed, LinkError, MaclusterError, ProtocolError, StageFailed
 from core.events import Plan
 from core.link.arrays import Arrived, decode_arrays, encode_arrays
-from core.link.channel import Frame
+from core.link.data_plane import Frame
 from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, role_of
 from core.plan.topology import has_ranks
@@ -150,7 +150,6 @@ class Follower:
         self._end_turn(work)
 
     def _answer(self, ring: Ring, work: WorkFrame) -> WorkFrame:
-        """What goes on to the next stage."""
         try:
             match work.kind:
                 case FrameType.COMPOSE:

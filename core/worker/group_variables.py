@@ -1,4 +1,4 @@
-"""What MLX is told about a group: environment variables, and the file that one of them names."""
+"""The environment variables by which MLX finds a group, and the file that one of them names."""
 
 from __future__ import annotations
 

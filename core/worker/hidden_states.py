@@ -25,7 +25,7 @@ class Receives(Protocol):
 
 
 class HiddenStates:
-    """Those that one stage sends and receives. Arrays of other than real numbers travel as they are, always."""
+    """Packs and unpacks the hidden states of one stage. Arrays of other than real numbers travel unchanged."""
 
     def __init__(self, wire: WireType | None, layers: Receives) -> None:
         self._wire, self._layers = wire, layers

@@ -23,7 +23,7 @@ PART: Final = struct.Struct("<BIQQ")
 
 
 class Verb(IntEnum):
-    """What is asked, and what is answered."""
+    """The request or reply of a KV frame."""
 
     FETCH = 1
     HELD = 2
@@ -53,7 +53,7 @@ def encode_part(part: KvPart) -> list[Buffer]:
 
 
 def decode_part(payload: Buffer) -> KvPart:
-    """What a KV frame carries; its data is a copy. Raises ProtocolError."""
+    """Decode the body of a KV frame; its data is a copy. Raises ProtocolError."""
     try:
         verb, cache, offset, total = PART.unpack_from(payload)
         part = KvPart(Verb(verb), cache, offset, total, bytes(payload[PART.size :]))
@@ -74,7 +74,7 @@ class Exchange:
         self._taken = bytearray()
 
     def reset(self) -> None:
-        """Nothing is under way."""
+        """Forget the part that is in flight."""
         self._giving = None
         self._taken.clear()
 

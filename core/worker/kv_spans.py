@@ -66,7 +66,7 @@ def encode_span(span: KvSpan) -> list[Buffer]:
 
 
 def encode_caches(caches: Mapping[int, CachePart]) -> list[Buffer]:
-    """What a span holds, in pieces."""
+    """The payload of a KV frame for a span, in pieces."""
     pieces: list[Buffer] = []
     for cache, (first, needs, data) in caches.items():
         pieces += [ENTRY.pack(cache, first, ALL_TOKENS if needs is None else needs, len(data)), data]
@@ -79,7 +79,7 @@ def is_span(payload: Buffer) -> bool:
 
 
 def decode_span(payload: Buffer) -> KvSpan:
-    """What a KV frame carries; its data is a copy. Raises ProtocolError."""
+    """Decode the body of a KV frame; its data is a copy. Raises ProtocolError."""
     try:
         verb, row, start, stop = SPAN.unpack_from(payload)
         return KvSpan(SpanVerb(verb), row, start, stop, decode_caches(payload[SPAN.size :]))
@@ -104,14 +104,14 @@ def decode_caches(data: Buffer) -> dict[int, CachePart]:
 
 
 def serve_span(stage: LoadedStage, handle: int, span: KvSpan) -> KvSpan:
-    """What goes on round the ring. Raises ProtocolError for what no honest head asks."""
+    """The span for the next stage. Raises ProtocolError for a request that no honest head makes."""
     try:
         if span.verb is SpanVerb.CUT and span.start == span.stop:
             return _with_states(span, stage.pack_states(handle, span.row, span.stop, [*span.caches]))
         if span.verb is SpanVerb.CUT:
             sizes = stage.states(handle, span.row)
             return _with_own(span, stage.cut(handle, span.row, span.start, span.stop), sizes)
-        own = {cache: span.caches[cache].data for cache in stage.layers.cache_indices if cache in span.caches}
+        own = {cache: span.caches[cache].data for cache in stage.layers.caches.indices if cache in span.caches}
         stage.paste(handle, span.start, span.stop, own)
     except (SessionError, StageFailed):
         return span
@@ -124,7 +124,7 @@ def is_filled(caches: Mapping[int, CachePart]) -> bool:
 
 
 def in_parts(states: Mapping[int, int], most: int) -> list[tuple[int, ...]]:
-    """The numbers of `states`, each of so many bytes: as many as travel together in about `most` bytes."""
+    """Groups of indices of `states` (sizes in bytes) that travel together in about `most` bytes."""
     parts: list[tuple[int, ...]] = []
     size = 0
     for number, held in states.items():

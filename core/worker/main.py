@@ -35,8 +35,8 @@ from core.errors import (
     StageFailed,
 )
 from core.events import Plan
-from core.link.channel import listen
-from core.models.files.catalog import fingerprint
+from core.link.data_plane import listen
+from core.models.files.model_folder import read_folder
 from core.models.metal import GpuFault, fault_of, obey_device, wire_weights, working_set_bytes
 from core.models.slicing.loading import load_slice
 from core.models.slicing.ranks import Rank
@@ -44,15 +44,16 @@ from core.models.slicing.slots import Slice
 from core.models.slicing.wire_types import bytes_per_token
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import role_of
-from core.plan.topology import has_ranks
+from core.plan.topology import has_ranks, stages_in_turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.trust.identity import Identity, open_identity
 from core.trust.roster import Cluster
+from core.worker.answer_row import untouched
 from core.worker.draft_model import load_draft
 from core.worker.follower import Follower
 from core.worker.group import open_group
 from core.worker.group_init import OpenGroup
-from core.worker.head import Head, untouched
+from core.worker.head import Head
 from core.worker.messages import (
     Cancel,
     Command,
@@ -89,7 +90,6 @@ from core.worker.neighbours import Neighbours
 from core.worker.pipe import Inbox, Outbox
 from core.worker.pipeline import Pipeline
 from core.worker.proof import prove
-from core.worker.replay_check import ReplayCheck
 from core.worker.ring import Ring
 from core.worker.ring_forward import LOGIT_BYTES
 from core.worker.stage import LoadedStage
@@ -110,7 +110,7 @@ class Joined(NamedTuple):
 
 
 class HeadEngine(NamedTuple):
-    """What drives the stage of the head."""
+    """The engine of the head and its pipeline."""
 
     pipeline: Pipeline
     head: Head
@@ -147,7 +147,6 @@ class Worker:
         self._ring: Ring | None = None
         self._group: OpenGroup | None = None
         self._parting = Lock()
-        self._replay = ReplayCheck()
 
     @property
     def _engine(self) -> HeadEngine | None:
@@ -265,10 +264,10 @@ class Worker:
         mine = plan.stages[command.index]
         owned = role_of(plan, command.index)
         self._report(Loading(plan_gen=plan.plan_gen, done_bytes=0, total_bytes=mine.weight_bytes))
-        read = fingerprint(directory)
-        held = self._let_go(read)
+        folder = read_folder(directory)
+        held = self._let_go(folder.fingerprint)
         layers = load_slice(
-            directory,
+            folder,
             mine.start,
             mine.stop,
             embed=owned.embeds,
@@ -283,7 +282,7 @@ class Worker:
             wire_weights()
         meter = StageMeter(command.index, lambda step: self._report(Worked(step=step)))
         stage = LoadedStage(layers, meter, plan.kv_bits)
-        self._held = HeldStage(plan, command.index, stage, read, self._driver(command, stage))
+        self._held = HeldStage(plan, command.index, stage, folder.fingerprint, self._driver(command, stage))
         return Loaded(
             plan_gen=plan.plan_gen,
             weight_bytes=layers.weight_bytes,
@@ -292,7 +291,7 @@ class Worker:
             stop=layers.stop,
             embed=owned.embeds,
             output=owned.outputs,
-            fingerprint=read,
+            fingerprint=folder.fingerprint,
         )
 
     def _let_go(self, wanted: str) -> dict[str, mx.array]:
@@ -319,9 +318,8 @@ class Worker:
         pipeline = Pipeline(stage, plan, command.try_s)
         drafter = None
         if command.drafter:
-            in_turn = 1 if has_ranks(plan) else len(plan.stages)
             model = load_draft(Path(command.drafter), size)
-            drafter = Drafter(model, command.draft, in_turn, perf_counter)
+            drafter = Drafter(model, command.draft, stages_in_turn(plan), perf_counter)
         head = Head(
             plan,
             pipeline,
@@ -330,12 +328,11 @@ class Worker:
             lanes=command.lanes,
             draft=command.draft,
             drafter=drafter,
-            replay=self._replay,
         )
         return HeadEngine(pipeline, head)
 
     def _connect(self, command: Connect) -> None:
-        """Link anew under the next plan generation; what the caches hold, and what is on its way, stays."""
+        """Link again under the next plan generation; caches and work in flight stay."""
         if self._joined is None or self._held is None:
             return
         self._unlink(LinkLost("The ring is being linked again.").problem)
@@ -357,7 +354,7 @@ class Worker:
         self._report(Linked(plan_gen=command.plan.plan_gen, way=neighbours.way))
 
     def _connect_prefill(self, command: ConnectPrefill) -> None:
-        """Link to the Mac that reads prompts; the ring is none the worse where that fails."""
+        """Link to the Mac that reads prompts; a failure does not disturb the ring."""
         held, gen = self._held, command.plan.plan_gen
         if self._joined is None or held is None or held.engine is None:
             return
@@ -449,7 +446,7 @@ def _neighbours(command: Connect, joined: Joined, held: HeldStage) -> Neighbours
 
 
 def row_bytes(plan: Plan, index: int, layers: Slice) -> int:
-    """What a position may weigh that comes in: a hidden state, or to a head without the output also logits."""
+    """Most bytes of an incoming position: a hidden state, or logits where the head does not have the output."""
     if has_ranks(plan):
         return 0  # token ids alone
     hidden = bytes_per_token(plan.wire, layers.incoming)

@@ -12,9 +12,9 @@ import msgspec
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import Problem
-from core.events import Batch, FinishReason, LikelyToken, Plan, Sight
+from core.events import Batch, FinishReason, Plan, PromptLogprobs, Sight
+from core.link.network_paths import MAX_NETWORK_PATHS, NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.link.ways import MAX_WAYS, Way
 from core.numbers import Seconds, Size
 from core.requests.answers import Message as Turn
 from core.requests.trace import MOST_TURNS, PhaseTurn
@@ -61,7 +61,7 @@ class Connect(PipeMessage, frozen=True, kw_only=True):
 
     plan: Plan
     cluster: bytes
-    ways: Annotated[tuple[Way, ...], msgspec.Meta(min_length=1, max_length=MAX_WAYS)]
+    ways: Annotated[tuple[NetworkPath, ...], msgspec.Meta(min_length=1, max_length=MAX_NETWORK_PATHS)]
     next_port: int
     key_limits: KeyUse = KEY_LIMITS
 
@@ -200,7 +200,7 @@ class Linked(PipeMessage, frozen=True, kw_only=True):
     """Both data links of this stage are sealed and bound to the plan, the one to the next stage on `way`."""
 
     plan_gen: Size
-    way: Way
+    way: NetworkPath
 
 
 class LinkBroken(PipeMessage, frozen=True, kw_only=True):
@@ -246,16 +246,8 @@ class Departed(PipeMessage, frozen=True, kw_only=True):
     at: float
 
 
-class PromptScored(PipeMessage, frozen=True, kw_only=True):
-    """How likely tokens of a prompt were, where asked for: from index `start` on."""
-
-    request_id: str
-    start: int
-    tokens: tuple[LikelyToken, ...]
-
-
 class Token(PipeMessage, frozen=True, kw_only=True):
-    """One sampled token; `logprob` and `top`, (token id, logprob) of the most likely ones, where asked for."""
+    """One sampled token; with `logprob` and `top`, the top (token id, logprob), if the request asked for them."""
 
     request_id: str
     index: int
@@ -305,7 +297,7 @@ class Worked(PipeMessage, frozen=True, kw_only=True):
 
 
 class Batching(PipeMessage, frozen=True, kw_only=True):
-    """What the head runs and has queued: told twice a second while that changes, and when nothing runs any more."""
+    """The head's rows and queue: sent twice a second while they change, and when nothing runs any more."""
 
     batch: Batch
 
@@ -325,7 +317,7 @@ class SessionFailed(PipeMessage, frozen=True, kw_only=True):
 
 
 class Mirrored(PipeMessage, frozen=True, kw_only=True):
-    """What the caches of all stages hold of the next tokens of this request's row: to be kept for the next worker."""
+    """KV of all stages for the next tokens of this request's row: to be kept for the next worker."""
 
     request_id: str
     span: MirrorSpan
@@ -353,27 +345,14 @@ class Restored(PipeMessage, frozen=True, kw_only=True):
     tokens: Size
 
 
-class Replayed(PipeMessage, frozen=True, kw_only=True):
-    """What was read again of a request, `tokens` tokens, gave `logits` logits, of which `mismatches` are others than
-    the first time, by `difference` at most; `same_token`: the most likely one is the same.
-    """
-
-    request_id: str
-    tokens: Size
-    logits: Size
-    mismatches: Size
-    difference: float
-    same_token: bool
-
-
 class PrefillLinked(PipeMessage, frozen=True, kw_only=True):
-    """The Mac beside the ring reads prompts from now on."""
+    """The prefill Mac reads prompts from now on."""
 
     plan_gen: Size
 
 
 class PrefillBroken(PipeMessage, frozen=True, kw_only=True):
-    """The Mac beside the ring reads no prompts, and what it was reading the ring reads."""
+    """The prefill Mac reads no prompts any more; the ring reads those that it was reading."""
 
     plan_gen: Size
     problem: Problem
@@ -443,8 +422,8 @@ class TracedPhases(PipeMessage, frozen=True, kw_only=True):
     turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()
 
 
-# a Request, to the head only, is answered by Departed, Prefilled, PromptScored, Token and AnswerDone, among others that
-# run at the same time
+# a Request goes to the head only; Departed, Prefilled, PromptLogprobs, Token and AnswerDone answer it, mixed with those
+# of other requests
 Command = (
     Join
     | Load
@@ -473,7 +452,7 @@ Report = (
     | Unproved
     | Departed
     | Prefilled
-    | PromptScored
+    | PromptLogprobs
     | Token
     | AnswerDone
     | SessionSaved
@@ -483,7 +462,6 @@ Report = (
     | WantSpans
     | Restored
     | Unmirrored
-    | Replayed
     | PrefillLinked
     | PrefillBroken
     | ReadBeside

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from core.engine.lane_table import HeldRow
 from core.engine.requests import Request
-from core.engine.scheduler import HeldRow, Scheduler
+from core.engine.scheduler import Scheduler
 from core.events import Plan
 from core.plan.mirror import MOST_STATE, cut_distance
 from core.worker.kv_spans import (
@@ -87,7 +88,7 @@ class Mirroring:
         self._cut[request.request_id] = self._stands[request.request_id] = request.mirrored
         self._stopped.discard(request.request_id)
         self._covered.pop(request.request_id, None)
-        tokens = min(request.mirrored, len(request.beginning) - 1)
+        tokens = min(request.mirrored, len(request.prefix) - 1)
         if tokens != request.mirrored or tokens < self._scheduler.reusable(request) + WORTH:
             return False
         return self.restoring.begin(request, tokens, self)
@@ -112,7 +113,7 @@ class Mirroring:
             self.restoring.add(name, KvSpan(SpanVerb.PASTE, 0, span.start, span.stop, caches), is_last=is_last)
 
     def stop(self, request_id: str) -> None:
-        """Nobody keeps more of this row."""
+        """Mirror no more of this row."""
         self._stopped.add(request_id)
 
     def cancel(self, request_id: str) -> Request | None:
@@ -126,7 +127,7 @@ class Mirroring:
         return self.restoring.give_up()
 
     def put(self) -> bool:
-        """A span goes on the ring, if one is due: behind what the scheduler has put there. Raises LinkError."""
+        """Put a span on the ring, if one is due, after the scheduler's work. Raises LinkError."""
         if self.restoring.put():
             return True
         if not self._is_on or len(self._out) >= (1 if self._scheduler.in_flight else MOST_OUT):
@@ -141,7 +142,7 @@ class Mirroring:
         return True
 
     def _cuts(self, row: HeldRow) -> list[CutRequest]:
-        """What goes on the ring at once: the next tokens, and where those are the row's last, its states."""
+        """The next requests for a row: its next tokens, and where those are its last, its states."""
         name, start = row.request_id, self._cut.get(row.request_id, 0)
         stop = self._cut[name] = min(row.tokens, start + max(1, SPAN_BYTES // self._token_bytes))
         cuts = [CutRequest(name, start, stop)] if start < stop else []
@@ -152,7 +153,7 @@ class Mirroring:
         return cuts
 
     def handle_answer(self, asked: CutRequest | PasteRequest, answer: StepAnswer) -> None:
-        """What came of a span; of one that was given up nothing counts any more."""
+        """Take the result of a span; one that was given up is ignored."""
         if isinstance(asked, PasteRequest):
             self.restoring.handle_answer(asked, answer)
         elif asked in self._out:
@@ -161,7 +162,7 @@ class Mirroring:
 
     def _keep(self, asked: CutRequest, caches: Mapping[int, CachePart] | None) -> None:
         name = asked.request_id
-        count = len(asked.states) or self._pipeline.stage.layers.cache_count
+        count = len(asked.states) or self._pipeline.stage.layers.caches.count
         if name in self._stopped:
             return
         if caches is None or len(caches) < count or not (asked.start < asked.stop or is_filled(caches)):
@@ -199,7 +200,7 @@ class Mirroring:
         self._report(Mirrored(request_id=name, span=span))
 
     def _rows(self) -> list[HeldRow]:
-        """Those that run; what is known of others is forgotten."""
+        """The running rows; others are forgotten."""
         rows = self._scheduler.held_rows
         names = {row.request_id for row in rows}
         self._stopped &= names

@@ -1,4 +1,4 @@
-"""The two Macs beside a stage, and how it links to them, as often as new keys are due."""
+"""The stages before and after this one, and the links to them, renewed when new keys are due."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import msgspec
 
 from core.errors import MaclusterError
 from core.events import Plan
-from core.link.channel import Alarm, DataLink, Receiver, Sender, accept, dial
-from core.link.ways import Way, connect
+from core.link.data_plane import Alarm, DataLink, Receiver, Sender, accept, dial
+from core.link.network_paths import NetworkPath, connect
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
 
@@ -20,7 +20,7 @@ DIAL_S: Final = 10.0
 
 
 def plan_digest(plan: Plan) -> bytes:
-    """What both ends of a data link compare before the link is ready: SHA-256 over the whole plan."""
+    """SHA-256 over the whole plan, which both ends of a data link compare before the link is ready."""
     return hashlib.sha256(b"macluster/1 plan\0" + msgspec.json.encode(plan)).digest()
 
 
@@ -36,7 +36,7 @@ class Neighbours:
         index: int,
         *,
         listener: socket.socket,
-        ways: Sequence[Way],
+        ways: Sequence[NetworkPath],
         next_port: int,
         identity: Identity,
         cluster: Cluster,

@@ -16,7 +16,7 @@ _NUMBERS: Final = {phase: number for number, phase in enumerate(PHASES)}
 
 
 class Turn(NamedTuple):
-    """What a stage is at: a step of the ring, and whose."""
+    """The work of a stage: a step of the ring, and its handle."""
 
     step: int
     kind: TurnKind
@@ -24,7 +24,7 @@ class Turn(NamedTuple):
 
 
 class _Noted(NamedTuple):
-    """A turn as it was noted, in haste: of each lap its phase and when it ended, one behind the other."""
+    """A turn in the form that is quickest to note: phase and end of each lap, in one flat list."""
 
     work: Turn
     began: float
@@ -55,7 +55,7 @@ class PhaseClock:
         self._work = None
 
     def lap(self, phase: Phase) -> None:
-        """What went by since the last lap was this phase."""
+        """Count the time since the last lap as this phase."""
         self._laps += phase, monotonic()
 
     def arrived(self, wire_s: float, open_s: float) -> None:
@@ -79,7 +79,6 @@ class PhaseClock:
 
     @property
     def work(self) -> Turn | None:
-        """What the stage is at."""
         return self._work
 
     def back(self, work: Turn | None) -> None:
@@ -99,7 +98,7 @@ class PhaseClock:
 
 
 def _turn(noted: _Noted) -> PhaseTurn:
-    """Where it has very many laps, as behind a long wait, with those of each phase together."""
+    """The laps of a turn; where there are very many, as after a long wait, those of each phase are added up."""
     ends = noted.laps[1::2]
     numbers = [_NUMBERS[phase] for phase in noted.laps[::2]]
     laps = [(number, end - before) for number, before, end in zip(numbers, (noted.began, *ends), ends, strict=False)]

@@ -32,7 +32,7 @@ class Inbox:
         return self._wake_read
 
     def take(self) -> Command | None:
-        """The next command, or None; asked for each token, so it costs nothing where there is none."""
+        """The next command, or None. Runs for each token, so it costs nothing where no command waits."""
         if not self._is_woken:
             return None
         self._is_woken = False

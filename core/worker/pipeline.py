@@ -24,7 +24,7 @@ from core.engine.steps import TRIES, Outstanding
 from core.errors import CachesLost, GroupFailed, LinkError, LinkTimeout, NoAnswer, Problem, ProtocolError, StageFailed
 from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
-from core.link.channel import Frame
+from core.link.data_plane import Frame
 from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, departing
 from core.plan.topology import has_ranks
@@ -313,7 +313,7 @@ class Pipeline:
         steps.report(monotonic())
 
     def send_again(self) -> None:
-        """What was not answered in time, if anything was not. Raises LinkError, NoAnswer."""
+        """Send work again that was not answered in time. Raises LinkError, NoAnswer."""
         if self._ring:
             self._send_again(self._ring, self._out.due)
 
@@ -419,7 +419,6 @@ class Pipeline:
         return StepAnswer(sent.work)
 
     def _expected(self, asked: WorkFrame) -> FrameType:
-        """What comes back for a frame."""
         if asked.kind in (FrameType.COMPOSE, FrameType.KV):
             return asked.kind
         if self._are_ranks or (asked.quiet and not self._arriving.runs):

@@ -1,4 +1,4 @@
-"""The head proves the ring before anyone may ask: a short fixed prompt, and on demand the whole model beside it."""
+"""The head proves the ring before requests come: with a short fixed prompt, and on demand against the whole model."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, weight_bytes: int, id
 
 
 def _room(plan: Plan) -> int | None:
-    """Bytes that the whole model may take beside a rank; None where a person asked for it as it is."""
+    """Bytes that the whole model may take next to a rank; None where the user asked for the comparison."""
     if not has_ranks(plan):
         return None
     own = plan.head
@@ -85,7 +85,7 @@ def fixed_prompt(vocabulary: int) -> list[int]:
 
 
 def _through_the_ring(model: RingModel, prompt: list[int], chunk: int) -> mx.array:
-    """Logits [POSITIONS, vocabulary] in float32: behind the prompt, and behind each greedy step."""
+    """Logits [POSITIONS, vocabulary] in float32: after the prompt, and after each greedy step."""
     caches = model.make_cache()
     for part in chunks(prompt[:-1], chunk):
         model(mx.array([part]), cache=caches)
@@ -127,7 +127,7 @@ def compare(ring: mx.array, whole: Whole, *, fix: str = _FIX) -> float:
 
 
 def run_whole(task: Task, weight_bytes: int, logit_bytes: int, idle: Callable[[], None]) -> Whole:
-    """What a child with the whole model computes. It ends with this process, and as soon as `idle` raises."""
+    """Logits that a child with the whole model computes. It ends with this process, or as soon as `idle` raises."""
     seconds = START_S + weight_bytes / BYTES_PER_S
     job = Job(
         module="core.worker.reference_model",

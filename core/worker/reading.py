@@ -49,7 +49,7 @@ class _Prompt:
 
 
 class Reading:
-    """Nobody reads for the ring until `link`."""
+    """Sends prompts to the prefill Mac; idle until `link`."""
 
     def __init__(
         self, plan: Plan, layers: int, scheduler: Scheduler, restoring: Restoring, report: Callable[[Report], None]
@@ -76,8 +76,8 @@ class Reading:
 
     def begin(self, request: Request) -> bool:
         """Have a prompt read, for which the request waits; False where the ring is to do it."""
-        tokens = len(request.beginning) - 1
-        if not (self.other and self._prefill) or self._prompt or request.tells_prompt:
+        tokens = len(request.prefix) - 1
+        if not (self.other and self._prefill) or self._prompt or request.scores_prompt:
             return False
         unread = tokens - self._scheduler.reusable(request)
         if not is_worth(self._prefill, tokens, unread) or not self._restoring.begin(request, tokens, self):
@@ -88,11 +88,11 @@ class Reading:
         return True
 
     def turn(self) -> bool:
-        """Hear what came of the other Mac, or give it more to read; whether there was anything to do."""
+        """Take what came from the prefill Mac, or give it more to read; returns whether there was anything to do."""
         return self.is_busy and self._attempt(self._turn)
 
     def want(self, request_id: str, behind: int) -> None:
-        """What comes is given on at once."""
+        """Nothing: the prefill Mac sends spans as they come."""
 
     def ended(self, request_id: str, tokens: int) -> None:
         """The stages have what was read; with no tokens they do not want it."""
@@ -102,11 +102,11 @@ class Reading:
             self._give_up(request_id)
 
     def take_waited(self, request_id: str) -> Waited | None:
-        """What a request that goes on now waited for; None where it did not wait."""
+        """The wait of a request that goes on now; None where it did not wait."""
         return self._waited.pop(request_id, None)
 
     def stop(self, request_id: str) -> None:
-        """Nobody wants that request any more."""
+        """Forget a request."""
         self._waited.pop(request_id, None)
         self._give_up(request_id)
 
@@ -118,7 +118,7 @@ class Reading:
             self._attempt(lambda other: other.compose([Drop(prompt.handle)]))
 
     def give_up(self) -> None:
-        """Nobody wants anything any more."""
+        """Forget all requests."""
         self._waited.clear()
         if self._prompt:
             self._give_up(self._prompt.request.request_id)
@@ -155,11 +155,11 @@ class Reading:
         return True
 
     def _send_chunk(self, other: Pipeline, prompt: _Prompt) -> None:
-        """The next chunk, and behind it what the caches hold of it is asked for."""
+        """Send the next chunk, then the request for its KV."""
         start, stop = prompt.sent, min(prompt.tokens, prompt.sent + self._chunk)
         prompt.sent, prompt.chunks = stop, prompt.chunks + 1
         name, step = prompt.request.request_id, max(1, SPAN_BYTES // self._token_bytes)
-        tokens = mx.array([prompt.request.beginning[start:stop]])
+        tokens = mx.array([prompt.request.prefix[start:stop]])
         other.forward(prompt.handle, tokens, quiet=True, request=bytes.fromhex(name))
         for at in range(start, stop, step):
             end = min(at + step, stop)
@@ -170,7 +170,7 @@ class Reading:
         other.mirror(prompt.handle, KvSpan(SpanVerb.CUT, 0, asked.start, asked.stop, states), asked)
 
     def _handle(self, other: Pipeline, answer: StepAnswer) -> None:
-        """What came of a part of a prompt; of one that was given up nothing counts any more."""
+        """Take the result of a part of a prompt; one that was given up is ignored."""
         prompt, asked = self._prompt, answer.work
         if prompt is None or not isinstance(asked, CutRequest) or asked.request_id != prompt.request.request_id:
             return

@@ -29,12 +29,13 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import MaclusterError, StageFailed
 from core.link.arrays import encode_arrays
-from core.models.files.layout import Layout, read_layout
+from core.models.files.layout import Layout
+from core.models.files.model_folder import ModelFolder, read_folder
 from core.models.files.sandbox import confine
 from core.models.metal import obey_device
+from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.loading import build_lazily, dry_run, load_slice
-from core.models.slicing.slots import KV_GROUP
 
 REFUSED: Final = 3
 CACHE_BYTES: Final = 256 << 20
@@ -70,12 +71,12 @@ def run(task: Task) -> Whole:
     """What mlx-lm computes, in the chunks in which the ring does, and one by one. Raises BadModel, UnsupportedModel or
     StageFailed.
     """
-    directory = Path(task.directory)
-    model, layout = build_lazily(directory), read_layout(directory)
+    folder = read_folder(Path(task.directory))
+    model, layout = build_lazily(folder), folder.layout()
     if task.room_bytes is not None and task.room_bytes < layout.total_bytes:
-        cuts = legal_cuts(dry_run(model, directory))
+        cuts = legal_cuts(dry_run(model, folder.name))
         if spans := _spans(layout, sorted(cuts), task.room_bytes):
-            return _run_slices(task, spans)
+            return _run_slices(task, folder, spans)
     readings: list[list[mx.array]] = []
     try:
         for parts in _readings(task):
@@ -105,7 +106,7 @@ def _spans(layout: Layout, cuts: list[int], room_bytes: int) -> list[tuple[int, 
     return spans
 
 
-def _run_slices(task: Task, spans: list[tuple[int, int]]) -> Whole:
+def _run_slices(task: Task, folder: ModelFolder, spans: list[tuple[int, int]]) -> Whole:
     """One slice after the other: everything passes one before the next one is loaded."""
     readings = _readings(task)
     passing = [[[mx.array([part])] for part in parts] for parts in readings]
@@ -113,17 +114,17 @@ def _run_slices(task: Task, spans: list[tuple[int, int]]) -> Whole:
     rows: list[list[mx.array]] = [[] for _ in readings]
     for start, stop in spans:
         ends = (start == 0, stop == spans[-1][1])
-        layers = load_slice(Path(task.directory), start, stop, embed=ends[0], output=ends[1])
+        layers = load_slice(folder, start, stop, embed=ends[0], output=ends[1])
         dtypes |= {array.dtype for array in layers.weights.values()}
         for number, parts in enumerate(readings):
-            caches, positions = layers.new_caches(), [0, *accumulate(map(len, parts))]
+            caches, positions = layers.caches.new(), [0, *accumulate(map(len, parts))]
             for at, arrays in enumerate(passing[number]):
                 step = layers.embed(arrays[0], caches, 0) if ends[0] else layers.run(arrays, caches, positions[at])
                 if ends[1] and at >= len(parts) - len(task.told):
                     logits = layers.output(step, caches, positions[at + 1]).astype(mx.float32)
                     rows[number].append(logits)
-                caches = layers.quantise(caches, task.kv_bits) if task.kv_bits else caches
-                mx.eval(step, layers.states(caches), rows)
+                caches = layers.caches.quantise(caches, task.kv_bits) if task.kv_bits else caches
+                mx.eval(step, layers.caches.states(caches), rows)
                 passing[number][at] = step
             del caches
         del layers
@@ -152,7 +153,7 @@ def chunks(tokens: list[int], size: int) -> Iterator[list[int]]:
 
 
 def _forward(model: nn.Module, caches: list[Any], tokens: list[int], kv_bits: int | None) -> mx.array:
-    """Logits [1, vocabulary] behind the last token, in float32."""
+    """Logits [1, vocabulary] after the last token, in float32."""
     from mlx_lm.generate import maybe_quantize_kv_cache  # a second, which a worker that asks for this does not take
 
     logits: mx.array = model(mx.array([tokens]), cache=caches)[:, -1].astype(mx.float32)

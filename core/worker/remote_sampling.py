@@ -1,4 +1,4 @@
-"""Where the output head lives on another Mac, that Mac chooses the tokens: it is told how with every admission."""
+"""Sampling on another Mac that has the output head: the options travel with every admission."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RemoteSamplers:
         self._rows[row.request] = RowSampler(row, self._vocabulary, self._grammars.of(row))
 
     def follow(self, request: bytes, tokens: Sequence[int]) -> None:
-        """Of a row that was admitted, these are written. Raises ProtocolError."""
+        """Add written tokens to a row that was admitted. Raises ProtocolError."""
         row = self._rows.get(request)
         if row is None or not all(token < self._vocabulary for token in tokens):
             raise ProtocolError("Tokens were reported as written that no row here can have.")
@@ -85,7 +85,7 @@ def check_admission(row: Admit) -> None:
 
 
 def written_of(request: Request) -> list[Wrote]:
-    """What the Mac that chooses has to know of an answer that has to go on as it was begun, each to travel alone."""
+    """Words that give the Mac that samples the written tokens of an answer, each in a frame of its own."""
     row, written = bytes.fromhex(request.request_id), request.written if request.constraint else []
     starts = range(0, len(written), WRITTEN_AT_ONCE)
     return [Wrote(row, tuple(written[start : start + WRITTEN_AT_ONCE])) for start in starts]
@@ -97,7 +97,7 @@ def encode_choices(rows: Sequence[Sequence[Picked]]) -> list[Buffer]:
 
 
 def decode_choices(payload: Buffer, rows: int, positions: int, vocabulary: int) -> list[list[Picked]]:
-    """Of `rows` rows, `positions` tokens each, which come from another Mac. Raises ProtocolError."""
+    """Check tokens from another Mac: `rows` rows, `positions` tokens each. Raises ProtocolError."""
     try:
         told = _choices.decode(payload)
     except UNREADABLE as error:

@@ -31,7 +31,7 @@ class Source(Protocol):
         """All of the first `behind` spans are with the stages."""
 
     def ended(self, request_id: str, tokens: int) -> None:
-        """The row holds so many tokens, which are told; 0: nothing came of it, and the ring reads all of them."""
+        """Report the tokens that the row holds; 0: the ring reads all of them."""
 
 
 class _Restoration:
@@ -70,9 +70,9 @@ class Restoring:
         return set(self._waiting)
 
     def begin(self, request: Request, tokens: int, source: Source) -> bool:
-        """Make room for the first `tokens` tokens of a request, which waits for them; False where there is none."""
+        """Make room for the first `tokens` tokens of a request, which waits for them; False where memory is short."""
         try:
-            handle = self._scheduler.hold(request.beginning[:tokens]).handle
+            handle = self._scheduler.hold(request.prefix[:tokens]).handle
         except Busy:
             return False
         self._waiting[request.request_id] = _Restoration(request, handle, tokens, source)
@@ -85,7 +85,7 @@ class Restoring:
         return found.tokens if found else 0
 
     def add(self, request_id: str, span: KvSpan, *, is_last: bool) -> None:
-        """The next span of a row came; of one that nobody waits for, nothing is kept."""
+        """Keep the next span of a row, if a request waits for it."""
         if found := self._waiting.get(request_id):
             found.due.append((PasteRequest(request_id, found.count, is_last), span))
             found.count += 1
@@ -111,7 +111,7 @@ class Restoring:
         return waiting
 
     def put(self) -> bool:
-        """A span goes on the ring, if one is due: behind what the scheduler has put there. Raises LinkError."""
+        """Put a span on the ring, if one is due, after the scheduler's work. Raises LinkError."""
         found = next((each for each in self._waiting.values() if each.due), None)
         if found is None:
             return False
@@ -121,7 +121,7 @@ class Restoring:
         return True
 
     def handle_answer(self, asked: PasteRequest, answer: StepAnswer) -> None:
-        """What came of a span; of one that was given up nothing counts any more."""
+        """Take the result of a span; one that was given up is ignored."""
         if asked not in self._out:
             return
         self._out.discard(asked)
@@ -141,7 +141,7 @@ class Restoring:
         if is_whole:
             self._scheduler.settle(found.handle)
             found.source.ended(name, found.tokens)
-            self._report(Prefilled(request_id=name, done=found.tokens, total=len(found.request.beginning)))
+            self._report(Prefilled(request_id=name, done=found.tokens, total=len(found.request.prefix)))
         else:
             self._drop(found)
             found.source.ended(name, 0)

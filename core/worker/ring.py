@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from core.errors import LinkError, LinkLost, LinkTimeout, Problem, ProtocolError, error_from
-from core.link.channel import Alarm, Frame
+from core.link.data_plane import Alarm, Frame
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 from core.plan.topology import has_ranks
@@ -118,7 +118,7 @@ class Ring:
         self._renewals += 1
 
     def _break_off(self) -> NoReturn:
-        """Nobody speaks on the old links but to say that a stage cannot link anew."""
+        """Listen on the old links: a stage only uses them to report that it cannot link again."""
         frame = self.receive()
         if frame.header.type != FrameType.ERROR:
             raise ProtocolError(

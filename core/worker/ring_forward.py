@@ -23,7 +23,7 @@ class RingForward:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         layers = pipeline.stage.layers
-        self.trim_limit, self.vocab_size = layers.trim_limit, layers.vocab_size
+        self.trim_limit, self.vocab_size = layers.caches.trim_limit, layers.vocab_size
         logits = 0 if pipeline.chooses else LOGIT_BYTES * layers.vocab_size
         widest = max(layers.boundary_bytes_per_token, layers.incoming_bytes_per_token, logits, 1)
         self._most_positions = min(MAX_ROWS, CHUNK_BYTES // widest)

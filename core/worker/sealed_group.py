@@ -6,11 +6,11 @@ import hashlib
 from contextlib import ExitStack
 
 from core.errors import GroupFailed, MaclusterError
-from core.link.channel import listen
+from core.link.data_plane import listen
 from core.link.tunnel import Lost, Tunnel, Tunnels
 from core.worker.bootstrap import RankEntry, agree
 from core.worker.group_init import OpenGroup
-from core.worker.local_ring import local_ring
+from core.worker.mlx_ring_sockets import mlx_ring_sockets
 from core.worker.ring import Ring
 from core.worker.sums import gather_sums
 
@@ -23,12 +23,12 @@ def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
         ports = (incoming.getsockname()[1], outgoing.getsockname()[1])
         told = agree(ring, lambda _: RankEntry(ports=ports))
         into, out = told.ranks[(ring.index + 1) % world].ports
-        local = local_ring(ring.index, world)
+        local = mlx_ring_sockets(ring.index, world)
         failing.callback(local.before.close)
         failing.callback(local.after.close)
 
         def bound(rank: int, direction: str) -> bytes:
-            """What both ends of a link compare: the plan, this group, and between which ranks it goes."""
+            """The identity of a link, which both ends compare: the plan, this group, and the two ranks."""
             words = f"macluster/2 tunnel {rank % world} {direction}\0".encode()
             return hashlib.sha256(words + told.session + beside.binding).digest()
 

@@ -33,7 +33,7 @@ class SessionRequest(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """The row that is saved or loaded. `exchange` gives the part to ask for, and is sent what came of it."""
+    """The row that is saved or loaded. `exchange` yields the part to request, and is sent the result."""
 
     handle: int
     exchange: Exchange
@@ -45,7 +45,7 @@ class SessionTransfers:
 
     def __init__(self, plan: Plan, pipeline: Pipeline, scheduler: Scheduler, report: Callable[[Report], None]) -> None:
         self._plan, self._pipeline, self._scheduler, self._report = plan, pipeline, scheduler, report
-        self._caches = pipeline.stage.layers.cache_count
+        self._caches = pipeline.stage.layers.caches.count
         self._move: _Move | None = None
         self._due: SessionRequest | None = None
         self._asked: SessionRequest | None = (
@@ -66,7 +66,7 @@ class SessionTransfers:
         """Begin; the row stays as it is until the end."""
         try:
             self._check_free()
-            parked = chosen(self._scheduler.parked, order.tokens, self._pipeline.stage.layers.trim_limit)
+            parked = chosen(self._scheduler.parked, order.tokens, self._pipeline.stage.layers.caches.trim_limit)
             self._scheduler.pin(parked.handle)
         except MaclusterError as error:
             self._report(SessionFailed(problem=error.problem))
@@ -90,14 +90,14 @@ class SessionTransfers:
         self._go_on(lambda: next(exchange))
 
     def put(self) -> None:
-        """The part that is due goes on the ring, behind what the scheduler has put there. Raises LinkError."""
+        """Put the part that is due on the ring, after the scheduler's work. Raises LinkError."""
         due, self._due = self._due, None
         if due:
             self._asked = due
             self._pipeline.exchange(due.handle, due.part, due)
 
     def handle_answer(self, asked: SessionRequest, answer: StepAnswer) -> None:
-        """What came of a part; of a session that was given up nothing counts any more."""
+        """Take the result of a part; one of a session that was given up is ignored."""
         move = self._move
         if move is None or asked is not self._asked:
             return
@@ -109,11 +109,11 @@ class SessionTransfers:
             self._go_on(lambda: move.exchange.send(_expected(asked.part, came)))
 
     def stop(self) -> None:
-        """Nobody wants it any more."""
+        """Forget the session."""
         self.fail(SessionError("It was stopped; nothing was kept.").problem)
 
     def fail(self, problem: Problem) -> None:
-        """Give up what is under way, if anything is; nothing of it is left."""
+        """Give up the save or load in progress; nothing of it is left."""
         move, self._move, self._due, self._asked = self._move, None, None, None
         if move:
             move.exchange.close()

@@ -103,7 +103,7 @@ class LoadedStage:
 
     def nbytes(self, handle: int) -> int:
         """Bytes of the handle's caches on this Mac."""
-        return self.layers.nbytes(self._get(handle).caches)
+        return self.layers.caches.nbytes(self._get(handle).caches)
 
     def compose(self, ops: Sequence[Op]) -> None:
         """Change what the handles hold. Where one of `ops` fails, what they make, change or drop is forgotten."""
@@ -114,7 +114,7 @@ class LoadedStage:
                     self._apply(op)
                 # what stays lazy would keep alive all that it is made of
                 made = [self._held[handle] for handle in {target(op) for op in ops} & self._held.keys()]
-                mx.eval([self.layers.states(held.caches) for held in made if not held.awaited])
+                mx.eval([self.layers.caches.states(held.caches) for held in made if not held.awaited])
         except StageFailed:
             for op in ops:
                 self._forget(target(op), *used_up(op))
@@ -179,7 +179,7 @@ class LoadedStage:
         held = self._held.get(handle)
         if held is None or handle in prepared:
             return False
-        caches = self.layers.copy(held.caches)
+        caches = self.layers.caches.copy(held.caches)
         built = build(caches, _offset(held.rows), len(held.rows.tokens))
         if built:
             for blank in () if is_part else built[0]:
@@ -199,7 +199,7 @@ class LoadedStage:
         *,
         ahead: bool = False,
     ) -> list[mx.array]:
-        """What leaves where `arrived` comes: of the graph that was prepared for it, or of one that is built now."""
+        """The output for `arrived`: of the graph that was prepared for it, or of one that is built now."""
         held, prepared = self._held[handle], self._prepared.pop(handle, None)
         with self.computing():
             if prepared and prepared.takes(held, arrived):
@@ -283,9 +283,9 @@ class LoadedStage:
         return spans
 
     def states(self, handle: int, row: int) -> dict[int, int]:
-        """Which of this stage's caches are states, and how many bytes they have of that row."""
+        """Sizes in bytes of this stage's caches that are states, of that row, by number."""
         caches = self._row(handle, row)
-        numbers = set(self.layers.cache_indices) - set(self._others(caches))
+        numbers = set(self.layers.caches.indices) - set(self._others(caches))
         return {index: cache_state.packed_bytes(cache_state.settled(caches[index])) for index in sorted(numbers)}
 
     def pack_states(self, handle: int, row: int, position: int, wanted: Sequence[int]) -> dict[int, bytes]:
@@ -295,7 +295,7 @@ class LoadedStage:
         caches = self._row(handle, row)
         if self._get(handle).rows.tokens[row] != position:
             raise SessionError(f"A state behind {position} tokens was asked of a row that has more or fewer.")
-        own = [index for index in wanted if index in self.layers.cache_indices]
+        own = [index for index in wanted if index in self.layers.caches.indices]
         with self.computing():
             return {index: b"".join(cache_state.pack(caches[index])) for index in own}
 
@@ -323,10 +323,10 @@ class LoadedStage:
         held = self._get(handle)
         if not row < len(held.rows.tokens):
             raise ProtocolError(f"Handle {handle} has no row {row}.")
-        return self.layers.extract(held.caches, row) if held.rows.is_batch else held.caches
+        return self.layers.caches.extract(held.caches, row) if held.rows.is_batch else held.caches
 
     def _others(self, caches: Sequence[Any]) -> list[int]:
-        return [index for index in self.layers.cache_indices if not cache_state.is_state(caches[index])]
+        return [index for index in self.layers.caches.indices if not cache_state.is_state(caches[index])]
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -379,7 +379,7 @@ class LoadedStage:
         caches = self._caches(op, [each.caches for each in held])
         self._forget(*gone)
         self._held[made] = _HeldCaches(
-            rows, caches, frozenset(self.layers.cache_indices if isinstance(op, Restore) else ())
+            rows, caches, frozenset(self.layers.caches.indices if isinstance(op, Restore) else ())
         )
 
     def _check_possible(self, op: Op, held: Sequence[_HeldCaches]) -> None:
@@ -387,7 +387,7 @@ class LoadedStage:
             raise ProtocolError("A row of no tokens is a new one.")
         if isinstance(op, Merge) and self._kv_bits:
             raise StageFailed("Rows that are kept in few bits cannot share a batch.", "Load it without --kv-bits.")
-        if isinstance(op, Trim) and not held[0].rows.is_trimmable(self.layers.trim_limit):
+        if isinstance(op, Trim) and not held[0].rows.is_trimmable(self.layers.caches.trim_limit):
             raise StageFailed("This model's caches hold too much for the last tokens to be taken off.", "Start again.")
 
     def _caches(self, op: Op, given: list[list[Any]]) -> list[Any]:
@@ -395,33 +395,33 @@ class LoadedStage:
         layers = self.layers
         match op:
             case Merge():
-                return layers.merge(given)
+                return layers.caches.merge(given)
             case Extend():
-                return layers.extend(*given)
+                return layers.caches.extend(*given)
             case Keep():
-                return layers.keep(given[0], op.rows)
+                return layers.caches.keep(given[0], op.rows)
             case Copy():
-                return layers.copy(given[0])
+                return layers.caches.copy(given[0])
             case Extract():
-                return layers.extract(given[0], op.row)
+                return layers.caches.extract(given[0], op.row)
             case Trim():
-                return layers.trim(given[0], op.count)
+                return layers.caches.trim(given[0], op.count)
             case PrepareRows():
-                return layers.prepare(given[0], op.left_padding, op.lengths, op.right_padding)
+                return layers.caches.prepare(given[0], op.left_padding, op.lengths, op.right_padding)
             case Finalise():
-                return layers.finalise(given[0])
+                return layers.caches.finalise(given[0])
             case Restore():
                 return layers.outline(op.tokens, self._kv_bits)
             case _:
-                return layers.new_caches()
+                return layers.caches.new()
 
     def _advance(self, handle: int, count: int, out: list[mx.array], *, waits: bool = True) -> None:
         """Evaluate `out` and the handle's caches, which hold `count` tokens more now."""
         rows, caches = self._held[handle][:2]
         if self._kv_bits:
-            caches = self.layers.quantise(caches, self._kv_bits)
+            caches = self.layers.caches.quantise(caches, self._kv_bits)
         evaluate = mx.eval if waits else mx.async_eval
-        evaluate(out, self.layers.states(caches))
+        evaluate(out, self.layers.caches.states(caches))
         self._held[handle] = _HeldCaches(rows.fed(count), caches)
         self._calls += 1
         if phases := self.meter.phases:

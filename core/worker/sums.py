@@ -8,7 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from core.plan.reduces import is_gathered
+from core.plan.all_reduce import is_gathered
 from core.worker.group_init import Group
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,8 @@ from types import TracebackType
 from typing import Final
 
 from core.events import Sight
-from core.link.channel import LinkStats, Receiver, Sender
+from core.link.data_plane import LinkStats, Receiver, Sender
+from core.rates import Throttle
 from core.requests.trace import PhaseTurn
 from core.worker.messages import SpanKind, StageSample, TraceSpan
 from core.worker.phases import PhaseClock
@@ -45,7 +45,7 @@ class Steps:
     def __init__(self, publish: Callable[[int], None]) -> None:
         self._publish = publish
         self._last = self._published = 0
-        self._published_at = -math.inf
+        self._throttle = Throttle(STEP_EVERY_S)
 
     def finished(self, step: int, now: float) -> None:
         """The stage's own part of `step` is done; it may still have to be sent."""
@@ -55,12 +55,11 @@ class Steps:
     @property
     def due(self) -> float | None:
         """When to `publish` the last one, whatever comes; None while there is nothing new."""
-        return self._published_at + STEP_EVERY_S if self._last != self._published else None
+        return self._throttle.due if self._last != self._published else None
 
     def report(self, now: float) -> None:
-        """What is due by now."""
-        if self.due is not None and now >= self.due:
-            self._published, self._published_at = self._last, now
+        if self._last != self._published and self._throttle.take(now):
+            self._published = self._last
             self._publish(self._last)
 
 
@@ -102,7 +101,7 @@ class StageMeter:
         self._spans.append(TraceSpan(step, handle, kind, started, monotonic()))
 
     def take_spans(self) -> list[TraceSpan]:
-        """Those since the last call, the newest only where there were many."""
+        """The spans since the last call, only the newest where there were many."""
         spans = list(self._spans)
         self._spans.clear()
         return spans

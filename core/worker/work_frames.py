@@ -18,7 +18,7 @@ import msgspec
 from core.engine.requests import ID_BYTES, Admit, RequestId
 from core.engine.ring_work import Handle, Op
 from core.errors import Problem, ProtocolError
-from core.link.channel import Frame
+from core.link.data_plane import Frame
 from core.link.frames import Buffer, Flag, FrameType
 from core.numbers import Size, TokenId
 from core.requests.trace import TurnKind
@@ -106,7 +106,6 @@ class WorkFrame(NamedTuple):
 
 
 def kind_of(work: WorkFrame) -> TurnKind:
-    """What a turn at it is called."""
     match work.kind:
         case FrameType.COMPOSE:
             return "compose"
@@ -147,7 +146,7 @@ def encode_orders(orders: Sequence[Order]) -> list[Buffer]:
 
 
 def decode_orders(payload: Buffer) -> tuple[Order, ...]:
-    """What a COMPOSE asks for. Raises ProtocolError."""
+    """Decode the ops of a COMPOSE frame. Raises ProtocolError."""
     try:
         return _orders.decode(payload)
     except UNREADABLE as error:
@@ -155,7 +154,7 @@ def decode_orders(payload: Buffer) -> tuple[Order, ...]:
 
 
 def encode_problem(problem: Problem, handles: Sequence[int] = ()) -> list[Buffer]:
-    """The payload of an ERROR; `handles` are of no use behind it."""
+    """The payload of an ERROR; `handles` are of no use after it."""
     told = _Failure(kind=problem.kind, what=problem.what, fix=problem.fix, handles=tuple(handles))
     return [msgspec.msgpack.encode(told)]
 
@@ -191,7 +190,7 @@ def encode_resume_state(state: ResumeState) -> bytes:
 
 
 def decode_resume_state(frame: Frame) -> ResumeState:
-    """What a STANDING frame says. Raises ProtocolError."""
+    """Decode a STANDING frame. Raises ProtocolError."""
     try:
         return _resume_state.decode(frame.body)
     except UNREADABLE as error:

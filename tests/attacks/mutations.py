@@ -7,9 +7,11 @@ import random
 import msgspec
 
 from core.link.frames import HEADER, FrameType
-from core.node.base.file_messages import HashesSent
-from core.node.base.message_frames import FRAMES, AnyMessage, to_frame
-from core.node.base.messages import LinkProbe, RelayAsk, RelayReply
+from core.node.base.node_message import NodeMessage, to_frame
+from core.node.disks.messages import HashesSent
+from core.node.peers.messages import LinkProbe
+from core.node.relay.messages import RelayAsk, RelayReply
+from tests.support.node_messages import FRAMES
 
 _SIZE = HEADER.size
 _NUMBERS = (0, 1, -1, 2**31, 2**32, 2**63, 2**64, 1e308, -0.0, 10**400)
@@ -44,7 +46,7 @@ def mutate(good: bytes, other: bytes, dice: random.Random) -> bytes:
             return bytes(bad)
 
 
-def mutated_json(message: AnyMessage, dice: random.Random) -> tuple[FrameType, bytes]:
+def mutated_json(message: NodeMessage, dice: random.Random) -> tuple[FrameType, bytes]:
     """A message that no honest node sends: cut, pieced together, with values that are none, or in another's frame."""
     kind, body = to_frame(message)
     match dice.randrange(5):

@@ -20,7 +20,14 @@ from core.models.files.block_map import FileFacts
 from core.models.files.catalog import Catalog
 from core.models.made.maker import make_model
 from core.node.base.bus import Bus
-from core.node.base.file_messages import (
+from core.node.base.journal import Journal
+from core.node.base.message_table import MessageTable
+from core.node.base.node_message import NodeMessage, to_frame
+from core.node.base.tasks import Tasks
+from core.node.disks.block_serving import MAX_ANSWERING, MAX_PORTS, MAX_QUEUED
+from core.node.disks.byte_links import RunRequest, read_run_request
+from core.node.disks.copy_checks import MAX_BEGUN, PARTIAL
+from core.node.disks.messages import (
     BytesAsk,
     BytesReady,
     CopyAsk,
@@ -34,20 +41,13 @@ from core.node.base.file_messages import (
     Holds,
     HoldsAsk,
 )
-from core.node.base.journal import Journal
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import LinkProbe, LogAsk, LogReply, SpeedAsk, SpeedResultSent
-from core.node.base.signals import Signals
-from core.node.base.tasks import Tasks
-from core.node.disks.block_runs import RunAsk, read_ask
-from core.node.disks.file_serving import MAX_DOORS, MAX_WAITING, WINDOW
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.places import MAX_BEGUN, PARTIAL
+from core.node.disks.room import DisksRoom
 from core.node.disks.transfers import Transfers
-from core.node.message_router import MessageRouter
-from core.node.peers.mesh import PeerMessage
+from core.node.peers.messages import LinkProbe, LogAsk, LogReply, SpeedAsk, SpeedResultSent
+from core.node.peers.room import PeersRoom
 from tests.support.copies import Links, Pair, held_model_named, pair
-from tests.support.node_messages import FOUND
+from tests.support.node_messages import FOUND, from_frame
 from tests.support.plans import mac_id, plan_of
 from tests.support.tasks import tasks_of
 from tests.support.waiting import until
@@ -65,10 +65,10 @@ class Deaf:
 
     def __init__(self) -> None:
         self.contacts: dict[str, object] = {OTHER: object()}
-        self.sent: list[AnyMessage] = []
+        self.sent: list[NodeMessage] = []
         self.heard = asyncio.Event()
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         self.sent.append(message)
         await self.heard.wait()
         return device_id in self.contacts
@@ -82,20 +82,20 @@ async def test_who_asks_for_hashes_and_does_not_read_makes_a_mac_hold_few(pair: 
     flood = asyncio.gather(*(pair.sender.copying.handle_message("asker", ask) for ask in asks))
     await until(lambda: bool(link.sent))
     await asyncio.sleep(0.05)
-    assert [type(message) for message in link.sent] == [HashesSent] * WINDOW
+    assert [type(message) for message in link.sent] == [HashesSent] * MAX_ANSWERING
     link.heard.set()
     await flood
-    assert len(link.sent) == MAX_WAITING + WINDOW, "and is given not much more than an honest Mac asks for"
+    assert len(link.sent) == MAX_QUEUED + MAX_ANSWERING, "and is given not much more than an honest Mac asks for"
 
 
 async def test_who_asks_for_doors_again_and_again_has_few(pair: Pair) -> None:
     await pair.copy()
     serving, before = pair.sender.copying.serving, threading.active_count()
     for number in range(50):
-        await serving.open_door("asker", BytesAsk(number=number, fingerprint=pair.model.fingerprint))
-    doors = list(serving._doors["asker"])
-    assert len(doors) == MAX_DOORS
-    await until(lambda: threading.active_count() <= before + MAX_DOORS)
+        await serving.open_port("asker", BytesAsk(number=number, fingerprint=pair.model.fingerprint))
+    doors = list(serving._ports["asker"])
+    assert len(doors) == MAX_PORTS
+    await until(lambda: threading.active_count() <= before + MAX_PORTS)
     pair.sender.copying.gone("asker")
     await until(lambda: not any(door._thread.is_alive() for door in doors))
     for door in doors:
@@ -118,7 +118,7 @@ async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(
         links = Links(who, pair.numbers)
         link = links.dial("sender", links.ways("sender"), ready.port or 0, what)
         with closing(link.receiver()) as receiver:
-            link.sender().send(FrameType.COPY, parts=[msgspec.msgpack.encode(RunAsk(weights, 0, 1))])
+            link.sender().send(FrameType.COPY, parts=[msgspec.msgpack.encode(RunRequest(weights, 0, 1))])
             return receiver.recv(30.0)
 
     for who, number in (("third", 1000), ("asker", 1001)):
@@ -132,7 +132,7 @@ async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(
 @pytest.mark.parametrize("ask", [("model.safetensors", 0, 17), ("model.safetensors", -1, 1), (), "x"])
 def test_a_request_for_blocks_that_cannot_be_is_refused(ask: Any) -> None:
     with pytest.raises(ProtocolError):
-        read_ask(msgspec.msgpack.encode(ask))
+        read_run_request(msgspec.msgpack.encode(ask))
 
 
 async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at_a_time(
@@ -230,7 +230,7 @@ async def test_a_partial_file_that_is_a_link_is_not_followed(pair: Pair, tmp_pat
 
 
 async def test_a_mac_that_is_revoked_in_the_middle_gets_no_more(pair: Pair) -> None:
-    def revoked(_: RunAsk, data: bytes) -> bytes:
+    def revoked(_: RunRequest, data: bytes) -> bytes:
         pair.sender.copying.gone("asker")
         return data
 
@@ -244,7 +244,7 @@ async def test_a_mac_that_is_revoked_in_the_middle_gets_no_more(pair: Pair) -> N
 async def test_a_copy_from_a_mac_that_is_revoked_in_the_middle_ends_at_once(pair: Pair) -> None:
     loop = asyncio.get_running_loop()
 
-    def revoked(_: RunAsk, data: bytes) -> bytes:
+    def revoked(_: RunRequest, data: bytes) -> bytes:
         if len(pair.sender.given) == 3:
             loop.call_soon_threadsafe(pair.asker.copying.gone, "sender")
         return data
@@ -363,30 +363,20 @@ async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tm
     ],
     ids=lambda m: type(m).__name__,
 )
-async def test_while_the_roster_is_forked_nobody_gets_files_tests_or_logs(message: AnyMessage) -> None:
-    heard: list[AnyMessage] = []
+async def test_while_the_roster_is_forked_nobody_gets_files_tests_or_logs(message: NodeMessage) -> None:
+    heard: list[NodeMessage] = []
 
-    async def note(_: str, said: AnyMessage) -> None:
+    async def note(_: str, said: NodeMessage) -> None:
         heard.append(said)
 
-    signals, store, both = Signals(), SimpleNamespace(), SimpleNamespace(handle_message=note)
-    others = (
-        "peers",
-        "trust",
-        "inventory",
-        "member",
-        "leader",
-        "answers",
-        "sessions",
-        "recovery",
-        "relay",
-        "relay_server",
-        "tracing",
-    )
-    nobody: dict[str, Any] = dict.fromkeys((*others, "bus", "journal"))
-    nobody |= {"comparison": SimpleNamespace(drop=heard.append), "tasks": SimpleNamespace(spawn=lambda *_: None)}
-    MessageRouter(signals, store=store, speed=both, transfers=both, logs=both, **nobody)  # type: ignore[arg-type]
+    store, both = SimpleNamespace(forked=False), SimpleNamespace(handle_message=note)
+    node: Any = SimpleNamespace(tasks=SimpleNamespace(spawn=lambda *_: None))
+    table, comparison = MessageTable(lambda: store.forked), SimpleNamespace(drop=heard.append)
+    peers: Any = SimpleNamespace(node=node, mesh=SimpleNamespace(messages=tuple), speed=both, logs=both)
+    disks: Any = DisksRoom.__new__(DisksRoom)
+    vars(disks).update(node=node, transfers=both, comparison=comparison)
+    table.add_rows([*PeersRoom.messages(peers), *disks.messages()])
     for is_forked, count in ((True, 0), (False, 1)):
         store.forked = is_forked
-        await signals.deliver(PeerMessage(OTHER, message))
+        await table.handle(OTHER, message)
         assert len(heard) == count

@@ -15,14 +15,15 @@ import msgspec
 import psutil
 import pytest
 
-from core.bench.ring import HOST, LINK_S, WorkerRing, worker_ring
 from core.engine.ring_work import Copy, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import LinkError, Problem, WorkerError
-from core.link import ways
+from core.link import network_paths
 from core.link.arrays import encode_arrays
-from core.link.channel import Receiver, Sender, accept, dial, listen
+from core.link.data_plane import Receiver, Sender, accept, dial, listen
 from core.link.frames import HEADER, Buffer, FrameHeader, FrameType
 from core.link.tls import client_context, server_context
+from core.local.bare_worker import HOST
+from core.local.worker_ring import LINK_S, WorkerRing, worker_ring
 from core.models.made.maker import make_model
 from core.trust.identity import parse_text_id
 from core.worker.follower import HANDLES_LIMIT
@@ -69,7 +70,9 @@ class Beside:
         self.plan = msgspec.structs.replace(self.plan, plan_gen=self.plan.plan_gen + 1)
         port = self._listener.getsockname()[1]
         encoded = self.cluster.encode()
-        self.victim.send(Connect(plan=self.plan, cluster=encoded, ways=(ways.Way(HOST),), next_port=port))
+        self.victim.send(
+            Connect(plan=self.plan, cluster=encoded, ways=(network_paths.NetworkPath(HOST),), next_port=port)
+        )
 
     def see_that_it_waits(self) -> None:
         """Ask it again if it has given up meanwhile."""

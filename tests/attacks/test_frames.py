@@ -14,8 +14,8 @@ from core.errors import ProtocolError, SealError
 from core.link.frames import HEADER, FrameHeader, FrameType
 from core.link.seal import Opener, Sealer
 from core.link.session import LinkSession
-from core.node.base.message_frames import to_frame
-from core.node.base.messages import Bye, Ping
+from core.node.base.node_message import to_frame
+from core.node.peers.messages import Bye, Ping
 from tests.attacks.mutations import mutate, mutated_json
 from tests.attacks.victim import Observer, Victim, call, cast, handshake, last_words, member_client, running_victim
 from tests.support.handshakes import agree

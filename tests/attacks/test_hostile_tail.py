@@ -11,13 +11,14 @@ import mlx.core as mx
 import msgspec
 import pytest
 
-from core.bench.ring import HOST, LINK_S, WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.errors import LinkError, Problem
 from core.link.arrays import encode_arrays
-from core.link.channel import Frame, Receiver, Sender, accept, dial, listen
+from core.link.data_plane import Frame, Receiver, Sender, accept, dial, listen
 from core.link.frames import FrameType
-from core.link.ways import Way
+from core.link.network_paths import NetworkPath
+from core.local.bare_worker import HOST
+from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.models.made.maker import make_model
 from core.sampling_options import Sampling
 from core.trust.identity import parse_text_id
@@ -70,7 +71,7 @@ class Behind:
             Connect(
                 plan=self.plan,
                 cluster=self._cluster.encode(),
-                ways=(Way(HOST),),
+                ways=(NetworkPath(HOST),),
                 next_port=self._listener.getsockname()[1],
             )
         )

@@ -10,10 +10,10 @@ import pytest
 from huggingface_hub import constants
 
 from core.errors import TransferError
-from core.models.files import fetch_parts, fetch_whole, hub_reader
-from core.models.files.fetch_messages import BeginOrder, FetchOrder
+from core.models.files import hub_download_parts, hub_download_whole, hub_reader
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.hub_download_messages import BeginOrder, FetchOrder
 from core.models.files.hub_reader import check_endpoint, headers_for, redirected
-from core.models.files.pace import BytePace
 from core.models.made.maker import make_model
 from tests.support.hub import Hub, point_at, running_hub
 
@@ -32,7 +32,7 @@ async def test_a_hub_that_sends_more_than_it_said_fills_no_disk(tmp_path: Path, 
     hub.fault = lambda name, number: "long"
     order = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path / "cache"))
     with pytest.raises(TransferError, match="sends more of"):
-        await asyncio.to_thread(fetch_whole.fetch, order, lambda _: None, BytePace())
+        await asyncio.to_thread(hub_download_whole.fetch, order, lambda _: None, ByteRateLimit())
     whole = sum(file.stat().st_size for file in hub.folder.iterdir())
     assert sum(f.stat().st_size for f in (tmp_path / "cache").rglob("*") if f.is_file()) <= whole
 
@@ -42,7 +42,7 @@ async def test_the_token_of_the_hub_goes_to_the_hub_alone(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     order = BeginOrder(repo="acme/toy", revision="main", below=str(tmp_path / "models"))
-    await asyncio.to_thread(fetch_parts.begin, order, lambda _: None)
+    await asyncio.to_thread(hub_download_parts.begin, order, lambda _: None)
     assert hub.tokens == {"hub": {"Bearer hf_secret"}, "store": {""}}
 
 

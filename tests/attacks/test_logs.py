@@ -8,16 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import LinkError
-from core.link.control import ControlLink, dial_control
+from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.node.base.journal import LINE_LIMIT, Journal
-from core.node.base.message_frames import from_frame, to_frame
-from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogReply
-from core.node.peers.mesh import PeerMessage
-from core.node.peers.message_budget import LOGS
+from core.node.base.node_message import NodeMessage, to_frame
+from core.node.peers.messages import LOGS, MAX_LOG_LINES, LogAsk, LogEntry, LogReply
 from core.node.peers.peer_logs import PeerLogs
 from tests.support.macs import cluster, mac
 from tests.support.meshes import HOST, LOW, MIDDLE, SIZE, Post, posted
+from tests.support.node_messages import from_frame
 from tests.support.waiting import until
 
 LINES = (LogEntry(at=1e11, level="ERROR", text="\x1b]0;x\x07" + "x" * LINE_LIMIT),) * MAX_LOG_LINES
@@ -86,9 +85,9 @@ def _reading(post: Post, journal: Journal) -> PeerLogs:
     """What reads the logs over that Mac's links."""
     logs = PeerLogs(post.mesh, journal, post.bus, post.tasks)
 
-    async def hear(said: PeerMessage) -> None:
-        if isinstance(said.message, LogAsk | LogReply):
-            await logs.handle_message(said.device_id, said.message)
+    async def hear(device_id: str, message: NodeMessage) -> None:
+        if isinstance(message, LogAsk | LogReply):
+            await logs.handle_message(device_id, message)
 
-    post.signals.on_awaited(PeerMessage, hear)
+    post.listeners.append(hear)
     return logs

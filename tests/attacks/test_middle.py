@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from core.errors import HandshakeError, LinkError
-from core.link.control import dial_control
+from core.link.control_link import dial_control
 from core.link.frames import HEADER, FrameType, parse
 from core.link.seal import Sealer
 from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES

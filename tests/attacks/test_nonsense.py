@@ -10,19 +10,21 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from core.errors import BadModel, MaclusterError
 from core.events import Transfer
-from core.link.control import ControlLink, dial_control
+from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, FileFacts
-from core.models.files.catalog import fingerprint
+from core.models.files.model_folder import fingerprint
 from core.models.made.maker import make_model
-from core.node.base.file_messages import (
+from core.node.base.node_message import NodeMessage, to_frame
+from core.node.disks.block_serving import BlockPort, served_model
+from core.node.disks.byte_links import ByteLinks
+from core.node.disks.messages import (
     BytesAsk,
     BytesReady,
     CopyAsk,
@@ -34,16 +36,12 @@ from core.node.base.file_messages import (
     Holds,
     HoldsAsk,
 )
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import Ping, Pong, Status
-from core.node.disks.block_door import BlockDoor
-from core.node.disks.byte_links import ByteLinks
-from core.node.disks.file_serving import _served
+from core.node.peers.messages import Ping, Pong, Status
 from core.numbers import MOST
 from core.requests.plans import LoadRequest, PreviewRequest
 from tests.attacks.terminal import Terminal
 from tests.support.macs import cluster, mac
-from tests.support.node_messages import HELD, STATUS
+from tests.support.node_messages import HELD, STATUS, from_frame
 from tests.support.nodes import HOST, own_port, paired_home, running_node
 from tests.support.tasks import tasks_of
 from tui.cli.watch import Watch
@@ -52,7 +50,7 @@ pytestmark = pytest.mark.slow
 
 WAIT_S = 120.0
 HOSTILE, VICTIM = sorted(range(2), key=lambda number: mac(number).device_id)  # the lower one dials
-LINKS = ByteLinks(mac(HOSTILE), SimpleNamespace(cluster=cluster), SimpleNamespace(ways=lambda _: ()), HOST)
+LINKS = ByteLinks(mac(HOSTILE), cluster, lambda _: (), HOST)
 POOR = msgspec.structs.replace(STATUS, name="evil", budget_bytes=0, has_model=False, rtts={})
 
 
@@ -62,7 +60,7 @@ class Evil:
     def __init__(self, link: ControlLink, status: Status, folder: Path | None = None) -> None:
         self.link, self.status, self._folder = link, status, folder
 
-    async def say(self, message: AnyMessage) -> None:
+    async def say(self, message: NodeMessage) -> None:
         await self.link.send(*to_frame(message))
 
     async def speak(self) -> None:
@@ -73,7 +71,7 @@ class Evil:
                 for answer in self._answers(message):
                     await self.say(answer)
 
-    def _answers(self, message: AnyMessage) -> list[AnyMessage]:
+    def _answers(self, message: NodeMessage) -> list[NodeMessage]:
         match message:
             case Ping(sent=sent):
                 return [Pong(sent=sent, status=self.status)]
@@ -88,7 +86,7 @@ class Evil:
                 return [HashesSent(number=number, data=b"".join(hashlib.sha256(piece).digest() for piece in pieces))]
             case BytesAsk(number=number) if self._folder:
                 hashes = {f.name: _sha256(f) for f in self._folder.iterdir()}
-                door = BlockDoor(LINKS, mac(VICTIM).text_id, message, _served(self._folder, hashes), tasks_of())
+                door = BlockPort(LINKS, mac(VICTIM).text_id, message, served_model(self._folder, hashes), tasks_of())
                 return [BytesReady(number=number, port=door.port)]
         return []
 

@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import HandshakeError, LinkError
 from core.events import PairingChanged
-from core.link.control import dial_control
+from core.link.control_link import dial_control
 from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Dialler, Kind
 from core.link.tls import client_context, server_context
 from core.requests.trust import Digits

@@ -11,8 +11,8 @@ import pytest
 
 from core.events import Peer
 from core.link.frames import FrameType
-from core.node.base.message_frames import from_frame, to_frame
-from core.node.base.messages import Ping, Pong
+from core.node.base.node_message import to_frame
+from core.node.peers.messages import Ping, Pong
 from core.trust.identity import text_id
 from tests.attacks.victim import (
     SIZE,
@@ -27,7 +27,7 @@ from tests.attacks.victim import (
     serving,
 )
 from tests.support.macs import cluster, mac
-from tests.support.node_messages import STATUS
+from tests.support.node_messages import STATUS, from_frame
 from tui.cli.watch import Watch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bonjour")]

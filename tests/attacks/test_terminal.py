@@ -13,10 +13,11 @@ import pytest
 
 from core.errors import Problem
 from core.events import RequestDone
-from core.link.control import ControlLink, dial_control
+from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
-from core.node.base.message_frames import from_frame, to_frame
-from core.node.base.messages import Ping, Pong, StageLost
+from core.node.base.node_message import to_frame
+from core.node.peers.messages import Ping, Pong
+from core.node.ring.messages import StageLost
 from core.requests.plans import LoadRequest
 from core.trust.identity import text_id
 from core.trust.roster import RosterStore, add
@@ -24,7 +25,7 @@ from tests.attacks.hostile import hostile_model, payloads
 from tests.attacks.terminal import Terminal, beyond_drawing, words
 from tests.attacks.victim import HOST, SIZE, Observer, Victim, advertised, cast, running_victim
 from tests.support.macs import chain, mac, member_of
-from tests.support.node_messages import STATUS
+from tests.support.node_messages import STATUS, from_frame
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bonjour")]
 

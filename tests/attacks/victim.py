@@ -24,14 +24,14 @@ from zeroconf import IPVersion
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from core.events import LogLine
-from core.link.control import ControlLink, dial_control
+from core.link.control_link import ControlLink, dial_control
 from core.link.frames import HEADER, TAG_BYTES, FrameType
 from core.link.seal import Opener, Sealer
 from core.link.session import REPLY_BYTES, Dialler, Kind, LinkSession
 from core.link.tls import client_context, server_context
-from core.node.base.message_frames import to_frame
-from core.node.base.messages import Bye
+from core.node.base.node_message import to_frame
 from core.node.peers.discovery import SERVICE_TYPE
+from core.node.peers.messages import Bye
 from core.settings import Home
 from core.trust.identity import Identity
 from core.trust.roster import Cluster, Roster, RosterStore

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from core.events import MirrorChoice, Recovery, RecoveryState
+from core.events import Recovery, RecoveryState
 from core.models.made.maker import make_model
 from tests.chaos.cluster import Cluster, running
 from tests.chaos.mac import Mac, Setup
@@ -109,8 +109,7 @@ async def bed(where: Where, model: Path, folder: Path, undisturbed: Undisturbed,
     with ExitStack() as stack:
         setup = Setup(model, folder)
         if where in ("desk", "mirrored"):
-            mirror: MirrorChoice = "on" if where == "mirrored" else "off"
-            async with running(setup._replace(mirror=mirror)) as cluster:
+            async with running(setup._replace(mirror=where == "mirrored")) as cluster:
                 yield Bed(where, cluster, undisturbed)
             return
         if where in RANKS:

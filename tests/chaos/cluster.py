@@ -97,7 +97,6 @@ class Cluster:
         """What is asked for, over all Macs but those."""
         return LoadRequest(
             model=str(self.setup.model),
-            chunk=self.setup.chunk,
             context=self.setup.context,
             mirror=self.setup.mirror,
             parallelism=self.setup.parallelism,

@@ -11,7 +11,7 @@ from pathlib import Path
 from core.errors import MaclusterError
 from core.requests.conversations import SessionName
 from core.settings import Home
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 from tests.chaos.bed import Bed
 from tests.chaos.trial import ANSWER_S, LONG, SHORT, TOKENS, Ask, Point, Tried, answer_of, draw, ended, nothing
 

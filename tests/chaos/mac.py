@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import psutil
 
-from core.events import AnyEvent, MirrorChoice, ParallelismChoice
+from core.events import AnyEvent, ParallelismChoice
 from core.requests.trust import Address
 from core.settings import Home
 from core.trust.identity import Identity, load_or_create
@@ -40,16 +40,15 @@ class Place(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """Which Macs there are, the head first; `chunk` tokens of a prompt travel together."""
+    """Which Macs there are, the head first."""
 
     model: Path
     folder: Path
     places: tuple[Place, ...] = (Place(),) * len(NAMES)
     budgets_gb: tuple[float, ...] = (64, 32, 16)
     multicast: bool = False
-    chunk: int = 32
     context: int = 512
-    mirror: MirrorChoice = "off"
+    mirror: bool = False
     parallelism: ParallelismChoice | None = None
 
 

@@ -10,9 +10,9 @@ from core.errors import UsageError
 from core.field_errors import decoded
 from core.models.text.template_values import said_before, spec_of
 from core.models.text.text_messages import Encode
-from core.node.public_api.anthropic_messages import Messages
-from core.node.public_api.openai_chat import ChatCompletion
-from core.node.public_api.responses_asked import ResponseBody
+from core.node.public_api.anthropic_request import Messages
+from core.node.public_api.chat_request import ChatCompletion
+from core.node.public_api.responses_request import ResponseBody
 from core.pipe_messages import pack
 from core.requests.answers import ChatRequest
 from tests.fuzz.target import Target
@@ -26,7 +26,7 @@ def attack(data: bytes) -> None:
     try:
         if data.startswith(b"r"):
             response = decoded(body, ResponseBody)
-            request = response.request(response.said())
+            request = response.request(response.messages())
         elif data.startswith(b"m"):
             request = decoded(body, Messages).request()
         else:

@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 
 from core.errors import ProtocolError
 from core.link.arrays import decode_arrays, encode_arrays
-from core.link.channel import Frame
+from core.link.data_plane import Frame
 from core.link.frames import FrameHeader, FrameType
-from core.node.base.file_messages import HashesSent
-from core.node.base.message_frames import FRAMES, from_frame, to_frame
-from core.node.base.messages import LinkProbe, RelayAsk, RelayReply
-from core.node.base.relayed import NotAnswered, Wanted, encoded, relayed_from, wanted_from
+from core.node.base.node_message import to_frame
+from core.node.disks.messages import HashesSent
+from core.node.peers.messages import LinkProbe
+from core.node.relay.messages import RelayAsk, RelayReply
+from core.node.relay.relayed_values import NotAnswered, Wanted, encoded, relayed_from, wanted_from
 from core.worker.messages import StageSample
 from core.worker.ring import read_samples
 from core.worker.work_frames import decode_problem
 from tests.fuzz.target import Target
-from tests.support.node_messages import EVERY, RELAYED
+from tests.support.node_messages import EVERY, FRAMES, RELAYED, from_frame
 
 _KINDS = sorted(set(FRAMES.values()))
 _IN_JSON = [m for m in EVERY if not isinstance(m, LinkProbe | HashesSent | RelayAsk | RelayReply)]

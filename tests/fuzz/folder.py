@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.models.files.catalog import Catalog, ModelEntry
-from core.node.base.file_messages import Holds
-from core.node.base.message_frames import from_frame, to_frame
+from core.node.base.node_message import to_frame
+from core.node.disks.messages import Holds
 from core.node.disks.model_inventory import holds_of
-from core.plan.sizes import Sizes
+from core.plan.stage_sizes import StageSizes
 from tests.fuzz.target import Target
+from tests.support.node_messages import from_frame
 
 _WEIGHTS = "model.safetensors"
 _CONFIG: dict[str, Any] = {
@@ -66,7 +67,7 @@ def attack(data: bytes) -> None:
     for one in found:
         if isinstance(one, ModelEntry):
             layout = catalog.layout(Path(one.path))
-            assert 0 <= Sizes(layout, None, 1 << 28, None).kv_bytes(range(layout.layers)) < 1 << 53
+            assert 0 <= StageSizes(layout, None, 1 << 28, None).kv_bytes(range(layout.layers)) < 1 << 53
 
 
 def _json(value: Any) -> bytes:

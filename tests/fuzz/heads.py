@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from core.events import LogLine
 from core.models.made.maker import make_model
-from core.node.public_api.api_options import ApiOptions
+from core.node.config import ApiOptions
 from tests.fuzz.target import Target
 from tests.support.api import KEY, ServedDesk, served_desk
 

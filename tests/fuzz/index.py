@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import BadModel, ModelNotFound
-from core.models.files.layout import read_layout
-from core.models.files.safetensors import INDEX_NAME, read_headers
+from core.models.files.model_folder import read_folder
+from core.models.files.safetensors import INDEX_NAME
 from tests.fuzz.target import Target
 
 _FILE = "model-00001-of-00001.safetensors"
@@ -51,11 +51,11 @@ def attack(data: bytes) -> None:
     for name, content in files.items():
         (directory / name).write_bytes(content)
     try:
-        headers = read_headers(directory)
+        headers = read_folder(directory).headers
         size = len(files[_FILE])
         for header in headers.values():
             assert all(t.begin >= 0 and header.nbytes + t.begin + t.nbytes <= size for t in header.tensors.values())
-        read_layout(directory)
+        read_folder(directory).layout()
     except (BadModel, ModelNotFound):
         return
 

@@ -26,7 +26,7 @@ from core.engine.ring_work import (
     Trim,
 )
 from core.errors import ProtocolError, SessionError, StageFailed
-from core.link.channel import Frame
+from core.link.data_plane import Frame
 from core.link.frames import FrameHeader, FrameType
 from core.sampling_options import Sampling
 from core.worker import bootstrap

@@ -13,16 +13,17 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from core.bench.asking import ask
-from core.bench.local_ring import local_ring
-from core.bench.ring import worker_ring
 from core.engine.ring_model import RingModel
 from core.events import Topology
+from core.local.local_ring import local_ring
+from core.local.timed_answers import ask
+from core.local.worker_ring import worker_ring
+from core.models.files.model_folder import read_folder
 from core.models.made.maker import make_model
 from core.models.metal import fault_of, working_set_bytes
 from core.models.slicing.loading import build_lazily
 from core.settings import DEVICE
-from core.verify.slices import STEPS, TOLERANCE, compared, through, walked
+from core.verify.slices import STEPS, TOLERANCE, compared, logits_of, reference
 
 pytestmark = [
     pytest.mark.gpu,
@@ -56,10 +57,10 @@ def test_a_ring_computes_what_mlx_lm_computes(
     tmp_path: Path, family: str, more: dict[str, Any], topology: Topology
 ) -> None:
     make_model(tmp_path, family, **SHAPE, **more)
-    parts, expected = walked(build_lazily(tmp_path), 512)
+    parts, expected = reference(build_lazily(read_folder(tmp_path)), 512)
     assert len({part[0] for part in parts[1:]}) > STEPS / 2, "a reference that does not wander shows nothing"
     with local_ring(tmp_path, CUTS, topology) as stages:
-        outcome = compared(expected, through(RingModel(stages), parts), TOLERANCE["gpu"])
+        outcome = compared(expected, logits_of(RingModel(stages), parts), TOLERANCE["gpu"])
     assert outcome.passed, outcome.figure
 
 

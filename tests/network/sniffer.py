@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from core.bench.comms import NUMBER, ReduceTurn, plain_group, plain_rank, play, sealed_group
+from tests.benches.comms import NUMBER, ReduceTurn, plain_group, plain_rank, play, sealed_group
 
 TURN: Final = ReduceTurn(tokens=2, reduces=4, hidden=512)
 ALL: Final = 0x0003

@@ -16,10 +16,10 @@ import pytest
 
 from core.address import Place
 from core.events import AnyEvent, Peer, PeerGone, PeerSeen
-from core.link.control import serve_control
+from core.link.control_link import serve_control
 from core.node.base.signals import Signals
+from core.node.peers.advertised_macs import MAX_RECORDS
 from core.node.peers.discovery import AdvertisementEnded, Discovery, IdContested, Sighting
-from core.node.peers.sightings import MAX_RECORDS
 from core.trust.identity import text_id
 from core.trust.levels import carries_prompts
 from tests.support.macs import cluster, mac

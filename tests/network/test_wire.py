@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from core.models.files.model_folder import read_folder
 from core.models.made.maker import make_model
 from tests.network.wiretap import LONG, PROMPT
 
@@ -108,8 +109,8 @@ def secrets_of(model: Path, tokens: list[int], text: str) -> set[bytes]:
     words = [said[i : i + 8] for said in (PROMPT.encode(), text.encode()) for i in range(len(said) - 7)]
     runs = [ids[i : i + 4] for ids in (prompt, tokens) for i in range(len(ids) - 3)]
     ids = [struct.pack(f"{order}4{width}", *run) for run in runs for order in "<>" for width in "HIQ"]
-    layers = load_slice(model, 0, 7, embed=True, output=False)
-    (boundary,) = layers.embed(mx.array([prompt[:-1]]), layers.new_caches(), 0)
+    layers = load_slice(read_folder(model), 0, 7, embed=True, output=False)
+    (boundary,) = layers.embed(mx.array([prompt[:-1]]), layers.caches.new(), 0)
     mx.eval(boundary)
     rows = bytes(np.asarray(boundary).tobytes())
     activations = [rows[i : i + 16] for i in range(0, len(rows) - 16, len(rows) // 800)]

@@ -12,11 +12,12 @@ import signal
 import sys
 from pathlib import Path
 
-from core.bench.macs import BenchMacs, make_macs
-from core.bench.ring import HOST, LOAD_S, START_S, a_request, plan_of
-from core.bench.worker import BareWorker
-from core.link.ways import Way
-from core.models.files.layout import read_layout
+from core.link.network_paths import NetworkPath
+from core.local.bare_worker import HOST, LOAD_S, START_S, BareWorker
+from core.local.macs import LocalMacs, make_macs
+from core.local.plans import plan_of
+from core.local.worker_ring import a_request
+from core.models.files.model_folder import read_folder
 from core.worker.messages import Connect, Join, Listening, Load, Loaded, Loading, Token
 
 WHAT = ("idle", "dialling", "accepting", "computing", "loading")
@@ -24,9 +25,9 @@ WHAT = ("idle", "dialling", "accepting", "computing", "loading")
 
 def main(model: Path, port: int, folder: Path) -> None:
     macs = make_macs(folder, 2)
-    layers = read_layout(model).layers
+    layers = read_folder(model).layout().layers
     shared = plan_of(model.name, layers, (layers // 2,), macs, "private")
-    alone = plan_of(model.name, layers, (), BenchMacs(macs.identities[:1], macs.cluster), "private")
+    alone = plan_of(model.name, layers, (), LocalMacs(macs.identities[:1], macs.cluster), "private")
     plans = dict.fromkeys(WHAT, shared) | {"computing": alone}
     workers = {what: BareWorker(int(what == "accepting")) for what in WHAT}
     for worker in workers.values():
@@ -40,7 +41,7 @@ def main(model: Path, port: int, folder: Path) -> None:
             worker.expect(Loaded, LOAD_S)
     for what in ("dialling", "accepting"):
         cluster = macs.cluster.encode()
-        workers[what].send(Connect(plan=shared, cluster=cluster, ways=(Way(HOST),), next_port=port))
+        workers[what].send(Connect(plan=shared, cluster=cluster, ways=(NetworkPath(HOST),), next_port=port))
     workers["computing"].send(a_request([5, 6, 7], max_tokens=100_000))
     workers["computing"].expect(Token, LOAD_S)
     born = BareWorker(0)

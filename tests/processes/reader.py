@@ -9,6 +9,7 @@ from pathlib import Path
 import mlx.core as mx
 import psutil
 
+from core.models.files.model_folder import read_folder
 from core.models.lean_imports import import_for_layers_only
 
 import_for_layers_only()  # as a worker does
@@ -23,7 +24,7 @@ def main() -> None:
     process = psutil.Process()
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     rss, read = process.memory_info().rss, read_bytes()
-    stage = load_slice(directory, start, stop, embed=start == 0, output=stop == LAYERS)
+    stage = load_slice(read_folder(directory), start, stop, embed=start == 0, output=stop == LAYERS)
     costs = {
         "weight_bytes": stage.weight_bytes,
         "read_bytes": read_bytes() - read,

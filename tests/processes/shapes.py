@@ -22,13 +22,13 @@ from typing import Any, Final
 import jsonschema
 import msgspec
 
-from core.bench.ring import RingAnswer, WorkerRing, a_request, worker_ring
 from core.constraint import Constraint, Grammar
 from core.demo import DEMO_MODEL
 from core.engine.requests import Request
 from core.errors import UsageError
 from core.events import Topology
-from core.models.files.folder import read_config
+from core.local.worker_ring import RingAnswer, WorkerRing, a_request, worker_ring
+from core.models.files.model_folder import read_settings
 from core.models.files.ready_child import ReadyChild
 from core.models.made.maker import make_model
 from core.models.text.grammar_check import MODULE, check
@@ -187,7 +187,7 @@ def main() -> int:
         pairs = [(model, *ring) for model in models for ring in RINGS]
         parts = [asked[number :: len(pairs)] for number in range(len(pairs))]
         for (model, topology, macs), part in zip(pairs, parts, strict=True):
-            config, eos = read_config(model), sorted(Tokens.load(model).eos)
+            config, eos = read_settings(model).config, sorted(Tokens.load(model).eos)
             cuts = [config["num_hidden_layers"] * number // macs for number in range(1, macs)]
             words = read_vocabulary(model, config["vocab_size"])
             before = Counter(figures)

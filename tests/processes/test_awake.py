@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.mac.awake import Awake, WhenAwake, stays_awake
+from core.mac.prevent_sleep import SleepPreventer, WhenAwake, stays_awake
 from tests.support.attentive import paired_nodes
 from tests.support.cluster import Make
 from tests.support.waiting import until
@@ -29,7 +29,7 @@ async def test_a_mac_is_awake_while_it_holds_a_model(made: Make, tmp_path: Path)
     program.write_text(SCRIPT.format(said=said))
     program.chmod(0o700)
     async with paired_nodes(tmp_path, made("llama"), 1) as ((node,), head):
-        node.parts.awake = Awake(os.getpid(), (str(program),))
+        node.parts.awake = SleepPreventer(os.getpid(), (str(program),))
         await until(lambda: len(keepers()) == 1)
         await until(lambda: said.exists() and said.read_text() == f"-i -s -w {os.getpid()}\n")
         keepers()[0].kill()
@@ -46,5 +46,5 @@ def test_its_person_chooses_when(when: WhenAwake, in_use: bool, idle: bool) -> N
 
 
 def test_without_such_a_program_nothing_happens(tmp_path: Path) -> None:
-    Awake(os.getpid(), (str(tmp_path / "caffeinate"),)).keep(wanted=True)
+    SleepPreventer(os.getpid(), (str(tmp_path / "caffeinate"),)).keep(wanted=True)
     assert not keepers()

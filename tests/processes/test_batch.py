@@ -110,7 +110,7 @@ async def test_the_screen_shows_them_and_stops_one(head: Watch) -> None:
         ids = [await begin(head, f"lane {number}", LONG) for number in range(ASKED)]
         await shown(person, ids, WIDE)
         await person.press("j", "j", "x")
-        await person.sees("another client", "Let it go on", ids[2][:8])
+        await person.sees("another program", "Let it continue", ids[2][:8])
         await person.press("enter")
         await person.rests()
         assert isinstance(app.screen, BatchScreen)
@@ -118,7 +118,7 @@ async def test_the_screen_shows_them_and_stops_one(head: Watch) -> None:
         await pilot.resize_terminal(*NARROW)
         await shown(person, ids, NARROW)
         await person.press("x")
-        await person.sees("another client", "Let it go on", ids[2][:8])
+        await person.sees("another program", "Let it continue", ids[2][:8])
         await person.press("down", "enter")
         await person.until(lambda: ids[2][:8] not in person.text)
         await person.sees("5 wait")

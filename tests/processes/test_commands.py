@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from core.models.files.model_folder import read_folder
 from core.models.slicing.loading import slice_parts
-from core.node.base.complaints import MOST
 from core.node.base.home_lock import home_lock
+from core.node.base.stderr_log import MAX_BYTES
 from core.plan.notes import EVERY_RANK_SEES, ON_THE_CABLE
 from core.settings import Home
 from tests.support import waiting
@@ -95,8 +96,8 @@ async def test_what_a_node_that_the_screen_started_complains_of_is_kept(tmp_path
             await waiting.until(lambda: not node.is_running)
             assert "runs on" in str(node.trouble)
         await node.close()
-    assert not home.last_words.exists(), "they are those of the node that has the home"
-    for kept in (home.complaints, home.root / "node.stderr.1"):
+    assert not home.last_run.exists(), "they are those of the node that has the home"
+    for kept in (home.stderr_log, home.root / "node.stderr.1"):
         assert kept.read_text().startswith(f"macluster: Another node (process {os.getpid()}) runs on ")
         assert kept.stat().st_mode & 0o777 == 0o600
 
@@ -105,13 +106,13 @@ def test_what_a_service_complains_of_for_years_is_bounded(tmp_path: Path) -> Non
     """launchd opens the same file for every start, to append to it."""
     home = Home(tmp_path / "mac")
     home.root.mkdir(0o700)
-    home.complaints.write_bytes(long := b"." * (MOST + 1))
+    home.stderr_log.write_bytes(long := b"." * (MAX_BYTES + 1))
     with home_lock(home):
         for starts in (1, 2):
-            with home.complaints.open("ab") as complaints:
+            with home.stderr_log.open("ab") as complaints:
                 command = (sys.executable, "-m", "core.node", "--home", str(home.root))
                 assert subprocess.run(command, stderr=complaints, timeout=120).returncode == 1
-            assert home.complaints.read_text().count("macluster: Another node (process ") == starts
+            assert home.stderr_log.read_text().count("macluster: Another node (process ") == starts
     assert (home.root / "node.stderr.1").read_bytes() == long
 
 
@@ -126,7 +127,7 @@ async def test_a_port_that_is_taken_is_told_by_whom_and_a_key_takes_another(tmp_
             async with app.run_test(size=(100, 30)):
                 await waiting.until(lambda: "P starts it on another port." in text_of(app))
                 screen = text_of(app)
-                assert f"Port {port} of this Mac is taken by " in screen
+                assert f"Port {port} is in use by " in screen
                 assert f"(process {os.getpid()})" in screen
                 assert "N starts it again, P starts it on another port." in screen
                 ran = await macluster_here(home.root, "status")
@@ -140,7 +141,7 @@ async def test_a_port_that_is_taken_is_told_by_whom_and_a_key_takes_another(tmp_
                 assert app.state.offline is None
                 assert app.why_not("start_node") == "the node of this Mac runs"
         await node.close()
-    assert not home.last_words.exists(), "it has ended in order"
+    assert not home.last_run.exists(), "it has ended in order"
 
 
 def test_status_models_and_plan(home: Path, made: Make) -> None:
@@ -169,7 +170,7 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
     model = made("llama")
     (expected,) = reference(model, ["a hop is"], 16)
     loaded = facts(home, "load", str(model), "--verify", "--parallelism", "tp")
-    assert loaded["plan"]["parallelism"]["reason"] == "no cluster peer connected (worldSize=1)"
+    assert loaded["plan"]["parallelism"]["reason"] == "no other Mac is linked"
     assert loaded["plan_status"] == "ready"
     assert loaded["proof"].startswith("Verified: ")
     answer = facts(home, "run", model.name, "-p", "a hop is", "--max-tokens", "16")
@@ -253,8 +254,8 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
     assert facts(tmp_path / "h", "plan", "macluster-demo", "--macs", "8,8")["plan"]["layers"] == 16
     plain = said_here(tmp_path / "h", "plan", str(restricted), "--macs", "64,32,16")
     assert plain.stdout.splitlines()[5:] == [
-        "mac 2 begins with layer 1 instead of 5: layers 3 to 7 share state with those before.",
-        "mac 3 begins with layer 2 instead of 7: layers 3 to 7 share state with those before.",
+        "mac 2 starts at layer 1 instead of 5: layers 3 to 7 share state with those before.",
+        "mac 3 starts at layer 2 instead of 7: layers 3 to 7 share state with those before.",
         "It can lose any one Mac but mac 1: the others can hold it.",
         "mac 1 would see token ids, logits.",
         "mac 2 would see hidden states of layer 1.",
@@ -302,12 +303,12 @@ def test_how_macs_would_share_it_is_said_with_the_reason(made: Make, tmp_path: P
         return json.loads(ran.stdout)["plan"]
 
     tp = planned("--macs", "8,4", "--parallelism", "tp", "--rdma")
-    how = {"choice": "tp", "strategy": "tp", "reason": "capabilities OK", "group": "rdma"}
+    how = {"choice": "tp", "strategy": "tp", "reason": "your choice", "group": "rdma"}
     assert (tp["topology"], tp["parallelism"]) == ("tensor", how)
     assert [s["sees"] for s in tp["stages"]] == ["token ids, logits", "token ids"]
     assert tp["notes"][1:] == [EVERY_RANK_SEES, ON_THE_CABLE]
     alone = planned("--macs", "8", "--parallelism", "tp")
-    assert alone["parallelism"]["reason"] == "no cluster peer connected (worldSize=1)"
+    assert alone["parallelism"]["reason"] == "no other Mac is linked"
     assert planned("--macs", "8,4")["parallelism"] is None
 
 
@@ -318,7 +319,7 @@ def test_the_demo_on_ranks_says_what_the_model_says(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
     assert told["plan"]["topology"] == "tensor"
-    how = {"choice": "tp", "strategy": "tp", "reason": "capabilities OK", "group": "sealed"}
+    how = {"choice": "tp", "strategy": "tp", "reason": "your choice", "group": "sealed"}
     assert told["plan"]["parallelism"] == how
     assert told["proof"].startswith("Verified: ")
     assert "contiguous" in told["text"]
@@ -328,7 +329,7 @@ def test_a_plan_lists_what_each_mac_would_read(restricted: Path, tmp_path: Path)
     told = facts(tmp_path / "h", "plan", str(restricted), "--macs", "64,32", "--parts")
     slices = [(0, 2, True, True), (2, 8, False, False)]
     for share, (start, stop, embed, output) in zip(told["parts"], slices, strict=True):
-        expected = slice_parts(restricted, start, stop, embed=embed, output=output)
+        expected = slice_parts(read_folder(restricted), start, stop, embed=embed, output=output)
         assert share["files"] == [{"file": p.file, "begin": p.begin, "end": p.end} for p in expected]
 
 
@@ -342,7 +343,7 @@ def test_a_moved_cut_is_said_and_the_answer_stays_that_of_one_process(restricted
     )
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
-    assert "mbp begins with layer 1 instead of 5" in told["plan"]["notes"][0]
+    assert "mbp starts at layer 1 instead of 5" in told["plan"]["notes"][0]
     assert told["tokens"] == expected
     assert told["proof"].startswith("Verified: ")
 

@@ -18,8 +18,8 @@ from tests.support.cluster import ANSWER_S, Make, running_demo
 from tests.support.person import Person
 from tui.app import MaclusterApp
 from tui.cli.demo import Demo
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.conversations import ConversationsScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.sampling import SamplingScreen
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -85,7 +85,7 @@ async def test_edit_and_retry_lose_nothing_and_old_ones_are_found(
         app.dashboard.chat.focus()
         await someone.press("left_square_bracket", "left_square_bracket", "e")
         await someone.until(lambda: app.dashboard.prompt.text == "second question")
-        await someone.sees("Esc gives up")
+        await someone.sees("Esc: cancel")
         await someone.press("escape")
         await someone.until(lambda: app.state.editing == 0)
         await someone.rests()
@@ -195,11 +195,11 @@ async def test_a_new_one_keeps_the_old_one_and_an_unkept_one_is_kept_nowhere(dem
         await someone.kept(1)
         await app.run_action("keep_nothing")
         await someone.until(lambda: app.state.chat.is_unkept)
-        logs = set((folder / "tokens").glob("*.mct"))
+        logs = set((folder / "token-logs").glob("*.mct"))
         await someone.asks("the cuckoo whispers")
         await someone.sees("not kept")
         await someone.kept(1)
-        assert set((folder / "tokens").glob("*.mct")) <= logs, "its token log goes with its end"
+        assert set((folder / "token-logs").glob("*.mct")) <= logs, "its token log goes with its end"
         await someone.opens("ctrl+n", screen=ChoiceScreen)
         await someone.press("enter")
         await someone.until(lambda: app.screen is app.dashboard)

@@ -19,22 +19,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.bench.macs import make_macs
-from core.bench.ring import worker_ring
 from core.errors import WorkerDied
+from core.local.macs import make_macs
+from core.local.worker_ring import worker_ring
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
-from core.node.ring import supervisor
-from core.node.ring.supervisor import Supervisor, WorkerEnded
+from core.node.peers.worker_state import WorkerState
+from core.node.ring import worker_supervisor
+from core.node.ring.worker_supervisor import Supervisor, WorkerEnded
 from core.requests.answers import ChatRequest, Message
 from core.requests.plans import LoadRequest
 from core.settings import Home
 from tests.support.cluster import Make, finish
+from tests.support.contexts import context_of
 from tests.support.processes import GONE_S, IDLE_SHARE, gone, lives, shares
 from tests.support.search import SEARCH
-from tests.support.tasks import tasks_of
 from tui.cli.demo import pair
 from tui.cli.watch import Watch
 
@@ -99,9 +99,11 @@ def test_a_worker_ends_with_its_node_whatever_it_was_at(made: Make, scratch: Pat
 async def test_a_worker_that_hangs_while_it_starts_is_replaced(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     identity, ends = make_macs(scratch, 1).identities[0], list[WorkerDied]()
     journal = Journal(scratch / "log", "mac", Bus())
-    worker, signals = OwnWorker(), Signals()
+    worker, signals = WorkerState(), Signals()
     signals.on(WorkerEnded, lambda ended: ends.append(ended.error))
-    keeper = Supervisor(identity, LOCAL, worker, signals, journal, tasks_of(journal), has_spare=False)
+    keeper = Supervisor(
+        context_of(config={"has_spare": False}, identity=identity, signals=signals, journal=journal), worker
+    )
     keeper.start()
     try:
         deadline = time.monotonic() + GONE_S
@@ -109,7 +111,7 @@ async def test_a_worker_that_hangs_while_it_starts_is_replaced(scratch: Path, mo
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         os.kill(hung, signal.SIGSTOP)
-        monkeypatch.setattr(supervisor, "START_S", 0.1)
+        monkeypatch.setattr(worker_supervisor, "START_S", 0.1)
         with pytest.raises(WorkerDied):
             await keeper.ready()
         monkeypatch.undo()

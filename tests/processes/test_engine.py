@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from core.bench.ring import LINK_S, WorkerRing, a_request, worker_ring
+from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import AnswerDone, Load, Loaded, Token, TraceSpan
@@ -124,7 +124,7 @@ def test_sampling_over_the_ring_is_mlx_lms_for_the_same_seed(
     expected = alone.answer(mine)
     assert wanders([expected])
     assert answer.tokens == expected.tokens
-    for token, logprob in zip(answer.told, expected.logprobs, strict=True):
+    for token, logprob in zip(answer.reports, expected.logprobs, strict=True):
         assert token.logprob == pytest.approx(logprob, abs=1e-3)
         assert len(token.top) == 3
         assert [p for _, p in token.top] == sorted((p for _, p in token.top), reverse=True)
@@ -138,7 +138,7 @@ def test_the_window_changes_no_logit_and_is_never_exceeded(model: Path) -> None:
             load_anew(narrow, model, window)
             request = a_request(prompt, max_tokens=8, sampling=Sampling(logprobs=5))
             (answer,) = narrow.generate_all([request])
-            told[window] = [(t.token, t.logprob, t.top) for t in answer.told]
+            told[window] = [(t.token, t.logprob, t.top) for t in answer.reports]
             assert most_under_way(*narrow.traces()) <= window
     assert told[1] == told[2] == told[3]
 

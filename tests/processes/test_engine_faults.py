@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.errors import NoAnswer, error_from
+from core.local.worker_ring import WorkerRing, a_request, worker_ring
 from core.worker.messages import Token
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make

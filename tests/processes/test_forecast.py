@@ -16,10 +16,10 @@ import pytest_asyncio
 
 from core.errors import LinkTimeout, UsageError
 from core.events import Plan
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.node.ring.throughput_history import write_curves
 from core.plan.cost_curve import Point, curve_name
-from core.plan.predict import CLEARLY_FASTER, kept_advice
+from core.plan.forecast import CLEARLY_FASTER, kept_advice
 from core.requests.plans import Forecast, LoadRequest, PreviewRequest
 from tests.support.cluster import Make, ask, running_demo
 from tests.support.command import macluster
@@ -90,7 +90,7 @@ async def test_layers_move_to_faster_macs_between_two_answers(made: Make) -> Non
         await kill_head(demo)
         # remembered of days before: whatever the head turns out to need, the other one needs less
         other = next(mac.device_id for mac in demo.head.now.peers if not mac.is_self)
-        whole = read_layout(Path(demo.model)).total_bytes
+        whole = read_folder(Path(demo.model)).layout().total_bytes
         write_curves(demo.home.throughput, {curve_name("token", other): (Point(whole, 1e-6),)})
         await start_head(demo)
         await demo.head.client.load(LoadRequest(model=demo.model, balance="auto"))

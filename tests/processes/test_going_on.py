@@ -11,9 +11,9 @@ from typing import Final, cast
 import msgspec
 import pytest
 
-from core.bench.ring import ANSWER_S, LINK_S, WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.events import Topology
+from core.local.worker_ring import ANSWER_S, LINK_S, WorkerRing, a_request, worker_ring
 from core.sampling_options import Sampling
 from core.worker.messages import AnswerDone, Load, Loaded, Token
 from tests.support.alone import Alone, Said, wanders
@@ -87,7 +87,7 @@ def check_rest(ring: WorkerRing, begun: Sequence[Request], expected: Sequence[Sa
     for request, answer, said in zip(begun, answers, expected, strict=True):
         written, whole = len(request.written), len(said.tokens)
         assert (*request.written, *answer.tokens) == said.tokens
-        assert [token.index for token in answer.told] == list(range(written, whole))
+        assert [token.index for token in answer.reports] == list(range(written, whole))
         assert (answer.done.prompt_tokens, answer.done.tokens) == (len(request.tokens), whole)
         assert answer.done.finish_reason == request.end(whole, said.tokens[-1])
 

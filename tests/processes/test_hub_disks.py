@@ -20,15 +20,14 @@ import pytest
 from core.errors import NodeError
 from core.events import ModelsChanged, PlanLoaded, StageState, Transfer
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, read_map, whole_parts
-from core.models.files.compared import COMPARED_NAME, uncompared
-from core.models.files.fetch_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
-from core.models.files.fetch_parts import CONNECTIONS, RANGE_BLOCKS
+from core.models.files.compared_hashes import COMPARED_NAME, uncompared
+from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, PartsOrder
+from core.models.files.hub_download_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
-from core.models.files.safetensors import read_headers
-from core.node.disks.ways import Way, in_order
-from core.requests.disks import DownloadRequest
+from core.models.files.model_folder import read_folder
+from core.node.disks.model_copies import Origin, in_order
+from core.requests.disks import CopyRequest, DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PreviewRequest
-from core.settings import GB
 from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
 from tests.support.copies import Pair, pair
 from tests.support.hub import COMMIT, Hub, running_hub
@@ -88,7 +87,7 @@ async def test_a_byte_that_is_wrong_at_the_hub_is_never_loaded(made: Make, monke
     repo = made("llama", layers=6, hidden=384, intermediate=2048)
     (name, tensor, header), *_ = [
         (file, found, header)
-        for file, header in read_headers(repo).items()
+        for file, header in read_folder(repo).headers.items()
         for key, found in header.tensors.items()
         if "layers.4.mlp.up_proj" in key
     ]
@@ -125,16 +124,17 @@ def is_thrown_away(folder: Path, name: str) -> bool:
 
 async def a_lost_mac_is_replaced_at_once(demo: Demo, hub: Hub, expected: Sequence[int]) -> None:
     head = demo.head
-    await loaded(head, LoadRequest(model="toy", spare_bytes=GB))
-    plan = head.now.plan
-    assert plan
-    assert (plan.spare, plan.nowhere_else) == (((0, 4), (2, 6), (2, 6)), ())
-    wanted = {stage.device_id: (kept,) for stage, kept in zip(plan.stages, plan.spare, strict=True)}
+    fingerprint = (await toy(head)).fingerprint
+    macs = {stage.device_id for stage in head.now.plan.stages} if head.now.plan else set()
+    await head.client.copy(CopyRequest(fingerprint=fingerprint, to=tuple(macs)))
     count = len(head.seen)
-    while {mac: layers for mac, layers in (await toy(head)).layers_on if layers} != wanted:
-        await head.until(lambda w: ModelsChanged() in w.seen[count:], WAIT_S, "Spare layers")  # noqa: B023
+    while {*(await toy(head)).held_by} != macs:
+        await head.until(lambda w: ModelsChanged() in w.seen[count:], WAIT_S, "Copies")  # noqa: B023
         count = len(head.seen)
-    await head.until(lambda w: not w.now.transfers, WAIT_S, "The end of what is spare")
+    await head.until(lambda w: not w.now.transfers, WAIT_S, "The end of the copies")
+    preview = await head.client.plan(PreviewRequest(model="toy"))
+    assert preview.plan
+    assert preview.plan.nowhere_else == ()
     running, mark, served = await begin(head, PROMPT, 200), len(head.seen), sum(hub.served.values())
     os.kill(demo.pid_of(2), signal.SIGKILL)
     assert (await finish(head, running)).tokens == expected
@@ -170,8 +170,8 @@ async def test_the_hub_goes_on_where_a_mac_left_and_comes_first_where_it_was_fas
 
 
 def test_linked_macs_come_first_unless_the_hub_was_faster() -> None:
-    ways: tuple[Way, ...] = ("hub", "macs")
-    rates: dict[Way, float] = {}
+    ways: tuple[Origin, ...] = ("hub", "macs")
+    rates: dict[Origin, float] = {}
     assert in_order(ways, rates) == ["macs", "hub"]
     rates["hub"] = 9e6
     assert in_order(ways, rates) == ["macs", "hub"], "nobody knows how fast the Macs are"
@@ -184,7 +184,7 @@ def test_linked_macs_come_first_unless_the_hub_was_faster() -> None:
 async def run(order: AnyOrder, hub: Hub, killed_after_s: float | None = None) -> list[Fetched]:
     """What a child tells that carries out `order`, and is killed after a while."""
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "core.models.files.fetch"),
+        *(sys.executable, "-m", "core.models.files.hub_download"),
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,

@@ -8,28 +8,31 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 import pytest_asyncio
 
-from core.bench.macs import make_macs
-from core.bench.ring import HOST, WorkerRing, a_request, plan_of, worker_ring
-from core.bench.worker import BareWorker
 from core.errors import WorkerError
 from core.events import AnyEvent, LogLine, Peer, PeerChanged, PeerSeen, PlanFailed
 from core.link.liveness import stuck_stage
-from core.link.ways import Way
-from core.models.files.layout import read_layout
+from core.link.network_paths import NetworkPath
+from core.local.bare_worker import HOST, BareWorker
+from core.local.macs import make_macs
+from core.local.plans import plan_of
+from core.local.worker_ring import WorkerRing, a_request, worker_ring
+from core.models.files.model_folder import read_folder
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
-from core.node.ring.supervisor import Supervisor, WorkerReported
+from core.node.peers.worker_state import WorkerState
+from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.worker.messages import AnswerDone, Connect, Linked, Load, Report, Worked
 from core.worker.telemetry import STEP_EVERY_S
 from tests.support.cluster import Make, running_demo
+from tests.support.contexts import context_of
 from tests.support.tasks import tasks_of
 from tests.support.waiting import undisturbed, until
 from tui.cli.demo import Demo
@@ -266,14 +269,15 @@ def test_a_worker_that_stands_still_is_found(ring: WorkerRing, stage: int) -> No
 async def test_a_node_knows_how_far_its_worker_is_until_that_is_another_one(made: Make, tmp_path: Path) -> None:
     model: Path = made("llama")
     macs = make_macs(tmp_path, 2)
-    plan = plan_of(model.name, read_layout(model).layers, (4,), macs, "private")
+    plan = plan_of(model.name, read_folder(model).layout().layers, (4,), macs, "private")
     reports: list[Report] = []
     journal = Journal(tmp_path / "log", "me", Bus())
     tasks = tasks_of(journal)
-    workers, signals = [OwnWorker(), OwnWorker()], Signals()
+    workers, signals = [WorkerState(), WorkerState()], Signals()
     signals.on(WorkerReported, lambda said: reports.append(said.report))
     each = zip(macs.identities, workers, strict=True)
-    pair = [Supervisor(mac, HOST, worker, signals, journal, tasks, has_spare=False) for mac, worker in each]
+    without_spare = context_of(config={"has_spare": False}, signals=signals, journal=journal, tasks=tasks)
+    pair = [Supervisor(replace(without_spare, identity=mac), worker) for mac, worker in each]
     try:
         for supervisor in pair:
             supervisor.start()
@@ -284,7 +288,7 @@ async def test_a_node_knows_how_far_its_worker_is_until_that_is_another_one(made
         assert [worker.step for worker in workers] == [0, 0]
         for supervisor, port in zip(pair, reversed(ports), strict=True):
             cluster = macs.cluster.encode()
-            supervisor.send(Connect(plan=plan, cluster=cluster, ways=(Way(HOST),), next_port=port))
+            supervisor.send(Connect(plan=plan, cluster=cluster, ways=(NetworkPath(HOST),), next_port=port))
         await until(lambda: sum(isinstance(report, Linked) for report in reports) == 2)
         pair[0].send(a_request([5, 6, 7], max_tokens=TOKENS))
         await until(lambda: any(isinstance(report, AnswerDone) for report in reports))

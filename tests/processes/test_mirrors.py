@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from core.bench.ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
-from core.node.answers.mirror import Mirror
+from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
+from core.node.answers.kv_mirror import Mirror
 from core.settings import GB
 from core.worker.messages import AnswerDone, LinkBroken, Load, Loaded, Mirrored, MirrorSpans, Restored, Token, WantSpans
 from tests.support.alone import Alone
@@ -29,7 +29,7 @@ class Life:
 
     def __init__(self, ring: WorkerRing, mirror: Mirror, request: Request) -> None:
         self._ring, self._mirror = ring, mirror
-        self.request = replace(request, mirrored=mirror.begin(request.request_id, request.beginning))
+        self.request = replace(request, mirrored=mirror.begin(request.request_id, request.prefix))
         self.tokens: list[int] = []
         self.restored = 0
 
@@ -40,7 +40,7 @@ class Life:
         while True:
             match self._ring._next(perf_counter() + ANSWER_S).report:
                 case Mirrored(request_id=name, span=span):
-                    self._mirror.keep(name, span, [*self.request.beginning, *self.tokens])
+                    self._mirror.keep(name, span, [*self.request.prefix, *self.tokens])
                 case WantSpans(request_id=name, behind=behind):
                     spans = self._mirror.spans(name, behind)
                     head.send(MirrorSpans(request_id=name, behind=behind, spans=spans))

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
-from core.bench.phases import chrome, flights, steps_of
-from core.bench.ring import WorkerRing, worker_ring
+from core.local.worker_ring import WorkerRing, worker_ring
 from core.models.made.maker import make_model
 from core.requests.trace import PHASES, StageTrace
+from core.trace.perfetto import perfetto_trace
+from core.trace.phases import flights, steps_of
 from tests.support.viewers import opened
 from tests.support.wires import Fault, wire
 
@@ -30,10 +31,10 @@ class Slowable(NamedTuple):
 
     def traced(self, tokens: int, first: int) -> tuple[list[StageTrace], list[float]]:
         """What both stages did for an answer, and when its tokens came."""
-        self.ring.phases(goes_on=True)
+        self.ring.phases(keep_tracing=True)
         answer = self.ring.generate([first, *PROMPT], max_tokens=tokens)
         assert len(answer.tokens) == tokens
-        told = self.ring.phases(goes_on=False)
+        told = self.ring.phases(keep_tracing=False)
         return [StageTrace(mac="", index=index, turns=tuple(turns)) for index, turns in enumerate(told)], [
             *answer.times
         ]
@@ -66,7 +67,7 @@ def test_of_a_thousand_steps_the_phases_are_all_that_each_took(slowable: Slowabl
         # by the clock of who asked: between the first token and the last one nothing else happened
         whole = sum(step.total_s for step in steps[2:])
         assert whole == pytest.approx(times[-1] - times[0], rel=0.05)
-    tracks = opened(chrome(stages, "made"))
+    tracks = opened(perfetto_trace(stages, "made"))
     assert [len(slices) for slices in tracks.values()] == [
         count for stage in stages for count in (len(stage.turns), sum(len(turn.laps) for turn in stage.turns))
     ]
@@ -99,4 +100,4 @@ def test_a_slow_hop_is_seen_in_its_own_flight_and_in_no_phase_but_waits(slowable
 
 def test_what_is_switched_off_tells_nothing(slowable: Slowable) -> None:
     slowable.ring.generate([5, *PROMPT], max_tokens=3)
-    assert slowable.ring.phases(goes_on=False) == [[], []]
+    assert slowable.ring.phases(keep_tracing=False) == [[], []]

@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.events import Topology
+from core.local.worker_ring import WorkerRing, a_request, worker_ring
 from core.worker.messages import AnswerDone, PrefillBroken, Prefilled, ReadBeside, Report, Token
 from tests.support.alone import Alone
 from tests.support.cluster import Make
@@ -65,12 +65,12 @@ def test_the_ring_reads_what_a_mac_does_not_that_is_lost_meanwhile(made: Make) -
     lost, other = (a_request([*PROMPT, tail], max_tokens=TOKENS, min_tokens=TOKENS) for tail in (9, 10))
     alone = Alone(model, CHUNK)
     with worker_ring(model, (2,), chunk=CHUNK, rows=2, prefill=100) as ring:
-        assert ring.beside
+        assert ring.prefill_worker
         told: list[Report] = []
         for report in heard(ring, lost):
             told.append(report)
-            if isinstance(report, Prefilled) and ring.beside.is_alive:
-                ring.beside.kill()
+            if isinstance(report, Prefilled) and ring.prefill_worker.is_alive:
+                ring.prefill_worker.kill()
         assert tuple(each.token for each in told if isinstance(each, Token)) == alone.answer(lost).tokens
         assert [each.tokens for each in told if isinstance(each, ReadBeside)] == [0]
         assert any(isinstance(each, PrefillBroken) for each in told)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from core.bench.ring import LINK_S, WorkerRing, worker_ring
 from core.errors import MaclusterError, NodeError
 from core.events import PlanLoaded, PlanProposed
+from core.local.worker_ring import LINK_S, WorkerRing, worker_ring
 from core.models.files.manifest import Manifests
 from core.models.files.safetensors import INDEX_NAME
 from core.requests.plans import LoadRequest

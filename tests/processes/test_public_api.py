@@ -22,12 +22,12 @@ import pydantic
 import pytest
 import pytest_asyncio
 
-from core.bench.scenarios.arithmetic import RATE, SEGMENTS
-from core.bench.scenarios.asking import AskedModel, measured
-from core.bench.scenarios.listing import Scenario
+from core.bench.scenarios.definitions import Scenario
+from core.bench.scenarios.load_generator import AskedModel, measured
+from core.bench.scenarios.percentiles import RATE, SEGMENTS
 from core.bench.scenarios.report import LoadLevel, result
 from core.demo import DEMO_MODEL
-from core.engine.scheduler import MOST_TOLD
+from core.engine.scheduler import MAX_SCORED_TOKENS
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import ChatRequest, Message
 from core.settings import DEFAULT_ROWS
@@ -123,14 +123,14 @@ async def test_a_client_hears_what_the_cluster_says(served: Served) -> None:
     assert both.usage.prompt_tokens == 2 * len(ids) - 1
     echoed = (await completions.create(model=served.model, max_tokens=TOKENS, prompt=ids, echo=True)).choices[0].text
     assert echoed == PROMPT + expected.text
-    with pytest.raises(openai.BadRequestError, match="names token 99999, which this model does not have"):
+    with pytest.raises(openai.BadRequestError, match="contains token 99999, which this model does not have"):
         await completions.create(**asked, prompt=[99999])
 
 
 async def test_how_likely_each_token_of_a_prompt_was_is_what_mlx_lm_says(served: Served) -> None:
     model, tokenizer = mlx_lm.load(served.demo.model)[:2]
     ids = tokenizer.encode(PROMPT) * 25
-    assert len(ids) > 2 * MOST_TOLD
+    assert len(ids) > 2 * MAX_SCORED_TOKENS
     completions: Any = served.client.completions
     for _ in range(2):  # the second time it is in memory, which does not tell
         scored = await completions.create(
@@ -363,10 +363,10 @@ async def test_whoever_is_answered_is_told_where_the_api_is_switched_off_and_wha
     await head.until(lambda w: len(w.now.running) == 3, 240, "Asking")
     await head.client.stop_api()
     try:
-        with pytest.raises(openai.APIError, match=r"^The API of this Mac was switched off\."):
+        with pytest.raises(openai.APIError, match=r"^The API of this Mac was turned off\."):
             async for _ in stream:
                 pass
-        with pytest.raises(openai.InternalServerError, match="The API of this Mac was switched off"):
+        with pytest.raises(openai.InternalServerError, match="The API of this Mac was turned off"):
             await whole
         assert [part.choices[0].finish_reason async for part in relayed][-1] == "length"
     finally:

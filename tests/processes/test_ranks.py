@@ -15,11 +15,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.errors import MaclusterError
 from core.link.rekey_limits import KEY_LIMITS
-from core.plan.reduces import is_gathered
+from core.local.worker_ring import WorkerRing, a_request, worker_ring
+from core.plan.all_reduce import is_gathered
 from core.plan.stage_roles import sights
 from core.sampling_options import Sampling
 from core.worker.messages import GroupBroken, Prefilled, Prove, Proved, SaveSession, SessionFailed, Token, Unproved

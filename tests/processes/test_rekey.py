@@ -15,8 +15,9 @@ import mlx_lm
 import pytest
 from mlx_lm.generate import generate_step
 
-from core.bench.ring import HOST, LINK_S, RingAnswer, WorkerRing, a_request, worker_ring
 from core.errors import LinkError, Problem, error_from
+from core.local.bare_worker import HOST
+from core.local.worker_ring import LINK_S, RingAnswer, WorkerRing, a_request, worker_ring
 from core.settings import PREFILL_CHUNK
 from core.worker.messages import LinkBroken, Token
 from tests.support.attentive import LIMITS, TOKENS, paired_nodes

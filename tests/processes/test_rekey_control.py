@@ -31,7 +31,7 @@ def model(made: Make) -> Path:
 
 def accepted(nodes: list[Attentive]) -> list[int]:
     """How many links each node was dialled for so far."""
-    return [node.parts.mesh.admissions.get("accepted", 0) for node in nodes]
+    return [node.parts.peers.mesh.admissions.get("accepted", 0) for node in nodes]
 
 
 def troubles(watch: Watch, since: int) -> list[object]:
@@ -66,7 +66,7 @@ async def test_links_get_new_keys_again_and_again_under_a_plan_and_its_answers(
         assert troubles(head, since) == []
         assert (head.now.plan_status, head.now.plan_problem) == ("ready", None)
         await until(lambda: {node.epoch for node in nodes} == {4})
-        assert all(len(node.parts.mesh.contacts) == 2 for node in nodes)
+        assert all(len(node.parts.peers.mesh.contacts) == 2 for node in nodes)
 
 
 # ---- a twin: the same Mac once more, from a copy of its folder

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from core.bench.ring import a_request, worker_ring
+from core.local.worker_ring import a_request, worker_ring
 from tests.support.alone import Alone
 from tests.support.cluster import Make
 from tests.support.kinds import Kind, model_of

@@ -15,7 +15,7 @@ from core.events import Topology
 from core.requests.trace import PHASES, STEP_TOTAL
 from core.sampling_options import Sampling
 from core.trust.identity import load_or_create
-from core.trust.sealed import write_sealed
+from core.trust.sealed_files import write_sealed
 from tests.support.cluster import Make, ask, begin, reference, running_demo, tokens_seen
 from tests.support.command import macluster
 from tests.support.processes import IDLE_SHARE, shares

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,17 +15,16 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.utils import load_model
 
-from core.bench.local_ring import local_ring
-from core.engine.ring_model import RingModel
+import macluster
 from core.events import Topology
 from core.settings import MAX_ROWS
+from macluster import RingModel, local_ring
 from tests.support.atlas import config_of
 from tests.support.checkpoints import write_weights
 from tests.support.cluster import Make
 from tests.support.made import build
 from tests.support.rings import check_as_mlx_lm
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 RINGS = [
@@ -62,10 +60,10 @@ def test_mlx_lm_runs_over_workers_that_keep_states(tmp_path: Path) -> None:
         check_as_mlx_lm(RingModel(stages), loaded[0])
 
 
-def test_the_lines_in_the_readme_run_as_written() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    (lines,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "RingModel" in block]
-    ran = subprocess.run([sys.executable, "-c", lines], cwd=ROOT, capture_output=True, text=True, timeout=100)
+def test_the_example_in_the_docstring_runs_as_written(tmp_path: Path) -> None:
+    assert macluster.__doc__
+    example = "\n".join(line[4:] for line in macluster.__doc__.splitlines() if line.startswith("    "))
+    ran = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert ran.returncode == 0, ran.stderr
     assert "contiguous" in ran.stdout
 

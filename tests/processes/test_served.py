@@ -125,7 +125,7 @@ async def test_keys_requests_and_what_to_paste_are_on_the_screen_and_serving_end
             await person.sees("5 Chat")
             app.dashboard.action_pane(1)
             await person.press("A")
-            await person.sees(f"● on   {served.url}/v1", "tests", "Nothing is asked now")
+            await person.sees(f"● on   {served.url}/v1", "tests", "No requests right now")
             await person.press("n")
             await person.sees("New key")
             await person.press(*"laptop", "enter")
@@ -145,7 +145,7 @@ async def test_keys_requests_and_what_to_paste_are_on_the_screen_and_serving_end
                 await person.sees("Stop what laptop asked for?")
                 await person.press("down", "enter")
                 assert (await asking).status_code == 200
-                await person.sees("Nothing is asked now", "nobody asks now")
+                await person.sees("No requests right now", "nobody asks now")
                 await person.press("shift+tab", "down", "x")
                 await person.sees("Revoke the key laptop?")
                 await person.press("down", "enter")

@@ -15,10 +15,10 @@ import pytest
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 
-from core.bench.ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.engine.sessions import reading, writing
 from core.events import Topology
-from core.models.slicing.slots import KV_GROUP
+from core.local.worker_ring import LINK_S, WorkerRing, a_request, worker_ring
+from core.models.slicing.caches import KV_GROUP
 from core.requests.answers import Message
 from core.worker.messages import (
     LinkBroken,

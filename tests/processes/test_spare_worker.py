@@ -12,19 +12,19 @@ from typing import Any
 import psutil
 import pytest
 
-from core.bench.macs import make_macs
-from core.bench.ring import plan_of
+from core.local.macs import make_macs
+from core.local.plans import plan_of
 from core.mac.memory import footprint_bytes
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
-from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
+from core.node.peers.worker_state import WorkerState
 from core.node.ring.worker_process import WorkerProcess, start_worker
+from core.node.ring.worker_supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.worker.messages import Load, Loaded, Report
 from tests.support.cluster import Make
-from tests.support.tasks import tasks_of
+from tests.support.contexts import context_of
 from tests.support.waiting import until
 
 HOST = "127.0.0.1"
@@ -41,16 +41,14 @@ class OneMac:
 
     def __init__(self, folder: Path, model: Path) -> None:
         macs, self.model = make_macs(folder, 1), model
-        self.plan = plan_of(model.name, read_layout(model).layers, (), macs, "private")
+        self.plan = plan_of(model.name, read_folder(model).layout().layers, (), macs, "private")
         journal = Journal(folder / "log", "me", Bus())
-        self.worker, signals = OwnWorker(), Signals()
+        self.worker, signals = WorkerState(), Signals()
         self.reports, self.ends = list[Report](), list[WorkerEnded]()
         signals.on(WorkerReported, lambda said: self.reports.append(said.report))
         signals.on(WorkerEnded, self.ends.append)
         self.log = folder / "log"
-        self.keeper = Supervisor(
-            macs.identities[0], HOST, self.worker, signals, journal, tasks_of(journal), has_spare=True
-        )
+        self.keeper = Supervisor(context_of(identity=macs.identities[0], signals=signals, journal=journal), self.worker)
 
     async def load(self) -> None:
         await self.keeper.ready()
@@ -66,8 +64,8 @@ class OneMac:
 
 @pytest.fixture
 async def mac(made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OneMac]:
-    monkeypatch.setattr("core.node.ring.supervisor.SPARE_REST_S", 0.0)
-    monkeypatch.setattr("core.node.ring.supervisor.SPARE_BACK_OFF_S", (0.0,))
+    monkeypatch.setattr("core.node.ring.worker_supervisor.SPARE_REST_S", 0.0)
+    monkeypatch.setattr("core.node.ring.worker_supervisor.SPARE_BACK_OFF_S", (0.0,))
     mac = OneMac(tmp_path, made("llama"))
     mac.keeper.start()
     try:
@@ -126,7 +124,7 @@ async def test_a_spare_worker_that_is_not_needed_any_more_when_it_has_started_is
         return worker
 
     await mac.keeper.ready()
-    monkeypatch.setattr("core.node.ring.supervisor.start_worker", slow)
+    monkeypatch.setattr("core.node.ring.worker_supervisor.start_worker", slow)
     await mac.load()
     await until(lambda: len(starts) == 1)
     os.kill(mac.worker.pid or 0, signal.SIGKILL)

@@ -98,7 +98,7 @@ async def test_a_test_can_be_stopped_and_the_next_one_runs(demo: Demo) -> None:
 
 
 async def test_the_command_prints_it(demo: Demo) -> None:
-    for words, said in ((["mini", "--json"], "bytes_per_s"), (["studio", "mini"], "there and back")):
+    for words, said in ((["mini", "--json"], "bytes_per_s"), (["studio", "mini"], "round trip")):
         told = await macluster(demo.home.root, "speedtest", *words)
         assert told.returncode == 0
         assert said in told.stdout

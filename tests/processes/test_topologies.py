@@ -13,10 +13,10 @@ import jsonschema
 import msgspec
 import pytest
 
-from core.bench.ring import GREEDY, WorkerRing, a_request, worker_ring
 from core.constraint import Constraint
 from core.engine.requests import Request
 from core.events import Topology
+from core.local.worker_ring import GREEDY, WorkerRing, a_request, worker_ring
 from core.models.made.made_tokenizer import EOS, SPECIALS
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import sights
@@ -111,7 +111,7 @@ def test_the_last_mac_samples_as_mlx_lm_does(forward: WorkerRing, alone: dict[st
     answer = forward.generate_all([others[0], mine, *others[1:]])[1]
     expected = alone["llama"].answer(mine)
     assert answer.tokens == expected.tokens
-    for token, logprob in zip(answer.told, expected.logprobs, strict=True):
+    for token, logprob in zip(answer.reports, expected.logprobs, strict=True):
         assert token.logprob == pytest.approx(logprob, abs=1e-3)
 
 
@@ -215,15 +215,17 @@ def test_what_is_forced_goes_round_at_once_and_guesses_are_such_as_may_follow(mo
     with worker_ring(model, (3,), chunk=CHUNK, draft=0) as plain:
         expected = [plain.generate_all([renamed(each)])[0].tokens for each in asked]
         hot = renamed(asked[0], sampling=Sampling(temperature=1.0, seed=3, logprobs=1))
-        by_chance = plain.generate_all([hot])[0].told
+        by_chance = plain.generate_all([hot])[0].reports
     with worker_ring(model, (3,), chunk=CHUNK) as ring:
         forced, guessed = [ring.generate_all([each])[0] for each in asked]
     assert [forced.tokens, guessed.tokens] == expected
     assert forced.done.drafted == forced.done.accepted > len(forced.tokens) // 2
     there = [forward.generate_all([renamed(each)])[0] for each in (*asked, hot)]
     assert [each.tokens for each in there] == [*expected, tuple(token.token for token in by_chance)]
-    assert [t.logprob for t in there[2].told] == pytest.approx([t.logprob for t in by_chance], abs=1e-4)
-    assert [[token for token, _ in t.top] for t in there[2].told] == [[token for token, _ in t.top] for t in by_chance]
+    assert [t.logprob for t in there[2].reports] == pytest.approx([t.logprob for t in by_chance], abs=1e-4)
+    assert [[token for token, _ in t.top] for t in there[2].reports] == [
+        [token for token, _ in t.top] for t in by_chance
+    ]
     for each in (there[0], there[2]):
         assert each.done.drafted == each.done.accepted == forced.done.drafted
 

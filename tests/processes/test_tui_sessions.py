@@ -45,7 +45,7 @@ async def test_a_conversation_is_kept_taken_up_and_deleted(demo: Demo, size: tup
             app.action_open("conversations")
             await person.sees("No conversation is kept on this Mac yet")
             await person.press("s")
-            await person.until(lambda: "Not now: nothing was said yet." in [n.message for n in app._notifications])
+            await person.until(lambda: "Nothing has been asked yet." in [n.message for n in app._notifications])
             await person.press("escape")
             await person.until(lambda: app.focused is app.dashboard.prompt)
             await person.press(*"hello", "enter")

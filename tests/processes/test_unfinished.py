@@ -100,7 +100,7 @@ def fill(path: Path, pages_left: int) -> None:
 async def test_a_full_disk_ends_the_answer_and_costs_nothing_that_was_written(made: Make) -> None:
     (expected,) = await asyncio.to_thread(reference, made("llama"), [PROMPT], LONG)
     async with running_demo(made("llama"), (64,)) as demo:
-        folder = demo.home.root / "tokens"
+        folder = demo.home.root / "token-logs"
         with small_disk(folder):
             earlier = await ask(demo.head, PROMPT, 20)
             (log,) = folder.iterdir()

@@ -8,8 +8,8 @@ import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from core.bench.ring import worker_ring
 from core.engine.requests import Request
+from core.local.worker_ring import worker_ring
 from tests.replay.recording import FOLDER, Prompt, rounds_of
 from tests.replay.replay import (
     DEMO_MODEL,

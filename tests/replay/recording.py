@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from core.models.text.tokenizer import Tokens
-from core.node.public_api.anthropic_messages import Messages
-from core.node.public_api.openai_chat import ChatCompletion
+from core.node.public_api.anthropic_request import Messages
+from core.node.public_api.chat_request import ChatCompletion
 
 FOLDER: Final = Path(__file__).parent
 SHARED: Final = ("system", "messages", "tools")

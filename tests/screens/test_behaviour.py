@@ -48,13 +48,13 @@ def test_plain_colourless_and_ctrl_q_in_the_palette(terminal: Open, monkeypatch:
     window.type("C-o")
     window.shows("Choose a model", "loaded on 1 Mac")
     window.type("u")
-    window.shows("Enter load")
+    window.shows("Enter: load")
     window.type("m", "w")
-    window.shows("Chosen: hidden states as float32", "layers by speed")
+    window.shows("Chosen: link data: float32", "layers by speed")
     (home,) = map(str, window.socket.parent.glob("macluster-*/studio"))
     for words in (("load", "macluster-demo", "--context", "2048", "--rows", "2"), ("unload",)):
         subprocess.run([sys.executable, "-m", "tui.cli.main", "--home", home, *words], check=True, capture_output=True)
-    window.shows("Chosen: context 2k - 2 rows", "Enter load")  # somebody chose that after what was chosen here
+    window.shows("Chosen: context 2k - 2 rows", "Enter: load")  # somebody chose that after what was chosen here
     window.type("F2", "F6")
     window.shows("> exact (greedy)", "> Temperature")
     window.type("Tab")
@@ -64,7 +64,7 @@ def test_plain_colourless_and_ctrl_q_in_the_palette(terminal: Open, monkeypatch:
     window.type("dark")
     window.until(lambda s: "Change the theme" in s and "Zoom" not in s.split("Change the theme")[0], "not the first")
     window.type("Escape", "Escape", "C-o")
-    window.shows("Choose a model", "Enter load")
+    window.shows("Choose a model", "Enter: load")
     window.type("c")
     window.until(lambda s: ">2k, as now" in s and "Fit preview" not in s, "what a dialog covers is heard, too")
     processes = window.processes()

@@ -19,8 +19,8 @@ from tui.cli.demo import Demo
 from tui.client import NodeClient
 from tui.screens.hop import HopScreen
 from tui.state.hop_history import HOP_WINDOW_S
+from tui.state.hop_phases import points_of
 from tui.state.hops import Hop
-from tui.state.phases import points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -79,11 +79,11 @@ async def test_the_link_is_tested_and_a_test_is_stopped_before_the_screen_is_lef
         while hop_of(viewer).source != "studio":
             await viewer.press("right")
         await viewer.press("s")
-        await viewer.sees("there and back", "MB/s")
+        await viewer.sees("round trip", "MB/s")
         for key in ("s", "s", "escape"):  # in one go: it rests for a second before it begins again, and may end soon
             viewer.app.simulate_key(key)
         await viewer.sees("No speed test", "was stopped")
-        assert any("under way" in note.message for note in viewer.app._notifications)
+        assert any("is running" in note.message for note in viewer.app._notifications)
         assert isinstance(viewer.app.screen, HopScreen)
         await viewer.press("escape")
         await viewer.until(lambda: not isinstance(viewer.app.screen, HopScreen))

@@ -17,9 +17,9 @@ from tests.support.person import Person
 from tui.app import MaclusterApp
 from tui.cli.demo import pair
 from tui.client import NodeClient
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.check import CheckScreen
 from tui.screens.dashboard import Dashboard
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.models import ModelsScreen
 from tui.screens.pairing import PairingScreen
 from tui.screens.peer import PeerScreen
@@ -110,7 +110,7 @@ async def test_the_keys_of_the_peers_pane() -> None:
         await someone.press("escape", "1")
         await someone.sees("●▸studio", "Enter Details", "Space Use/skip")
         await someone.press("space")
-        await someone.sees("Not now: this Mac leads what it loads")
+        await someone.sees("This Mac leads the models it loads")
         await someone.press("G", "k", "down", "up")
         pane = app.dashboard.peers
         assert isinstance(pane, PeerPane)
@@ -118,15 +118,15 @@ async def test_the_keys_of_the_peers_pane() -> None:
         other = macs[name]
         await someone.sees(f"●▸{name}")
         await someone.press("space")
-        await someone.sees("– skipped ·", "holds no layers of what is loaded from now on")
+        await someone.sees("– left out ·", "is left out of the next load")
 
         for size in ((120, 36), (80, 24), LEAST):
             await someone.pilot.resize_terminal(*size)
             await someone.rests()  # a pane that had to go gives the focus to the prompt, soon
             await app.run_action("screen.pane(1)")
-            await someone.sees("1 Peers", "– skipped")
+            await someone.sees("1 Peers", "– left out")
             await someone.opens("enter", screen=PeerScreen)
-            await someone.sees("What is known", other.device_id, "● ready", "member since epoch")
+            await someone.sees("Details", other.device_id, "● ready", "member")
             assert max(map(len, someone.text.splitlines())) == size[0]
             await someone.opens("t", screen=TrustScreen)
             await someone.until(lambda: pointed(app) == other.device_id)

@@ -11,8 +11,8 @@ from tests.support.cluster import running_demo
 from tests.support.hub import Hub, running_hub
 from tests.support.person import Person, viewer_of
 from tui.cli.demo import Demo
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.dashboard import Dashboard
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.models import ModelsScreen
 from tui.screens.split import SplitScreen
 
@@ -58,9 +58,9 @@ async def it_is_copied(viewer: Person) -> None:
     screen = await opened(viewer, 120)
     await viewer.sees("on 1 of 2", "↓ solo", "copies 0.001 GB")
     await to(viewer, screen, "solo")
-    await viewer.sees("↓ Loading copies 0.001 GB to mbp first", "Enter load")
+    await viewer.sees("↓ Loading first copies 0.001 GB to mbp", "Enter: load")
     await viewer.opens("d", screen=ChoiceScreen)
-    await viewer.sees("Copy it to mbp", "sealed links")
+    await viewer.sees("Copy to mbp", "encrypted links")
     await viewer.press("down", "enter")
     await viewer.sees("solo is on the disk of mbp.", "Enter load · e edit split first", "weights are on every disk")
 
@@ -97,7 +97,7 @@ async def it_is_loaded_as_chosen(viewer: Person, demo: Demo) -> None:
 async def it_is_downloaded(viewer: Person, hub: Hub) -> None:
     screen = await opened(viewer, 80)
     await viewer.press("h")
-    await viewer.sees("Models of the hub", "Qwen3-4B-4bit", "tok/s", "2 Macs", "Licence")
+    await viewer.sees("Models on the hub", "Qwen3-4B-4bit", "tok/s", "2 Macs", "Licence")
     await viewer.press("h")
     await viewer.sees("Models", "on disk")
     await to(viewer, screen, "solo")
@@ -107,13 +107,13 @@ async def it_is_downloaded(viewer: Person, hub: Hub) -> None:
     await viewer.press("enter")
     await viewer.sees("toy", "coming", "↓")
     await viewer.opens("escape", screen=ChoiceScreen)
-    await viewer.sees("The download of acme/toy is under way")
+    await viewer.sees("Stop the download of acme/toy?")
     await viewer.opens("escape", screen=Dashboard)
     screen = await opened(viewer, 80)
     await to(viewer, screen, "acme/toy")
     await viewer.sees("downloading from the hub", "x stops · Space pauses", "MB/s")
     await viewer.press("space")
-    await viewer.sees("· paused", "Space goes on")
+    await viewer.sees("· paused", "Space: resume")
     await viewer.opens("b", screen=AskScreen)
     await viewer.sees("Megabytes a second")
     await viewer.press("9", "enter")
@@ -122,7 +122,7 @@ async def it_is_downloaded(viewer: Person, hub: Hub) -> None:
     await viewer.sees("Space pauses", "(at most 9)")
     await viewer.opens("x", screen=ChoiceScreen)
     await viewer.press("down", "enter")
-    await viewer.sees("partial", "cannot be used")
+    await viewer.sees("partial", "can't be used")
     await to(viewer, screen, "acme/toy")
     await viewer.sees("Its download is not finished.")
     hub.slow_s = 0.0

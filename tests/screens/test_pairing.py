@@ -37,7 +37,7 @@ async def test_they_pair_by_typing_each_others_digits(tmp_path: Path, terminal: 
 
 
 def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
-    atelier.shows("garage", "not paired · press p", "p Pair", "◆ paired · weakest atelier")
+    atelier.shows("garage", "not paired · press p", "p Pair", "◆ paired")
     shown = compare(atelier, garage)
     atelier.type(other(shown), "Enter")
     for screen in (atelier, garage):

@@ -35,7 +35,7 @@ def test_the_answer_goes_on_and_one_line_says_where(terminal: Open, model: Path,
     window = terminal(*size, "demo", "--no-multicast", "--model", str(model))
     in_the_middle(window)
     window.type("C-t")
-    held = window.shows("mini is gone", "Nothing is lost on this Mac.", "1▸ Re-plan", "Stop here", "paused at token")
+    held = window.shows("mini is offline", "Nothing lost so far", "1▸ Continue", "Stop", "paused at token")
     window.shows("─── recovered: mini left")
     window.until(lambda s: s.count("─── recovered:") <= 1 and "Stop here" not in s, "the offer stays")
     window.until(lambda s: tokens(s) > paused_at(held), "the answer does not go on")
@@ -53,7 +53,7 @@ def test_it_waits_is_saved_and_continued_when_the_mac_is_back(terminal: Open, mo
     command = node.cmdline()
     node.kill()
     held = window.shows(
-        "1▸ Wait for mbp", "2  Save", "3  Stop here", "Ctrl+O loads a smaller model", "○ waiting", "paused at token"
+        "1▸ Wait for mbp", "2  Save", "3  Stop", "Ctrl+O loads a smaller model", "○ waiting", "paused at token"
     )
     window.shows("○ waiting 5 s")
     window.type("2")
@@ -69,7 +69,7 @@ def test_a_node_that_was_killed_goes_on_with_the_answer_that_is_on_screen(termin
     node = node_of(window, "studio")
     command = node.cmdline()
     node.kill()
-    window.shows("✗ node stopped", "The node of this Mac stopped.")
+    window.shows("✗ not running", "macluster's service on this Mac stopped.")
     with started(command):
         held = window.shows("─── answer interrupted: the node of this Mac was restarted ───", "tell me about hops")
         go_on(window, tokens(held))

@@ -9,8 +9,8 @@ from core.requests.plans import LoadRequest
 from tests.support.cluster import ask, begin, finish, reference, running_demo
 from tests.support.person import Person, viewer_of
 from tui.cli.demo import Demo
-from tui.screens.asking import ChoiceScreen
 from tui.screens.dashboard import Dashboard
+from tui.screens.dialogs import ChoiceScreen
 from tui.screens.split import SplitScreen
 from tui.state.boundaries import cuts_of
 
@@ -20,7 +20,7 @@ PROMPT = "tell me about hops"
 async def edited(viewer: Person, size: tuple[int, int]) -> SplitScreen:
     """The editor, with what the node said in it."""
     await viewer.opens("f4", screen=SplitScreen)
-    await viewer.sees("Edit split", "moving boundary ①", "studio | mbp", "weights + KV", "One token =", "Esc Back")
+    await viewer.sees("Edit split", "moving boundary ①", "studio | mbp", "weights + cache", "One token =", "Esc Back")
     assert max(map(len, viewer.text.splitlines())) == size[0]
     screen = viewer.app.screen
     assert isinstance(screen, SplitScreen)
@@ -47,7 +47,7 @@ async def it_is_moved_and_undone(viewer: Person) -> None:
     screen = await edited(viewer, (120, 36))
     await viewer.sees("as loaded", "This is the split that is loaded", "✓ ", "free after")
     await viewer.press("enter")
-    await viewer.sees("This is the split that is loaded.")
+    await viewer.sees("This split is already loaded.")
     before = viewer.text.splitlines()[2:5]
     await viewer.press("left", "tab", "L", "shift+left")
     assert viewer.text.splitlines()[2:5] != before
@@ -89,7 +89,7 @@ async def it_begins_with_what_is_loaded(viewer: Person, demo: Demo) -> None:
     assert str(cuts_of(plan)[0]) in viewer.text.splitlines()[2]
     await viewer.sees("as loaded")
     await viewer.press("b")
-    await viewer.sees("Balanced by the memory of the Macs.", "not applied")
+    await viewer.sees("Balanced by the Macs' memory.", "not applied")
     await viewer.pilot.resize_terminal(60, 16)
     await viewer.sees("Edit split", "✓ ", "Enter Apply", "Esc Back")
     await viewer.pilot.resize_terminal(59, 15)
@@ -100,7 +100,7 @@ async def it_begins_with_what_is_loaded(viewer: Person, demo: Demo) -> None:
     # as the model picker opens it, for a model that is not loaded so
     request = LoadRequest(model=demo.model, topology="forward")
     viewer.app.push_screen(SplitScreen(viewer.app.client, viewer.app.state, request))
-    await viewer.sees("balanced, not loaded", "and loads this model on 3 Macs")
+    await viewer.sees("balanced, not applied", "and loads this model on 3 Macs")
     await viewer.opens("escape", screen=Dashboard)
 
 

@@ -23,7 +23,7 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
     window.type("hello there", "Enter", "xyz")  # all in one read: what follows Enter is the next question
     window.until(lambda s: "hello there " in s and "xyz" in s and "tok/s" in s and "compute" in s, "no answer")
     window.type("Escape")
-    window.until(lambda s: "Esc stop" not in s, "the answer did not stop")
+    window.until(lambda s: "Esc: stop" not in s, "the answer did not stop")
     window.type("C-o")
     window.shows("Choose a model", "Fit preview", "studio")
     window.type("Escape")

@@ -14,7 +14,7 @@ from tests.support.person import Person
 from tui.app import MaclusterApp
 from tui.cli.demo import Demo
 from tui.client import NodeClient
-from tui.screens.asking import ChoiceScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.screens.topology import TopologyScreen
 
 RELOADED_S = 120.0
@@ -39,17 +39,17 @@ async def look(viewer: Person, width: int) -> None:
     await viewer.opens("T", screen=TopologyScreen)
     await viewer.sees("● private  loaded", "✓ forward", "✓ reverse", "✓ single", "tok/s")
     assert max(map(len, viewer.text.splitlines())) == width
-    await viewer.sees("studio output", "token ids, logits", "hidden states of layers", "(a guess by the chip)")
+    await viewer.sees("studio output", "token ids, logits", "hidden states of layers", "(estimated)")
     await viewer.press("enter")
-    await viewer.sees("private is loaded already")
+    await viewer.sees("private is already loaded.")
     await viewer.press("j")
     await viewer.sees("studio gets the token", "4 B")
     await viewer.press("j")
     await viewer.sees("studio asks", "mbp embeds")
     await viewer.press("j")
-    await viewer.sees("1 Mac", "nothing", "Enter loads it like this, and asks first")
+    await viewer.sees("1 Mac", "nothing", "Enter: load this way, and asks first")
     await viewer.press("j")
-    await viewer.sees("✓ tensor   2 Macs", "studio rank 0, output + mbp rank 1", "Parallelism tp – capabilities OK")
+    await viewer.sees("✓ tensor   2 Macs", "studio rank 0, output + mbp rank 1", "Every layer split: your choice")
     await viewer.press("k")
 
 
@@ -75,7 +75,7 @@ async def test_what_each_topology_means_and_how_another_is_loaded() -> None:
             await tokens_seen(demo.head, request_id, 2)
             await viewer.until(lambda: bool(viewer.app.state.snapshot.running))
             await viewer.opens("enter", screen=ChoiceScreen)
-            await viewer.sees("loaded again on 1 Mac", "The answer that is being written is stopped")
+            await viewer.sees("loaded again on 1 Mac", "The running answer stops")
             before = plan_of(demo)[0]
             await viewer.press("down", "enter")
             await viewer.until(lambda: not isinstance(viewer.app.screen, ChoiceScreen | TopologyScreen))

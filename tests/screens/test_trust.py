@@ -18,7 +18,7 @@ from tests.support.person import Person
 from tui.app import MaclusterApp
 from tui.cli.watch import Watch
 from tui.client import NodeClient
-from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.trust import TrustScreen
 
 WAIT_S = 120.0
@@ -63,10 +63,10 @@ def epoch(home: Home) -> int:
 @pytest.mark.parametrize("size", [(120, 36), (80, 24)])
 async def test_a_member_sees_all_and_is_told_why_it_may_change_nothing(tmp_path: Path, size: tuple[int, int]) -> None:
     async with linked(tmp_path) as (_, member), trust_screen(member, size) as viewer:
-        await viewer.sees("no admin here", "◆ paired · weakest", "kept by file permissions", "▲ none", "admin")
+        await viewer.sees("this Mac isn't admin", "◆ paired", "in a file only you can read", "▲ none", "admin")
         assert max(map(len, viewer.text.splitlines())) == size[0]
         await viewer.press("x")
-        await viewer.sees("Not now: only an admin's Mac can.")
+        await viewer.sees("Only an admin Mac can do this.")
         await viewer.rests()
         assert isinstance(viewer.app.screen, TrustScreen), "no question without the right to act"
         await viewer.press("f")
@@ -84,7 +84,7 @@ def groups(public: bytes) -> list[str]:
 async def test_an_admin_is_asked_first_and_the_safe_answer_is_the_first(tmp_path: Path) -> None:
     async with linked(tmp_path) as (home, _), trust_screen(home, (120, 36)) as viewer:
         await viewer.opens("x", screen=TrustScreen)
-        await viewer.sees("Not now: the last admin has to stay one.")
+        await viewer.sees("This is the only admin.")
         await viewer.opens("j", "x", screen=ChoiceScreen)
         await viewer.sees(f"({mac(1).text_id[:8]})?", "It is revoked on every Mac", "Keep mac")
         await viewer.opens("enter", screen=TrustScreen)
@@ -108,9 +108,9 @@ async def test_an_admin_is_asked_first_and_the_safe_answer_is_the_first(tmp_path
 async def test_recovery_words_stay_until_they_are_written_down_and_wrong_ones_do_nothing(tmp_path: Path) -> None:
     async with linked(tmp_path) as (home, _), trust_screen(home, (80, 24)) as viewer:
         await viewer.press("r")
-        await viewer.sees("Not now: no recovery words")
+        await viewer.sees("No recovery words exist yet.")
         await viewer.opens("w", screen=ChoiceScreen)
-        await viewer.sees("Make recovery words?", "Not now")
+        await viewer.sees("Make recovery words?", "Cancel")
         await viewer.press("down", "enter")
         await viewer.sees("Write these down", "24 ", "They are written down")
         await viewer.press("escape", "enter", "escape")

@@ -9,8 +9,8 @@ from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Work
 from core.engine.steps import TRIES
 from core.errors import CachesLost, LinkError, LinkLost
-from core.worker.head import untouched
-from core.worker.messages import AnswerDone, Load, PipeMessage, Prefilled, Token
+from core.worker.answer_row import untouched
+from core.worker.messages import AnswerDone, Load, Prefilled, Report, Token
 from core.worker.mirroring import Mirroring
 from tests.simulator.mirrors import SpanPipeline, answer_of
 from tests.support import simulated
@@ -21,7 +21,7 @@ from tests.support.simulated_head import Head
 class Engine(Head):
     """A head that reports as `core.worker.head` does."""
 
-    def __init__(self, load: Load, report: Callable[[PipeMessage], None]) -> None:
+    def __init__(self, load: Load, report: Callable[[Report], None]) -> None:
         plan = load.plan
         draft, trim_limit = (0, 0) if simulated.STATES else (2, None)
         super().__init__(
@@ -35,7 +35,7 @@ class Engine(Head):
         self.mirroring = Mirroring(plan, pipeline, self.scheduler, report, self._admit)
         self.came: Callable[[Work], None] = lambda _: None  # told of what every stage has done
 
-    def submit(self, request: Request, *, guess: bool = True) -> bool:
+    def submit(self, request: Request, *, may_draft: bool = True) -> bool:
         assert not self.scheduler.alive(request.request_id), "an answer runs twice"
         self._told[request.request_id], self._asked[request.request_id] = len(request.written), request
         if request.ended or not self.mirroring.begin(request):
@@ -61,7 +61,7 @@ class Engine(Head):
         if isinstance(work, Chunk):
             for name, done in zip(work.requests, work.read, strict=True):
                 if self.scheduler.alive(name):
-                    self._report(Prefilled(request_id=name, done=done, total=len(self._asked[name].beginning) - 1))
+                    self._report(Prefilled(request_id=name, done=done, total=len(self._asked[name].prefix) - 1))
         if not isinstance(work, Span):
             self.came(work)
 

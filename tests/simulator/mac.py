@@ -8,44 +8,53 @@ from random import Random
 from typing import Any, cast
 
 from core.events import AnyEvent, Peer, RecoveryState
-from core.link.rekey_limits import KEY_LIMITS
 from core.node.answers.answers import Answers
 from core.node.answers.model_tokenizer import ModelTokenizer
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.room import AnswersRoom
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.base.bus import Bus
+from core.node.base.context import NodeContext
 from core.node.base.journal import Journal
-from core.node.base.own_worker import OwnWorker
+from core.node.base.message_table import MessageTable
+from core.node.base.room import join
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
+from core.node.config import NodeConfig
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
+from core.node.disks.room import DisksRoom
 from core.node.disks.transfers import Transfers
-from core.node.message_router import MessageRouter
 from core.node.peers.addresses import AddressBook
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.paths import Paths
 from core.node.peers.peer_logs import PeerLogs
 from core.node.peers.peer_table import PeerTable
-from core.node.peers.sightings import Sightings
+from core.node.peers.room import PeersRoom
 from core.node.peers.speed_test import SpeedTests
-from core.node.public_api.answering import Answering
+from core.node.peers.worker_state import WorkerState
+from core.node.public_api.api_answers import ApiAnswers
 from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.recovery.room import RecoveryRoom
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
+from core.node.relay.room import RelayRoom
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
+from core.node.ring.ring_trace import Tracing
+from core.node.ring.room import RingRoom
 from core.node.ring.stage_files import StageFiles
-from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
-from core.node.ring.tracing import Tracing
+from core.node.ring.worker_supervisor import Supervisor
+from core.node.trust.room import TrustRoom
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
 from core.settings import GB, MIB, Home
 from core.trust.known_faults import KnownFaults
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 from tests.simulator.disk import Disk
 from tests.simulator.keys import NAMES, NOWHERE, chain, mac
@@ -94,48 +103,49 @@ class Node:
         signals = Signals()
         journal = _Journal(home.note, home.name, bus)
         self.tasks = tasks = Tasks(journal, asyncio.Event())
-        self.worker = worker = OwnWorker()
+        messages = MessageTable(lambda: store.forked is not None)
+        node = NodeContext(
+            config=NodeConfig(
+                home=Home(NOWHERE), name=home.name, host="", port=0, budget_bytes=home.budget_bytes, has_spare=False
+            ),
+            name=home.name,
+            identity=identity,
+            store=store,
+            seen=seen,
+            faults=faults,
+            assessment=assessment,
+            bus=bus,
+            signals=signals,
+            journal=journal,
+            tasks=tasks,
+            messages=messages,
+        )
 
         # peers
-        sightings = Sightings(lambda _: True)
+        self.worker = worker = WorkerState()
+        sightings = AdvertisedMacs(lambda _: True)
         book = AddressBook(sightings)
         networks = Networks("", signals, tuple)
         own = OwnMac(_own_peer(home), assessment, worker, networks)
-        self.mesh = mesh = cast(Any, Mesh)(own_id, self.process, network, store, own, signals)
-        self.peers = peers = PeerTable(own, worker, store, assessment, seen, sightings, book, mesh, bus)
+        self.mesh = mesh = cast(Any, Mesh)(own_id, self.process, network, store, own, signals, messages)
+        self.peers = peers = PeerTable(node, own, worker, sightings, book, mesh)
         paths = Paths(identity, store, mesh, networks, book)
         speed = SpeedTests(own_id, mesh, paths, bus, tasks)
 
         # trust
-        self.enforcement = enforcement = RosterEnforcement(
-            identity.device_id, store, assessment, book, mesh, peers, worker, signals, journal
-        )
-        trust = TrustCommands(identity, Home(NOWHERE), store, assessment, enforcement, mesh, worker, bus, journal)
+        self.enforcement = enforcement = RosterEnforcement(node, book, mesh, peers, worker)
+        trust = TrustCommands(node, enforcement, mesh, worker)
 
         # disks
         inventory = ModelInventory(own_id, models, mesh, bus)
-        copies = ModelCopies(models, mesh, ByteLinks(identity, store, paths, ""), NOWHERE, tasks)
+        copies = ModelCopies(models, mesh, ByteLinks(identity, store.cluster, paths.ways, ""), NOWHERE, tasks)
         transfers = Transfers(own_id, inventory, copies, mesh, NOWHERE, NOWHERE, bus=bus, journal=journal, tasks=tasks)
 
         # ring
-        self.supervisor = supervisor = Supervisor(identity, "", worker, signals, journal, tasks, has_spare=False)
-        self.member = member = PlanMember(
-            own_id,
-            mesh,
-            paths,
-            supervisor,
-            worker,
-            models,
-            models,
-            store,
-            assessment,
-            signals,
-            journal,
-            tasks,
-            KEY_LIMITS,
-        )
+        self.supervisor = supervisor = Supervisor(node, worker)
+        self.member = member = PlanMember(node, mesh, paths, supervisor, worker, models, models)
         files = StageFiles(models, models, transfers, models)
-        self.leader = leader = PlanLeader(own_id, mesh, member, files, worker, faults, signals, bus, journal, tasks)
+        self.leader = leader = PlanLeader(node, mesh, member, files, worker)
         tracing = Tracing(own_id, mesh, supervisor, worker, leader, signals, tasks)
         throughput = ThroughputHistory(NOWHERE)
         planning = Planning(models, models, models, files, peers, leader, throughput, assessment)
@@ -146,35 +156,55 @@ class Node:
         )
         sessions = SavedSessions(leader, supervisor, answers, journal, cast(Any, home.disk), b"")
         self.sessions = sessions
-        self.recovery = recovery = RecoveryDriver(
-            planning, assessment, peers, leader, answers, sessions, signals, bus, journal, tasks
-        )
+        self.recovery = RecoveryDriver(node, planning, peers, leader, answers, sessions)
 
         relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=False)
-        answering = Answering(answers, lambda: bus.now, relay.model, tasks, 0)
+        answering = ApiAnswers(answers, lambda: bus.now, relay.model, tasks, 0)
         relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.check_trust, is_on=False)
-        MessageRouter(
-            signals,
-            store=store,
-            peers=peers,
-            speed=speed,
-            trust=trust,
-            inventory=inventory,
-            transfers=transfers,
-            comparison=models,
-            member=member,
-            leader=leader,
-            answers=answers,
-            sessions=sessions,
-            recovery=recovery,
-            relay=relay,
-            relay_server=relay_server,
-            tracing=tracing,
-            logs=PeerLogs(mesh, journal, bus, tasks),
-            bus=bus,
-            journal=journal,
-            tasks=tasks,
+        none = cast(Any, None)
+        rooms = (
+            PeersRoom(
+                node=node,
+                worker=worker,
+                sightings=sightings,
+                networks=networks,
+                book=book,
+                mesh=mesh,
+                table=peers,
+                paths=paths,
+                discovery=none,
+                search=none,
+                speed=speed,
+                logs=PeerLogs(mesh, journal, bus, tasks),
+                check=none,
+            ),
+            TrustRoom(node=node, enforcement=enforcement, commands=trust),
+            DisksRoom(
+                node=node,
+                models=models,
+                inventory=inventory,
+                copies=copies,
+                transfers=transfers,
+                comparison=models,
+                conversations=none,
+            ),
+            RingRoom(
+                node=node,
+                peers=peers,
+                supervisor=supervisor,
+                member=member,
+                leader=leader,
+                tracing=tracing,
+                trimming=none,
+                throughput=throughput,
+                planning=planning,
+                known=none,
+            ),
+            AnswersRoom(node=node, answers=answers, sessions=sessions),
+            RecoveryRoom(node=node, planning=planning, driver=self.recovery, advisor=none),
+            RelayRoom(node=node, relay=relay, server=relay_server),
         )
+        join(node, rooms)
         self.process.soon(self._start)
 
     def _start(self) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 from core.errors import LinkLost, MaclusterError, RosterFork
 from core.link.liveness import Dead, Liveness, Slept
-from core.node.base.message_frames import AnyMessage
-from core.node.base.messages import Status
+from core.node.base.message_table import MessageRow, MessageTable
+from core.node.base.node_message import NodeMessage
 from core.node.base.signals import Signals
-from core.node.peers.contact import ContactChanged
-from core.node.peers.mesh import LinkEnded, PeerMessage, RosterArrived
+from core.node.peers.linked_mac import LinkedMacChanged
+from core.node.peers.mesh import LinkEnded, RosterArrived
+from core.node.peers.messages import Status
 from core.node.peers.own_mac import OwnMac
 from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts
@@ -51,7 +52,9 @@ class Mesh:
         store: RosterStore,
         own: OwnMac,
         signals: Signals,
+        messages: MessageTable,
     ) -> None:
+        self._messages = messages
         self.device_id, self.process, self.network, self._store = device_id, process, network, store
         self._own, self._signals = own, signals
         self.address = device_id
@@ -64,13 +67,17 @@ class Mesh:
         network.meshes[device_id] = self
         self._beat_at: Any = None
 
+    def messages(self) -> tuple[MessageRow, ...]:
+        """A simulated mesh handles beats itself."""
+        return ()
+
     def start(self) -> None:
         """Dial everybody; the others dial too when they find this Mac gone."""
         self._tick()
         for other in self.network.meshes:
             self._reach(other, 0.0)
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         """Whether it went out."""
         contact = self.contacts.get(device_id)
         return contact is not None and self._put(contact, message)
@@ -206,7 +213,7 @@ class Mesh:
             case EOFError():
                 self._end(contact, "The control link ended.")
             case _:
-                await self._signals.deliver(PeerMessage(contact.device_id, word))
+                await self._messages.handle(contact.device_id, word)
 
     async def _adopt(self, contact: Contact, bundle: bytes) -> None:
         try:
@@ -217,7 +224,7 @@ class Mesh:
         self._changed(contact.device_id)
 
     def _changed(self, device_id: str) -> None:
-        self._signals.emit(ContactChanged(device_id))
+        self._signals.emit(LinkedMacChanged(device_id))
 
     def _close(self, contact: Contact) -> None:
         other = contact.other

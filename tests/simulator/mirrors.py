@@ -21,7 +21,7 @@ class SpanPipeline:
     """A pipeline of `layers` stages, of which a mirror knows no more than this; `put` sends a span round them."""
 
     def __init__(self, layers: int, put: Callable[[Span], None]) -> None:
-        self.stage = SimpleNamespace(layers=SimpleNamespace(cache_count=layers))
+        self.stage = SimpleNamespace(layers=SimpleNamespace(caches=SimpleNamespace(count=layers)))
         self._put = put
 
     def mirror(self, handle: int, span: KvSpan, asked: Asked) -> None:

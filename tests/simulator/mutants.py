@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from core.link.frames import Buffer
-from core.node.answers import mirror
+from core.node.answers import kv_mirror
 from core.node.answers.answers import Answers
-from core.node.answers.mirror import Mirror
+from core.node.answers.kv_mirror import Mirror
 from core.node.recovery import recovery_states
 from core.node.recovery.recovery_states import RecoveryStates
 from core.node.ring.plan_member import PlanMember
@@ -79,7 +79,7 @@ def spans_of_another_conversation(patch: Patch) -> None:
     def common(row: Sequence[Any], beginning: Sequence[int]) -> list[Any]:
         return [kept for kept in row if kept.span.stop < len(beginning)]
 
-    patch.setattr(mirror, "_common", common)
+    patch.setattr(kv_mirror, "_common", common)
 
 
 def states_that_are_not_whole(patch: Patch) -> None:

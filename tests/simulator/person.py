@@ -9,7 +9,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from core.errors import MaclusterError
-from core.events import MirrorChoice
 from core.requests.answers import AnswerId, ChatRequest, Message
 from core.requests.conversations import SessionName
 from core.requests.plans import LoadRequest
@@ -31,8 +30,7 @@ class Person:
     def load(self, model: str = "large") -> None:
         self._world.tell(f"load {model}")
         topology = self._world.kind.topology if len(self._world.macs) > 1 else None
-        mirror: MirrorChoice = "on" if self._world.kind.mirrors else "off"
-        self._do(self._loading, LoadRequest(model=model, topology=topology, mirror=mirror))
+        self._do(self._loading, LoadRequest(model=model, topology=topology, mirror=self._world.kind.mirrors))
 
     def load_small(self) -> None:
         self.load("small")

@@ -10,7 +10,7 @@ from core.engine.ring_work import Compose, Op, Restore
 from core.engine.sessions import SessionFile
 from core.errors import Busy, MaclusterError, NotLoaded, Problem, UsageError
 from core.requests.answers import Message
-from core.worker.messages import LoadSession, PipeMessage, SaveSession, SessionFailed, SessionLoaded, SessionSaved
+from core.worker.messages import LoadSession, Report, SaveSession, SessionFailed, SessionLoaded, SessionSaved
 from tests.simulator.disk import Disk
 from tests.simulator.engine import Engine
 
@@ -53,7 +53,7 @@ FILES = SimpleNamespace(
 class Moves:
     """One that is saved or loaded at a time, as `core.worker.sessions` does it."""
 
-    def __init__(self, disk: Disk, engine: Engine, report: Callable[[PipeMessage], None]) -> None:
+    def __init__(self, disk: Disk, engine: Engine, report: Callable[[Report], None]) -> None:
         self._disk, self._engine, self._report = disk, engine, report
         self._done: Callable[[], None] | None = None
         self._handle = 0

@@ -17,8 +17,8 @@ from core.events import (
     TokenEvent,
 )
 from core.node.ring.plan_lifecycle import MAX_RELINKS
-from core.plan.fit import make_plan
-from core.plan.survival import how_to_go_on
+from core.plan.make_plan import make_plan
+from core.plan.survival import options_after_loss
 from core.requests.plans import LoadRequest
 from tests.simulator.mac import Mac, Node
 from tests.simulator.stand_ins import EOS, LAYERS, Layout, entry
@@ -166,7 +166,7 @@ class Watching:
                 layout=Layout(request.model),
                 peers=macs,
                 plan_gen=1,
-                **how_to_go_on(request, len(macs)),
+                **options_after_loss(request, len(macs)),
             )
         except PlanError:
             return

@@ -15,7 +15,7 @@ from core.engine.ring_work import Compose, Restore
 from core.errors import CachesLost, HandshakeError, LinkError, LinkLost, LinkTimeout, NoAnswer, NotLoaded, StageFailed
 from core.events import Plan
 from core.plan.stage_roles import role_of
-from core.worker.head import untouched
+from core.worker.answer_row import untouched
 from core.worker.messages import (
     Cancel,
     Connect,
@@ -29,9 +29,9 @@ from core.worker.messages import (
     Loading,
     LoadSession,
     MirrorSpans,
-    PipeMessage,
     Prove,
     Proved,
+    Report,
     SaveSession,
     SessionFailed,
     StopMirror,
@@ -93,8 +93,8 @@ class Worker:
                 link.answer(is_welcome=False)
         self.program.ended(code)
 
-    def _report(self, message: PipeMessage) -> None:
-        self.program.say(message)  # type: ignore[arg-type]
+    def _report(self, message: Report) -> None:
+        self.program.say(message)
         if isinstance(message, Token) and self.stutters and self.stutters.random() < 0.05:
             self.program.say(message)
 

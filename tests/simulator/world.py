@@ -15,8 +15,7 @@ import pytest
 
 from core.events import AnyEvent
 from core.models.files.cache_size import CacheSize
-from core.node.answers import answer_record, answers, mirror, running_answer
-from core.node.answers import sessions as saved_sessions
+from core.node.answers import answer_record, answers, kv_mirror, running_answer, saved_sessions
 from core.node.peers import own_mac, peer_table
 from core.node.recovery import recovery_driver
 from core.node.ring import plan_leader, worker_process
@@ -125,7 +124,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr(plan_mirror, "EVERY", 6)
         patch.setattr(mirroring, "WORTH", 4)
         patch.setattr(mirroring, "SPAN_BYTES", 256)  # four tokens or so
-        patch.setattr(mirror, "GIVEN_BYTES", 200)
+        patch.setattr(kv_mirror, "GIVEN_BYTES", 200)
         patch.setattr(simulated_ring, "STATES", frozenset({1, 3} if world.kind.states else ()))
         patch.setattr(Layout, "caches", (CacheSize(bytes_per_token=8 * world.kind.mirrors),) * LAYERS)
         patch.setattr(own_mac, "used_bytes", lambda: 0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple
 
-from core.bench.figures import cores, system
+from core.bench.results import cores, system
 from core.demo import DEMO_MODEL
 from core.events import Recovery
 from core.trust.api_keys import ApiKeys

@@ -25,14 +25,12 @@ from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, read_token_log
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.own_worker import OwnWorker
-from core.node.base.signals import Signals
+from core.node.peers.worker_state import WorkerState
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.pipe_messages import LENGTH, pack
 from core.requests.answers import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
-from core.trust.known_faults import KnownFaults
 from core.worker.messages import (
     AnswerDone,
     Cancel,
@@ -43,7 +41,9 @@ from core.worker.messages import (
     unpack_command,
     unpack_report,
 )
-from tests.support.plans import mac_id, plan_of
+from tests.support.contexts import context_of
+from tests.support.macs import mac
+from tests.support.plans import plan_of
 from tests.support.tasks import tasks_of
 from tests.support.tokenizers import TokenizerHere, read_here
 from tests.support.waiting import until
@@ -86,8 +86,8 @@ class Desk:
         self.bus, self.pipe = Heard(), Pipe()
         journal = Journal(folder / "log", "me", self.bus)
         tasks = tasks_of(journal)
-        worker, faults, signals = OwnWorker(), KnownFaults(), Signals()
-        self.leader = PlanLeader(mac_id(0), None, None, None, worker, faults, signals, self.bus, journal, tasks)  # type: ignore[arg-type]
+        self.node = context_of(identity=mac(0), bus=self.bus, journal=journal, tasks=tasks)
+        self.leader = PlanLeader(self.node, None, None, None, WorkerState())  # type: ignore[arg-type]
         tokenizer: Any = ModelTokenizer(read)
         self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET, tokenizer)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))

@@ -11,20 +11,20 @@ import httpx2
 from msgspec.structs import replace
 
 from core.events import ApiServed, PlanLoaded, PlanProposed, PlanUnloaded
-from core.node.base.message_frames import AnyMessage
-from core.node.base.messages import Leads
-from core.node.base.own_worker import OwnWorker
-from core.node.public_api.answering import Answering
-from core.node.public_api.api_options import ApiOptions
-from core.node.public_api.clients import Clients
-from core.node.public_api.model_loading import ModelLoading
+from core.node.base.node_message import NodeMessage
+from core.node.config import ApiOptions
+from core.node.peers.messages import Leads
+from core.node.peers.worker_state import WorkerState
+from core.node.public_api.api_answers import ApiAnswers
+from core.node.public_api.api_clients import Clients
+from core.node.public_api.load_on_request import LoadOnRequest
 from core.node.public_api.public_api import PublicApi
-from core.node.public_api.waiting_line import WaitingLine
+from core.node.public_api.request_queue import RequestQueue
 from core.node.relay.relayed_answers import Relay
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests.plans import LoadRequest
 from core.trust.api_keys import ApiKeys
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 from tests.support.answers import Desk
 from tests.support.tasks import tasks_of
 
@@ -37,7 +37,7 @@ class Unlinked:
     def __init__(self) -> None:
         self.led: dict[str, Leads] = {}
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         return False
 
     def leaders(self) -> dict[str, Leads]:
@@ -50,7 +50,7 @@ class ServedDesk(Desk):
     served: ApiServed
     asker: httpx2.AsyncClient
     api: PublicApi
-    worker: OwnWorker
+    worker: WorkerState
     links: Unlinked
 
     disk: tuple[str, ...] = ()  # models that lie there
@@ -70,8 +70,8 @@ class ServedDesk(Desk):
         self.bus.publish(PlanProposed(plan=plan))
         self.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
 
-    def waiting(self) -> WaitingLine:
-        return self.api._answering.line
+    def waiting(self) -> RequestQueue:
+        return self.api._answers.queue
 
     async def chat(self, **fields: Any) -> httpx2.Response:
         messages = [{"role": "user", "content": "hello"}]
@@ -92,11 +92,11 @@ async def served_desk(folder: Path, model: Path, options: ApiOptions | None = No
     options, tasks = options or ApiOptions(port=0), tasks_of()
     secret = b"s" * 32
     clients = Clients(keys, desk.bus)
-    desk.worker, desk.links = OwnWorker(), Unlinked()
+    desk.worker, desk.links = WorkerState(), Unlinked()
     relay = Relay(desk.links, desk.worker, desk.bus, tasks, desk.answers.check_trust, is_on=True)
     desk.loads = []
-    loading = ModelLoading(lambda: desk.disk, desk.begin_load, desk.bus) if options.allow_load else None
-    answering = Answering(desk.answers, lambda: desk.bus.now, relay.model, tasks, options.queue, loading)
+    loading = LoadOnRequest(lambda: desk.disk, desk.begin_load, desk.bus) if options.allow_load else None
+    answering = ApiAnswers(desk.answers, lambda: desk.bus.now, relay.model, tasks, options.queue, loading)
     desk.api = PublicApi(options, answering, keys, clients, desk.bus, tasks, folder / "certificate", secret)
     desk.served = await desk.api.start()
     url = desk.served.url.replace("0.0.0.0", "127.0.0.1")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from core.address import Place
-from core.bench.ring import HOST
 from core.link.rekey_limits import KeyUse
-from core.node.parts import NodeConfig
-from core.node.ring.supervisor import WorkerReported
+from core.local.bare_worker import HOST
+from core.node.config import NodeConfig
+from core.node.ring.worker_supervisor import WorkerReported
 from core.node.service import Node
 from core.requests.plans import LoadRequest
 from core.settings import GB, Home
@@ -32,7 +32,7 @@ class Attentive(Node):
     def __init__(self, config: NodeConfig) -> None:
         self.samples: list[Samples] = []
         super().__init__(config)
-        self.parts.signals.on(WorkerReported, self._remember_samples)
+        self.parts.node.signals.on(WorkerReported, self._remember_samples)
 
     def _remember_samples(self, said: WorkerReported) -> None:
         if isinstance(said.report, Samples):
@@ -40,12 +40,12 @@ class Attentive(Node):
 
     async def learn(self, epochs: int) -> None:
         """A roster of so many epochs, signed elsewhere; it is passed on to the others."""
-        self.parts.store.adopt(bundle(chain(epochs), *(mac(n).certificate_der for n in range(epochs))))
-        await self.parts.mesh.roster_changed()
+        self.parts.node.store.adopt(bundle(chain(epochs), *(mac(n).certificate_der for n in range(epochs))))
+        await self.parts.peers.mesh.roster_changed()
 
     @property
     def epoch(self) -> int:
-        return self.parts.store.cluster().roster.epoch
+        return self.parts.node.store.cluster().roster.epoch
 
 
 @asynccontextmanager

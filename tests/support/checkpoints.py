@@ -12,8 +12,9 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx_lm.utils as mlx_utils
 
+from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
-from core.models.files.safetensors import INDEX_NAME, read_headers
+from core.models.files.safetensors import INDEX_NAME
 
 Weights = dict[str, mx.array]
 
@@ -150,7 +151,7 @@ REWRITES: dict[str, tuple[str, Callable[[Path], None]]] = {
 def hollow(source: Path, target: Path) -> None:
     """A copy of a model whose weight files have their length and their header, and zeros behind it."""
     target.mkdir()
-    headers = read_headers(source)
+    headers = read_folder(source).headers
     for file in source.iterdir():
         if file.name in headers:
             (target / file.name).write_bytes(file.read_bytes()[: headers[file.name].nbytes])

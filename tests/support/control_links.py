@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from core.link.control import ControlLink, ControlServer, dial_control
+from core.link.control_link import ControlLink, ControlServer, dial_control
 from core.trust.roster import Cluster
 from tests.support.macs import cluster, mac
 

@@ -6,30 +6,29 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from core.errors import LinkLost
-from core.link.ways import Way
+from core.link.network_paths import NetworkPath
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.node.base.bus import Bus
-from core.node.base.file_messages import FileWord, HeldModel
 from core.node.base.journal import Journal
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.disks.block_door import SourceAnswers
-from core.node.disks.block_runs import RunAsk
-from core.node.disks.byte_links import ByteLinks
+from core.node.base.node_message import NodeMessage, to_frame
+from core.node.disks.block_serving import BlockReader
+from core.node.disks.byte_links import ByteLinks, RunRequest
 from core.node.disks.local_models import LocalModels
+from core.node.disks.messages import FileWord, HeldModel
 from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import held_model
 from tests.support.macs import cluster, mac
 from tests.support.models import read_entry
+from tests.support.node_messages import from_frame
 from tests.support.tasks import tasks_of
 
 MOST_MACS = 4
-Blocks = Callable[[RunAsk, bytes], bytes]
+Blocks = Callable[[RunRequest, bytes], bytes]
 
 
 class Links(ByteLinks):
@@ -37,9 +36,8 @@ class Links(ByteLinks):
 
     def __init__(self, name: str, macs: dict[str, int]) -> None:
         self._macs = macs
-        here = SimpleNamespace(ways=lambda _: (Way("127.0.0.1"),))
         known = cluster(MOST_MACS)
-        super().__init__(mac(macs[name]), SimpleNamespace(cluster=lambda: known), here, "127.0.0.1")
+        super().__init__(mac(macs[name]), lambda: known, lambda _: (NetworkPath("127.0.0.1"),), "127.0.0.1")
 
     def _id_of(self, device_id: str) -> bytes:
         return mac(self._macs[device_id]).device_id
@@ -58,15 +56,15 @@ class Mac:
         tasks = tasks_of(Journal(Path(os.devnull), name, self.bus))
         self.copying = ModelCopies(models, self, Links(name, macs), folder, tasks)
         self.others: dict[str, Mac] = {}
-        self.sent: list[AnyMessage] = []
-        self.given: list[RunAsk] = []
+        self.sent: list[NodeMessage] = []
+        self.given: list[RunRequest] = []
         self.lives_for = 1 << 30
         self.blocks: Blocks = lambda _, data: data
 
-    def wrong(self, message: AnyMessage) -> AnyMessage:
+    def wrong(self, message: NodeMessage) -> NodeMessage:
         return message
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         other = self.others.get(device_id)
         if other is None:
             return False
@@ -80,7 +78,7 @@ class Mac:
     def blocks_given(self) -> int:
         return sum(run.count for run in self.given)
 
-    def give(self, run: RunAsk, data: bytes) -> bytes:
+    def give(self, run: RunRequest, data: bytes) -> bytes:
         """What leaves for a run that another Mac asks for."""
         if len(self.given) >= self.lives_for:
             raise LinkLost("It is gone.")
@@ -145,13 +143,13 @@ class Pair:
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     """Every Mac sees what it gives."""
     (tmp_path / "asker").mkdir()
-    made, real = Pair(tmp_path), SourceAnswers.of
+    made, real = Pair(tmp_path), BlockReader.read
 
-    def given(self: SourceAnswers, run: RunAsk) -> memoryview:
+    def given(self: BlockReader, run: RunRequest) -> memoryview:
         giver = made.macs[self._served.directory.parent.name]
         return memoryview(giver.give(run, bytes(real(self, run))))
 
-    monkeypatch.setattr(SourceAnswers, "of", given)
+    monkeypatch.setattr(BlockReader, "read", given)
     return made
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from core.bench.phases import steps_of
 from core.requests.trace import PHASES, Phase
+from core.trace.phases import steps_of
 from core.worker.telemetry import StageMeter
 
 DELAY_S: Final = 0.02

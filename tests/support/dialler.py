@@ -8,18 +8,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from core.address import Place
-from core.link.control import ControlLink, ControlServer, serve_control
+from core.link.control_link import ControlLink, ControlServer, serve_control
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.signals import Signals
 from core.node.peers.addresses import AddressBook
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.dialling import Dialling
-from core.node.peers.sightings import Sightings
 from core.trust.identity import text_id
 from core.trust.known_faults import KnownFaults
 from core.trust.roster import Cluster, RosterStore
+from tests.support.contexts import context_of
 from tests.support.macs import bundle, chain, cluster, mac
-from tests.support.tasks import tasks_of
 
 HOST = "127.0.0.1"
 SIZE = 4
@@ -32,19 +31,14 @@ class Desk:
 
     def __init__(self, folder: Path, *anybody: Place) -> None:
         self.store = RosterStore(folder / "rosters")
-        self.sightings = Sightings(lambda _: True)
+        self.sightings = AdvertisedMacs(lambda _: True)
         self.book = AddressBook(self.sightings, anybody)
         self.bus, self.faults = Bus(), KnownFaults()
         self.links: dict[str, ControlLink] = {}
         journal = Journal(folder / "log", "me", self.bus)
         self.dialling = Dialling(
-            mac(ME),
-            self.store,
+            context_of(identity=mac(ME), store=self.store, faults=self.faults, journal=journal),
             self.book,
-            self.faults,
-            Signals(),
-            journal,
-            tasks_of(journal),
             is_linked=self.links.__contains__,
             on_link=self._take,
         )

@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from core.events import Plan, Topology
-from core.link.channel import listen
+from core.link.data_plane import listen
+from core.link.network_paths import NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.link.ways import Way
 from core.trust.roster import Cluster
 from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
@@ -76,7 +76,7 @@ class Linked:
             self.plan,
             number,
             listener=self._listeners[number],
-            ways=(Way(HOST),),
+            ways=(NetworkPath(HOST),),
             next_port=port_of(after),
             identity=mac(number),
             cluster=self._cluster,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,19 +10,22 @@ from core.events import Peer
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.message_frames import AnyMessage
-from core.node.base.own_worker import OwnWorker
+from core.node.base.message_table import MessageTable
+from core.node.base.node_message import NodeMessage
 from core.node.base.signals import Signals
 from core.node.peers.addresses import AddressBook
-from core.node.peers.mesh import LinkEnded, Mesh, PeerMessage
+from core.node.peers.advertised_macs import AdvertisedMacs
+from core.node.peers.mesh import LinkEnded, MacLeft, Mesh
 from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
-from core.node.peers.sightings import Sightings
+from core.node.peers.worker_state import WorkerState
 from core.trust.known_faults import KnownFaults
 from core.trust.roster import RosterStore
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
+from tests.support.contexts import context_of
 from tests.support.macs import bundle, chain, mac
+from tests.support.node_messages import other_messages
 from tests.support.tasks import tasks_of
 
 HOST = "127.0.0.1"
@@ -35,8 +38,8 @@ class MeshDesk:
 
     def __init__(self, folder: Path, number: int, store: RosterStore, key_limits: KeyUse = KEY_LIMITS) -> None:
         self.store = store
-        self.bus, self.signals, self.faults, self.worker = Bus(), Signals(), KnownFaults(), OwnWorker()
-        self.sightings = Sightings(lambda _: True)
+        self.bus, self.signals, self.faults, self.worker = Bus(), Signals(), KnownFaults(), WorkerState()
+        self.sightings = AdvertisedMacs(lambda _: True)
         self.book = AddressBook(self.sightings)
         self.seen = SeenMacs(folder / f"{number}-seen.json")
         own_id = mac(number).text_id
@@ -45,9 +48,22 @@ class MeshDesk:
         self.own = OwnMac(known, self.assessment, self.worker, Networks(HOST, self.signals))
         journal = Journal(folder / f"{number}-log", "m", self.bus)
         self.tasks = tasks_of(journal)
-        self.mesh = Mesh(
-            mac(number), store, self.book, self.faults, self.own, self.signals, journal, self.tasks, key_limits
+        self.messages = MessageTable()
+        self.node = context_of(
+            config={"key_limits": key_limits},
+            identity=mac(number),
+            store=store,
+            seen=self.seen,
+            faults=self.faults,
+            assessment=self.assessment,
+            bus=self.bus,
+            signals=self.signals,
+            journal=journal,
+            tasks=self.tasks,
+            messages=self.messages,
         )
+        self.mesh = Mesh(self.node, self.book, self.own)
+        self.messages.add_rows(self.mesh.messages())
 
 
 class Post(MeshDesk):
@@ -59,13 +75,21 @@ class Post(MeshDesk):
         super().__init__(folder, number, store, key_limits)
         self.worker.has_model, self.worker.step = True, 100 + number
         self.ends: list[tuple[str, str]] = []
-        self.heard: list[AnyMessage] = []
-        self.signals.on_awaited(PeerMessage, self._hear)
+        self.heard: list[NodeMessage] = []
+        self.left: list[str] = []
+        self.listeners: list[Callable[[str, NodeMessage], Awaitable[None]]] = []
+        self.messages.add_rows(other_messages(self._hear))
+        self.signals.on_awaited(MacLeft, self._note_left)
         self.signals.on_awaited(LinkEnded, self._down)
         self.port = 0
 
-    async def _hear(self, said: PeerMessage) -> None:
-        self.heard.append(said.message)
+    async def _hear(self, device_id: str, message: NodeMessage) -> None:
+        self.heard.append(message)
+        for listener in self.listeners:
+            await listener(device_id, message)
+
+    async def _note_left(self, mac: MacLeft) -> None:
+        self.left.append(mac.device_id)
 
     async def _down(self, ended: LinkEnded) -> None:
         self.ends.append((ended.device_id, ended.error.what))

@@ -1,13 +1,17 @@
-"""One control message of every kind."""
+"""One control message of every kind, and how they are decoded."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from core.answer_parts import ReasoningPart, TextPart, ToolCall
 from core.errors import LinkLost
-from core.events import LikelyToken, PromptLikely, RequestDone, TokenEvent, Transfer
-from core.link.ways import Way
+from core.events import PromptLogprobs, RequestDone, TokenEvent, TokenLogprobs, Transfer
+from core.link.network_paths import NetworkPath
 from core.models.files.block_map import FileFacts
-from core.node.base.file_messages import (
+from core.node.base.message_table import MessageDecoder, MessageRow
+from core.node.base.node_message import NodeMessage
+from core.node.disks.messages import (
     BytesAsk,
     BytesReady,
     CopyAsk,
@@ -22,40 +26,24 @@ from core.node.base.file_messages import (
     Holds,
     HoldsAsk,
 )
-from core.node.base.message_frames import AnyMessage
-from core.node.base.messages import (
+from core.node.peers.messages import (
     Bye,
-    Checked,
-    ClockAsk,
-    ClockReply,
-    KeyChange,
-    KeyRefused,
     Leads,
     LinkProbe,
-    LinkUp,
     LogAsk,
     LogEntry,
     LogReply,
     Ping,
     Pong,
-    Prepared,
-    PrepareStage,
     Probed,
-    RelayAsk,
-    RelayReply,
-    RelayStop,
-    Release,
-    Reported,
     SpeedAsk,
     SpeedMoved,
     SpeedResultSent,
     SpeedStop,
-    StageLost,
     Status,
-    TraceAsk,
-    TraceReply,
 )
-from core.node.base.relayed import (
+from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
+from core.node.relay.relayed_values import (
     Accepted,
     AnswerWanted,
     Counted,
@@ -68,6 +56,20 @@ from core.node.base.relayed import (
     Wanted,
     encoded,
 )
+from core.node.ring.messages import (
+    Checked,
+    ClockAsk,
+    ClockReply,
+    LinkUp,
+    Prepared,
+    PrepareStage,
+    Release,
+    Reported,
+    StageLost,
+    TraceAsk,
+    TraceReply,
+)
+from core.node.trust.messages import KeyChange, KeyRefused
 from core.requests.answers import ChatRequest, Message
 from core.requests.checks import PathFigures, SpeedResult
 from core.requests.trace import PhaseTurn
@@ -117,7 +119,7 @@ RELAYED: list[Wanted | Relayed] = [
     CountWanted(request=ASKED),
     TextWanted(tokens=(1, 2)),
     Accepted(prompt_tokens=3),
-    PromptLikely(request_id="r", start=1, tokens=(LikelyToken(token=2, logprob=-0.5, top=((3, -0.25),)),)),
+    PromptLogprobs(request_id="r", start=1, tokens=(TokenLogprobs(token=2, logprob=-0.5, top=((3, -0.25),)),)),
     TokenEvent(request_id="r", index=0, token=5, text="\x1b a", logprob=-0.5, top=((5, -0.5),)),
     TextPart("\x1b a"),
     ReasoningPart("hm"),
@@ -128,7 +130,7 @@ RELAYED: list[Wanted | Relayed] = [
     Spelled(text="a"),
     NotAnswered(problem=PROBLEM),
 ]
-EVERY: list[AnyMessage] = [
+EVERY: list[NodeMessage] = [
     Ping(sent=12.5),
     Pong(sent=12.5, status=STATUS),
     PrepareStage(plan=plan_of(3), index=2),
@@ -138,7 +140,7 @@ EVERY: list[AnyMessage] = [
     Reported(plan_gen=100, report=Loading(plan_gen=100, done_bytes=1, total_bytes=2)),
     Reported(plan_gen=100, report=held(1)),
     Reported(plan_gen=100, report=Failed(plan_gen=100, problem=PROBLEM)),
-    Reported(plan_gen=100, report=Linked(plan_gen=100, way=Way("169.254.1.2", "en2", "Thunderbolt", 40000))),
+    Reported(plan_gen=100, report=Linked(plan_gen=100, way=NetworkPath("169.254.1.2", "en2", "Thunderbolt", 40000))),
     Reported(plan_gen=100, report=LinkBroken(plan_gen=100, problem=PROBLEM)),
     StageLost(plan_gen=100, problem=PROBLEM),
     Release(plan_gen=100, reason="The person unloaded it."),
@@ -179,3 +181,12 @@ EVERY: list[AnyMessage] = [
     LogReply(run=1 << 47, last=9, now=1.5, lines=(LogEntry(at=1.25, level="WARN", text="mini is gone."),)),
     Bye(reason="Its node was ended."),
 ]
+
+KINDS = tuple(dict.fromkeys(type(message) for message in EVERY))
+FRAMES = {kind: kind.FRAME for kind in KINDS}
+from_frame = MessageDecoder(*KINDS).decode
+
+
+def other_messages(handle: Callable[[str, NodeMessage], Awaitable[None]]) -> list[MessageRow]:
+    """Rows for all messages that a mesh does not handle itself."""
+    return [MessageRow(kind, handle) for kind in KINDS if kind not in (Ping, Pong, Bye)]

@@ -9,7 +9,7 @@ from core.models.files.cache_size import CacheSize
 from core.models.files.sharding import Sharding
 from core.models.files.step_size import StepSize
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.fit import make_plan
+from core.plan.make_plan import make_plan
 from core.settings import GB
 
 

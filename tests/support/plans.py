@@ -49,7 +49,7 @@ def plan_of(count: int, plan_gen: int = GEN) -> Plan:
 def as_ranks(plan: Plan) -> Plan:
     """The same Macs, of which each has a part of every layer."""
     change = msgspec.structs.replace
-    how = Parallelism(choice="tp", strategy="tp", reason="capabilities OK")
+    how = Parallelism(choice="tp", strategy="tp", reason="your choice")
     stages = tuple(change(stage, start=0, stop=plan.layers) for stage in plan.stages)
     return change(plan, stages=stages, output=plan.head.device_id, topology="tensor", parallelism=how)
 

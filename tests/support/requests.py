@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from core.bench.ring import a_request
 from core.engine.requests import Request
+from core.local.worker_ring import a_request
 from core.sampling_options import Sampling
 
 CHUNK: Final = 8

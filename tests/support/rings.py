@@ -67,7 +67,7 @@ class Ring:
     def __init__(self, slices: Sequence[Slice], head: int, kv_bits: int | None = None) -> None:
         self.stages = [LoadedStage(layers, StageMeter(number), kv_bits) for number, layers in enumerate(slices)]
         self.head = self.stages[head]
-        self.trim_limit = slices[head].trim_limit
+        self.trim_limit = slices[head].caches.trim_limit
         self.vocab_size = slices[head].vocab_size
         self._handles = count()
 

@@ -8,14 +8,13 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
-from unittest.mock import MagicMock, Mock
 
 import pytest
 
 from core.events import PlanLoaded, PlanProposed
-from core.node.local_api import LocalApi
+from core.node.base.local_server import LocalServer
 from tests.support.answers import Desk
+from tests.support.rooms import routes_of
 from tests.support.tasks import tasks_of
 
 RUN = ["run", "toy", "-p", "hello"]
@@ -37,9 +36,7 @@ async def served(desk: Desk) -> AsyncIterator[Desk]:
     assert plan
     desk.bus.publish(PlanProposed(plan=plan))
     desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
-    rest: Any = dict.fromkeys(("planning", "recovery", "sessions", "conversations", "transfers", "speed"), Mock())
-    more: Any = dict.fromkeys(("tracing", "trimming", "known", "search", "check", "pairing", "trust", "api"), Mock())
-    api = LocalApi(answers=desk.answers, logs=MagicMock(), bus=desk.bus, tasks=tasks_of(), **rest, **more)
+    api = LocalServer(routes_of(desk.node, answers=desk.answers), desk.bus, tasks_of())
     await api.start(desk.folder / "node.sock")
     yield desk
     await desk.ends_all()

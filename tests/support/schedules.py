@@ -95,7 +95,7 @@ class Schedule:
             self.resumed += self.head.submit(replace(said, written=self.head.answers[said.request_id]))
             return
         self.requests.append(self._request(len(self.requests)))
-        self.refused += not self.head.submit(self.requests[-1], guess=self.random.random() < 0.9)
+        self.refused += not self.head.submit(self.requests[-1], may_draft=self.random.random() < 0.9)
 
     def _request(self, number: int) -> Request:
         random = self.random

@@ -126,11 +126,11 @@ class Head:
         self.ended: dict[str, EndedRow] = {}
         self.kinds: Counter[str] = Counter()
 
-    def submit(self, request: Request, *, guess: bool = True) -> bool:
+    def submit(self, request: Request, *, may_draft: bool = True) -> bool:
         """One that is over may come again, with what is written of it."""
         try:
             if not request.ended:
-                self.scheduler.submit(request, guess=guess)
+                self.scheduler.submit(request, may_draft=may_draft)
         except Busy:
             return False
         self.reasons.pop(request.request_id, None)

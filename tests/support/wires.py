@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Literal
 
-from core.bench.ring import HOST
+from core.local.bare_worker import HOST
 
 Fault = Literal["pass", "drop", "repeat", "hold"]
 HEAD: Final = 5

@@ -33,7 +33,7 @@ from core.requests.conversations import ChatOptions, Conversation, ConversationI
 from core.trust.identity import load_or_create
 from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster import RosterStore
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 from tests.support.disks import make_unreadable
 from tests.support.macs import bundle, chain, mac
 from tui.control import preferences

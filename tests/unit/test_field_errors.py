@@ -23,12 +23,12 @@ HI = '"messages": [{"role": "user", "content": "hi"}]'
         (f'{{{HI}, "max_tokens": "all"}}', "max tokens must be a whole number, not text"),
         (f'{{{HI}, "sampling": {{"top_p": 3}}}}', "top p must be at most 1"),
         (f'{{{HI}, "sampling": {{"temperature": -1}}}}', "temperature must be at least 0"),
-        (f'{{{HI}, "sampling": {{"heat": 1}}}}', "heat is not known here"),
+        (f'{{{HI}, "sampling": {{"heat": 1}}}}', "heat is not supported"),
         ('{"messages": [{"role": "cat", "content": "hi"}]}', "role cannot be 'cat'"),
         ('{"messages": [{"role": "user", "content": 5}]}', "content must be text, not a whole number"),
         ('{"messages": []}', "messages must be a list of at least 1 entries"),
         ("[]", "it must be an object, not a list"),
-        ("{", "it is not written as it should be"),
+        ("{", "it is malformed"),
     ],
 )
 def test_what_is_wrong_is_said_by_the_name_of_the_field(body: str, said: str) -> None:

@@ -24,7 +24,7 @@ from screenshots import architecture
         ),
         (
             "tui.cli.main, tui.app",
-            {"mlx", "httpx2", "psutil", "tui.cli.parser", "tui.cli.output", "tui.cli.demo", "core.plan.fit"},
+            {"mlx", "httpx2", "psutil", "tui.cli.parser", "tui.cli.output", "tui.cli.demo", "core.plan.make_plan"},
         ),
         ("core.node.process", {"mlx", "mlx_lm", "transformers", "jinja2", "textual", "rich", "tui"}),
         ("core.worker.main", {"textual", "rich", "tui", "core.node", "zeroconf", "aiohttp"}),

@@ -10,8 +10,7 @@ import pytest
 from msgspec import inspect
 
 from core.engine.sampling import Picked
-from core.node.base.message_frames import AnyMessage
-from core.node.base.relayed import Relayed, Wanted
+from core.node.relay.relayed_values import Relayed, Wanted
 from core.requests.answers import AnswerId, ChatRequest
 from core.requests.checks import SpeedRequest
 from core.requests.conversations import Conversation, ConversationId, ConversationTitle, SessionName
@@ -21,8 +20,9 @@ from core.requests.trace import TraceRequest
 from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairWith, RecoveryPhrase, Rename, Target
 from core.worker.messages import StageSample
 from core.worker.work_frames import Order, ResumeState
+from tests.support.node_messages import KINDS
 
-OF_MACS: list[Any] = [AnyMessage, Relayed, Wanted, StageSample, Picked, Order, ResumeState]
+OF_MACS: list[Any] = [*KINDS, Relayed, Wanted, StageSample, Picked, Order, ResumeState]
 OF_CLIENTS: list[Any] = [PreviewRequest, LoadRequest, ChatRequest, Conversation, ConversationId, ConversationTitle]
 OF_CLIENTS += [RecoveryOrder, DownloadRequest, CopyRequest, AnswerId, SessionName, SpeedRequest, Address, PairWith]
 OF_CLIENTS += [TraceRequest, PairingOffer, Digits, Target, Rename, RecoveryPhrase, ForkChoice]

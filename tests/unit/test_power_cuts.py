@@ -20,8 +20,8 @@ from core.engine.sessions import SessionFile, delete_session, list_sessions, pre
 from core.errors import RosterFork, SealError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_written
 from core.models.files.block_writer import BlockWriter
+from core.models.files.freeing_blocks import let_go
 from core.models.files.manifest import Manifests
-from core.models.files.trim import let_go
 from core.models.made.maker import make_model
 from core.node.answers.token_log import AnswerRecord, TokenLog, read_token_log, unfinished
 from core.node.disks.conversations import Conversations
@@ -29,12 +29,12 @@ from core.node.peers.addresses import read_proven, write_proven
 from core.node.ring.throughput_history import read_curves, write_curves
 from core.plan.cost_curve import Point
 from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationTitle
-from core.trust.files import read_private, write_private
 from core.trust.identity import load_or_create
 from core.trust.pairing_attempts import PairingAttempts
+from core.trust.private_files import read_private, write_private
 from core.trust.roster import RosterStore, rename
-from core.trust.sealed import forget, read_sealed, write_sealed
-from core.trust.seen import SeenMacs
+from core.trust.sealed_files import forget, read_sealed, write_sealed
+from core.trust.seen_macs import SeenMacs
 from tests.support.macs import bundle, chain, mac
 from tests.support.power import power_cuts
 from tui.control import preferences

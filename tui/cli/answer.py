@@ -68,7 +68,7 @@ def answer_facts(
         "plan": plan_facts(now.plan) if now.plan else None,
         "tokens": [t.token for t in tokens],
         "text": before + "".join(t.text for t in tokens) + done.text,
-        "logprobs": [_likely(t) for t in tokens if t.logprob is not None],
+        "logprobs": [_logprobs_of(t) for t in tokens if t.logprob is not None],
         "finish_reason": done.finish_reason,
         "problem": done.problem,
         "prompt_tokens": done.prompt_tokens,
@@ -85,7 +85,7 @@ def answer_facts(
     }
 
 
-def _likely(token: TokenEvent) -> Facts:
+def _logprobs_of(token: TokenEvent) -> Facts:
     top = [{"token": one, "logprob": logprob} for one, logprob in token.top]
     return {"token": token.token, "logprob": token.logprob, "top": top}
 

@@ -43,7 +43,7 @@ async def _findings(home: Home, host: str) -> AsyncIterator[Finding]:
                 yield finding
     except NodeUnreachable:
         # it brings Bonjour and keys along, which no other command needs
-        from core.node.peers.check import findings_without_node
+        from core.node.peers.node_check import findings_without_node
 
         async for finding in findings_without_node(home, host, default_budget(physical_bytes())):
             yield finding

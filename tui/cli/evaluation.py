@@ -1,4 +1,4 @@
-"""`macluster eval TASK`: lm-eval asks the API of this Mac, which asks the ring, and mlx_lm in one process beside it."""
+"""`macluster eval TASK`: lm-eval evaluates the loaded model through this Mac's API, and mlx_lm in one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from core.bench.evaluation.form import EvalApi, EvalRequest, Figures, check_harness
+from core.bench.evaluation.lm_eval_tasks import EvalApi, EvalRequest, Figures, check_harness
 from core.errors import NodeError, NotLoaded, UsageError
 from core.requests.api import ApiKeyName
 from tui.cli.launch import home_of
@@ -29,17 +29,19 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """What is evaluated, and how much of it. `fact` adds `--json`, and says what runs it."""
-    command.add_argument("task", metavar="TASK", help="one of lm-eval's, or tiny, which comes along")
-    command.add_argument("--limit", type=int, metavar="N", help="so many questions of a task at most")
-    command.add_argument("--together", type=int, default=4, metavar="N", help="asked at a time (default %(default)s)")
-    only = "not in one process too, where this Mac has no room for the whole model"
+    """Options of the command. `fact` adds `--json` and the function that runs it."""
+    command.add_argument("task", metavar="TASK", help="a task of lm-eval, or tiny (eight questions, included)")
+    command.add_argument("--limit", type=int, metavar="N", help="most questions per task")
+    command.add_argument(
+        "--together", type=int, default=4, metavar="N", help="questions in flight at a time (default %(default)s)"
+    )
+    only = "skip mlx_lm in one process (for a model that does not fit this Mac)"
     command.add_argument("--ring-only", action="store_true", help=only)
     fact(command, evaluate)
 
 
 async def evaluate(args: argparse.Namespace) -> int:
-    """Both, one after the other, of the model that is loaded."""
+    """Evaluate the loaded model over the ring, then in one process."""
     check_harness()
     reported: dict[str, Figures] = {}
     async with Watch(home_of(args)) as watch:
@@ -56,7 +58,7 @@ async def evaluate(args: argparse.Namespace) -> int:
 
 
 async def directory_of(watch: Watch) -> str:
-    """Where the model that is loaded lies on this Mac, which leads it. Raises NotLoaded."""
+    """Folder of the loaded model on this Mac, its head. Raises NotLoaded or UsageError."""
     plan = watch.now.plan
     if plan is None or watch.now.plan_status != "ready":
         raise NotLoaded("No model is ready on this Mac.", "Load one first: `macluster load MODEL`.")
@@ -64,14 +66,14 @@ async def directory_of(watch: Watch) -> str:
     directory = next(found, "")
     if not directory:
         raise UsageError(
-            f"{plan.name} is not whole on this Mac's disk.", "Evaluate on a Mac that has all of its files."
+            f"{plan.name} is not complete on this Mac's disk.", "Run this on a Mac that has all of its files."
         )
     return directory
 
 
 @asynccontextmanager
 async def api_of(watch: Watch, together: int) -> AsyncIterator[EvalApi]:
-    """This Mac's API, on for the time where it was off, with a key of its own that is gone afterwards."""
+    """This Mac's API with a temporary key; the API is on during the block even if it was off."""
     plan, was_on = watch.now.plan, watch.now.api is not None
     served, name = await watch.client.start_api(), f"eval {secrets.token_hex(4)}"
     made = await watch.client.new_api_key(ApiKeyName(name=name))
@@ -90,9 +92,7 @@ async def api_of(watch: Watch, together: int) -> AsyncIterator[EvalApi]:
 
 
 async def ask(wanted: EvalRequest) -> Figures:
-    """In a process of its own, as lm-eval brings much along. Raises NodeError where it fails: what it says stands
-    above.
-    """
+    """Evaluate in a process of its own, since lm-eval imports a lot. Raises NodeError if it fails."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "core.bench.evaluation"),
         stdin=asyncio.subprocess.PIPE,
@@ -106,12 +106,12 @@ async def ask(wanted: EvalRequest) -> Figures:
         await process.wait()
         raise
     if process.returncode:
-        raise NodeError(f"lm-eval could not do {wanted.task}.", "Its output is above.")
+        raise NodeError(f"lm-eval failed on {wanted.task}.", "Its output is above.")
     return msgspec.json.decode(reported, type=Figures)
 
 
 def lines(reported: Mapping[str, Figures]) -> list[str]:
-    """A row a figure, a column a side."""
+    """One row per figure, one column per side."""
     names = list(dict.fromkeys(name for found in reported.values() for name in found))
     rows = [(name, *(f"{found[name]:.4f}" if name in found else "–" for found in reported.values())) for name in names]
     return table(("", *(WORDS[side] for side in reported)), rows)

@@ -39,7 +39,7 @@ def add_appearance_options(command: argparse.ArgumentParser, *, default: object)
 
 async def open_tui(args: argparse.Namespace) -> int:
     """The terminal UI over this Mac's node; starts one for as long as the UI lives if none runs."""
-    gc.disable()  # until the first frame: `tune_gc`
+    gc.disable()  # until the first frame: `avoid_long_collections`
     from tui.app import MaclusterApp
 
     _check_terminal()

@@ -63,11 +63,10 @@ async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
 
 def is_shared_so(plan: Plan, args: argparse.Namespace) -> bool:
     """Whether `plan` is in the topology, of the choice, and over the cable that were asked for, its hidden
-    states travel so, and what is read again is compared. What was decided for another choice need not be what this one
-    comes to.
+    states travel so. What was decided for another choice need not be what this one comes to.
     """
     how = plan.parallelism
-    if (args.replay_check and not plan.replay_check) or (args.draft and not plan.draft):
+    if args.draft and not plan.draft:
         return False
     if args.wire not in (None, plan.wire) and len(plan.stages) > 1 and not is_of_ranks(plan):
         return False

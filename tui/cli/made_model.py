@@ -1,24 +1,27 @@
-"""Models of random weights for benches that import no mlx."""
+"""Models of random weights for benches, made by another process, since the command imports no mlx."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from core.errors import NodeError
 
-_SIZES: Final = ("--head-dim", "64", "--vocab", "2048")
 
-
-def made_apart(directory: Path, layers: int, hidden: int, dtype: str = "bfloat16") -> Path:
-    """Made by another process, in that directory. Raises NodeError."""
-    heads = str(max(1, hidden // 64))
-    sizes = ("--family", "llama", "--layers", str(layers), "--hidden", str(hidden))
-    command = [sys.executable, "-m", "core.models.made.maker", str(directory), *sizes, *_SIZES, "--dtype", dtype]
-    command += ["--heads", heads, "--kv-heads", heads, "--intermediate", str(3 * hidden)]
+def made_model(directory: Path, options: Mapping[str, object]) -> Path:
+    """Make a model in `directory` with options of `core.models.made.maker`. Raises NodeError."""
+    words = [word for option, value in options.items() for word in (f"--{option}", str(value))]
+    command = [sys.executable, "-m", "core.models.made.maker", str(directory), *words]
     if subprocess.run(command, env={**os.environ, "PYTHONSAFEPATH": "1"}).returncode:
         raise NodeError("The model could not be made.", "The messages above say why.")
     return directory
+
+
+def made_llama(directory: Path, layers: int, hidden: int, dtype: str = "bfloat16") -> Path:
+    """Make a llama with heads of 64 and a vocabulary of 2,048. Raises NodeError."""
+    heads = max(1, hidden // 64)
+    sizes = {"layers": layers, "hidden": hidden, "intermediate": 3 * hidden, "head-dim": 64, "vocab": 2048}
+    return made_model(directory, {"family": "llama", **sizes, "heads": heads, "kv-heads": heads, "dtype": dtype})

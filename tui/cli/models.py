@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from core.models.files.layers_here import layers_text
-from core.plan.fit import missing_bytes
+from core.models.files.layers_on_disk import layers_text
+from core.plan.make_plan import missing_bytes
 from core.requests.plans import ModelChoice
 from core.text import clean_text
 from tui.cli.launch import home_of

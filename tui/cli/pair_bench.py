@@ -1,9 +1,8 @@
-"""What asking together gives over paired Macs: rows at a time against the same ones one after the other.
+"""`macluster bench pair`: several requests at a time against the same ones one after the other, over paired Macs.
 
-Whole answers are asked of a node as anybody asks it, over real links: of this Mac's own and what is loaded there
-(`--paired`), else of two Macs simulated on this one, with a made model of random weights. Both ways take turns, the
-questions of a run are the same in both, and who goes first changes. Speed is counted from the first question to the
-last end.
+Requests go to a node over real links: to this Mac's own node and its loaded model (`--paired`), or else to two Macs
+simulated on this one with a model of random weights. Both ways take turns with the same prompts, and the order changes.
+Speed is measured from the first request to the end of the last answer.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from typing import Final
 
 import msgspec
 
-from core.bench.figures import Result, cores, end_in_order, positive, print_result, system
+from core.bench.results import Result, cores, end_in_order, positive, print_result, system
 from core.errors import NodeError, NotLoaded, error_from
 from core.events import RequestDone, TokenEvent
 from core.requests.answers import ChatRequest, Message
 from core.settings import Home, default_home
 from tui.cli.demo import Demo, DemoConfig
-from tui.cli.made_model import made_apart
+from tui.cli.made_model import made_llama
 from tui.cli.watch import ATTACH_S, Watch
 
-MACS: Final = (1.0, 1.0)  # GB each
+MACS: Final = (1.0, 1.0)  # memory budget of each, GB
 ANSWER_S: Final = 600.0
 
 
 class PairRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Both ways once: tokens a second of all rows."""
+    """Both ways once, in tokens per second of all rows."""
 
     one_by_one_tokens_per_s: float
     together_tokens_per_s: float
@@ -43,13 +42,13 @@ class PairRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairResult(Result, frozen=True, kw_only=True):
-    """Medians over `runs`. `macs`: over so many, which are simulated on this one where none was really paired."""
+    """Medians over `runs`."""
 
     model: str
     macs: int
-    simulated: bool
-    rows: int
-    tokens: int
+    simulated: bool  # all of them on this Mac
+    rows: int  # requests at a time
+    tokens: int  # per answer
     one_by_one_tokens_per_s: float
     together_tokens_per_s: float
     same_tokens: bool
@@ -57,23 +56,23 @@ class PairResult(Result, frozen=True, kw_only=True):
 
 
 class PairWays:
-    """Asks the node that is watched for rows of so many tokens."""
+    """Sends `rows` requests of `tokens` tokens to the watched node."""
 
     def __init__(self, watch: Watch, rows: int, tokens: int) -> None:
         self._watch, self._rows, self._tokens = watch, rows, tokens
 
     async def run(self, number: int) -> PairRun:
-        """Both ways, with questions of their own. Raises MaclusterError."""
-        said, seconds = dict[str, list[list[int]]](), dict[str, float]()
+        """Measure both ways with prompts that no other run has. Raises MaclusterError."""
+        answers, seconds = dict[str, list[list[int]]](), dict[str, float]()
         ways = {"one_by_one": self._one_by_one, "together": self._together}
         for way in list(ways) if number % 2 else list(ways)[::-1]:
             began = perf_counter()
-            said[way] = await ways[way](number)
+            answers[way] = await ways[way](number)
             seconds[way] = perf_counter() - began
         return PairRun(
-            one_by_one_tokens_per_s=sum(map(len, said["one_by_one"])) / seconds["one_by_one"],
-            together_tokens_per_s=sum(map(len, said["together"])) / seconds["together"],
-            same_tokens=said["one_by_one"] == said["together"],
+            one_by_one_tokens_per_s=sum(map(len, answers["one_by_one"])) / seconds["one_by_one"],
+            together_tokens_per_s=sum(map(len, answers["together"])) / seconds["together"],
+            same_tokens=answers["one_by_one"] == answers["together"],
         )
 
     async def _one_by_one(self, number: int) -> list[list[int]]:
@@ -101,7 +100,7 @@ class PairWays:
 
 @asynccontextmanager
 async def simulated(model: Path) -> AsyncIterator[Watch]:
-    """The head of two simulated Macs, with the model loaded over both."""
+    """Head of two simulated Macs with the model loaded over both."""
     demo = Demo(DemoConfig(budgets_gb=MACS, model=model, multicast=False, has_spare=False), lambda _: None)
     try:
         await demo.start()
@@ -114,7 +113,7 @@ async def simulated(model: Path) -> AsyncIterator[Watch]:
 
 @asynccontextmanager
 async def paired(home: Home) -> AsyncIterator[Watch]:
-    """This Mac's node. Raises NotLoaded where no model is ready there."""
+    """This Mac's node. Raises NotLoaded if no model is ready."""
     async with Watch(home) as watch:
         await watch.attached(ATTACH_S)
         if watch.now.plan is None or watch.now.plan_status != "ready":
@@ -123,12 +122,12 @@ async def paired(home: Home) -> AsyncIterator[Watch]:
 
 
 async def measure(args: argparse.Namespace) -> PairResult:
-    """`args.runs` turns of both ways. Raises MaclusterError."""
+    """Run both ways `args.runs` times. Raises MaclusterError."""
     with TemporaryDirectory(prefix="macluster-pair-") as folder:
         over = (
             paired(default_home())
             if args.paired
-            else simulated(made_apart(Path(folder) / "made", args.layers, args.hidden))
+            else simulated(made_llama(Path(folder) / "made", args.layers, args.hidden))
         )
         async with over as watch:
             ways = PairWays(watch, args.rows, args.tokens)
@@ -161,27 +160,33 @@ def describe(result: PairResult) -> str:
     return "\n".join(
         [
             f"{result.rows} answers of {result.tokens} tokens each, {result.model} over {macs}; {result.system}, "
-            f"{result.cores} cores; medians of {len(result.runs)} runs, ways taking turns.",
+            f"{result.cores} cores; medians of {len(result.runs)} runs, in turns.",
             "",
             f"  one after the other   {result.one_by_one_tokens_per_s:7.2f} tokens/s",
             f"  at a time             {result.together_tokens_per_s:7.2f} tokens/s",
             f"  The answers {'are the same' if result.same_tokens else 'DIFFER'}.",
             "",
-            f"Tokens a second, {result.rows} at a time over one after the other: {ratio:.2f}",
+            f"Tokens per second, {result.rows} at a time over one after the other: {ratio:.2f}",
         ]
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="macluster bench pair", description="What asking together gives.")
-    parser.add_argument("--paired", action="store_true", help="over the Macs and the model that are loaded here now")
-    parser.add_argument("--runs", type=positive, default=3, help="runs to take medians of (default %(default)s)")
-    parser.add_argument("--rows", type=positive, default=4, help="answers at a time (default %(default)s)")
-    parser.add_argument("--tokens", type=positive, default=64, help="tokens an answer (default %(default)s)")
-    parser.add_argument("--layers", type=positive, default=8, help="of the made model (default %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="macluster bench pair", description="Several requests at a time against one after the other."
+    )
     parser.add_argument(
-        "--hidden", type=positive, default=768, help="its width, a multiple of 64 (default %(default)s)"
+        "--paired", action="store_true", help="use the loaded model and its Macs instead of simulated ones"
+    )
+    parser.add_argument("--runs", type=positive, default=3, help="runs to take medians of (default %(default)s)")
+    parser.add_argument("--rows", type=positive, default=4, help="requests at a time (default %(default)s)")
+    parser.add_argument("--tokens", type=positive, default=64, help="tokens per answer (default %(default)s)")
+    parser.add_argument(
+        "--layers", type=positive, default=8, help="layers of the simulated Macs' model (default %(default)s)"
+    )
+    parser.add_argument(
+        "--hidden", type=positive, default=768, help="hidden size, a multiple of 64 (default %(default)s)"
     )
     return print_result(parser, lambda args: asyncio.run(measure(args)), describe, arguments)
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import get_args
 
 from core.errors import UsageError
-from core.events import BalanceChoice, MirrorChoice, ParallelismChoice, Topology, WireType
+from core.events import BalanceChoice, ParallelismChoice, Topology, WireType
 from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
 from tui.cli import (
     answer_options,
+    bench,
     completions,
     evaluation,
     keys,
@@ -29,9 +30,7 @@ from tui.cli import (
     transfers,
     trim,
     uninstall,
-    what_if,
 )
-from tui.cli import bench as bench_command
 from tui.cli import demo as demo_command
 from tui.cli import doctor as doctor_command
 from tui.cli import load as load_command
@@ -124,11 +123,7 @@ def parser() -> argparse.ArgumentParser:
     completions.add_options(sub.add_parser("completions", help=shells), parser)
     uninstall.add_options(sub.add_parser("uninstall", help="take away what macluster made on this Mac"), _fact)
     evaluation.add_options(sub.add_parser("eval", help="what lm-eval says of the ring, and of one process"), _fact)
-    bench = sub.add_parser("bench", help="how fast, against something run beside it")
-    bench.add_argument("name", choices=bench_command.NAMES)
-    own = "what it has options of its own for: `macluster bench NAME --help` names them"
-    bench.add_argument("options", nargs=argparse.REMAINDER, metavar="OPTION", help=own)
-    _fact(bench, bench_command.bench)
+    bench.add_options(sub.add_parser("bench", help="measure speed against something run next to it"), _fact)
     _home_everywhere(top)
     return top
 
@@ -197,8 +192,6 @@ def _how(command: argparse.ArgumentParser) -> None:
     paced = "divide the layers by memory, by measured speed within it, or by speed where it is worth it (auto)"
     wire = "as what hidden states travel (default: as the model computes them); bfloat16 and int8 may change answers"
     command.add_argument("--wire", choices=get_args(WireType), help=wire)
-    again = "behind a loss, compare the logits of what is read again with those of the first time; `status` shows it"
-    command.add_argument("--replay-check", action="store_true", help=again)
     guesses = "a smaller model of the same tokenizer, on this Mac, that guesses what follows where one person asks"
     command.add_argument("--draft", metavar="MODEL", help=guesses)
     command.add_argument("--balance", choices=get_args(BalanceChoice), default="memory", help=paced)
@@ -208,20 +201,8 @@ def _how(command: argparse.ArgumentParser) -> None:
     command.add_argument("--kv-bits", type=int, choices=KV_BITS, help="keep keys and values in this many bits")
     rows = "requests that run at the same time (default %(default)s); they share the context"
     command.add_argument("--rows", type=int, default=DEFAULT_ROWS, metavar="N", help=rows)
-    mirror = "keep what all Macs hold of the conversation here too, for when one is lost (default %(default)s)"
-    command.add_argument("--mirror", choices=get_args(MirrorChoice), default="off", help=mirror)
-    spare = "each Mac also keeps up to GB of its neighbours' layers on its disk, for when one is lost"
-    command.add_argument("--spare", type=_gigabytes, default=0.0, metavar="GB", help=f"{spare} (default 0)")
-    by_itself = "(default: as the hops allow)"
-    command.add_argument("--chunk", type=int, metavar="N", help=f"tokens of a prompt that travel together {by_itself}")
-    command.add_argument("--window", type=int, metavar="N", help=f"such chunks under way {by_itself}")
-
-
-def _gigabytes(text: str) -> float:
-    found = float(text)
-    if not 0 <= found <= what_if.MAX_GB:
-        raise argparse.ArgumentTypeError("must be zero or more")
-    return found
+    mirror = "keep what all Macs hold of the conversation here too, for when one is lost"
+    command.add_argument("--mirror", action="store_true", help=mirror)
 
 
 def _port(text: str) -> int:

@@ -11,12 +11,11 @@ import msgspec
 
 from core.errors import UsageError
 from core.events import Plan, PlanLoaded
-from core.plan.fit import missing_bytes, shortage
+from core.plan.make_plan import missing_bytes, shortage
 from core.plan.notes import before_which, sees
-from core.plan.plan_inputs import How
+from core.plan.plan_inputs import PlanOptions
 from core.plan.strategy import check_asked
 from core.requests.plans import Forecast, PlanPreview, PreviewRequest
-from core.settings import GB
 from core.text import clean_text
 from core.trust.name_matching import pick
 from tui.cli.launch import home_of
@@ -24,9 +23,9 @@ from tui.cli.output import Facts, gigabytes, print_facts, table
 from tui.cli.watch import ATTACH_S, Watch
 from tui.cli.what_if import budgets_of, imagined_plan
 from tui.client import check
-from tui.state.expected import adding_up, faster
+from tui.state.all_reduce_words import all_reduce_share, faster
+from tui.state.droppable_macs import survival
 from tui.state.format import duration, is_of_ranks, part_of
-from tui.state.survival import survival
 
 
 async def plan(args: argparse.Namespace) -> int:
@@ -55,13 +54,13 @@ async def plan(args: argparse.Namespace) -> int:
 def plan_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `core.requests.plans.PlanRequest`. Raises UsageError for those that exclude each other."""
     names = (
-        *("context", "kv_bits", "rows", "chunk", "window"),
-        *("topology", "layers", "parallelism", "rdma", "balance", "wire", "replay_check"),
+        *("context", "kv_bits", "rows", "mirror"),
+        *("topology", "layers", "parallelism", "rdma", "balance", "wire"),
     )
-    options: How = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
+    options: PlanOptions = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
     check_asked(options)
     draft = path_of(args.draft) if args.draft else None
-    return {**options, "mirror": args.mirror, "spare_bytes": round(args.spare * GB), "draft": draft}
+    return {**options, "draft": draft}
 
 
 def macs_without(watch: Watch, args: argparse.Namespace) -> tuple[str, ...]:
@@ -141,13 +140,13 @@ def preview_lines(preview: PlanPreview) -> list[str]:
 
 def forecast_lines(forecast: Forecast) -> list[str]:
     """What the plan would be worth to one person who asks, and on what grounds."""
-    basis = "from past runs here" if forecast.measured else "a guess by the chip"
+    basis = "from past runs here" if forecast.measured else "estimated"
     speed = f"Expected: {forecast.tokens_per_s:.1f} tokens/s for one request ({basis})"
     first = ""
     if forecast.prompt_s is not None:
         first = f" first token after {duration(forecast.prompt_s)} for each 1000 tokens of prompt,"
     lines = [f"{speed},{first} loaded in {duration(forecast.load_s)}."]
-    if words := adding_up(forecast):
+    if words := all_reduce_share(forecast):
         lines.append(f"Adding up takes {words}.")
     return [*lines, *(clean_text(each) for each in (faster(forecast), forecast.advice) if each)]
 
@@ -161,7 +160,6 @@ def plan_facts(plan: Plan) -> Facts:
         "topology": plan.topology,
         "parallelism": msgspec.to_builtins(plan.parallelism),
         "wire": plan.wire,
-        "replay_check": plan.replay_check,
         "draft": plan.draft or None,
         "draft_bytes": plan.draft_bytes,
         "layers": plan.layers,

@@ -11,7 +11,7 @@ from core.events import Snapshot
 from core.node.options import add_api_options
 from core.text import clean_text
 from core.trust.api_keys import ApiKeys
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 from tui.cli.launch import home_of
 from tui.cli.output import print_progress, to_json
 from tui.cli.watch import ATTACH_S, Watch

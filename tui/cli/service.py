@@ -16,10 +16,10 @@ import msgspec
 from core.errors import IdentityError, NodeError, Problem, UsageError
 from core.mac import service as services
 from core.mac.service import KEPT_VARIABLES, Service, ServicePlan, ServiceState, ServiceStep, command_line
-from core.node.base.last_words import last_words
+from core.node.base.last_run import read_last_run
 from core.settings import Home
 from core.text import clean_text
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts, print_progress
 
@@ -74,9 +74,9 @@ async def remove_service(args: argparse.Namespace) -> int:
 async def print_status(args: argparse.Namespace) -> int:
     """0 where it runs."""
     state = current()
-    words = last_words(home_of(args))
+    words = read_last_run(home_of(args))
     problem = words.problem if words and not state.is_running else None
-    facts = msgspec.to_builtins(state) | {"last_words": msgspec.to_builtins(problem)}
+    facts = msgspec.to_builtins(state) | {"read_last_run": msgspec.to_builtins(problem)}
     print_facts(args, facts, state_lines(state, problem))
     return 0 if state.is_running else 1
 

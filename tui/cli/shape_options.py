@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from core.constraint import Constraint
-from tui.state.shapes import grammar_in, schema_in
+from tui.state.answer_format import grammar_in, schema_in
 
 
 def add_options(command: argparse.ArgumentParser) -> None:

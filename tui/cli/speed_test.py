@@ -1,4 +1,4 @@
-"""`macluster speedtest`: how fast the link between two Macs is."""
+"""`macluster speedtest`: measures the link between two Macs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from core.requests.checks import SpeedRequest, SpeedResult
 from tui.cli.launch import home_of
 from tui.cli.output import Facts, print_facts
 from tui.client import NodeClient
-from tui.state.paths import path_words
+from tui.state.network_words import path_words
 
 
 async def speedtest(args: argparse.Namespace) -> int:
-    """How fast the link between two Macs is."""
+    """Measure the link between two Macs; interrupting the command stops the test."""
     async with NodeClient(home_of(args)) as client:
         try:
             found = await client.test_speed(SpeedRequest(source=args.source, target=args.target))
@@ -27,17 +27,17 @@ async def speedtest(args: argparse.Namespace) -> int:
 
 
 def speed_facts(found: SpeedResult) -> Facts:
-    """What `macluster speedtest --json` prints."""
+    """Facts for `--json`."""
     facts: Facts = msgspec.to_builtins(found)
     return facts | {"bytes_per_s": found.bytes_per_s}
 
 
 def speed_lines(found: SpeedResult) -> list[str]:
-    """What it prints for people."""
+    """Lines for people."""
     rtt, least, loaded = (f"{1e3 * s:.2f} ms" for s in (found.rtt_s, found.rtt_min_s, found.loaded_rtt_s))
     return [
-        f"{rtt} there and back (least {least}, of {found.round_trips} empty messages)",
-        f"{found.bytes_per_s / 1e6:.0f} MB/s sealed ({found.frames} messages, each {loaded} there and back)",
+        f"round trip {rtt} (fastest {least}, of {found.round_trips} empty messages)",
+        f"{found.bytes_per_s / 1e6:.0f} MB/s encrypted ({found.frames} messages, round trip under load {loaded})",
         *([f"Networks between the two: {path_words(found.paths)}"] if found.paths else []),
-        *(["An answer was being written meanwhile: ask again when none is."] if found.answering else []),
+        *(["An answer was running at the same time: test again when none is."] if found.answering else []),
     ]

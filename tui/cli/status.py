@@ -16,8 +16,8 @@ from tui.cli.launch import home_of
 from tui.cli.output import Facts, gigabytes, print_facts, table
 from tui.cli.plan import plan_facts
 from tui.cli.watch import ATTACH_S, Watch
-from tui.state.batch import summary
 from tui.state.format import cable_mark
+from tui.state.row_words import summary
 
 
 async def status(args: argparse.Namespace) -> int:
@@ -74,7 +74,6 @@ def status_facts(now: Snapshot) -> Facts:
         "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
         "running": now.running,
         "batch": batch_facts(now.batch, now.plan) if now.plan else None,
-        "replay_check": msgspec.to_builtins(now.replay) if now.replay else None,
         "counters": msgspec.structs.asdict(now.counters),
     }
 

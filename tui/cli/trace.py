@@ -1,4 +1,4 @@
-"""`macluster trace`: what every stage does while answers run, phase by phase, and as a file for trace viewers."""
+"""`macluster trace`: time of each phase on every stage while answers run, and a file for trace viewers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from core.bench.phases import StepPhases, chrome, flights, steps_of
 from core.errors import UsageError
 from core.requests.trace import MOST_TRACED_S, PHASES, STEP_TOTAL, StageTrace, TraceRequest, TraceResult, TurnKind
+from core.trace.perfetto import perfetto_trace
+from core.trace.phases import StepPhases, flights, steps_of
 from tui.cli.launch import home_of
 from tui.cli.output import Facts, print_facts, print_progress
 from tui.client import NodeClient, check
@@ -19,15 +20,15 @@ KINDS: Final[dict[TurnKind, str]] = {"chunk": "prefill", "step": "decode"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What is traced, and where it goes."""
-    opens = "write Chrome's trace format to this file, which https://ui.perfetto.dev opens"
+    """Options of the command."""
+    opens = "write a trace file for https://ui.perfetto.dev (Chrome's format)"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=opens)
-    how_long = f"for how long, {MOST_TRACED_S:.0f} at most (default %(default)s)"
+    how_long = f"seconds to trace, at most {MOST_TRACED_S:.0f} (default %(default)s)"
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help=how_long)
 
 
 async def trace(args: argparse.Namespace) -> int:
-    """What every stage does while answers run."""
+    """Trace every stage for some seconds and print medians per phase."""
     request = TraceRequest(seconds=args.seconds)
     check(request)
     async with NodeClient(home_of(args)) as client:
@@ -35,15 +36,15 @@ async def trace(args: argparse.Namespace) -> int:
         traced = await client.trace(request)
     if args.output:
         try:
-            args.output.write_text(chrome(traced.stages, traced.model), "utf-8")
+            args.output.write_text(perfetto_trace(traced.stages, traced.model), "utf-8")
         except OSError as error:
-            raise UsageError(f"{args.output} cannot be written: {error.strerror}.", "Name another file.") from error
+            raise UsageError(f"Can't write {args.output}: {error.strerror}.", "Choose another file.") from error
     print_facts(args, trace_facts(traced), trace_lines(traced, args.output))
     return 0
 
 
 def trace_facts(traced: TraceResult) -> Facts:
-    """What `macluster trace --json` prints: medians in seconds."""
+    """Facts for `--json`: medians in seconds."""
     return {
         "model": traced.model,
         "seconds": traced.seconds,
@@ -61,9 +62,9 @@ def trace_facts(traced: TraceResult) -> Facts:
 
 
 def trace_lines(traced: TraceResult, output: Path | None) -> list[str]:
-    """What it prints for people: medians in microseconds, a column a stage."""
+    """Lines for people: medians in microseconds, one column per stage."""
     if not any(stage.turns for stage in traced.stages):
-        return ["No stage computed anything meanwhile: ask the model something while it is traced."]
+        return ["No stage computed anything. Send the model a request while tracing."]
     return [
         *(line for kind, words in KINDS.items() for line in _table(traced.stages, kind, words)),
         *(_hop(traced.stages, number, hop) for number, hop in enumerate(_flights(traced))),
@@ -75,7 +76,7 @@ def _table(stages: Sequence[StageTrace], kind: TurnKind, words: str) -> Iterator
     steps = [_of(stage, kind) for stage in stages]
     if not any(steps):
         return
-    yield f"{f'{words}, µs a step':20}" + "".join(f"{stage.mac[:11]:>12}" for stage in stages)
+    yield f"{f'{words}, µs per step':20}" + "".join(f"{stage.mac[:11]:>12}" for stage in stages)
     medians = [_medians(each) for each in steps]
     for name in (*PHASES, STEP_TOTAL):
         cells = [f"{1e6 * of[name]:12.0f}" if name in of else f"{'':12}" for of in medians]
@@ -87,9 +88,9 @@ def _table(stages: Sequence[StageTrace], kind: TurnKind, words: str) -> Iterator
 def _hop(stages: Sequence[StageTrace], number: int, hop: dict[int, float]) -> str:
     source, target = stages[number], stages[(number + 1) % len(stages)]
     if not hop:
-        return f"{source.mac} → {target.mac}: no frame was seen at both ends"
+        return f"{source.mac} → {target.mac}: no frame was traced at both ends"
     error_s = source.error_s + target.error_s
-    return f"{source.mac} → {target.mac}: {1e6 * median(hop.values()):.0f} µs from sent to opened, ±{1e6 * error_s:.0f}"
+    return f"{source.mac} → {target.mac}: {1e6 * median(hop.values()):.0f} µs from send to open, ±{1e6 * error_s:.0f}"
 
 
 def _of(stage: StageTrace, kind: TurnKind) -> list[StepPhases]:

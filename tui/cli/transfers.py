@@ -23,7 +23,7 @@ from tui.cli.watch import ATTACH_S, Watch
 from tui.state.disks import names_of, own_id, transfer_words
 from tui.state.format import is_ready
 from tui.state.load_options import download_of
-from tui.state.state import washed
+from tui.state.state import cleaned
 
 _WIDTH = 80
 _CHANGES: Final[dict[TransferChange, str]] = {
@@ -185,7 +185,7 @@ async def give_parts(
 
 
 def _named(name: str, choices: list[ModelChoice]) -> ModelChoice:
-    found = [c for c in map(washed, choices) if name in (c.name, c.name.rpartition("/")[2]) and c.layers]
+    found = [c for c in map(cleaned, choices) if name in (c.name, c.name.rpartition("/")[2]) and c.layers]
     if len(found) != 1:
         what = f"{len(found)} models are called {name!r}." if found else f"There is no model {name!r}."
         raise UsageError(clean_text(what), "`macluster models` lists them; give the full name.")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
-from core.models.files.layers_here import layers_text, size_text
+from core.models.files.layers_on_disk import layers_text, size_text
 from core.requests.disks import Trimmable, TrimRequest
 from core.text import clean_text
 from tui.cli.asking import agreed, can_ask

@@ -76,7 +76,7 @@ async def show_one(args: argparse.Namespace) -> int:
 
 async def keep_key(args: argparse.Namespace) -> int:
     """Move the key of this Mac, or say where it is; needs no node."""
-    from core.node.base.last_words import KEYCHAIN_ASKS
+    from core.node.base.last_run import KEYCHAIN_ASKS
     from core.trust.key_storage import key_place, move_key
 
     def on_wait(is_waiting: bool) -> None:
@@ -235,7 +235,7 @@ async def _allowed(args: argparse.Namespace, action: TrustAction, mac: str = "")
     in_roster = [(m.device_id, m.name) for m in view.macs if m.role in ("admin", "member")]
     wanted = pick(mac, in_roster) if mac else ""
     if why := why_not(view, next((m for m in view.macs if m.device_id == wanted), None), action):
-        raise UsageError(f"Not now: {why}.")
+        raise UsageError(why)
 
 
 async def _change(args: argparse.Namespace, ask: Callable[[NodeClient], Awaitable[TrustView]]) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from core.errors import NodeError
-from core.trust.files import MAX_PRIVATE_FILE, read_private, write_private
+from core.trust.private_files import MAX_PRIVATE_FILE, read_private, write_private
 
 PROMPT: Final = "> "
 CONTINUED: Final = ". "

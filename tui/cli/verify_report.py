@@ -1,4 +1,4 @@
-"""The report of `macluster verify`: which checks run, and how what came of them is told."""
+"""The report of `macluster verify`: runs all checks and prints their results."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tui.state.format import finding_mark
 
 
 def all_checks(home: Home, host: str, mac: str) -> tuple[Check, ...]:
-    """Every check, in the order in which they run."""
+    """All checks in the order in which they run."""
     return (*terminal_checks(), *checks_of(host), SERVICE_CHECK, *paired_checks(home, mac))
 
 
 async def report(args: argparse.Namespace) -> int:
-    """Every check as it is made, or all as one JSON object; 1 where one failed."""
+    """Print each result as soon as it is known, or all as one JSON object; the status is 1 if one failed."""
     started, checked = perf_counter(), []
     system = system_of()
     if not args.json:
@@ -45,7 +45,7 @@ async def report(args: argparse.Namespace) -> int:
 
 
 def system_of() -> dict[str, str]:
-    """What kind of machine this is."""
+    """Kind of machine and versions of programs."""
     mac = platform.mac_ver()[0]
     return {
         "system": f"macOS {mac}" if mac else platform.system(),
@@ -58,17 +58,17 @@ def system_of() -> dict[str, str]:
 
 
 def line_of(checked: CheckResult, proves: str) -> str:
-    """A check as text; one that failed says what it was to prove."""
+    """One result as text; a failed check says what it checks."""
     if checked.skipped_because:
         mark, word, what = finding_mark("unknown"), "skipped", checked.skipped_because
     else:
         mark, word = (finding_mark("ok"), "passed") if checked.passed else (finding_mark("bad"), "FAILED")
-        what = checked.figure if checked.passed else f"{checked.figure} (it was to show that {proves})"
+        what = checked.figure if checked.passed else f"{checked.figure} (it checks that {proves})"
     return f"{mark.glyph} {word:<7} {checked.name}: {what} ({checked.seconds:.1f} s)"
 
 
 def summary(report: Report) -> str:
-    """How many of each, and what the report is good for."""
+    """Count of each outcome, and how to report it."""
     passed, bad = sum(each.passed for each in report.checks), len(report.failed)
     counted = f"{passed} passed, {bad} failed, {len(report.checks) - passed - bad} skipped, in {report.seconds:.0f} s."
-    return f"{counted} `macluster verify --json` is for an issue: it names no person, no Mac and no address."
+    return f"{counted} To report a problem, attach `macluster verify --json`: it contains no name and no address."

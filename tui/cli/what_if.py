@@ -1,4 +1,4 @@
-"""Macs that need not exist: their budgets as a person writes them, and the plan of a model over them without a node."""
+"""Plans over imagined Macs, given by their memory budgets, without a node."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ MAX_GB = 1_000_000.0
 
 
 def budgets_of(words: str, option: str) -> tuple[float, ...]:
-    """The list of GB in `words`, the head first. Raises UsageError that names the `option`."""
+    """Parse a list of GB, the head first. Raises UsageError that names the `option`."""
     try:
         budgets = tuple(float(part) for part in words.split(","))
     except ValueError:
         raise UsageError(f"{option} {words!r} is not a list of GB.", "Write it as 64,32,16.") from None
     if not all(0 < budget <= MAX_GB for budget in budgets):
-        raise UsageError(f"A budget of {option} is not above zero.", "Write it as 64,32,16.")
+        raise UsageError(f"Every budget of {option} must be above 0.", "Write it as 64,32,16.")
     return budgets
 
 
 async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequence[float]) -> PlanPreview:
-    """What loading a model over Macs of these budgets would do; nothing is loaded.
+    """Preview the plan of a model over Macs with these budgets; nothing is loaded.
 
-    The model is one that a node which runs here lists, or that one would, or the demo's.
+    The model is one of this Mac's, or the demo's. The preview says what does not fit.
 
-    Raises ModelNotFound, BadModel, UnsupportedModel; what does not fit is told in the preview.
+    Raises ModelNotFound, BadModel, UnsupportedModel.
     """
     # only `macluster plan --macs` needs them
     from core.node.disks.local_models import LocalModels
@@ -60,7 +60,7 @@ async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequenc
 
 
 async def _listed(home: Home, name: str) -> str:
-    """Where the model lies that `macluster models`, here or in the demo, lists by this name; else the name."""
+    """Path of the model that `macluster models` or the demo lists by this name, else the name."""
     paths = {DEMO_MODEL.name: str(DEMO_MODEL)}
     try:
         async with NodeClient(home) as client:

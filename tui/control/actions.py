@@ -23,7 +23,7 @@ NAMED_CHARACTERS: Final = (
 
 
 def bindings(actions: tuple[Action, ...]) -> list[Binding]:
-    """Textual bindings of those actions that have keys, one binding a key; the best known key first."""
+    """Textual bindings for the actions that have keys: one binding per key, the preferred key first."""
     return [
         Binding(
             key,
@@ -41,54 +41,44 @@ def bindings(actions: tuple[Action, ...]) -> list[Binding]:
 
 
 def in_order(keys: str, system: str) -> list[str]:
-    """The keys of an action as people are told of them: on a Mac the F keys come last. `system` is `sys.platform`."""
+    """The keys of an action in order of preference: on a Mac, F keys come last. `system` is `sys.platform`."""
     return sorted(keys.split(","), key=lambda key: system == "darwin" and is_f_key(key))
 
 
 def is_f_key(key: str) -> bool:
-    """Whether it is one of the row that Apple keyboards give to brightness and sound."""
     return key[:1] == "f" and key[1:].isdigit()
 
 
 def is_text(screen: Screen[Any], key: str) -> bool:
-    """Whether what has the focus takes the key as text."""
     is_printable = len(key) == 1 or key in NAMED_CHARACTERS
     return is_printable and screen.focused is not None and screen.focused.check_consume_key(key, "x")
 
 
 def keys_of(actions: tuple[Action, ...], *runs: str) -> str:
-    """The keys of some actions as a line: "Esc Stop · F1 Help"."""
     chosen = [next(a for a in actions if a.run.removeprefix("app.") == run) for run in runs]
     return " · ".join(f"{key_title(in_order(a.keys, sys.platform)[0])} {a.word}" for a in chosen)
 
 
-_KEY_WORDS = {"⏎": "Enter", "⎋": "Esc", "⭾": "Tab", "shift+tab": "Shift+Tab"} | {
-    name: name.capitalize() for name in ("esc", "tab", "space", "end")
+_KEY_TITLES: Final = {
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "question_mark": "?",
+    "slash": "/",
+    "colon": ":",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+    "escape": "Esc",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
 }
+_ARROWS: Final = {"left": "←", "right": "→", "up": "↑", "down": "↓"}
 
 
-def key_word(display: str) -> str:
-    """A key as it is called on the keyboard: "⏎" is Enter, "f1" is F1."""
-    if is_f_key(display):
-        return display.upper()
-    return _KEY_WORDS.get(display, display)
-
-
-def key_title(key: str) -> str:
-    """The name of a key in a sentence: "ctrl+r" is Ctrl+R, "left_square_bracket" is [."""
-    words = {
-        "left_square_bracket": "[",
-        "right_square_bracket": "]",
-        "question_mark": "?",
-        "slash": "/",
-        "colon": ":",
-        "less_than_sign": "<",
-        "greater_than_sign": ">",
-        "escape": "Esc",
-    }
-    if len(key) == 1 or key in words:
-        return words.get(key, key)
-    return "+".join(words.get(part, part.capitalize()) for part in key.split("+"))
+def key_title(key: str, *, arrows: bool = False) -> str:
+    """The name of a key: "ctrl+r" is Ctrl+R, "left_square_bracket" is [; "left" is Left, or ← with `arrows`."""
+    titles = _KEY_TITLES | _ARROWS if arrows else _KEY_TITLES
+    parts = [key] if len(key) == 1 else key.split("+")
+    return "+".join(part if len(key) == 1 else titles.get(part, part.capitalize()) for part in parts)
 
 
 # moving the cursor or the focus needs the keys, not a command
@@ -96,7 +86,7 @@ _MOVES = ("scroll_", "cursor_", "app.focus")
 
 
 def palette(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Every action that can run on `screen` now. Of widgets that share a table, the one that has the focus takes it."""
+    """Every action that can run on `screen`. If widgets share a table, the focused one gets the action."""
     focused = screen.focused.ancestors_with_self if screen.focused is not None else []
     owners: dict[tuple[Action, ...], list[DOMNode]] = {}
     for node in (app, screen, *screen.query("*").results(Widget)):
@@ -113,8 +103,8 @@ def palette(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
 
 
 def why_not(app: App[Any], node: DOMNode, run: str) -> str:
-    """Why `node` cannot do an action now; "" if it can. Who owns actions may have a method `why_not`, which is given
-    the action without the name of its owner.
+    """Why `node` can't do an action now; "" if it can. Owners of actions may define `why_not`, which gets the action
+    without the owner's name.
     """
     owner, _, _ = parse(run)
     target = {"app": app, "screen": app.screen}.get(owner, node)
@@ -123,15 +113,12 @@ def why_not(app: App[Any], node: DOMNode, run: str) -> str:
 
 
 def word_of(node: DOMNode, run: str) -> str:
-    """The word of an action that means something else from time to time, "" for the one in its table. Who owns such
-    actions has a method `word_of`.
-    """
+    """The current word of an action, "" for the one in its table. Owners of actions may define `word_of`."""
     asked = getattr(node, "word_of", None)
     return asked(run) if asked is not None else ""
 
 
 def _help(app: App[Any], owner: DOMNode, action: Action) -> str:
-    """A line with its key, where it has one, and a line that says why it cannot be done now, where it cannot."""
     key = f"Key: {key_title(in_order(action.keys, sys.platform)[0])}" if action.keys else "No key"
     why = why_not(app, owner, action.run)
-    return f"{key}\nNot now: {why}" if why else key
+    return f"{key}\n{why}" if why else key

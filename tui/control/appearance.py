@@ -15,19 +15,17 @@ COMPLAINT_S: Final = 20.0
 
 
 def frames_per_s(preferences: Preferences, environ: Mapping[str, str]) -> int:
-    """How often a text that grows is drawn; over SSH every repaint crosses the network."""
+    """How often a growing text is drawn; over SSH every repaint crosses the network."""
     if preferences.slow_link:
         return SLOW_FPS
     return SSH_FPS if environ.get("SSH_CONNECTION") else FULL_FPS
 
 
 def theme_of(preferences: Preferences, known: Collection[str]) -> str:
-    """The theme to begin with: what the file names, else what was chosen last, else ours."""
     return next((name for name in (preferences.theme, preferences.remembered) if name in known), DARK.name)
 
 
-def complaints_of(preferences: Preferences, known: Collection[str]) -> tuple[str, ...]:
-    """What the person is told about the file."""
+def config_complaints(preferences: Preferences, known: Collection[str]) -> tuple[str, ...]:
     if not preferences.theme or preferences.theme in known:
         return preferences.complaints
-    return (*preferences.complaints, f"There is no theme {preferences.theme!r}; the palette lists them.")
+    return (*preferences.complaints, f"Unknown theme {preferences.theme!r}. The palette lists all themes.")

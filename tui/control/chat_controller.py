@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from core.errors import UsageError
 from core.requests.answers import AnswerId, Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, ConversationId
-from tui.control import confirm
-from tui.control.bridge import FAILURES, problem_of
+from tui.control import chat_dialogs
+from tui.control.app_interface import AppInterface
 from tui.control.conversation_archive import ConversationArchive
-from tui.control.interface import AppInterface
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.slash_commands import OptionTyped
 from tui.state import branches, conversation, state
 from tui.state.chats import option_words
@@ -24,12 +24,12 @@ from tui.state.sampling import with_option
 from tui.state.state import UiState
 
 NO_MODEL = "No model is ready. Ctrl+O loads one."
-LOADING = "The model is being loaded. Enter asks once it is ready."
+LOADING = "The model is still loading. Press Enter again when it is ready."
 WRITING = "An answer is being written. Esc stops it."
 
 
 class ChatController:
-    """Reads and sets the state of `app`, and says to its person what cannot be now."""
+    """Changes the conversation in the state of `app`, and reports what isn't possible now."""
 
     def __init__(self, app: AppInterface, conversations: ConversationArchive) -> None:
         self._app = app
@@ -37,7 +37,7 @@ class ChatController:
         self._typed, self._has_offered = "", False
 
     def keep_draft(self, *, at_once: bool = False) -> None:
-        """What is typed belongs to the conversation, once the person has paused; called twice a second."""
+        """Store what is typed with the conversation, once typing pauses; called twice a second."""
         app = self._app
         typed, self._typed = self._typed, app.prompt.text
         if app.state.editing or app.state.chat.draft == self._typed or not (at_once or typed == self._typed):
@@ -47,10 +47,10 @@ class ChatController:
             app.set_state(new)
 
     def send(self, text: str) -> None:
-        """Ask what stands in the prompt, or say why that cannot be now."""
+        """Ask the question, or report why that isn't possible now."""
         app = self._app
         if recovery := held(app.state.snapshot):
-            app.notify(f"Nothing can be asked now. {recovery.text}")
+            app.notify(f"You can't ask right now. {recovery.text}")
         elif app.state.answer is not None:
             app.notify(WRITING)
         elif app.state.snapshot.plan_status == "loading":
@@ -65,19 +65,18 @@ class ChatController:
             app.prompt.taken()
 
     def again(self) -> None:
-        """Ask the last question again."""
         app, now = self._app, time.time()
         again = conversation.retried(app.state, now)
         if again is app.state:
-            app.notify("There is no finished question to ask again.")
+            app.notify("There is no question to ask again.")
         elif app.state.snapshot.plan_status != "ready":
             app.notify(NO_MODEL)
         else:
             self._send(again, now)
 
     def branch(self, number: int, step: int) -> int:
-        """Show the branch that is `step` further at message `number`, 0 for the last one that has any; which message
-        stands there then, 0 where nothing changes: that is told.
+        """Show the version `step` further at message `number` (0: the last message that has versions). Returns the
+        message shown then, 0 if nothing changes.
         """
         app = self._app
         at = branches.crossing(app.state.turns, app.state.others, number)
@@ -85,16 +84,16 @@ class ChatController:
         if app.state.answer is not None:
             app.notify(WRITING)
         elif not at:
-            app.notify("There are no other versions here: Ctrl+R asks again, e changes a question.")
+            app.notify("There are no other versions here. Ctrl+R asks again, e edits a question.")
         elif not 0 <= (place := beside.index(at) + step) < len(beside):
-            app.notify(f"This is the {'first' if step < 0 else 'last'} of {len(beside)} branches.")
+            app.notify(f"This is the {'first' if step < 0 else 'last'} of {len(beside)} versions.")
         else:
             app.set_state(conversation.branched(app.state, at, step))
             return beside[place]
         return 0
 
     def edit(self, number: int) -> None:
-        """Put that question into the prompt; nothing changes before it is sent."""
+        """Put that question into the prompt; nothing changes until it is sent."""
         turn = next((turn for turn in self._app.state.turns if turn.number == number), None)
         if self._app.state.answer is not None:
             self._app.notify(WRITING)
@@ -103,12 +102,11 @@ class ChatController:
             self._app.set_state(conversation.editing(self._app.state, number))
 
     def give_up_edit(self) -> None:
-        """The conversation stays as it is."""
         self._app.prompt.give_back()
         self._app.set_state(conversation.editing(self._app.state, 0))
 
     def stop(self) -> bool:
-        """Stop the answer; what is written stays. False where none is being written."""
+        """Stop the answer; what is written stays. False if none is being written."""
         answer = self._app.state.answer
         if answer is None:
             return False
@@ -119,8 +117,8 @@ class ChatController:
         return True
 
     async def begin(self) -> bool:
-        """A new, empty conversation; the one before is kept, and a running answer of it stopped. False: it stays."""
-        if not await confirm.may_leave(self._app):
+        """Start an empty conversation and stop a running answer. False if the person stays."""
+        if not await chat_dialogs.may_leave(self._app):
             return False
         self.leave()
         # what is typed goes along
@@ -130,10 +128,10 @@ class ChatController:
         return True
 
     async def open(self, wanted: ConversationId) -> bool:
-        """A kept conversation, in the place of the one before; False: that stays. Raises what the node refuses."""
+        """Open a saved conversation. False if the person stays. Raises the node's error."""
         if wanted.id == self._app.state.chat.id:
             return True
-        if not await confirm.may_leave(self._app):
+        if not await chat_dialogs.may_leave(self._app):
             return False
         found = await self._conversations.read(wanted)
         self.leave()
@@ -142,12 +140,11 @@ class ChatController:
         return True
 
     def open_last(self) -> None:
-        """Go on with the conversation that is offered."""
         if last := self._app.state.last:
             self._app.in_background(self.open, ConversationId(id=last.id))
 
     async def delete(self, wanted: ConversationId) -> None:
-        """Forget a kept one; if it is on screen, an empty one takes its place. Raises what the node refuses."""
+        """Delete a saved conversation; clears the chat if it is open. Raises the node's error."""
         if wanted.id == self._app.state.chat.id:
             self.stop()
             self._app.set_state(conversation.cleared(self._app.state))
@@ -156,18 +153,16 @@ class ChatController:
         await self._conversations.delete(wanted)
 
     def leave(self) -> None:
-        """The conversation on screen ends here."""
         self.stop()
         if self._app.state.editing:
             self.give_up_edit()
         self._app.set_state(conversation.stopped(self._app.state))
 
     def ask_with(self, options: ChatOptions) -> None:
-        """The next answers are asked for like that."""
         self._app.set_state(conversation.asked_with(self._app.state, options))
 
     def set_option(self, typed: OptionTyped) -> None:
-        """The next answers are asked for with that; a wrong one stays in the prompt."""
+        """Set an option from the prompt; a wrong one stays in the prompt."""
         app = self._app
         try:
             options = with_option(app.state.chat.options, typed.name, typed.value)
@@ -176,21 +171,18 @@ class ChatController:
             return
         self.ask_with(options)
         app.prompt.taken()
-        app.notify(f"From now on: {' · '.join(option_words(options)) or 'as usual'}. F6 has all of it.")
+        app.notify(f"Set: {' · '.join(option_words(options, is_short=False)) or 'defaults'} (F6 shows all settings)")
 
     def go_on(self) -> None:
-        """Continue the answer that was interrupted."""
         app = self._app
         if kept := conversation.interrupted(app.state):
             app.in_background(self._going_on, kept, group="go on", exclusive=True)
 
     def show(self, said: tuple[Message, ...]) -> None:
-        """The words of a kept conversation, in the place of the one before."""
         self.leave()
         self._app.set_state(conversation.taken_up(self._app.state, said, time.time()))
 
     def find_unfinished(self) -> None:
-        """Ask the node for answers that can be continued."""
         self._app.in_background(self._offer, group="unfinished", exclusive=True)
 
     def _send(self, asked: UiState, now: float) -> None:
@@ -237,7 +229,7 @@ class ChatController:
             await self._offer_last()
 
     async def _offer_last(self) -> None:
-        """The conversation that was changed last; at once where the person left in the middle of a sentence."""
+        """Offer the last conversation; open it at once if it has an unfinished question."""
         app = self._app
         last = next((each for each in await self._conversations.all() if each.problem is None), None)
         if last is None or app.state.turns:

@@ -28,7 +28,7 @@ ACTIONS: Final = {a.id.removeprefix(PREFIX): a for table in TABLES for a in tabl
 
 
 def chosen_keys(table: Mapping[str, object]) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Keys by the id of a binding; and each line that cannot be followed, by its name, with why. It changes no key."""
+    """Keys by binding id, and each line that can't be used with the reason. Changes no key."""
     wanted: dict[str, tuple[str, ...]] = {}
     complaints: list[tuple[str, str]] = []
     for name, value in table.items():
@@ -47,32 +47,29 @@ def chosen_keys(table: Mapping[str, object]) -> tuple[dict[str, str], list[tuple
 def _why_not(name: str, chosen: tuple[str, ...]) -> str:
     if name not in ACTIONS:
         close = get_close_matches(name, ACTIONS, 1)
-        return f"There is no action {name!r}{f'; {close[0]!r}?' if close else ''}."
+        return f"Unknown action {name!r}.{f' Did you mean {close[0]!r}?' if close else ''}"
     if not all(chosen) or not chosen:
-        return f"{name} needs its keys in quotes, with commas between them."
+        return f"{name} needs its keys in quotes, separated by commas."
     for key in chosen:
         if key in _TWINS:
-            return f"A terminal cannot tell {key_title(key)} from {_TWINS[key]}."
+            return f"A terminal can't tell {key_title(key)} from {_TWINS[key]}."
         if _RARE_KEYS.match(key):
             return f"Not every terminal sends {key_title(key)}."
         if len(key) > 1 and key not in _KNOWN_KEYS and key not in _NAMES:
-            return f"There is no key {key!r}; it is written like f5, ctrl+k, slash or x."
+            return f"Unknown key {key!r}. Keys are written like f5, ctrl+k, slash or x."
     return ""
 
 
 def _clash(name: str, wanted: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:
-    """An action, and why it cannot have its keys. Those of one table are there at the same time, and so are those of
-    the app and of the dashboard.
-    """
+    """An action and why it can't have its keys. Keys of one table, and those of app and dashboard, must differ."""
     table = next(table for table in TABLES if any(a.id == name for a in table))
     for other in (*table, *APP, *(DASHBOARD if table == APP else ())):
         taken = set(wanted.get(other.id, other.keys.split(","))) & set(wanted[name])
         if other.id != name and taken:
-            return name, f"{key_title(taken.pop())} is the key of {other.id.removeprefix(PREFIX)!r} already."
+            return name, f"{key_title(taken.pop())} is already the key of {other.id.removeprefix(PREFIX)!r}."
     return None
 
 
 def _named(key: str) -> str:
-    """As Textual calls it: "ctrl+[" is ctrl+left_square_bracket."""
     *held, last = key.split("+") if len(key) > 1 else (key,)
     return "+".join([*(name.lower() for name in held), _character_to_key(last) if len(last) == 1 else last.lower()])

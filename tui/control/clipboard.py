@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from core.errors import NodeError
-from tui.control.interface import AppInterface
+from tui.control.app_interface import AppInterface
 
 # terminals cut or drop an OSC 52 sequence longer than this
 OSC52_LIMIT = 74_000
@@ -20,14 +20,13 @@ Way = Literal["pbcopy", "osc52", "file"]
 
 
 class Clipboard:
-    """Copies for the person of `app`, and says where to; `folder` is for what no clipboard takes."""
+    """Copies text and reports where it is; `folder` is for text that no clipboard takes."""
 
     def __init__(self, app: AppInterface, folder: Path) -> None:
         self._app = app
         self._folder = folder
 
     def copy(self, text: str) -> None:
-        """Copy `text`."""
         self._app.in_background(self._copy, text)
 
     async def _copy(self, text: str) -> None:
@@ -35,7 +34,7 @@ class Clipboard:
 
 
 def way_for(text: str, platform: str, environ: dict[str, str]) -> Way:
-    """Which of the three ways can work here. Terminal.app knows no OSC 52; over SSH pbcopy is the other Mac's."""
+    """Which way works here. Terminal.app lacks OSC 52; over SSH, pbcopy would copy on the other Mac."""
     remote = "SSH_CONNECTION" in environ
     if platform == "darwin" and not remote:
         return "pbcopy"
@@ -44,17 +43,17 @@ def way_for(text: str, platform: str, environ: dict[str, str]) -> Way:
 
 
 async def copy(text: str, osc52: Callable[[str], None], folder: Path) -> str:
-    """Copy `text` and return the sentence that says where it went. `osc52` writes to the terminal.
+    """Copy `text` and return a sentence that says where it is. `osc52` writes to the terminal.
 
-    Raises NodeError if the file cannot be written.
+    Raises NodeError if the file can't be written.
     """
     way = way_for(text, sys.platform, dict(os.environ))
     if way == "pbcopy" and await _pbcopy(text):
         return "Copied."
     if way == "osc52":
         osc52(text)
-        return "Copied through the terminal."
-    return f"This terminal has no clipboard; the text is in {_to_file(text, folder)}."
+        return "Copied."
+    return f"This terminal has no clipboard. The text is in {_to_file(text, folder)}."
 
 
 async def _pbcopy(text: str) -> bool:
@@ -74,5 +73,5 @@ def _to_file(text: str, folder: Path) -> Path:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise NodeError(f"The text could not be written to {path} ({error.strerror}).", "Free some space.") from error
+        raise NodeError(f"The text can't be written to {path} ({error.strerror}).", "Free some space.") from error
     return path

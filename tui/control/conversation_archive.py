@@ -19,11 +19,11 @@ from core.requests.conversations import (
     ConversationTitle,
     SearchText,
 )
-from tui.control import confirm
-from tui.control.bridge import FAILURES, problem_of
-from tui.control.interface import AppInterface
+from tui.control import chat_dialogs
+from tui.control.app_interface import AppInterface
+from tui.control.event_stream import FAILURES, problem_of
 from tui.state import chats, conversation, state
-from tui.state.state import UiState, washed
+from tui.state.state import UiState, cleaned
 
 RETRY_S: Final = 5.0
 SETTLE_S: Final = 1.0
@@ -33,7 +33,7 @@ Mark = tuple[object, ...]
 
 
 class ConversationArchive:
-    """Saves the conversation of `app` after each question, each answer and each change, unless it is not to be kept."""
+    """Saves the conversation after each question, answer and change, unless saving is off."""
 
     def __init__(self, app: AppInterface) -> None:
         self._app = app
@@ -45,9 +45,7 @@ class ConversationArchive:
         self._told: Problem | None = None
 
     def look(self, now: UiState) -> None:
-        """Save `now` if something is new in it; and what could not be saved before, every few seconds. Where no node is
-        there it waits for one: why there is none is told already.
-        """
+        """Save what is new, and every few seconds what failed before. Waits while no node runs."""
         if now.chat.id and not now.chat.is_unkept and _mark(now) != self._saved:
             has_words = bool(now.turns or now.others or now.chat.draft)
             kept = chats.kept(now.chat, now.turns, time.time(), now.others) if has_words else None
@@ -58,28 +56,24 @@ class ConversationArchive:
             self._app.in_background(self._save, group="archive")
 
     def knows(self, now: UiState) -> None:
-        """`now` is what is kept: it need not be saved."""
         self._saved = _mark(now)
 
     async def settle(self) -> None:
-        """Before the app ends: what is being saved is saved, or cannot be within a second."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), SETTLE_S)
 
     async def all(self, text: str = "") -> list[ConversationInfo]:
-        """Every kept conversation that holds `text`, the newest first."""
+        """Every saved conversation that contains `text`, newest first."""
         client = self._app.client
         found = await (client.find_conversations(SearchText(text=text)) if text else client.conversations())
         # a list needs single lines, but an ending keeps its own
-        return [msgspec.structs.replace(washed(each), ending=washed(each.ending, lines=True)) for each in found]
+        return [msgspec.structs.replace(cleaned(each), ending=cleaned(each.ending, lines=True)) for each in found]
 
     async def read(self, wanted: ConversationId) -> Conversation:
-        """One of them, as it was saved last."""
         await self.settle()
         return await self._app.client.conversation(wanted)
 
     async def holding(self, cut_off: Sequence[UnfinishedAnswer]) -> Conversation | None:
-        """The one whose last answer is one of those that were cut off."""
         wanted = {each.request_id for each in cut_off}
         for each in await self.all() if wanted else ():
             if each.last_request in wanted:
@@ -87,41 +81,39 @@ class ConversationArchive:
         return None
 
     async def rename(self, wanted: ConversationTitle) -> None:
-        """Give one another title."""
         await self.settle()
         await self._app.client.rename_conversation(wanted)
         if wanted.id == self._app.state.chat.id:
             self._app.set_state(conversation.called(self._app.state, wanted.title))
 
     async def delete(self, wanted: ConversationId) -> None:
-        """Forget one."""
         await self.settle()
         self._waiting.pop(wanted.id, None)
         await self._app.client.delete_conversation(wanted)
 
     async def export(self, wanted: ConversationId | None = None) -> None:
-        """Write one, without a word the one on screen, to a file that the person names."""
+        """Export one, by default the one on screen, to a file that the person names."""
         now = self._app.state
         if wanted is not None and wanted.id != now.chat.id:
-            await confirm.export(self._app, await self.read(wanted))
+            await chat_dialogs.export(self._app, await self.read(wanted))
         elif now.turns:
-            await confirm.export(self._app, chats.kept(now.chat, now.turns, time.time(), now.others))
+            await chat_dialogs.export(self._app, chats.kept(now.chat, now.turns, time.time(), now.others))
         else:
             self._app.notify("There is nothing to export yet.")
 
     async def switch_keeping(self) -> None:
-        """Keep nothing of the conversation on screen, and forget what is kept of it; or keep it again."""
+        """Turn saving off and delete the saved copy, or turn saving on."""
         now = self._app.state
         if now.chat.is_unkept:
             self._app.set_state(conversation.unkept(now, False))
-            self._app.notify("This conversation is kept from now on.")
-        elif await confirm.may_forget(self._app):
+            self._app.notify("This chat is saved from now on.")
+        elif await chat_dialogs.may_forget(self._app):
             await self.settle()
             self._waiting.pop(now.chat.id, None)
             self._app.set_state(conversation.unkept(self._app.state, True))
             if now.chat.id:
                 await self._app.client.delete_conversation(ConversationId(id=now.chat.id))
-            self._app.notify("Nothing of this conversation is kept. It is gone when you leave it.")
+            self._app.notify("This chat is no longer saved. It is gone when you leave it.")
 
     async def _save(self) -> None:
         try:
@@ -140,13 +132,12 @@ class ConversationArchive:
         except FAILURES as error:
             is_first, self._failed_at = not self._failed_at, time.monotonic()
             if is_first:
-                self._told = washed(_unsaved(problem_of(error)))
+                self._told = cleaned(_unsaved(problem_of(error)))
                 self._app.set_state(state.failed(self._app.state, self._told))
         finally:
             self._idle.set()
 
     def _can_save(self) -> None:
-        """What was told of it holds no longer."""
         self._failed_at = 0.0
         if self._told is not None and self._app.state.problem == self._told:
             self._app.set_state(state.failed(self._app.state, None))
@@ -154,10 +145,8 @@ class ConversationArchive:
 
 
 def _unsaved(why: Problem) -> Problem:
-    cure = "Nothing is lost while this window is open; it is tried again every few seconds."
-    return Problem(
-        kind=why.kind, what=f"The conversation could not be saved. {why.what}", fix=f"{why.fix} {cure}".strip()
-    )
+    cure = "macluster retries every few seconds. Don't close this window."
+    return Problem(kind=why.kind, what=f"This chat isn't saved. {why.what}", fix=f"{why.fix} {cure}".strip())
 
 
 def _mark(now: UiState) -> Mark:

@@ -15,19 +15,19 @@ TRACE: Final = "tui-crash.log"
 
 
 def write(error: BaseException, folder: Path) -> str:
-    """Write where `error` came from; the sentence that says where that is. Neither values nor the error's own words
-    are kept: they can hold what was typed.
+    """Write the traceback of `error` and return a sentence that says where. Leaves out values and the error's text:
+    they may contain what was typed.
     """
     path = folder / TRACE
     lines = [f"{time.strftime('%Y-%m-%d %H:%M:%S')} macluster {VERSION}\n", *_frames(error), "\n"]
-    sorry = f"macluster: the screen stopped by a defect ({type(error).__name__})."
+    sorry = f"macluster crashed ({type(error).__name__})."
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.writelines(lines)
     except OSError:
-        return f"{sorry} The details could not be written to {path}."
+        return f"{sorry} The details can't be written to {path}."
     return f"{sorry} The details are in {path}."
 
 

@@ -19,8 +19,8 @@ from core.events import (
     TokenEvent,
     Transfer,
 )
+from tui.control.app_interface import AppInterface
 from tui.control.chat_controller import ChatController
-from tui.control.interface import AppInterface
 from tui.control.model_controller import ModelController
 from tui.state import state
 from tui.state.disks import names_of
@@ -30,7 +30,7 @@ _FREQUENT: Final = (Batch, TokenEvent, HopSample, LogLine, PeerChanged, Progress
 
 
 class EventHandler:
-    """Reads and sets the state of `app`."""
+    """Folds events into the state of `app` and draws what changed."""
 
     def __init__(self, app: AppInterface, models: ModelController, chat: ChatController) -> None:
         self._app = app
@@ -38,7 +38,7 @@ class EventHandler:
         self._chat = chat
 
     def handle(self, event: AnyEvent) -> None:
-        """That happened."""
+        """Fold, draw, and start what the event requires."""
         app, before = self._app, self._app.state
         app.state = state.fold(before, event, time.time())
         if isinstance(event, TokenEvent):
@@ -55,7 +55,7 @@ class EventHandler:
             self._chat.find_unfinished()
 
     def lose(self, problem: Problem | None) -> None:
-        """The node went away, and why; None while one is being started."""
+        """The node is gone, with the reason; None while one is starting."""
         self._app.set_state(state.detached(self._app.state, problem))
 
     def _notify_end(self, transfer: Transfer) -> None:
@@ -63,4 +63,4 @@ class EventHandler:
         if transfer.problem is not None:
             app.show_problem(transfer.problem)
         elif transfer.state == "done":
-            app.notify(f"{transfer.model} is on the disk of {names_of(app.state.snapshot, [transfer.mac])}.")
+            app.notify(f"{transfer.model} is now on the disk of {names_of(app.state.snapshot, [transfer.mac])}.")

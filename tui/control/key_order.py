@@ -22,7 +22,7 @@ LONGEST_S: Final = 1.0
 
 
 class KeyOrder:
-    """Gives the keys and pastes of `app` to `hand_on`, each when the one before has passed all queues on its way."""
+    """Passes keys and pastes of `app` to `hand_on`, each after the one before has passed all queues on its way."""
 
     def __init__(self, app: App[Any], hand_on: Callable[[Event], Awaitable[None]]) -> None:
         self._app = app
@@ -32,7 +32,6 @@ class KeyOrder:
         self._count = 0
 
     async def take(self, event: Event) -> None:
-        """It was pressed."""
         self._waiting.append(event)
         if self._began is None or time.monotonic() - self._began > LONGEST_S:
             await self._next()
@@ -47,7 +46,6 @@ class KeyOrder:
         await self._pass(self._count, self._way())
 
     async def _pass(self, count: int, way: Iterator[DOMNode]) -> None:
-        """Stand in the queue of each node on the way, then look at the next key."""
         if count != self._count:
             return
         for node in way:

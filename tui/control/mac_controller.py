@@ -10,24 +10,23 @@ from textual.app import SystemCommand
 from core.address import Place, parse_place
 from core.events import Peer
 from core.requests.trust import Address, PairingOffer, Target
-from tui.control.interface import AppInterface
+from tui.control.app_interface import AppInterface
 from tui.control.messages import MacAction
 from tui.control.model_controller import ModelController
 from tui.state import state
 from tui.state.trust_actions import question, why_not
 
-_WINDOW = "The address that the other Mac shows once p was pressed there, HOST:PORT:"
+_WINDOW = "Press p on the other Mac, then type the address that it shows (HOST:PORT):"
 
 
 class MacController:
-    """Reads and sets the state of `app`, and says to its person what cannot be now."""
+    """Pairs, adds, leaves out and forgets Macs, and reports what isn't possible now."""
 
     def __init__(self, app: AppInterface, models: ModelController) -> None:
         self._app = app
         self._models = models
 
     def act(self, device_id: str, action: MacAction) -> None:
-        """Do that with that Mac."""
         app, peer = self._app, self._find(device_id)
         match action:
             case "add" if peer is not None and self._is_known(peer) and peer.state in ("seen", "lost"):
@@ -35,7 +34,7 @@ class MacController:
             case "add":
                 app.in_background(self._ask_window)
             case _ if peer is None:
-                app.notify("That Mac left.")
+                app.notify("That Mac is no longer on the network.")
             case "details":
                 app.open_screen("peer", device_id=device_id)
             case "trust":
@@ -48,37 +47,33 @@ class MacController:
                 app.in_background(self._forget, peer)
 
     def pair(self, device_id: str = "") -> None:
-        """Open the pairing dialog, with a Mac that is chosen already or the list of those that were seen."""
+        """Open the pairing dialog, with a Mac already chosen or with the list of Macs."""
         if not self._app.state.attached:
-            self._app.notify("The node of this Mac is not running.")
+            self._app.notify("macluster's service isn't running on this Mac.")
         else:
             self._app.open_screen("pairing", chosen=self._find(device_id))
 
     def offers(self) -> Iterator[SystemCommand]:
-        """For the palette: a "Pair" for every Mac that was seen."""
         for peer in state.strangers(self._app.state):
             yield SystemCommand(f"Pair {peer.name}", f"Mac {peer.short_id}", partial(self.pair, peer.device_id))
 
     async def rescan(self) -> None:
-        """Look for all of them now. Raises what `tui.control.bridge.FAILURES` lists."""
+        """Look for all Macs now. Raises what `tui.control.event_stream.FAILURES` lists."""
         await self._app.client.rescan()
-        self._app.notify("Looking for Macs again, by Bonjour and at every known address.")
+        self._app.notify("Looking for Macs by Bonjour and at every known address.")
 
     def _find(self, device_id: str) -> Peer | None:
         return next((p for p in self._app.state.snapshot.peers if p.device_id == device_id), None)
 
     def _is_known(self, peer: Peer) -> bool:
-        """Whether nobody need pair with it: it is paired, or this one."""
         return peer.is_self or peer not in state.strangers(self._app.state)
 
     async def _ask_address(self, peer: Peer) -> None:
-        """Where a paired Mac is that is not linked."""
-        words = f"Where does the node of {peer.name} listen? HOST:PORT:"
-        if place := await self._ask_place(f"The address of {peer.name}", words, peer.address):
+        words = f"Address of {peer.name} (HOST:PORT):"
+        if place := await self._ask_place(f"Address of {peer.name}", words, peer.address):
             await self._app.client.know(Address(device_id=peer.device_id, host=place.host, port=place.port))
 
     async def _ask_window(self) -> None:
-        """A pairing with whoever is at an address."""
         if place := await self._ask_place("Add a Mac by address", _WINDOW):
             self._app.open_screen("pairing", offer=PairingOffer(host=place.host, port=place.port))
 
@@ -90,15 +85,15 @@ class MacController:
         app = self._app
         app.set_state(state.skip_turned(app.state, peer.device_id))
         is_skipped = peer.device_id in app.state.skipped
-        app.notify(f"{peer.name} {'holds no' if is_skipped else 'may hold'} layers of what is loaded from now on.")
+        app.notify(f"{peer.name} is {'left out of' if is_skipped else 'included in'} the next load.")
         self._models.find()
 
     async def _forget(self, peer: Peer) -> None:
-        """Revoke it by the rules of trust. Raises what `tui.control.bridge.FAILURES` lists."""
-        view = state.washed(await self._app.client.trust())
+        """Revoke the Mac after asking. Raises what `tui.control.event_stream.FAILURES` lists."""
+        view = state.cleaned(await self._app.client.trust())
         mac = next((m for m in view.macs if m.device_id == peer.device_id), None)
         if why := why_not(view, mac, "revoke"):
-            self._app.notify(f"Not now: {why}.")
+            self._app.notify(why)
         elif mac is not None:
             asked = question(view, mac, "revoke")
             if await self._app.choose(asked.title, asked.effect, (asked.no, asked.yes)):

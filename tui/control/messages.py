@@ -9,7 +9,7 @@ from textual.message import Message
 
 from core.errors import Problem
 from core.events import RecoveryChoice
-from core.requests.answers import Message as Said
+from core.requests.answers import Message as ChatMessage
 from core.requests.plans import LoadRequest, PreviewRequest
 
 
@@ -19,21 +19,21 @@ class Seen(Message):
 
 @dataclass
 class Copied(Message):
-    """The person copied `text`."""
+    """`text` should be copied."""
 
     text: str
 
 
 @dataclass
 class Edited(Message):
-    """The person wants to change the question of that number."""
+    """The question with that number should be edited."""
 
     number: int
 
 
 @dataclass
 class Branched(Message):
-    """The person wants the branch `step` further at the message of that number, 0 for the last one that has any."""
+    """Show the version `step` further at message `number` (0: the last one that has versions)."""
 
     number: int
     step: int
@@ -41,14 +41,14 @@ class Branched(Message):
 
 @dataclass
 class Sent(Message):
-    """The person sent `text` to the model."""
+    """The prompt was sent."""
 
     text: str
 
 
 @dataclass
 class Noted(Message):
-    """A key could not do its work; `text` says why."""
+    """A key did nothing; `text` says why."""
 
     text: str
 
@@ -61,21 +61,19 @@ class Failed(Message):
 
 
 class ModelsWanted(Message):
-    """Other models are to be listed: what is there is to be asked anew."""
+    """The list of models must be fetched again."""
 
 
 @dataclass
 class ModelChosen(Message):
-    """The person wants this loaded; `request.model` is a name of the list."""
+    """Load this; `request.model` is a name of the list."""
 
     request: LoadRequest
 
 
 @dataclass
 class ModelPointed(Message):
-    """This is to be planned: the cursor is on the model and nobody has examined it yet, or, `at_once`, something else
-    about it was chosen; `request.model` is a name of the list.
-    """
+    """Plan this: the cursor rests on a model that wasn't examined yet, or (`at_once`) an option changed."""
 
     request: PreviewRequest
     at_once: bool = False
@@ -83,16 +81,16 @@ class ModelPointed(Message):
 
 @dataclass
 class RecoveryChosen(Message):
-    """What the person wants of a plan that lost a Mac."""
+    """The person chose how to recover."""
 
     choice: RecoveryChoice
 
 
 @dataclass
 class TakenUp(Message):
-    """A kept conversation takes the place of the one before."""
+    """The messages of a session replace the conversation."""
 
-    said: tuple[Said, ...]
+    said: tuple[ChatMessage, ...]
 
 
 MacAction = Literal["details", "pair", "trust", "skip", "add", "forget"]
@@ -100,7 +98,7 @@ MacAction = Literal["details", "pair", "trust", "skip", "add", "forget"]
 
 @dataclass
 class MacAsked(Message):
-    """The person wants this of the Mac with that device id, "" where it is none in particular."""
+    """Do something with that Mac; the device id is "" for none in particular."""
 
     device_id: str
     action: MacAction
@@ -108,4 +106,4 @@ class MacAsked(Message):
 
 @dataclass
 class ProblemRead(Message):
-    """The person has read the banner."""
+    """The banner was dismissed."""

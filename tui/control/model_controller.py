@@ -10,9 +10,9 @@ from typing import Final
 from textual.app import SystemCommand
 
 from core.requests.plans import LoadRequest, PreviewRequest
-from tui.control.bridge import FAILURES, problem_of
-from tui.control.catalog import ModelCatalog
-from tui.control.interface import AppInterface
+from tui.control.app_interface import AppInterface
+from tui.control.event_stream import FAILURES, problem_of
+from tui.control.model_catalog import ModelCatalog
 from tui.state import state
 from tui.state.load_options import option_words
 
@@ -21,23 +21,22 @@ EXAMINE_AFTER_S: Final = 0.4
 
 
 class ModelController:
-    """Keeps the catalog of `app` as the node knows it, and the picker as the catalog is."""
+    """Keeps the catalog up to date, and loads models."""
 
     def __init__(self, app: AppInterface, catalog: ModelCatalog) -> None:
         self._app = app
         self._catalog = catalog
 
     def find(self) -> None:
-        """Ask what is there, and how it fits."""
         self._app.in_background(self._find, group="models", exclusive=True)
 
     def examine(self, request: PreviewRequest, *, at_once: bool) -> None:
-        """Plan one model of the picker with what examining it shows; unless `at_once`, when the cursor has rested."""
+        """Plan one model with what examining shows; unless `at_once`, when the cursor has rested."""
         after_s = 0.0 if at_once else EXAMINE_AFTER_S
         self._app.in_background(self._examine, request, after_s, group="examine", exclusive=True)
 
     def offers(self) -> Iterator[SystemCommand]:
-        """For the palette: a "Load" for every model that is known to fit as it was chosen."""
+        """For the palette: a "Load" for every model that is known to fit with its options."""
         for choice in self._catalog.choices or ():
             if choice.preview.plan is not None and not choice.loaded and self._catalog.is_planned(choice):
                 request = self._catalog.options(choice)
@@ -45,7 +44,6 @@ class ModelController:
                 yield SystemCommand(f"Load {choice.name}", how, partial(self.load, request))
 
     def load(self, request: LoadRequest) -> None:
-        """Load one over the Macs that are used."""
         self._app.in_background(self._load, request)
 
     async def _load(self, request: LoadRequest) -> None:
@@ -62,7 +60,6 @@ class ModelController:
         await self._show_after(self._catalog.examine(state.of_used(self._app.state, request)))
 
     async def _show_after(self, call: Awaitable[None]) -> None:
-        """Draw what the node said, or, where it refused, say so and draw what was known."""
         try:
             await call
         except FAILURES as error:

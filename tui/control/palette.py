@@ -47,32 +47,29 @@ for _action in EVERYTHING:
 
 
 class Recent:
-    """Which commands of this app were chosen from the palette, the last one first."""
+    """The commands chosen last from the palette, most recent first."""
 
     def __init__(self) -> None:
         self.titles: list[str] = []
 
     def chosen(self, title: str) -> None:
-        """That one was."""
         self.titles = [title, *(other for other in self.titles if other != title)][:RECENT]
 
     def first(self, commands: Iterable[SystemCommand]) -> list[SystemCommand]:
-        """`commands`, of which those that were chosen come first; the others keep their order."""
         rank = {title: place for place, title in enumerate(self.titles)}
         return sorted(commands, key=lambda command: rank.get(command.title, RECENT))
 
 
 class Commands(Provider):
-    """The commands of the app, which has a `recent`."""
+    """The palette's commands; the app has a `recent`."""
 
     async def discover(self) -> Hits:
-        """Those of everywhere, and what was chosen before."""
         for each in self._all():
             if each.discover or each.title in self._recent.titles:
                 yield DiscoveryHit(_line(Content(each.title), each), self._run(each), text=each.title, help=_why(each))
 
     async def search(self, query: str) -> Hits:
-        """Those whose title holds it, then those that are called so elsewhere, then those with its letters."""
+        """Matches in the title first, then other names, then single letters."""
         matcher, text = self.matcher(query), query.casefold()
         for each in self._all():
             likeness = matcher.match(each.title)
@@ -102,12 +99,10 @@ class Commands(Provider):
 
 
 def _line(name: Content, command: SystemCommand) -> Content:
-    """The title, and behind it the key."""
     first = command.help.partition("\n")[0]
     return Content.assemble(name, (f"  {first.removeprefix('Key: ')}", DIM)) if first.startswith("Key: ") else name
 
 
 def _why(command: SystemCommand) -> str | None:
-    """Why it cannot be chosen now, or what it does where that is not its title."""
     first, _, why = command.help.partition("\n")
     return (why or None) if first == "No key" or first.startswith("Key: ") else command.help

@@ -42,8 +42,7 @@ ASCII: Final = _table()
 
 
 class PlainGlyphs(LineFilter):
-    """Exchanges the glyphs of a line; every one of them is one cell wide, and so is what stands for it."""
+    """Replaces the glyphs of a line; glyph and replacement are one cell wide each."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments in ASCII."""
         return [Segment(text.translate(ASCII), style, control) for text, style, control in segments]

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from core.mac.awake import WHEN_AWAKE, WhenAwake
+from core.mac.prevent_sleep import WHEN_AWAKE, WhenAwake
 
 _Kind = type[str] | type[bool] | tuple[str, ...]  # some text, a switch, or one of these words
 
@@ -33,38 +33,33 @@ NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
-    """`theme` is what the file names, `remembered` what was chosen last ("" for none). `spare_worker`: whether this
-    Mac's node keeps a second worker ready; `wired_memory`: whether what is loaded stays wired; `awake`: when it does
-    not fall asleep; `serve`: whether it serves other programs; `allow_load`: whether these may have another model
-    loaded; `relay`: whether one Mac answers what programs ask another for. `keys`: keys by the id of a binding.
-    `complaints`: a sentence for every line of the file that could not be followed.
-    """
+    """The settings of `config.toml`, and the remembered theme."""
 
-    theme: str = ""
-    remembered: str = ""
+    theme: str = ""  # from the file, "" for none
+    remembered: str = ""  # chosen last, "" for none
     plain: bool = False
     slow_link: bool = False
-    spare_worker: bool = True
-    wired_memory: bool = True
-    awake: WhenAwake = "loaded"
-    serve: bool = False
-    allow_load: bool = False
-    relay: bool = True
-    keys: Mapping[str, str] = NO_KEYS
-    complaints: tuple[str, ...] = ()
+    spare_worker: bool = True  # keep a second worker ready
+    wired_memory: bool = True  # keep loaded weights wired
+    awake: WhenAwake = "loaded"  # when the Mac must not sleep
+    serve: bool = False  # turn the API on
+    allow_load: bool = False  # API clients may load models
+    relay: bool = True  # one Mac answers for another
+    keys: Mapping[str, str] = NO_KEYS  # keys by binding id
+    complaints: tuple[str, ...] = ()  # a sentence for each line that can't be used
 
 
 DEFAULTS: Final = Preferences()
 
 
 def config_file() -> Path:
-    """`$XDG_CONFIG_HOME/macluster/config.toml`, by default below `~/.config`, on a Mac too."""
+    """`$XDG_CONFIG_HOME/macluster/config.toml`, by default in `~/.config`, on a Mac too."""
     folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(folder).expanduser() / "macluster" / "config.toml"
 
 
 def read(file: Path, memory: Path) -> Preferences:
-    """What the file asks for, all of it that can be followed, and what `memory` remembers; either need not exist."""
+    """The settings of the config file that are valid, and the remembered theme; either file may be missing."""
     remembered = _remembered(memory)
     try:
         text = file.read_text(encoding="utf-8")
@@ -73,22 +68,21 @@ def read(file: Path, memory: Path) -> Preferences:
         return Preferences(remembered=remembered)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        return Preferences(remembered=remembered, complaints=(f"{file.name} is not used: {why}.",))
+        return Preferences(remembered=remembered, complaints=(f"{file.name} can't be read: {why}.",))
     choices, complaints = _choices(found, text)
     keys, more = _keys(found.get("keys"), text)
-    strange = [f"{_where(text, name)} [{name}] means nothing here." for name in found if name not in (*_KINDS, "keys")]
+    strange = [f"{_where(text, name)} unknown section [{name}]." for name in found if name not in (*_KINDS, "keys")]
     all_complaints = (*complaints, *more, *strange)
     known = {"remembered": remembered, "keys": keys, "complaints": all_complaints}
     return msgspec.convert({**choices, **known}, Preferences)
 
 
 def memory_in(folder: Path) -> Path:
-    """The file that remembers the theme, in a state folder."""
     return folder / "tui.json"
 
 
 def remember_theme(memory: Path, theme: str) -> None:
-    """Keep it for the next start, in one step. Raises OSError."""
+    """Save the theme for the next start, atomically. Raises OSError."""
     memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = memory.with_suffix(".new")
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -114,9 +108,11 @@ def _choices(found: Mapping[str, object], text: str) -> tuple[dict[str, str | bo
         table = found.get(title)
         for name, value in table.items() if isinstance(table, dict) else ():
             if name not in kinds:
-                complaints.append(f"{_where(text, name)} [{title}] knows no {name!r}; it knows {', '.join(kinds)}.")
+                complaints.append(
+                    f"{_where(text, name)} unknown setting {name!r} in [{title}]; known: {', '.join(kinds)}."
+                )
             elif not _is_of(value, kinds[name]):
-                complaints.append(f"{_where(text, name)} {name} needs {_needs(kinds[name])}.")
+                complaints.append(f"{_where(text, name)} {name} must be {_needs(kinds[name])}.")
             else:
                 choices[name] = value
     return choices, complaints
@@ -142,7 +138,6 @@ def _keys(table: object, text: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _where(text: str, name: str) -> str:
-    """ "config.toml, line 3:"; tomllib does not say where a key stands."""
     pattern = re.compile(rf'^\s*\[?\s*["\']?{re.escape(name)}["\']?\s*[=\].]')
     line = next((n for n, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 0)
     return f"config.toml, line {line}:" if line else "config.toml:"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
+from tui.control.app_interface import AppInterface
 from tui.control.conversation_archive import ConversationArchive
-from tui.control.interface import AppInterface
 from tui.state.format import plural
 from tui.state.state import UiState
 
@@ -14,44 +14,40 @@ from tui.state.state import UiState
 Owner = Literal["demo", "window", "service"]
 
 _WORDS: Final[dict[Owner, str]] = {
-    "demo": "Ctrl+Q quits; the simulated Macs and what was said here end with the demo.",
-    "window": "Ctrl+Q quits; the node of this Mac was started by this window and ends with it.",
-    "service": "Ctrl+Q quits; the node of this Mac and its model keep running.",
+    "demo": "Ctrl+Q quits. The simulated Macs and this conversation end with the demo.",
+    "window": "Ctrl+Q quits and stops macluster on this Mac.",
+    "service": "Ctrl+Q quits. macluster and its model keep running on this Mac.",
 }
-_AGAIN: Final = "\n\nCtrl+Q again quits."
+_AGAIN: Final = "\n\nPress Ctrl+Q again to quit."
 
 
 def effect(state: UiState, owner: Owner) -> str:
-    """What quitting would take from the person or from other Macs; "" if nothing."""
+    """What quitting would stop or lose; "" for nothing."""
     now = state.snapshot
     if owner == "service":
-        lost = "The answer is written to its end, but what comes of it after this is not kept in the conversation."
+        lost = "The answer will finish, but the rest won't be saved in this chat."
         return lost + _AGAIN if state.answer is not None else ""
     if now.plan is None or now.plan_status not in ("ready", "loading"):
         return ""
     if owner == "demo":
-        return "The demo ends: its simulated Macs, the model and what was said here go with it." + _AGAIN
+        return "The demo ends. Its simulated Macs, the model and this conversation are gone then." + _AGAIN
     own = {peer.device_id for peer in now.peers if peer.is_self}
     others = [stage.peer for stage in now.plan.stages if stage.device_id not in own]
     names = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
     where = f" on {plural(len(others), 'other Mac')} ({names})" if others else ""
-    lines = [
-        "The node of this Mac was started by this window and ends with it. "
-        f"{now.plan.model} is then unloaded{where or ' here'}."
-    ]
+    lines = [f"Quitting also stops macluster on this Mac and unloads {now.plan.model}{where}."]
     if now.running:
-        lines.append("What is being written stops there; it is kept and can be continued.")
-    lines.append("\n`macluster node` in another window keeps a model loaded. Ctrl+Q again quits.")
+        lines.append("The answer stops; you can continue it later.")
+    lines.append("\nTo keep it running, use `macluster node`. Press Ctrl+Q again to quit.")
     return " ".join(lines)
 
 
 def words(state: UiState, owner: Owner) -> str:
-    """How to quit, and what ends with that."""
     return _WORDS[owner] if state.attached else "Ctrl+Q quits."
 
 
 class Quitting:
-    """Ends `app`; asks first where something is lost by that."""
+    """Quits `app`; asks first if something is lost."""
 
     def __init__(self, app: AppInterface, conversations: ConversationArchive, owner: Callable[[], Owner]) -> None:
         self._app = app
@@ -60,7 +56,7 @@ class Quitting:
         self._is_asked = False
 
     async def leave(self) -> None:
-        """Ask if need be, then leave. Asked already, it is meant."""
+        """Ask if needed, then quit. Quits without asking if the question is already open."""
         text = effect(self._app.state, self._owner())
         if text and not self._is_asked:
             self._is_asked = True

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 from core.requests.conversations import SavedSession, SessionName
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.messages import Failed, Noted, TakenUp
 from tui.state.format import is_of_ranks, plural
-from tui.state.state import UiState, washed
+from tui.state.state import UiState, cleaned
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
 
 class SessionWork:
-    """Asks the node; `post` tells what comes of it."""
+    """Saves and loads sessions; results go to `post`."""
 
     def __init__(self, client: NodeClient, post: Callable[[Message], object]) -> None:
         self._client, self._post = client, post
@@ -28,25 +28,24 @@ class SessionWork:
 
     @property
     def waited_s(self) -> float:
-        """How long what is under way takes already."""
         return max(0.0, time.monotonic() - self._since)
 
     def why_not(self, run: str, state: UiState) -> str:
-        """Why "save" or "load" cannot be done now; "" if it can."""
+        """Why "save" or "load" can't be done now; "" if it can."""
         if self.words:
-            return f"{self.words} is under way"
+            return f"{self.words} isn't finished yet (Esc stops it)."
         if state.snapshot.plan_status != "ready":
-            return "no model is ready (Ctrl+O loads one)"
+            return "No model is ready (Ctrl+O loads one)."
         if state.snapshot.plan and is_of_ranks(state.snapshot.plan):
-            return "what every Mac holds is kept of a split by layers only (T: another topology)"
-        return "nothing was said yet" if run == "save" and not state.turns else ""
+            return "Sessions need a split by layers (T chooses another topology)."
+        return "Nothing has been asked yet." if run == "save" and not state.turns else ""
 
     async def all(self, text: str = "") -> list[SavedSession]:
-        """Every session of this Mac; where they are searched for a `text`, each with its words."""
+        """Every session on this Mac, with its messages if it is searched for a `text`."""
         found = await self._client.sessions()
         if text:
             found = [await self._with_words(one) for one in found if not one.problem]
-        return [washed(one) for one in found]
+        return [cleaned(one) for one in found]
 
     async def _with_words(self, one: SavedSession) -> SavedSession:
         try:
@@ -55,7 +54,7 @@ class SessionWork:
             return one
 
     async def stop(self) -> bool:
-        """Stop what is under way; False where there is nothing, or it is being stopped."""
+        """Stop the running work; False if there is none, or if it is already stopping."""
         if not self.words or self.is_stopping:
             return False
         self.is_stopping = True
@@ -63,26 +62,24 @@ class SessionWork:
         return True
 
     async def load(self, name: str) -> bool:
-        """Bring it to the Macs of the plan, and its words into the chat. Whether that went well."""
+        """Load a session into the plan's Macs and its messages into the chat. Returns whether that worked."""
         return await self._run(f"Loading {name}", self._load(SessionName(name=name)))
 
     async def save(self, name: str) -> bool:
-        """Save what every Mac holds of the conversation whose answer ended last. Whether that went well."""
         return await self._run(f"Saving {name}", self._save(SessionName(name=name)))
 
     async def delete(self, name: str) -> None:
-        """Forget one, and its key."""
         await self._client.delete_session(SessionName(name=name))
-        self._post(Noted(f"{name} is deleted."))
+        self._post(Noted(f"{name} was deleted."))
 
     async def _load(self, wanted: SessionName) -> None:
         kept = await self._client.load_session(wanted)
         self._post(TakenUp(kept.messages))
-        self._post(Noted(f"{kept.name} goes on: {plural(kept.tokens, 'token')} of {kept.model}."))
+        self._post(Noted(f"{kept.name} resumed: {plural(kept.tokens, 'token')} of {kept.model}."))
 
     async def _save(self, wanted: SessionName) -> None:
         kept = await self._client.save_session(wanted)
-        self._post(Noted(f"{kept.name} is saved: {plural(kept.tokens, 'token')} of {kept.model}."))
+        self._post(Noted(f"Saved {kept.name}: {plural(kept.tokens, 'token')} of {kept.model}."))
 
     async def _run(self, words: str, work: Coroutine[object, object, None]) -> bool:
         self.words, self.is_stopping, self._since = words, False, time.monotonic()
@@ -92,7 +89,7 @@ class SessionWork:
             self._post(Failed(problem_of(error)))
             return False
         except asyncio.CancelledError:
-            self._post(Noted(f"{words} is left to the node of this Mac, which ends it by itself."))
+            self._post(Noted(f"{words} continues in the background."))
             raise
         finally:
             self.words, self.is_stopping = "", False

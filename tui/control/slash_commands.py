@@ -18,20 +18,20 @@ OPTIONS: Final = {"/temp": "temperature", "/system": "system"}
 
 
 class OptionTyped(NamedTuple):
-    """That option is to have that value from now on."""
+    """An option set in the prompt."""
 
     name: str
     value: str
 
 
 def alone(text: str) -> str:
-    """The command that begins `text` and takes no words behind it, as somebody typed; "" for all else."""
+    """The command at the start of `text`, if it takes no text after it; else ""."""
     command, _, words = text.partition(" ")
     return command if words.strip() and command in SLASH_COMMANDS and command not in OPTIONS else ""
 
 
 def option_of(text: str) -> OptionTyped | None:
-    """What "/temp 0.7" or "/system Be brief." asks for; None for all else."""
+    """The option in "/temp 0.7" or "/system Be brief."; None for everything else."""
     command, _, value = text.partition(" ")
     name = OPTIONS.get(command)
     return OptionTyped(name, value.strip()) if name and value.strip() else None

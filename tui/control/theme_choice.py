@@ -9,29 +9,28 @@ from typing import Protocol
 
 from textual.theme import Theme, ThemeProvider
 
-from tui.control.interface import AppInterface
+from tui.control.app_interface import AppInterface
 from tui.control.preferences import memory_in, remember_theme
 
 
 class Themes(ThemeProvider):
-    """The list of themes: what is seen now, then ours, then Textual's."""
+    """The list of themes: the current one, then ours, then Textual's."""
 
     @property
     def commands(self) -> list[tuple[str, Callable[[], None]]]:
-        """Their names, and what each does."""
         now = self.app.theme
         return sorted(super().commands, key=lambda c: (c[0] != now, not c[0].startswith("macluster"), c[0]))
 
 
 class ThemedApp(AppInterface, Protocol):
-    """An app that can look otherwise."""
+    """An app whose theme can change."""
 
     theme: str
 
 
 class ThemeChoice:
-    """Shows a theme while the cursor rests on it, and remembers in `folder` the one that is chosen; says so where that
-    changes nothing: the file names `named`, "" for none.
+    """Previews the theme under the cursor, and remembers the chosen one in `folder`. `named` is the theme set in the
+    config file, "" for none.
     """
 
     def __init__(self, app: ThemedApp, folder: Path, named: str) -> None:
@@ -43,16 +42,13 @@ class ThemeChoice:
         self._lock = asyncio.Lock()
 
     def begin(self) -> None:
-        """The list of themes is opened."""
         self._is_looking = True
 
     def look_at(self, name: str) -> None:
-        """The cursor rests on that one."""
         if self._is_looking:
             self._app.theme = name
 
     def end(self, *, is_chosen: bool) -> None:
-        """The list is closed."""
         if self._is_looking:
             self._is_looking = False
             if is_chosen:
@@ -61,7 +57,6 @@ class ThemeChoice:
                 self._app.theme = self._kept
 
     def changed(self, theme: Theme) -> None:
-        """`theme` is seen now."""
         if not self._is_looking:
             self._keep(theme.name)
 
@@ -70,7 +65,7 @@ class ThemeChoice:
             return
         self._kept = name
         if self._named not in ("", name):
-            self._app.notify(f"config.toml names {self._named}: that one is back at the next start.")
+            self._app.notify(f"config.toml sets {self._named}, so it returns at the next start.")
         self._app.in_background(self._save)
 
     async def _save(self) -> None:
@@ -78,4 +73,4 @@ class ThemeChoice:
             try:
                 await asyncio.to_thread(remember_theme, memory_in(self._folder), self._kept)
             except OSError as error:
-                self._app.notify(f"The theme is not remembered: {error.strerror}.")
+                self._app.notify(f"The theme can't be saved: {error.strerror}.")

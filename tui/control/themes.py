@@ -115,14 +115,13 @@ _STAND_INS = {
 
 
 def own_variables(theme: Theme) -> dict[str, str]:
-    """The colours of ours that `theme` does not have."""
     colours = {**theme.to_color_system().generate(), **theme.variables}
     return {ours: colours.get(theirs, colours["foreground"]) for ours, theirs in _STAND_INS.items()}
 
 
 def legible(colours: Mapping[str, str]) -> dict[str, str]:
-    """The grounds of cursors, and those of `colours` that are written in, moved towards black or white until they can
-    be read on every ground. A theme of the terminal's own colours stays: nobody here knows these.
+    """Cursor backgrounds and text colours, moved towards black or white until they have enough contrast on every
+    background. A theme that uses the terminal's own colours is left alone: they are unknown here.
     """
     if colours["background"].startswith("ansi"):
         return {}
@@ -134,7 +133,6 @@ def legible(colours: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_cursors(ink: str, background: str, panel: str, cursor: str) -> dict[str, str]:
-    """Textual's colours of rows and cells under a cursor, and of what is selected."""
     inks = ("block-cursor-foreground", "block-cursor-blurred-foreground", "input-selection-foreground")
     return {
         **dict.fromkeys(inks, ink),
@@ -147,7 +145,6 @@ def _of_cursors(ink: str, background: str, panel: str, cursor: str) -> dict[str,
 
 
 def contrast(one: Color, other: Color) -> float:
-    """From 1 to 21, by the luminance of WCAG 2."""
     dark, light = sorted(map(_luminance, (one, other)))
     return (light + 0.05) / (dark + 0.05)
 
@@ -158,7 +155,6 @@ def _luminance(colour: Color) -> float:
 
 
 def _parsed(text: str, colours: Mapping[str, str]) -> Color:
-    """ "auto 60%" is so much of the foreground."""
     if not text.startswith("auto"):
         return Color.parse(text)
     part = float(text.removeprefix("auto").strip().rstrip("%") or 100) / 100
@@ -174,9 +170,9 @@ def _lifted(ink: Color, grounds: Sequence[Color]) -> Color:
 
 @contextmanager
 def no_color_kept() -> Iterator[None]:
-    """For the time in which Textual's App is made: it takes any NO_COLOR, also an empty one, and removes it.
+    """Restore NO_COLOR after Textual's App is made, which removes it, even an empty one.
 
-    An empty one means nothing by its own rules, and children of this process need the other.
+    An empty NO_COLOR means nothing, and child processes need the variable.
     """
     value = os.environ.pop("NO_COLOR", "")
     if value:

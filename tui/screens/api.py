@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from core.errors import UsageError
 from core.events import ApiClient, BatchRow
 from core.requests.api import ApiKeyName, NewApiKey
-from tui.control.actions import bindings
 from tui.control.keymap import API
 from tui.control.messages import Copied
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.state.snippets import SNIPPETS, text_of
-from tui.state.state import UiState, washed
+from tui.state.state import UiState, cleaned
 from tui.widgets import key_list, row_list
 from tui.widgets.api_text import (
     NO_KEYS,
@@ -30,39 +28,35 @@ from tui.widgets.api_text import (
     requests_of,
     title_content,
 )
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.key_list import KeyList
 from tui.widgets.row_list import RowList
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
 _CLIENTS = tuple(SNIPPETS)
-_KEY_ANSWERS = ("Not yet", "Copy it", "It is kept")
-_NO_NODE = "the node of this Mac does not run"
+_KEY_ANSWERS = ("Keep showing it", "Copy key", "Done")
+_NO_NODE = "macluster's service isn't running on this Mac."
 
 
 class ApiScreen(SizedScreen):
-    """The address above, keys and requests below it, then what to paste."""
+    """The API: its address, keys, running requests, and what to paste into other programs."""
 
     TITLE = "Other programs"
     CSS_PATH = "api.tcss"
     AUTO_FOCUS = "KeyList"
     VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = API
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(API)]
 
-    HELP = """Other programs that ask this cluster: where, by which keys, what they ask now, and how they get there.
+    HELP = """Let other programs use this cluster: the address, the keys, current requests, and what to paste.
 
-`macluster serve --help` says how to serve other machines, too."""
+`macluster serve` can serve other machines too."""
 
     def __init__(self, client: NodeClient, state: UiState) -> None:
         super().__init__()
         self._client, self._state = client, state
         self._program = _CLIENTS[0]
-        self._title = TextView(id="title")
         self._address = TextView(id="address", classes="pane")
         self._keys_head, self._rows_head = TextView(id="keys-head"), TextView(id="rows-head")
         self.keys, self.rows = KeyList(), RowList()
@@ -71,33 +65,26 @@ class ApiScreen(SizedScreen):
         self._text = TextView()
         self._paste = VerticalScroll(self._text, id="paste", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        """Title, address, keys beside requests, what to paste, keys."""
-        yield from (self._title, self._address)
+    def parts(self) -> ComposeResult:
+        yield self._address
         yield Container(self._keys_box, self._rows_box, id="parts")
         yield self._paste
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
-        """Name the parts."""
         self._address.border_title = Content("Address")
         self._keys_box.border_title = Content("Keys")
         self._rows_box.border_title = Content("Requests")
         self.keys.border_title, self.rows.border_title = "Keys", "Requests"  # what the help calls them
 
     def on_descendant_focus(self) -> None:
-        """The frame stands for its list."""
         self._keys_box.set_class(self.focused is self.keys, "lit")
         self._rows_box.set_class(self.focused is self.rows, "lit")
         self.refresh_bindings()
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self.show(self._state)
 
     def show(self, state: UiState) -> None:
-        """Draw what changed."""
         self._state = state
         now, width = state.snapshot, self._title.size.width
         if width <= 0:
@@ -114,17 +101,15 @@ class ApiScreen(SizedScreen):
         self._text.draw(paste_content(self._program, now, self._paste.scrollable_content_region.width))
 
     def why_not(self, run: str) -> str:
-        """Why something cannot be done now; "" if it can."""
         if run in ("serve", "new_key", "end") and not self._state.attached:
             return _NO_NODE
         if run != "end":
             return ""
         if self._is_about_rows:
-            return "" if self.rows.pointed else "nothing is asked"
-        return "" if self.keys.pointed and self.keys.pointed.made else "there is no key to revoke"
+            return "" if self.rows.pointed else "There are no requests."
+        return "" if self.keys.pointed and self.keys.pointed.made else "There is no key to revoke."
 
     def word_of(self, run: str) -> str:
-        """What a key does here now."""
         if run == "end":
             return "Stop" if self._is_about_rows else "Revoke"
         return ("Off" if self._state.snapshot.api else "On") if run == "serve" else ""
@@ -134,24 +119,21 @@ class ApiScreen(SizedScreen):
         return self.focused is self.rows
 
     def action_serve(self) -> None:
-        """On, or off; asks first where that ends answers."""
         now = self._state.snapshot
         if now.api is None:
             self.do(self._client.start_api())
         elif not requests_of(now):
             self.do(self._client.stop_api())
         else:
-            effect = "What other programs are being answered ends with what is written so far."
-            self._choose("Serve no longer?", effect, ("Go on serving", "Serve no longer"), self._client.stop_api)
+            effect = "Requests in progress will be cut off."
+            self._choose("Stop serving?", effect, ("Keep serving", "Stop serving"), self._client.stop_api)
 
     def action_new_key(self) -> None:
-        """Ask for its name, make it, and show it once."""
-        words = "What it is for, such as the name of a program or of a person:"
+        words = "What is it for? The name of a program or person:"
         screen = AskScreen("New key", words, check=self._free_name)
         self.app.push_screen(screen, lambda name: self.do(self._make(name)) if name else None)
 
     def action_end(self) -> None:
-        """Stop the request under the cursor, or revoke the key under it."""
         row, key = self.rows.pointed, self.keys.pointed
         if self._is_about_rows and row is not None:
             self._stop(row)
@@ -159,32 +141,26 @@ class ApiScreen(SizedScreen):
             self._revoke(key)
 
     def action_program(self, step: int) -> None:
-        """What to paste into the next program."""
         self._program = _CLIENTS[(_CLIENTS.index(self._program) + step) % len(_CLIENTS)]
         self._paste.scroll_home(animate=False)
         self.show(self._state)
 
     def action_copy(self) -> None:
-        """What to paste."""
         self.post_message(Copied(text_of(self._program, self._state.snapshot)))
-
-    def action_back(self) -> None:
-        """To the dashboard."""
-        self.dismiss()
 
     def _free_name(self, name: str) -> None:
         if any(key.name == name for key in self._state.snapshot.clients if key.made):
-            raise UsageError(f"There is a key {name} already.", "Choose another name.")
+            raise UsageError(f"A key named {name} already exists.", "Choose another name.")
 
     def _stop(self, row: BatchRow) -> None:
-        effect = "It ends with what is written so far. The program gets that."
-        title = f"Stop what {row.client} asked for?"
-        self._choose(title, effect, ("Let it go on", "Stop it"), lambda: self._client.cancel(row.request_id))
+        effect = "The program gets what is written so far."
+        title = f"Stop the request of {row.client}?"
+        self._choose(title, effect, ("Let it continue", "Stop it"), lambda: self._client.cancel(row.request_id))
 
     def _revoke(self, key: ApiClient) -> None:
-        effect = "Programs with this key are refused from now on. What it asked for already is still answered."
+        effect = "Programs with this key can't connect any more. Requests that already run will finish."
         wanted = ApiKeyName(name=key.name)
-        answers = ("Keep it", "Revoke it")
+        answers = ("Cancel", "Revoke key")
         self._choose(f"Revoke the key {key.name}?", effect, answers, lambda: self._client.revoke_api_key(wanted))
 
     def _choose(self, title: str, effect: str, answers: tuple[str, str], work: Callable[[], Awaitable[object]]) -> None:
@@ -193,12 +169,14 @@ class ApiScreen(SizedScreen):
 
     async def _make(self, name: str) -> None:
         if made := await self.answer_of(self._client.new_api_key(ApiKeyName(name=name))):
-            self._show_key(washed(made))
+            self._show_key(cleaned(made))
 
     def _show_key(self, made: NewApiKey) -> None:
-        body = Content.assemble((made.key, "bold"), "\n\nIt is shown this once: this Mac keeps its hash alone.")
-        screen = ChoiceScreen(f"The key {made.name}", body, _KEY_ANSWERS, must=True)
-        copy = _KEY_ANSWERS.index("Copy it")
+        body = Content.assemble(
+            (made.key, "bold"), "\n\nCopy this key now – you won't see it again (only a hash is stored)."
+        )
+        screen = ChoiceScreen(f"Key {made.name}", body, _KEY_ANSWERS, must=True)
+        copy = _KEY_ANSWERS.index("Copy key")
 
         def close(chosen: int | None) -> None:
             if chosen == copy:

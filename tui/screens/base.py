@@ -6,12 +6,16 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
+from textual.app import ComposeResult
 from textual.events import Resize
 from textual.screen import Screen
 
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
+from tui.control.key_owner import KeyOwner
 from tui.control.messages import Failed
 from tui.state.state import UiState
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall, layout_for
 
 # whole paths: a subclass of the app may live in another folder
@@ -22,18 +26,18 @@ _T = TypeVar("_T")
 
 @runtime_checkable
 class Follower(Protocol):
-    """A screen that is drawn anew when anything happens."""
+    """A screen that is redrawn after every event."""
 
     def show(self, state: UiState) -> None:
-        """Draw that."""
+        """Draw the state."""
 
 
 @runtime_checkable
 class Interruptible(Protocol):
-    """A screen that may have begun something with another Mac."""
+    """A screen that may have started something with another Mac."""
 
     async def break_off(self) -> None:
-        """End it, before the app ends."""
+        """Stop it before the app ends."""
 
 
 @runtime_checkable
@@ -44,17 +48,26 @@ class ShowsModels(Protocol):
         """Draw what is new in it."""
 
 
-class SizedScreen(Screen[None]):
-    """Carries one of the classes `wide`, `narrow` and `small`; shows only the sentence of `TooSmall` when small. What
-    it asks the node for fails on the dashboard's line.
+class SizedScreen(KeyOwner, Screen[None]):
+    """A screen with the class `wide`, `narrow` or `small`; a small one shows only `TooSmall`. Failed requests are
+    reported.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self._title = TextView(id="title")
         self.add_class(self._layout(*self.app.size))  # which is right already, unless the terminal is being resized
 
+    def compose(self) -> ComposeResult:
+        yield self._title
+        yield from self.parts()
+        yield KeyBar()
+        yield TooSmall()
+
+    def parts(self) -> ComposeResult:
+        raise NotImplementedError
+
     def on_resize(self, event: Resize) -> None:
-        """Choose the layout."""
         layout = self._layout(event.size.width, event.size.height)
         for name in ("wide", "narrow", "small"):
             self.set_class(layout == name, name)
@@ -62,19 +75,23 @@ class SizedScreen(Screen[None]):
         self.call_after_refresh(self.laid_out)
 
     def _layout(self, width: int, height: int) -> str:
-        """Plain is one thing below the other, however much room there is beside it."""
         layout = layout_for(width, height)
         return "narrow" if layout == "wide" and self.app.has_class("plain") else layout
 
     def laid_out(self) -> None:
-        """The widgets have their new sizes."""
+        """Called when the widgets have their new sizes."""
+
+    def action_back(self) -> None:
+        self.dismiss()
+
+    def action_leave(self) -> None:
+        self.dismiss()
 
     def do(self, work: Awaitable[object]) -> None:
-        """Begin something; whether it fails is told."""
         self.run_worker(self.answer_of(work), exit_on_error=False)
 
     async def answer_of(self, work: Awaitable[_T]) -> _T | None:
-        """What the node answers. None where that fails, which is told."""
+        """The node's answer; None if it fails, which is reported."""
         try:
             return await work
         except FAILURES as error:

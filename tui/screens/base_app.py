@@ -14,14 +14,14 @@ from textual.worker import WorkerFailed
 
 from core.errors import Problem
 from tui.control import crash
-from tui.control.bridge import FAILURES, problem_of
-from tui.control.interface import Args
+from tui.control.app_interface import Args
+from tui.control.event_stream import FAILURES, problem_of
 from tui.screens.base import Interruptible, ShowsModels
-from tui.state.state import washed
+from tui.state.state import cleaned
 
 
 class BaseApp(App[None], inherit_bindings=False):
-    """An app that runs work and asks its person; `folder` is for what is left of a crash."""
+    """What controllers and screens need of the app; `folder` is for crash reports."""
 
     folder: Path
 
@@ -32,9 +32,7 @@ class BaseApp(App[None], inherit_bindings=False):
         group: str = "commands",
         exclusive: bool = False,
     ) -> None:
-        """Run `work` beside everything else; the person is told what fails. `exclusive`: in the place of what runs in
-        that `group`.
-        """
+        """Run `work` in the background and report failures. `exclusive`: cancel other work of that `group`."""
 
         # the coroutine is made when it begins: one that is replaced before that leaves nothing behind
         async def run() -> None:
@@ -47,32 +45,28 @@ class BaseApp(App[None], inherit_bindings=False):
         self.run_worker(begin, group=group, exclusive=exclusive, exit_on_error=False)
 
     async def choose(self, title: str, effect: str, answers: tuple[str, ...]) -> int:
-        """The number of the answer that the person chooses; the first one changes nothing."""
-        from tui.screens.asking import ChoiceScreen
+        from tui.screens.dialogs import ChoiceScreen
 
         return await self.push_screen_wait(ChoiceScreen(title, Content(effect), answers))
 
     async def ask(self, title: str, words: str, value: str = "", check: Callable[[str], object] = str) -> str | None:
-        """The line that the person types, None for none; one for which `check` raises a UsageError will not do."""
-        from tui.screens.asking import AskScreen
+        """Ask for a line; None if cancelled. If `check` raises a UsageError, the line isn't accepted."""
+        from tui.screens.dialogs import AskScreen
 
         return await self.push_screen_wait(AskScreen(title, words, value, check=check))
 
     async def break_off(self) -> None:
-        """End what open screens have begun with other Macs."""
         for screen in self.screen_stack:
             if isinstance(screen, Interruptible):
                 await screen.break_off()
 
     def show_models(self) -> None:
-        """Draw the catalog anew where it is shown."""
         for screen in self.screen_stack:
             if isinstance(screen, ShowsModels):
                 screen.show_choices()
 
     def show_problem(self, problem: Problem) -> None:
-        """Say what failed."""
-        problem = washed(problem)
+        problem = cleaned(problem)
         self.notify(f"{problem.what}\n{problem.fix}".rstrip(), severity="error")
 
     def notify(
@@ -84,15 +78,12 @@ class BaseApp(App[None], inherit_bindings=False):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Say something in passing, once where it is said again; unlike Textual's own, what comes from elsewhere is no
-        markup.
-        """
+        """Show a toast, once if repeated. Unlike Textual's, it never parses markup: texts come from elsewhere."""
         for same in [said for said in self._notifications if said.message == message]:
             self._unnotify(same, refresh=False)
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
 
     def _fatal_error(self) -> None:
-        """Textual would print what the variables hold, and so what was typed."""
         assert self._exception is not None
         error = self._exception.error if isinstance(self._exception, WorkerFailed) else self._exception
         self._exit_renderables.append(Text(crash.write(error, self.folder)))

@@ -2,75 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 
 from core.events import BatchRow
-from tui.control.actions import bindings
 from tui.control.keymap import BATCH
 from tui.control.messages import Noted
-from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.state.state import UiState
 from tui.widgets.batch_text import empty_content, ring_content, title_content
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.row_list import RowList, head_content
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
 
 class BatchScreen(SizedScreen):
-    """How full it is above, the rows below it, and the lanes on their ring."""
+    """How full the batch is, its rows, and the lanes on their ring."""
 
     TITLE = "Rows, lanes and queue"
     CSS_PATH = "batch.tcss"
     AUTO_FOCUS = "RowList"
     ACTIONS = BATCH
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(BATCH)]
 
-    HELP = """Who is answered at the same time, in which lanes, and who waits."""
+    HELP = """What is running now, in which lanes, and what is queued."""
 
     def __init__(self, client: NodeClient, state: UiState) -> None:
         super().__init__()
         self._client = client
         self._state = state
-        self._title = TextView(id="title")
         self._head = TextView(id="head")
         self.list = RowList()
         self._box = Vertical(self._head, self.list, id="rows-box", classes="pane")
         self._lanes = TextView()
         self._ring = VerticalScroll(self._lanes, id="ring", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        """Title, rows, ring, keys."""
-        yield self._title
+    def parts(self) -> ComposeResult:
         with Vertical(id="parts"):
             yield from (self._box, self._ring)
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
-        """Name the parts."""
         self._box.border_title = Content("Rows")
         self._ring.border_title = Content("On the ring")
 
     def on_descendant_focus(self) -> None:
-        """The frame stands for its list."""
         self._box.set_class(self.focused is self.list, "lit")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self.show(self._state)
 
     def show(self, state: UiState) -> None:
-        """Draw what changed."""
         self._state = state
         now, width = state.snapshot, self._title.size.width
         if width <= 0:
@@ -83,21 +69,17 @@ class BatchScreen(SizedScreen):
         self.list.show(rows, state.answer.request_id if state.answer else "")
 
     def action_stop(self) -> None:
-        """End the answer under the cursor; that of another client only if the person says so."""
+        """Stop the selected request; asks first if it is another program's."""
         row, answer = self.list.pointed, self._state.answer
         if row is None:
-            self.post_message(Noted("Nothing is being asked, so there is nothing to stop."))
+            self.post_message(Noted("There is no request to stop."))
         elif answer is not None and answer.request_id == row.request_id:
             self._stop(row)
         else:
-            effect = "It ends with what is written so far. The client gets a message that it was stopped."
-            title = f"Stop {row.request_id[:8]}, which another client asked for?"
-            screen = ChoiceScreen(title, Content(effect), ("Let it go on", "Stop it"))
+            effect = "The program gets what is written so far and a note that it was stopped."
+            title = f"Stop request {row.request_id[:8]} of another program?"
+            screen = ChoiceScreen(title, Content(effect), ("Let it continue", "Stop it"))
             self.app.push_screen(screen, lambda chosen: self._stop(row) if chosen else None)
-
-    def action_back(self) -> None:
-        """To the dashboard."""
-        self.dismiss()
 
     def _stop(self, row: BatchRow) -> None:
         self.do(self._client.cancel(row.request_id))

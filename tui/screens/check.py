@@ -2,87 +2,72 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 
 from core.requests.checks import Finding
-from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CHECK
 from tui.control.messages import Copied, Failed, Noted
 from tui.screens.base import SizedScreen
-from tui.state.state import washed
+from tui.state.state import cleaned
 from tui.widgets.check_text import check_content, check_text, check_title
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
 
 class CheckScreen(SizedScreen):
-    """A report that grows while the node looks around."""
+    """A report that grows while the node checks."""
 
-    TITLE = "Check of this Mac"
+    TITLE = "Check this Mac"
     CSS_PATH = "check.tcss"
     AUTO_FOCUS = "#findings"
     ACTIONS = CHECK
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHECK)]
 
-    HELP = """Why no other Mac is found, or cannot be linked, and what to do about it. ✓ ok, ▲ warning, ✗ wrong, \
-– not known: this system cannot be asked.
+    HELP = """Why no other Mac is found or connects, and what to do. ✓ ok, ▲ warning, ✗ problem, – unknown: \
+it can't be checked here.
 
-`macluster doctor` prints the same, also while no node runs."""
+`macluster doctor` prints the same, even if macluster's service isn't running."""
 
     def __init__(self, client: NodeClient) -> None:
         super().__init__()
         self._client = client
         self._findings: tuple[Finding, ...] = ()
         self._is_running = False
-        self._title = TextView(id="title")
         self._text = TextView()
         self._box = VerticalScroll(self._text, id="findings", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        """Title, findings, keys."""
-        yield from (self._title, self._box, KeyBar(), TooSmall())
+    def parts(self) -> ComposeResult:
+        yield self._box
 
     def on_mount(self) -> None:
-        """Begin at once."""
         self._box.border_title = Content("Findings")
         self.action_again()
 
     def laid_out(self) -> None:
-        """Draw for the new size."""
         self._draw()
 
     def action_again(self) -> None:
-        """Look at everything once more."""
         if not self._is_running:
             self._findings, self._is_running = (), True
             self.run_worker(self._check(), group="check", exit_on_error=False)
             self._draw()
 
     def action_copy_report(self) -> None:
-        """Copy all that was found."""
         if self._findings:
             self.post_message(Copied(check_text(self._findings)))
         else:
-            self.post_message(Noted("Nothing was found yet."))
-
-    def action_back(self) -> None:
-        """Leave; a check that is running ends."""
-        self.dismiss()
+            self.post_message(Noted("There is nothing to copy yet."))
 
     async def _check(self) -> None:
         try:
             async for finding in self._client.check():
-                self._findings = (*self._findings, washed(finding))
+                self._findings = (*self._findings, cleaned(finding))
                 self._draw()
         except FAILURES as error:
             self.post_message(Failed(problem_of(error)))

@@ -5,54 +5,49 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from core.requests.conversations import ConversationId, ConversationTitle, SessionName
-from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS
 from tui.control.messages import Noted
 from tui.control.session_work import SessionWork
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.state.format import DIM, WARN, age, between, plural
-from tui.state.kept import Kept, Said, kept_list, said_in, said_in_session
+from tui.state.saved_chats import PreviewMessage, SavedChat, preview_messages, saved_chats, session_messages
 from tui.state.state import UiState
 from tui.widgets.conversation_list import ConversationList, facts_words, head_content, preview_content
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
     from tui.control.chat_controller import ChatController
     from tui.control.conversation_archive import ConversationArchive
 
-EMPTY: Final = """No conversation is kept on this Mac yet.
+EMPTY: Final = """There are no saved conversations on this Mac yet.
 
-What you ask and what is answered is saved here by itself, sealed with a key of this Mac.
-Esc leads back to the chat; n begins a new one."""
-NO_MATCH: Final = "No conversation holds that text. Esc clears the search."
+Your chats are saved here automatically, encrypted with a key of this Mac.
+Esc goes back to the chat; n starts a new one."""
+NO_MATCH: Final = "Nothing found. Esc clears the search."
 TYPING_S: Final = 0.15  # a search waits for the next letter; the preview for the next row
 
 
 class ConversationsScreen(SizedScreen):
-    """A list and what was said in the one under the cursor, side by side or one above the other."""
+    """A list and a preview, next to each other or one above the other."""
 
     TITLE = "Conversations"
     CSS_PATH = "conversations.tcss"
     AUTO_FOCUS = "ConversationList"
     ACTIONS = CONVERSATIONS
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(CONVERSATIONS)]
 
-    HELP = """What is kept on this Mac: conversations, and those that were saved as sessions."""
+    HELP = """Conversations and sessions saved on this Mac."""
 
     def __init__(
         self, client: NodeClient, conversations: ConversationArchive, chat: ChatController, state: UiState
@@ -61,12 +56,11 @@ class ConversationsScreen(SizedScreen):
         self._client, self._conversations, self._chat = client, conversations, chat
         self._sessions = SessionWork(client, self.post_message)
         self._state = state
-        self._rows: tuple[Kept, ...] | None = None
+        self._rows: tuple[SavedChat, ...] | None = None
         self._wanted = ""
-        self._said: tuple[str, tuple[Said, ...]] = ("", ())
-        self._why_none = "Asking the node of this Mac."
-        self._title = TextView(id="title")
-        self._filter = Input(id="filter", compact=True, placeholder="a text in any message, a title or a model")
+        self._said: tuple[str, tuple[PreviewMessage, ...]] = ("", ())
+        self._why_none = "Loading…"
+        self._filter = Input(id="filter", compact=True, placeholder="text in any message, title or model")
         self._filter_line = Horizontal(Static("/ "), self._filter, id="filter-line")
         self._head = TextView(id="head")
         self._empty = TextView(id="none")
@@ -76,40 +70,31 @@ class ConversationsScreen(SizedScreen):
         self._preview = VerticalScroll(self._about, id="preview", classes="pane")
         self._under_way = TextView(id="under-way")
 
-    def compose(self) -> ComposeResult:
-        """Title, the two halves, what is under way, keys."""
-        yield self._title
+    def parts(self) -> ComposeResult:
         with Container(id="parts"):
             with self._box:
                 yield from (self._filter_line, self._head, self.list, self._empty)
             yield self._preview
         yield self._under_way
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
-        """Ask the node; the search line is hidden until it is asked for."""
         self._box.border_title = Content("Conversations")
         self._filter_line.display = self._under_way.display = False
         self._look()
 
     def on_descendant_focus(self) -> None:
-        """The frame of the list stands for the list and its search line."""
         self._box.set_class(self.focused in (self.list, self._filter), "lit")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._arrange()
 
     def show(self, state: UiState) -> None:
-        """Another conversation may be on screen, the node is back, or time passes."""
         before, self._state = self._state, state
         if (before.chat.id, before.attached) != (state.chat.id, state.attached):
             self._look()
         self._draw_work()
 
     def why_not(self, run: str) -> str:
-        """Why an action cannot be done now; "" if it can."""
         return self._sessions.why_not("save", self._state) if run == "save" else ""
 
     def _look(self) -> None:
@@ -123,7 +108,7 @@ class ConversationsScreen(SizedScreen):
                 await asyncio.sleep(TYPING_S)
             infos = await self._conversations.all(wanted)
             sessions = await self._sessions.all(wanted)
-            self._rows, self._wanted = kept_list(infos, sessions, wanted), wanted
+            self._rows, self._wanted = saved_chats(infos, sessions, wanted), wanted
         except FAILURES as error:
             problem = problem_of(error)
             self._why_none = f"{problem.what} {problem.fix}".rstrip()
@@ -157,12 +142,12 @@ class ConversationsScreen(SizedScreen):
         if pointed is None or pointed.problem is not None:
             return
         await asyncio.sleep(TYPING_S)
-        said: tuple[Said, ...] = ()
+        said: tuple[PreviewMessage, ...] = ()
         try:
             if pointed.is_session:
-                said = said_in_session(await self._client.session(SessionName(name=pointed.id)))
+                said = session_messages(await self._client.session(SessionName(name=pointed.id)))
             else:
-                said = said_in(await self._conversations.read(ConversationId(id=pointed.id)), wanted)
+                said = preview_messages(await self._conversations.read(ConversationId(id=pointed.id)), wanted)
         except FAILURES:  # it is gone meanwhile, or the list says what it is
             return
         self._said = (pointed.key, said)
@@ -188,23 +173,21 @@ class ConversationsScreen(SizedScreen):
             self._under_way.draw(Content.assemble((f" ◌ {work.words}", WARN), (reported, DIM)))
 
     @property
-    def _pointed(self) -> Kept | None:
+    def _pointed(self) -> SavedChat | None:
         return self.list.pointed if self.list.display else None
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The preview follows the cursor."""
         self._draw_preview()
         self._read()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Open it in the chat; a session goes on with what every Mac held."""
         pointed = self._readable()
         if pointed is None:
             return
         if not pointed.is_session:
             self._do(self._open(ConversationId(id=pointed.id)))
         elif why := self._sessions.why_not("load", self._state):
-            self.post_message(Noted(f"Not now: {why}."))
+            self.post_message(Noted(why))
         else:
             self._begin(self._load(pointed.id))
 
@@ -217,24 +200,19 @@ class ConversationsScreen(SizedScreen):
             self.dismiss()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search while typing."""
         self._look()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Back to the list of what was found."""
         self.list.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Letters are text while the search is written."""
         return not (self._filter.has_focus and action in ("filter", "new", "save", "delete", "rename", "export"))
 
     def action_filter(self) -> None:
-        """Show the search line and go there."""
         self._filter_line.display = True
         self._filter.focus()
 
     def action_new(self) -> None:
-        """Begin a new conversation."""
         self._do(self._new())
 
     async def _new(self) -> None:
@@ -242,17 +220,18 @@ class ConversationsScreen(SizedScreen):
             self.dismiss()
 
     def action_save(self) -> None:
-        """Save the conversation of the chat as a session."""
-        words = "A name; a session that has it is replaced. What every Mac holds of the chat is saved with its words."
-        self._ask(AskScreen("Save this conversation as a session", words), lambda name: self._sessions.save(str(name)))
+        words = (
+            "Name (an existing session of that name is replaced). "
+            "Saves the chat and its cache, so it resumes instantly."
+        )
+        self._ask(AskScreen("Save this chat as a session", words), lambda name: self._sessions.save(str(name)))
 
     def action_rename(self) -> None:
-        """Give it another title."""
         pointed = self._readable()
         if pointed is not None and pointed.is_session:
-            self.post_message(Noted("A session keeps the name under which it was saved."))
+            self.post_message(Noted("A session can't be renamed."))
         elif pointed is not None:
-            asking = AskScreen("Rename the conversation", "Its title:", pointed.title)
+            asking = AskScreen("Rename the conversation", "Title:", pointed.title)
             wanted = ConversationTitle(id=pointed.id, title="-")
             self._ask(
                 asking,
@@ -260,34 +239,27 @@ class ConversationsScreen(SizedScreen):
             )
 
     def action_delete(self) -> None:
-        """Forget it, after asking."""
         pointed = self._pointed
         if pointed is None:
             return
-        here = " It is on screen, which is then empty." if pointed.id == self._state.chat.id else ""
+        here = " The chat on screen is cleared." if pointed.id == self._state.chat.id else ""
         what = "This damaged file" if pointed.problem is not None and not pointed.is_session else pointed.title
         kind = "session" if pointed.is_session else "conversation"
-        effect = Content(f"{what} is deleted, with its key: nobody can read it again.{here}")
-        asking = ChoiceScreen(f"Delete the {kind}?", effect, ("Keep it", "Delete it"))
+        effect = Content(f"{what} is deleted for good.{here}")
+        asking = ChoiceScreen(f"Delete the {kind}?", effect, ("Cancel", "Delete"))
         if pointed.is_session:
             self._ask(asking, lambda _: self._sessions.delete(pointed.id))
         else:
             self._ask(asking, lambda _: self._chat.delete(ConversationId(id=pointed.id)))
 
     def action_export(self) -> None:
-        """Write it to a file."""
         pointed = self._readable()
         if pointed is not None and pointed.is_session:
-            self.post_message(Noted("Open the session first (Enter); the chat can be exported then."))
+            self.post_message(Noted("Open the session first (Enter), then export the chat."))
         elif pointed is not None:
             self._do(self._conversations.export(ConversationId(id=pointed.id)))
 
-    def action_leave(self) -> None:
-        """To the dashboard."""
-        self.dismiss()
-
     async def action_back(self) -> None:
-        """One step back: stop what is under way, clear the search, leave."""
         if self._sessions.words and not self._sessions.is_stopping:
             self.do(self._sessions.stop())
         elif self._filter_line.display and not self._sessions.words:
@@ -297,12 +269,12 @@ class ConversationsScreen(SizedScreen):
         else:
             self.dismiss()
 
-    def _readable(self) -> Kept | None:
+    def _readable(self) -> SavedChat | None:
         pointed = self._pointed
         if pointed is None:
-            self.post_message(Noted("There is no conversation here yet."))
+            self.post_message(Noted("Nothing to show."))
         elif pointed.problem is not None:
-            self.post_message(Noted(f"Not now: {pointed.problem.what}"))
+            self.post_message(Noted(pointed.problem.what))
             return None
         return pointed
 
@@ -326,8 +298,11 @@ class ConversationsScreen(SizedScreen):
         self.do(done())
 
 
-def title_content(rows: tuple[Kept, ...] | None, width: int) -> Content:
-    """How many there are, in `width` cells."""
-    right = f"{plural(len(rows), 'conversation')} · sealed on this Mac " if rows is not None else "sealed on this Mac "
+def title_content(rows: tuple[SavedChat, ...] | None, width: int) -> Content:
+    right = (
+        f"{plural(len(rows), 'conversation')} · encrypted on this Mac "
+        if rows is not None
+        else "encrypted on this Mac "
+    )
     line = between(" Conversations", right, width)
     return Content(line).stylize("bold", 0, 14).stylize(DIM, max(0, len(line) - len(right)), len(line))

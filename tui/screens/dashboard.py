@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.events import Key, Paste
 from textual.widget import Widget
 
-from tui.control.actions import bindings
 from tui.control.keymap import DASHBOARD
 from tui.control.messages import Noted, ProblemRead, Seen
 from tui.screens.base import SizedScreen
@@ -37,14 +34,13 @@ LEAST_PEERS, MOST_PEERS, MOST_SPLIT, LOGS = 5, 13, 12, 5  # rows with their fram
 
 
 class Dashboard(SizedScreen):
-    """Everything at a glance."""
+    """All panes and the chat."""
 
     TITLE = "Dashboard"
     AUTO_FOCUS = ""
     ACTIONS = DASHBOARD
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(DASHBOARD)]
 
-    HELP = """The Macs of your home as one machine for language models."""
+    HELP = """Your Macs, working as one machine for language models."""
 
     def __init__(self, *, note: str, fps: int, starts_node: bool) -> None:
         super().__init__()
@@ -76,7 +72,7 @@ class Dashboard(SizedScreen):
         self.welcome = Welcome(id="welcome")
 
     def compose(self) -> ComposeResult:
-        """Panes at the left, chat at the right; the style sheet hides what the size has no room for."""
+        """Panes on the left, chat on the right; the style sheet hides what doesn't fit."""
         yield self.status
         yield self.chat_title
         yield self.offline
@@ -92,14 +88,13 @@ class Dashboard(SizedScreen):
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """The chat has the focus until a model is loaded: its text says what to do next. Nothing is shown before all
-        has its size: empty panes, drawn one after the other, would only cost time.
+        """Focus the chat until a model is loaded. Nothing is drawn before all sizes are known: drawing empty panes
+        takes time.
         """
         self._unfinished.enter_context(self.app.batch_update())
         self._place_focus(self.chat)
 
     def laid_out(self) -> None:
-        """Draw for the new sizes. What came before the first ones is drawn now."""
         if not self._has_sizes:
             self._has_sizes = True
             self._unfinished.close()
@@ -110,7 +105,7 @@ class Dashboard(SizedScreen):
             self._focus_seen()  # what is hidden would take keys unseen
 
     def show(self, state: UiState) -> None:
-        """Figures and states: twice a second, and at once when something important happened."""
+        """Draw figures and states: twice a second, and at once after important events."""
         self._state = state
         if not self._can_draw:
             return
@@ -133,7 +128,7 @@ class Dashboard(SizedScreen):
         self._was_ready = ready
 
     def _leave_room_for_logs(self) -> None:
-        """Three log lines are seen, however many Macs there are and however low the screen: Macs and layers scroll."""
+        """Keep three log lines visible: the Macs and layers scroll instead."""
         free = self.size.height - 2 - LOGS - (self.hops.outer_size.height if self.hops.display else 0)
         split = min(MOST_SPLIT, free - LEAST_PEERS)
         peers = max(LEAST_PEERS, min(MOST_PEERS, free - (self.split.outer_size.height if self.split.display else 0)))
@@ -145,28 +140,23 @@ class Dashboard(SizedScreen):
 
     @property
     def _can_draw(self) -> bool:
-        """The widgets have sizes, and a screen: when the app ends they leave it one after the other."""
         return self._has_sizes and self.is_attached and self.app.is_running
 
     def show_answer(self, state: UiState) -> None:
-        """The answer has more words. What counts them is drawn twice a second, like all figures."""
         self._state = state
         if self._can_draw:
             self.chat.show(state)
 
     def on_text_area_changed(self) -> None:
-        """The person types."""
         self.chat.give_way()
 
     def on_key(self, event: Key) -> None:
-        """A letter that means nothing in the transcript begins a question."""
         is_letter = event.character is not None and event.is_printable and not event.character.isspace()
         if is_letter and self.focused is self.chat and event.key not in self.active_bindings:
             event.stop()
             self._write(event.character or "")
 
     def on_paste(self, event: Paste) -> None:
-        """What is pasted belongs into the prompt, wherever the focus is."""
         event.stop()
         if self.focused is not self.prompt:
             self._write(event.text)
@@ -178,19 +168,18 @@ class Dashboard(SizedScreen):
         if self.prompt.display and not self._is_greeting:
             self.prompt.focus()
         else:
-            self.post_message(Noted("What you pasted waits in the prompt."))
+            self.post_message(Noted("The pasted text is in the prompt."))
 
     def come_back(self) -> None:
-        """A screen was closed: on to the prompt, unless the person came from one of the other panes."""
+        """Focus the prompt after a screen was closed, unless another pane had the focus."""
         if self.focused in (None, self.chat):
             self._focus_chat()
 
     def show_logs(self, state: UiState) -> None:
-        """There are new log lines."""
         self.logs.show(state)
 
     def _greet(self, state: UiState) -> None:
-        """A first run begins with the steps to the first answer. They give way for good, once there is more to see."""
+        """Show the first steps on a first run, until there is more to see."""
         if state.attached and not self._has_greeted:
             self._has_greeted = True
             if is_first_run(state):
@@ -209,12 +198,11 @@ class Dashboard(SizedScreen):
         self.call_after_refresh(self.laid_out)
 
     def _place_focus(self, widget: Widget) -> None:
-        """Focus `widget` for the person, who has not chosen anything yet."""
         self._placed = widget
         widget.focus()
 
     def _make_room(self, is_recovering: bool) -> None:
-        """The recovery has the place of the prompt, and the focus, unless the person is writing."""
+        """Put the recovery in the place of the prompt and focus it, unless the person is typing."""
         if is_recovering == self._is_recovering:
             return
         self._is_recovering = is_recovering
@@ -231,7 +219,6 @@ class Dashboard(SizedScreen):
             self.prompt.display = False
 
     def action_pane(self, number: int) -> None:
-        """Go to a pane; where there is room for one only, it fills the screen."""
         if self._is_greeting:
             self._end_greeting()
         name = PANES[number - 1]
@@ -242,7 +229,6 @@ class Dashboard(SizedScreen):
         self.query_one(f"#{name}").focus()
 
     def action_panes(self) -> None:
-        """Back to the dashboard, or to the pane that was last open."""
         if self._is_greeting:
             self._end_greeting()
         elif self._zoomed:
@@ -252,7 +238,6 @@ class Dashboard(SizedScreen):
             self.query_one(f"#{self._last_pane}").focus()
 
     def action_zoom(self) -> None:
-        """Zoom the focused pane, or back."""
         if self._is_greeting:
             self._end_greeting()
         elif self._zoomed:
@@ -261,9 +246,7 @@ class Dashboard(SizedScreen):
             self._zoom("chat" if self.focused is self.prompt else self.focused.id or "")
 
     async def action_back(self) -> None:
-        """One step back: stop the answer, put the banner away, unzoom, leave the prompt. What a recovery keeps is not
-        stopped by a key that means "no".
-        """
+        """One step back: stop the answer, dismiss the banner, unzoom, leave the prompt. Esc never stops a recovery."""
         if self._is_recovering and self.focused is self.recovery.choices:
             self.chat.focus()
         elif self._is_greeting:
@@ -295,7 +278,6 @@ class Dashboard(SizedScreen):
         (self.prompt if self._was_ready and self.prompt.display else self.chat).focus()
 
     def _zoom(self, name: str) -> None:
-        """Show one pane alone, or ("") all of them."""
         self._zoomed = name
         if name and name != "chat":
             self._last_pane = name

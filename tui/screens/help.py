@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 from textwrap import wrap
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.dom import DOMNode
@@ -16,7 +15,8 @@ from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
-from tui.control.actions import bindings, is_text, why_not
+from tui.control.actions import is_text, why_not
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import HELP, OUR_IDS
 from tui.control.preferences import config_file
 from tui.state.format import DIM, fit
@@ -24,12 +24,12 @@ from tui.widgets.text_view import TextView
 
 COLUMN = 52
 NARROW_COLUMN = 36
-_KEYS = 11
+_KEYS = 13
 IN_PANE, ON_SCREEN, EVERYWHERE = "In this pane", "On this screen", "Everywhere"
 
 
 class HelpLine(NamedTuple):
-    """The keys of an action, what it does, and why it cannot be done now."""
+    """The keys of an action, what it does, and why it can't be done now."""
 
     keys: str
     does: str
@@ -37,16 +37,14 @@ class HelpLine(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Some keys and where they hold."""
+    """Keys and where they work."""
 
     head: str
     lines: tuple[HelpLine, ...]
 
 
 class Topic(NamedTuple):
-    """What the help says: the purpose of the pane, then the keys of the pane and of its screen, and those of
-    everywhere.
-    """
+    """What the help shows: the purpose of the pane, the keys of pane and screen, and the keys that work everywhere."""
 
     title: str
     purpose: str
@@ -54,12 +52,11 @@ class Topic(NamedTuple):
     everywhere: Keys
 
 
-class HelpScreen(ModalScreen[None]):
-    """A window over the screen that asked. What is typed leaves only the keys that hold it."""
+class HelpScreen(KeyOwner, ModalScreen[None]):
+    """A window over the screen. Typing filters the keys."""
 
     CSS_PATH = "help.tcss"
     ACTIONS = HELP
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(HELP)]
 
     def __init__(self, topic: Topic) -> None:
         super().__init__()
@@ -69,16 +66,13 @@ class HelpScreen(ModalScreen[None]):
         self._box = VerticalScroll(self._text, id="help", classes="pane")
 
     def compose(self) -> ComposeResult:
-        """One scrollable text; what is typed stands in its frame."""
         self._box.border_title = Content(f"Help · {self._topic.title}")
         yield self._box
 
     def on_resize(self) -> None:
-        """Draw for the width there is."""
         self.call_after_refresh(self._draw)
 
     def on_key(self, event: Key) -> None:
-        """Characters search; all other keys are left to what they do."""
         if event.key == "backspace":
             self._typed = self._typed[:-1]
         elif event.is_printable and event.character:
@@ -90,11 +84,10 @@ class HelpScreen(ModalScreen[None]):
 
     def _draw(self) -> None:
         self._text.draw(help_content(searched(self._topic, self._typed), self._text.size.width))
-        say = f"/ {self._typed}▌ · Esc clears" if self._typed else "Esc close · type to search the keys"
+        say = f"/ {self._typed}▌ · Esc: clear" if self._typed else "Esc: close · type to search the keys"
         self._box.border_subtitle = Content(say)
 
     def action_close(self) -> None:
-        """One step back; the focus where the person was has not moved."""
         if not self._typed:
             self.dismiss()
         self._typed = ""
@@ -122,7 +115,7 @@ def topic_of(screen: Screen[object]) -> Topic:
 
 
 def searched(topic: Topic, typed: str) -> Topic:
-    """The keys in whose line every word of `typed` stands; no purpose then."""
+    """Only the keys whose line contains every word of `typed`."""
     if not typed.strip():
         return topic
     words = typed.casefold().split()
@@ -136,30 +129,28 @@ def searched(topic: Topic, typed: str) -> Topic:
 
 
 def _title(screen: Screen[object], described: DOMNode) -> str:
-    """What the screen calls itself, and the pane on it."""
     title = described.border_title if isinstance(described, Widget) and described.border_title else ""
     pane = Content.from_markup(title).plain.strip()  # it is kept as markup; only its words are wanted
     return " · ".join(dict.fromkeys(words for words in (screen.TITLE, pane) if words))
 
 
 def help_content(topic: Topic, width: int) -> Content:
-    """Purpose, then the keys: in two columns if `width` cells hold both, else one list after the other."""
+    """Purpose and keys: in two columns if `width` cells are enough for both."""
     column = COLUMN if width >= 2 * COLUMN else width // 2
     lines = [Content(topic.purpose), Content("")] if topic.purpose else []
     if not topic.here and not topic.everywhere.lines:
-        lines.append(Content.styled("No key does that; Ctrl+P finds commands that have none.", DIM))
+        lines.append(Content.styled("No key found. Ctrl+P also finds commands without a key.", DIM))
     elif column >= NARROW_COLUMN:
         rows = zip_longest(_lists(topic.here, column), _lists([topic.everywhere], column), fillvalue=Content(""))
         lines += [left.pad_right(max(0, column - left.cell_length)) + right for left, right in rows]
     else:
         lines += _lists([*topic.here, topic.everywhere], width)
-    lines += [Content(""), Content.styled("Copy: drag with the mouse, then Ctrl+C; or y for what the pane shows.", DIM)]
-    lines += [Content.styled(f"Keys can be changed: [keys] in {config_file()}; `macluster keys` names them.", DIM)]
+    lines += [Content(""), Content.styled("To copy: drag with the mouse, then Ctrl+C; y copies the whole pane.", DIM)]
+    lines += [Content.styled(f"To change keys: [keys] in {config_file()}; `macluster keys` lists them.", DIM)]
     return Content("\n").join(lines)
 
 
 def _lists(groups: Sequence[Keys], width: int) -> list[Content]:
-    """One below the other, with an empty line between two."""
     rows: list[Content] = []
     for keys in groups:
         head = Content.styled(keys.head, "bold $primary")
@@ -168,7 +159,7 @@ def _lists(groups: Sequence[Keys], width: int) -> list[Content]:
 
 
 def _rows(line: HelpLine, width: int) -> list[Content]:
-    does = f"{line.does} (not now: {line.reason})" if line.reason else line.does
+    does = f"{line.does} – {line.reason}" if line.reason else line.does
     style = DIM if line.reason else ""
     first, *others = wrap(does, max(1, width - _KEYS - 2))
     keys = (fit(line.keys, _KEYS), style or "bold $accent")

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
 
 from core.requests.checks import SpeedRequest
-from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import HOP
 from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM
 from tui.state.hop_history import last_of
+from tui.state.hop_phases import WINDOWS_S, points_of
 from tui.state.hops import Hop, Ring, ring_of
-from tui.state.phases import WINDOWS_S, points_of
-from tui.state.state import UiState, washed
+from tui.state.state import UiState, cleaned
 from tui.widgets.hop_details import (
     SpeedTest,
     chart_content,
@@ -33,9 +31,7 @@ from tui.widgets.hop_details import (
     window_word,
     worth_content,
 )
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -45,21 +41,19 @@ STOP_AGAIN_S: Final = 0.1
 
 
 class HopScreen(SizedScreen):
-    """A chart, and beside or below it the phases of a frame; ← and → change the hop."""
+    """A chart and the phases of a frame; ← and → change the hop."""
 
     TITLE = "Hop"
     CSS_PATH = "hop.tcss"
     AUTO_FOCUS = "#phases"
     ACTIONS = HOP
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(HOP)]
 
-    HELP = """How long a frame takes from one Mac to the next. All hops share the scale of the chart, so they can be \
-compared.
+    HELP = """How long a frame takes from one Mac to the next. All hops share one scale, so you can compare them.
 
-Each end measures by its own clock, and two clocks differ: so the wire is taken to be half of the round trip. The \
-receiver waits while the other Macs work; that is no fault of the hop.
+The clocks of two Macs differ, so the network time is taken as half the round trip. The receiver waits while the other \
+Macs work; that isn't the hop's fault.
 
-The speed test sends empty and then full messages over the control link of the two Macs, sealed as everything else."""
+The speed test sends empty and then full messages between the two Macs, encrypted like everything else."""
 
     def __init__(self, client: NodeClient, state: UiState) -> None:
         super().__init__()
@@ -71,30 +65,23 @@ The speed test sends empty and then full messages over the control link of the t
         self._window = 0
         self._is_paused = False
         self._tests: dict[tuple[str, str], SpeedTest] = {}
-        self._title = TextView(id="title")
         self._chart, self._speed = TextView(), TextView(id="speed")
         self._phases, self._worth = TextView(), TextView(id="worth")
         self._all = TextView(id="all")
         self._time = VerticalScroll(self._chart, self._speed, self._all, id="time", classes="pane")
         self._where = VerticalScroll(self._phases, self._worth, id="phases", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        """Title, the two halves, keys."""
-        yield self._title
+    def parts(self) -> ComposeResult:
         yield Container(self._time, self._where, id="parts")
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
-        """The titles that never change."""
         self._where.border_title = Content("Where time goes · per frame")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """Time goes on; the picture stands still while it is paused, a test under way does not."""
+        """Draw the state. A paused chart stands still; a running test goes on."""
         self._state = state
         if not self._is_paused:
             self._picture, self._ring, self._now = state, ring_of(state), time.time()
@@ -102,7 +89,6 @@ The speed test sends empty and then full messages over the control link of the t
 
     @property
     def hop(self) -> Hop | None:
-        """The one that is shown."""
         return self._ring.hops[self._at % len(self._ring.hops)] if self._ring.hops else None
 
     def _draw(self) -> None:
@@ -113,11 +99,11 @@ The speed test sends empty and then full messages over the control link of the t
         test = self._tests.get(hop.pair, SpeedTest()) if hop else SpeedTest()
         self._title.draw(title_content(self._picture, self._ring, hop, test, width))
         window_s = WINDOWS_S[self._window]
-        self._time.border_title = Content(f"Time a frame · {window_word(window_s)}")
-        self._time.border_subtitle = Content("paused ‖ p continues") if self._is_paused else None
+        self._time.border_title = Content(f"Time per frame · {window_word(window_s)}")
+        self._time.border_subtitle = Content("paused · p resumes") if self._is_paused else None
         if hop is None:
             self._chart.draw(Content(_why_none(self._picture)))
-            self._phases.draw(Content.styled("There is no hop to look at.", DIM))
+            self._phases.draw(Content.styled("No hop to show.", DIM))
             return
         inside = self._chart.size.width
         self._chart.draw(chart_content(self._picture, self._ring, hop, self._now, window_s, inside))
@@ -138,7 +124,7 @@ The speed test sends empty and then full messages over the control link of the t
             found = await self._client.test_speed(SpeedRequest(source=pair[0], target=pair[1]))
             self._show_result(pair, SpeedTest(result=found))
         except FAILURES as error:
-            self._show_result(pair, SpeedTest(problem=washed(problem_of(error))))
+            self._show_result(pair, SpeedTest(problem=cleaned(problem_of(error))))
 
     def _show_result(self, pair: tuple[str, str], test: SpeedTest) -> None:
         self._tests[pair] = test
@@ -157,44 +143,37 @@ The speed test sends empty and then full messages over the control link of the t
             return  # the node is gone: so is the test, and its own call says so
 
     def action_hop(self, step: int) -> None:
-        """The next hop of the ring, or the one before."""
         if self._ring.hops:
             self._at = (self._at + step) % len(self._ring.hops)
             self._draw()
 
     def action_pause(self) -> None:
-        """Pause the picture, or continue."""
         self._is_paused = not self._is_paused
         self.show(self._state)
 
     def action_window(self) -> None:
-        """The next span of time."""
         self._window = (self._window + 1) % len(WINDOWS_S)
         self._draw()
 
     def action_test(self) -> None:
-        """Test the link of this hop."""
         hop = self.hop
         if hop is None:
             self.post_message(Noted("There is no hop to test: no model is split over several Macs."))
         elif self._is_testing:
-            self.post_message(Noted("A speed test is under way; Esc stops it."))
+            self.post_message(Noted("A speed test is running. Esc stops it."))
         else:
             self._show_result(hop.pair, SpeedTest(is_running=True))  # at once: the next key may come with this one
             self.run_worker(self._measure(hop.pair), group="speed test", exit_on_error=False)
 
     def action_scroll_part(self, lines: int) -> None:
-        """Where there is no room for all of it."""
         (self._time if self._time.has_focus else self._where).scroll_relative(y=lines, animate=False)
 
     def action_leave(self) -> None:
-        """To the dashboard; a test is stopped."""
         if self._is_testing:
             self.app.run_worker(self._stop(), group="speed test stop", exit_on_error=False)
         self.dismiss()
 
     def action_back(self) -> None:
-        """One step back: stop the test, else to the dashboard."""
         if self._is_testing:
             self.run_worker(self._stop(), group="speed test stop", exit_on_error=False)
         else:
@@ -202,12 +181,11 @@ The speed test sends empty and then full messages over the control link of the t
 
 
 def _begin_at(ring: Ring) -> int:
-    """The slowest hop is what one comes to see."""
     return ring.hops.index(ring.slowest) if ring.slowest else 0
 
 
 def _why_none(state: UiState) -> str:
     plan = state.snapshot.plan
     if plan is not None:
-        return f"{plan.stages[0].peer} holds the whole model: there are no hops."
+        return f"{plan.stages[0].peer} holds the whole model, so there are no hops."
     return "No hops yet: they appear when a model runs on several Macs.\n\nCtrl+O chooses a model."

@@ -3,74 +3,57 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from tui.control.actions import bindings
 from tui.control.keymap import LOGS_SCREEN
 from tui.control.messages import Copied, Noted
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM, GOOD, WARN
 from tui.state.logs import filter_words
 from tui.state.state import UiState
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.log_view import LogView
-from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 
 class LogsScreen(SizedScreen):
-    """A title, the filter line, the lines."""
+    """All log lines, with a filter."""
 
     TITLE = "Logs"
     CSS_PATH = "logs.tcss"
     AUTO_FOCUS = "LogView"
     ACTIONS = LOGS_SCREEN
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOGS_SCREEN)]
 
-    HELP = """What the nodes of all linked Macs report, at this Mac's time. / shows only lines that hold a text, m \
-those of one Mac, l those of some weight."""
+    HELP = """Log lines of all connected Macs, in this Mac's time. / filters by text, m by Mac, l by level."""
 
     def __init__(self, state: UiState, file: Path) -> None:
         super().__init__()
         self._state = state
         self._file = file
-        self._title = TextView(id="title")
         self._filter = Input(id="filter", placeholder="text", compact=True)
         self.log_view = LogView(id="log-lines")
         self.log_view.remove_class("pane")
         self._box = Vertical(id="logs-box", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        """The frame stands for the lines in it."""
-        yield self._title
+    def parts(self) -> ComposeResult:
         with self._box:
             yield Horizontal(Static("/", markup=False), self._filter, id="filter-line")
             yield self.log_view
-        yield KeyBar()
-        yield TooSmall()
 
     def on_descendant_focus(self) -> None:
-        """The frame stands for its lines."""
         self._box.set_class(self.focused is self.log_view, "lit")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self.show(self._state)
         self._describe()
 
     def show(self, state: UiState) -> None:
-        """Write what is new."""
         self._state = state
         self.log_view.show(state)
 
     def on_log_view_described(self) -> None:
-        """Say what is shown."""
         self._describe()
 
     def _describe(self) -> None:
@@ -82,28 +65,19 @@ those of one Mac, l those of some weight."""
         self._title.draw(Content.assemble((" Logs", "bold"), (" " * space, DIM), follow))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter by what is typed so far."""
         self.log_view.choose(self.log_view.chosen._replace(text=event.value.strip()))
 
     def on_input_submitted(self) -> None:
-        """On to the lines."""
         self.log_view.focus()
 
     def action_filter(self) -> None:
-        """Type a text."""
         self._filter.focus()
 
     def action_file(self) -> None:
-        """Where the file is."""
-        self.post_message(Noted(f"The log of this Mac's node is {self._file}"))
+        self.post_message(Noted(f"Log file: {self._file}"))
         self.post_message(Copied(str(self._file)))
 
-    def action_leave(self) -> None:
-        """To where one came from."""
-        self.dismiss()
-
     def action_back(self) -> None:
-        """One step: leave the filter line, clear it, leave."""
         if self.focused is self._filter:
             self.log_view.focus()
         elif self._filter.value:
@@ -113,7 +87,6 @@ those of one Mac, l those of some weight."""
 
 
 def _ending(path: str, width: int) -> str:
-    """The end of a path says more than its beginning."""
     return path if len(path) <= width else "…" + path[len(path) - width + 1 :]
 
 

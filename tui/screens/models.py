@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import msgspec
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from core.requests.plans import LoadRequest, ModelChoice
-from tui.control.actions import bindings
 from tui.control.keymap import MODELS
 from tui.control.messages import ModelChosen, ModelPointed, ModelsWanted, Noted
-from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.screens.split import SplitScreen
 from tui.screens.transfers import TransferDialogs
 from tui.state.disks import comes_here, copies_of, with_coming
@@ -34,14 +32,12 @@ from tui.state.load_options import (
 )
 from tui.state.state import UiState
 from tui.widgets.fit_preview import FitPreview
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content, why_not_load
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
-    from tui.control.catalog import ModelCatalog
+    from tui.control.model_catalog import ModelCatalog
 
 _OF_A_MODEL = ("edit_split", "context", "longer", "topology", "parallelism", "bits", "wire", "balance")
 _OF_TRANSFERS = ("stop_transfer", "pause_transfer", "limit_transfer")
@@ -49,14 +45,13 @@ _LETTERS = ("filter", "sort", "download", "known", "fitting", *_OF_TRANSFERS, *_
 
 
 class ModelsScreen(SizedScreen):
-    """A list and a preview, side by side or one above the other."""
+    """A list of models and a preview of the selected one."""
 
     TITLE = "Choose a model"
     CSS_PATH = "models.tcss"
     AUTO_FOCUS = "ModelList"
     VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = MODELS
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(MODELS)]
 
     HELP = """Choose what to load over the paired Macs."""
 
@@ -67,7 +62,6 @@ class ModelsScreen(SizedScreen):
         self._fitting = False
         self._loads_here = False
         self._dialogs = TransferDialogs(self, client, catalog)
-        self._title = TextView(id="title")
         self._filter = Input(id="filter", compact=True, placeholder="part of a name")
         self._filter_line = Horizontal(Static("/ "), self._filter, id="filter-line")
         self._head = TextView(id="head")
@@ -75,38 +69,30 @@ class ModelsScreen(SizedScreen):
         self.list = ModelList()
         self.preview = FitPreview()
 
-    def compose(self) -> ComposeResult:
-        """Title, the two halves, keys."""
-        yield self._title
+    def parts(self) -> ComposeResult:
         with Container(id="parts"):
             with self._box:
                 yield self._filter_line
                 yield self._head
                 yield self.list
             yield self.preview
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
-        """The filter is hidden until it is asked for, and so is what the hub has."""
         self._filter_line.display = False
         self._catalog.wants_known = False
 
     def on_descendant_focus(self) -> None:
-        """The frame of the list stands for the list and its filter."""
         self._box.set_class(self.focused in (self.list, self._filter), "lit")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self.show(self._state)
         self._arrange()
 
     def show_choices(self) -> None:
-        """The node said what is there."""
         self._arrange()
 
     def show(self, state: UiState) -> None:
-        """Loading goes on, files come, or a Mac changed. A load that was started here leads back to the chat."""
+        """Draw progress. When a load that was started here is done, go back to the chat."""
         before, self._state = self._state.snapshot, state
         now = state.snapshot
         self._title.draw(title_content(state, self._title.size.width))
@@ -125,10 +111,10 @@ class ModelsScreen(SizedScreen):
         shown = arranged(choices, self._filter.value, ORDERS[self._order], fitting=self._fitting)
         self._head.draw(head_content(self.list.scrollable_content_region.width, known=is_of_hub))
         self.list.show(shown, now)
-        self._box.border_title = Content("Models of the hub" if is_of_hub else "Models")
+        self._box.border_title = Content("Models on the hub" if is_of_hub else "Models")
         counted = f"{len(shown)} of {len(choices)}" if len(shown) < len(choices) else plural(len(choices), "model")
         fitting = " · that fit" if self._fitting else ""
-        asking = "asking the node" if self._state.attached else "no node answers"
+        asking = "loading…" if self._state.attached else "not running"
         words = asking if known is None else f"{counted}{fitting} · by {ORDERS[self._order]}"
         self._box.border_subtitle = Content(words)
         self._point()
@@ -139,163 +125,136 @@ class ModelsScreen(SizedScreen):
         self.refresh_bindings()  # what can be done with it may be something else
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The preview follows the cursor, and becomes exact for a model on which it rests."""
+        """Preview the selected model; it becomes exact if the cursor rests on it."""
         choice = self.list.pointed
         self._point()
         if choice is not None and choice.path and choice.preview.plan is not None and choice.preview.cuts is None:
             self.post_message(ModelPointed(as_preview(self._catalog.options(choice))))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Load it, unless that cannot work."""
         choice = self.list.pointed
         if choice is None:
             return
         if why := why_not_load(choice):
-            self.post_message(Noted(f"Not now: {why}."))
+            self.post_message(Noted(why))
         elif choice.offer:
             self.action_download()
         elif not self._catalog.is_planned(choice):
-            self.post_message(Noted("What you chose is being planned; Enter loads it once the preview shows it."))
+            self.post_message(Noted("Still planning your choice. Press Enter when the preview shows it."))
             self.post_message(ModelPointed(as_preview(self._catalog.options(choice)), at_once=True))
         else:
             self._loads_here = True
             self.post_message(ModelChosen(self._catalog.options(choice)))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while typing."""
         self._arrange()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Back to the list, still filtered."""
         self.list.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Letters are text while the filter is written."""
         return not (self._filter.has_focus and action in _LETTERS)
 
     def why_not(self, run: str) -> str:
-        """Why an action of this screen cannot be done now; "" if it can."""
         name = run.partition("(")[0]
         if name in _OF_A_MODEL:
             return self._why_not_otherwise(name)
         if name == "download" and comes_here(self._state.snapshot):
             choice = self.list.pointed
             copies = copies_of(choice, self._state.snapshot) if choice else None
-            return "" if copies else "something comes to this Mac's disk already (x stops it)"
+            return "" if copies else "A download to this Mac is already running (x stops it)."
         if name in _OF_TRANSFERS and not self._state.snapshot.transfers:
-            return "nothing is downloaded or copied"
+            return "Nothing is being downloaded or copied."
         return ""
 
     def _why_not_otherwise(self, name: str) -> str:
-        """Why the model under the cursor cannot be loaded in another way."""
         choice = self._plannable
         if choice is None:
-            return "that needs a model that is whole and on this Mac's disk"
+            return "Download the model first."
         if choice.loaded:
             if name == "topology":
                 return ""
-            instead = "F4 edits its split" if name == "edit_split" else "u unloads it, then that can be chosen"
-            return f"{choice.name} is loaded; {instead}"
+            is_split = name == "edit_split"
+            return "F4 edits the split of a loaded model." if is_split else "Unload the model first (u) to change this."
         is_whole = self._catalog.options(choice).kv_bits is None
         if name == "bits" and is_whole and choice.preview.plan is not None and choice.preview.cuts is None:
-            return "the model is being examined; in a moment"
+            return "The model is still being examined. Try again in a moment."
         if name == "bits" and is_whole and choice.preview.whole_kv:
-            return f"keys and values stay as they are: {choice.preview.whole_kv}"
+            return f"This model's cache can't be compressed: {choice.preview.whole_kv}."
         return ""
 
     def action_filter(self) -> None:
-        """Show the filter and go there."""
         self._filter_line.display = True
         self._filter.focus()
 
     def action_sort(self) -> None:
-        """The next order."""
         self._order = (self._order + 1) % len(ORDERS)
         self._arrange()
 
     def action_known(self) -> None:
-        """What the hub is known to have, or what is on the disks."""
         self._catalog.wants_known = not self._catalog.wants_known
         self.post_message(ModelsWanted())
         self._arrange()
 
     def action_fitting(self) -> None:
-        """Only those that fit, or all."""
         self._fitting = not self._fitting
         self._arrange()
 
     async def action_topology(self) -> None:
-        """The next topology; what is loaded has a screen for all of them."""
         if (choice := self._plannable) and choice.loaded:
             await self.run_action("app.open('topology')")
         elif choice:
             self._set_options(with_topology(self._catalog.options(choice), choice))
 
     def action_parallelism(self) -> None:
-        """Another way to share it."""
         if choice := self._plannable:
             self._set_options(with_parallelism(self._catalog.options(choice)))
 
     def action_bits(self) -> None:
-        """Other bits of keys and values."""
         if choice := self._plannable:
             self._set_options(with_bits(self._catalog.options(choice), choice))
 
     def action_wire(self) -> None:
-        """Hidden states as another type between the Macs."""
         if choice := self._plannable:
             self._set_options(with_wire(self._catalog.options(choice)))
 
     def action_balance(self) -> None:
-        """Layers by memory, or by speed."""
         if choice := self._plannable:
             self._set_options(with_balance(self._catalog.options(choice)))
 
     def action_longer(self, step: int) -> None:
-        """The next longer context, or the next shorter one."""
         if choice := self._plannable:
             self._set_options(with_context(self._catalog.options(choice), choice, step))
 
     def action_context(self) -> None:
-        """Choose a length of context."""
         if (choice := self._plannable) is None:
             return
         request = self._catalog.options(choice)
         others = [c for c in contexts(choice) if c != request.context]
-        body = "Tokens of prompts and answers that are kept in memory. The preview shows what they take on each Mac."
-        answers = (f"{context_length(request.context)}, as now", *(context_length(c) for c in others))
-        screen = ChoiceScreen(f"Context of {choice.name}", Content(body), answers)
+        body = "Tokens of prompt and answers kept in memory. The preview shows how much memory each Mac needs."
+        answers = (f"{context_length(request.context)} (current)", *(context_length(c) for c in others))
+        screen = ChoiceScreen(f"Context length of {choice.name}", Content(body), answers)
         self._ask(screen, lambda n: self._set_options(msgspec.structs.replace(request, context=others[n - 1])))
 
     def action_edit_split(self) -> None:
-        """Divide it by hand before it is loaded."""
         if choice := self._plannable:
             request = self._catalog.options(choice)
             request = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
             self.app.push_screen(SplitScreen(self._client, self._state, request))
 
     def action_download(self) -> None:
-        """Copy the model to where it lacks, or download one."""
         self._dialogs.bring(self.list.pointed, self._state.snapshot)
 
     def action_pause_transfer(self) -> None:
-        """Pause what is on its way, or let it go on."""
         self._dialogs.pause(self._state.snapshot)
 
     def action_limit_transfer(self) -> None:
-        """Ask how quick it may come."""
         self._dialogs.limit(self._state.snapshot)
 
     def action_stop_transfer(self) -> None:
-        """Stop what is on its way."""
-        self._dialogs.stop(self._state.snapshot, "Let it go on")
-
-    def action_leave(self) -> None:
-        """To the dashboard; what is being loaded goes on."""
-        self.dismiss()
+        self._dialogs.stop(self._state.snapshot, "Keep going")
 
     async def action_back(self) -> None:
-        """One step back: cancel the load, clear the filter, ask about a transfer, leave."""
         if self._state.snapshot.plan_status == "loading":
             self._loads_here = False
             await self.run_action("app.unload")
@@ -304,13 +263,12 @@ class ModelsScreen(SizedScreen):
             self._filter_line.display = False
             self.list.focus()
         elif self._state.snapshot.transfers:
-            self._dialogs.stop(self._state.snapshot, "Let it go on, and leave", lambda: self.dismiss())
+            self._dialogs.stop(self._state.snapshot, "Keep going and leave", lambda: self.dismiss())
         else:
             self.dismiss()
 
     @property
     def _plannable(self) -> ModelChoice | None:
-        """The model under the cursor, if it can be planned here."""
         choice = self.list.pointed
         return choice if choice is not None and choice.path and choice.layers else None
 
@@ -324,7 +282,6 @@ class ModelsScreen(SizedScreen):
 
 
 def title_content(state: UiState, width: int) -> Content:
-    """What there is to divide, in `width` cells."""
     peers = [p for p in state.snapshot.peers if p.trust == "paired" or p.is_self]
     budget = sum(p.budget_bytes for p in peers)
     free = budget - sum(min(p.used_bytes, p.budget_bytes) for p in peers)

@@ -6,10 +6,9 @@ import re
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -22,13 +21,14 @@ from core.errors import Problem, UsageError
 from core.events import PairingChanged, Peer
 from core.pairing_code import CODE_DIGITS, format_code, parse_code
 from core.requests.trust import Digits, PairingOffer, PairWith
-from tui.control.actions import bindings, keys_of
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.actions import keys_of
+from tui.control.event_stream import FAILURES, problem_of
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import PAIRING
 from tui.state.format import fit
-from tui.state.state import UiState, strangers, washed
-from tui.widgets.marked_list import MarkedList
-from tui.widgets.pairing_text import ANYBODY, about_content, end_content, say_content, stranger_content
+from tui.state.state import UiState, cleaned, strangers
+from tui.widgets.cursor_list import CursorList
+from tui.widgets.pairing_text import ANYBODY, about_content, end_content, instruction_content, stranger_content
 from tui.widgets.text_view import TextView
 
 if TYPE_CHECKING:
@@ -36,28 +36,26 @@ if TYPE_CHECKING:
 
 
 class PairingInput(Input):
-    """What it does not take is a key of the dialog."""
+    """An input that leaves keys it doesn't take to the dialog."""
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        """Only what may stand in it."""
         is_taken = not self.restrict or re.fullmatch(self.restrict, character or "") is not None
         return is_taken and super().check_consume_key(key, character)
 
 
-class PairingScreen(ModalScreen[None]):
-    """A window over the dashboard. It is there only because the person here asked for it: no stranger can open it."""
+class PairingScreen(KeyOwner, ModalScreen[None]):
+    """A window over the dashboard. Only the person here can open it, never another Mac."""
 
     TITLE = "Pairing"
     CSS_PATH = "pairing.tcss"
     AUTO_FOCUS = ""
     ACTIONS = PAIRING
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PAIRING)]
 
-    HELP = """Pairing lets another Mac into this cluster. Start it on both Macs; each person then types the six digits \
-that the other screen shows.
+    HELP = """Pairing adds another Mac to this cluster. Start it on both Macs, then type on each the six digits \
+that the other one shows.
 
-If they differ, somebody may be between the two Macs: stop. Nothing is kept unless both persons typed the right \
-digits. Where the Macs do not find each other, type the address that the other one shows."""
+If the digits differ, someone may be between the two Macs: stop. Nothing is saved until the right digits were typed on \
+both. If the Macs don't find each other, type the address that the other one shows."""
 
     def __init__(
         self,
@@ -79,7 +77,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._is_typed = False
         self._listed: tuple[Peer, ...] | None = None
         self._say = TextView()
-        self._macs = MarkedList(id="strangers", markup=False)
+        self._macs = CursorList(id="strangers", markup=False)
         self._digits = BigDigits(id="digits")
         self._label = Static(markup=False)
         # one line for digits and address: hiding one that has the focus would take the focus from the other
@@ -90,12 +88,10 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._box = Vertical(id="pairing")
 
     def compose(self) -> ComposeResult:
-        """Words, digits, the line to type in, words."""
         with self._box:
             yield from (self._say, self._macs, self._digits, self._asked, self._about, self._end)
 
     def on_mount(self) -> None:
-        """Begin, or go on with what another window of this Mac began."""
         now = self._state.snapshot.pairing
         if now is not None and _is_open(now):
             self._step = now
@@ -106,7 +102,6 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """The pairing moved on, a Mac was seen, or a second has passed."""
         self._state = state
         new, old = state.snapshot.pairing, self._step
         is_open = any(step is not None and _is_open(step) for step in (new, old))
@@ -130,7 +125,6 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._call(call)
 
     def _offer_at(self, offer: PairingOffer) -> None:
-        """At the window of a Mac whose address a person gave."""
         self._offer, self._problem = offer, None
         if self._step is None:
             self._step, self._earlier = PairingChanged(state="waiting"), self._state.snapshot.pairing
@@ -144,7 +138,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         try:
             await call
         except FAILURES as error:
-            self._problem = washed(problem_of(error))
+            self._problem = cleaned(problem_of(error))
             self._step = PairingChanged(state="failed", problem=self._problem)
             self._draw()
 
@@ -160,7 +154,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._box.border_subtitle = Content(keys_of(PAIRING, *ended, "stop", "help"))
         self._box.set_class(state == "paired", "ended-well")
         self._box.set_class(state in ("failed", "stopped"), "ended-badly")
-        self._say.draw(say_content(step, me, name, time.time(), is_typed=self._is_typed))
+        self._say.draw(instruction_content(step, me, name, time.time(), is_typed=self._is_typed))
         self._digits.display = state == "compare"
         self._macs.display = state == "choose"
         self._ask_for(state, name)
@@ -178,9 +172,9 @@ digits. Where the Macs do not find each other, type the address that the other o
     def _ask_for(self, state: str, name: str) -> None:
         wants_digits = state == "compare"
         self._line.restrict, self._line.max_length = (r"[0-9 ]*", CODE_DIGITS + 1) if wants_digits else (None, 0)
-        self._line.placeholder = "six digits" if wants_digits else "HOST:PORT, if the Macs do not find each other"
+        self._line.placeholder = "six digits" if wants_digits else "Other Mac's address (only if it isn't listed)"
         self._line.disabled = self._is_typed
-        self._label.update(f"{fit(name, 24).rstrip()} shows  " if wants_digits else "its address  ")
+        self._label.update(f"{fit(name, 24).rstrip()} shows  " if wants_digits else "address  ")
         self._asked.display = state in ("compare", "waiting")
 
     def _list(self) -> None:
@@ -198,18 +192,15 @@ digits. Where the Macs do not find each other, type the address that the other o
             self.set_focus(wanted)
 
     def on_descendant_blur(self) -> None:
-        """What was hidden lets go of the focus only now: the next key must not get lost."""
         self._draw()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """This one."""
         event.stop()
         found = self._listed or ()
         self._begin(found[event.option_index] if event.option_index < len(found) else None)
         self._draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Six digits, or an address; anything less does nothing."""
         event.stop()
         state = self._step.state if self._step else ""
         if state == "compare" and (code := parse_code(event.value)):
@@ -222,7 +213,6 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._draw()
 
     def action_again(self) -> None:
-        """Start anew with the same Mac."""
         if self._step is None or _is_open(self._step):
             return
         if self._offer is not None:
@@ -233,30 +223,25 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A letter is a key only where digits are typed: a host's name may have it."""
         return action != "fingerprint" or (self._step is not None and self._step.state == "compare")
 
     def action_fingerprint(self) -> None:
-        """All of the other key's fingerprint, or its ends."""
         self._whole_key = not self._whole_key
         self._draw()
 
     def action_done(self) -> None:
-        """Close what has ended."""
         if self._step is not None and not _is_open(self._step):
             self.dismiss()
 
     async def action_stop(self) -> None:
-        """Break it off, or close what has ended."""
         await self.break_off()
         self.dismiss()
 
     async def break_off(self) -> None:
-        """Stop a pairing that is under way."""
         if self._step is not None and _is_open(self._step):
             with suppress(*FAILURES):  # a node that is gone has closed its window
                 await self._client.stop_pairing()
-            self.notify("Pairing was stopped. Nothing of it was kept.", markup=False)
+            self.notify("Pairing stopped. Nothing was saved.", markup=False)
 
 
 def _is_open(step: PairingChanged) -> bool:

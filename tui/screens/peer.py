@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.actions import parse
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 
 from core.events import Peer
 from core.requests.trust import TrustedMac
-from tui.control.actions import bindings
 from tui.control.keymap import PEER
 from tui.control.messages import Copied, MacAction, MacAsked
 from tui.screens.base import SizedScreen
 from tui.state.disabled_reasons import why_not_mac
-from tui.state.state import UiState, washed
-from tui.widgets.key_bar import KeyBar
+from tui.state.state import UiState, cleaned
 from tui.widgets.peer_text import peer_content, peer_title
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
 
 class PeerScreen(SizedScreen):
-    """Follows what the node says of that Mac; what the roster says is asked once, and again when its level changes."""
+    """All about one Mac. The roster is asked once, and again when the Mac's level changes."""
 
-    TITLE = "A Mac"
+    TITLE = "Mac details"
     CSS_PATH = "peer.tcss"
     AUTO_FOCUS = "#facts"
     ACTIONS = PEER
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PEER)]
 
-    HELP = """All that this Mac knows about another one. "not reached" says which address was tried and what happened; \
-addresses are tried in the order in which they stand here.
+    HELP = """What this Mac knows about another one. "unreachable" says which address was tried and what happened. \
+Addresses are tried in the order shown here.
 
-"sees" is what the loaded model lets that Mac see of a conversation."""
+"sees" says what that Mac can read of a conversation with the loaded model."""
 
     def __init__(self, client: NodeClient, state: UiState, device_id: str) -> None:
         super().__init__()
@@ -47,25 +42,20 @@ addresses are tried in the order in which they stand here.
         self._state = state
         self._device_id = device_id
         self._trusted: TrustedMac | None = None
-        self._title = TextView(id="title")
         self._text = TextView()
         self._box = VerticalScroll(self._text, id="facts", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        """Title, facts, keys."""
-        yield from (self._title, self._box, KeyBar(), TooSmall())
+    def parts(self) -> ComposeResult:
+        yield self._box
 
     def on_mount(self) -> None:
-        """Ask what the roster says of it."""
-        self._box.border_title = Content("What is known")
+        self._box.border_title = Content("Details")
         self._ask_roster()
 
     def laid_out(self) -> None:
-        """Draw for the new size."""
         self.show(self._state)
 
     def show(self, state: UiState) -> None:
-        """Draw what is new."""
         before, self._state = self._peer, state
         peer = self._peer
         if peer is not None and before is not None and peer.trust != before.trust:
@@ -74,7 +64,7 @@ addresses are tried in the order in which they stand here.
         if not self.is_mounted or width <= 0:
             return
         self._title.draw(peer_title(peer, self._title.size.width))
-        gone = Content("It left: it is no longer advertised, and it is not linked.")
+        gone = Content("This Mac is no longer on the network.")
         self._text.draw(peer_content(state, peer, self._trusted, width) if peer else gone)
 
     @property
@@ -85,23 +75,16 @@ addresses are tried in the order in which they stand here.
         self.run_worker(self._fetch(), group="trust", exclusive=True, exit_on_error=False)
 
     async def _fetch(self) -> None:
-        if view := washed(await self.answer_of(self._client.trust())):
+        if view := cleaned(await self.answer_of(self._client.trust())):
             self._trusted = next((mac for mac in view.macs if mac.device_id == self._device_id), None)
             self.show(self._state)
 
     def why_not(self, run: str) -> str:
-        """Why this Mac cannot be asked for something; "" if it can."""
         _, name, words = parse(run)
         return why_not_mac(self._state, self._peer, str(words[0])) if name == "ask" else ""
 
     def action_ask(self, action: MacAction) -> None:
-        """Something of this Mac."""
         self.post_message(MacAsked(self._device_id, action))
 
     def action_copy_text(self) -> None:
-        """Copy what is shown."""
         self.post_message(Copied(self._text.shown.plain))
-
-    def action_back(self) -> None:
-        """Back to where the person was."""
-        self.dismiss()

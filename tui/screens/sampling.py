@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from core.requests.conversations import ChatOptions
-from tui.control.actions import bindings, keys_of
 from tui.control.keymap import SAMPLING
 from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
@@ -21,39 +18,32 @@ from tui.state.chats import PRESETS, option_words
 from tui.state.format import BAD, DIM, between
 from tui.state.sampling import FIELDS, PRESET, options_of, texts_of
 from tui.state.state import UiState
-from tui.widgets.key_bar import KeyBar
-from tui.widgets.marked_list import CURSOR, MarkedList
+from tui.widgets.cursor_list import CURSOR, CursorList
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 
 class SamplingScreen(SizedScreen):
-    """Presets above, a line for every setting below; nothing changes before Enter."""
+    """Presets, and a line for every setting; nothing changes until Enter."""
 
-    TITLE = "Sampling"
+    TITLE = "Chat settings"
     CSS_PATH = "sampling.tcss"
     ACTIONS = SAMPLING
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(SAMPLING)]
 
-    HELP = """How the answers of this conversation are asked for. Enter in a line uses what is typed, from the next \
-question on; Esc leaves everything as it was.
+    HELP = """Settings for the answers in this conversation. Enter saves them from the next question on; Esc cancels.
 
-A preset fills the first lines. What differs from the defaults stands in the title of the chat, and is kept with the \
-conversation."""
+A preset fills in the first lines. Settings that differ from the defaults are shown in the chat's title and saved with \
+the conversation."""
 
     def __init__(self, options: ChatOptions, use: Callable[[ChatOptions], None], at: str = "temperature") -> None:
         super().__init__()
         self._options, self._use, self._at = options, use, at
-        self._title = TextView(id="title")
-        self._presets = MarkedList(*(Option(_preset(name)) for name in PRESETS), id="presets", markup=False)
+        self._presets = CursorList(*(Option(_preset(name)) for name in PRESETS), id="presets", markup=False)
         texts = texts_of(options)
         self._inputs = {f.name: Input(texts[f.name], id=f.name.replace("_", "-"), compact=True) for f in FIELDS}
         self._labels = {f.name: Static(f"  {f.option.label}", classes="label", markup=False) for f in FIELDS}
         self._words = {f.name: TextView(classes="limits") for f in FIELDS}
 
-    def compose(self) -> ComposeResult:
-        """Title, presets, fields, keys."""
-        yield self._title
+    def parts(self) -> ComposeResult:
         with Vertical(id="parts"):
             with Vertical(id="presets-box", classes="pane"):
                 yield self._presets
@@ -62,18 +52,15 @@ conversation."""
                     wide = field.kind not in (float, int)
                     with Horizontal(classes="field wide-field" if wide else "field"):
                         yield from (self._labels[field.name], self._inputs[field.name], self._words[field.name])
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
-        """The cursor in the line of which somebody asked."""
         self.query_one("#presets-box").border_title = Content("Presets")
         self.query_one("#fields").border_title = Content("Settings of this conversation")
-        self.query_one("#fields").border_subtitle = Content(keys_of(SAMPLING, "use", "back"))
+        self.query_one("#fields").border_subtitle = Content("Enter: save · Esc: cancel")
         self._inputs[self._at].focus()
 
     def on_descendant_focus(self) -> None:
-        """The frames stand for what is in them, and a mark for the line that is written in."""
+        """Highlight the frame and mark the line of the focused input."""
         self.query_one("#presets-box").set_class(self.focused is self._presets, "lit")
         self.query_one("#fields").set_class(self.focused is not self._presets, "lit")
         for field in FIELDS:
@@ -81,23 +68,19 @@ conversation."""
             self._labels[field.name].update(f"{mark} {field.option.label}")
 
     def laid_out(self) -> None:
-        """Draw for the new size."""
         self._draw()
 
     def show(self, state: UiState) -> None:
         """What happens meanwhile changes nothing here."""
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Say at once what is wrong, and at which line."""
         self._draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Use it."""
         event.stop()
         self.action_use()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Fill in a preset; the rest stays as it is typed."""
         event.stop()
         preset = texts_of(ChatOptions(sampling=list(PRESETS.values())[event.option_index]))
         for name in PRESET:
@@ -105,7 +88,6 @@ conversation."""
         self._inputs["temperature"].focus()
 
     def action_use(self) -> None:
-        """Ask like that from now on, unless something typed is wrong."""
         options, wrong = self._typed()
         if wrong:
             name = next(iter(wrong))
@@ -115,14 +97,6 @@ conversation."""
         self._use(options)
         self.dismiss()
 
-    def action_leave(self) -> None:
-        """To the dashboard; nothing changes."""
-        self.dismiss()
-
-    def action_back(self) -> None:
-        """Nothing changes."""
-        self.dismiss()
-
     def _typed(self) -> tuple[ChatOptions, dict[str, str]]:
         return options_of({name: line.value for name, line in self._inputs.items()}, self._options)
 
@@ -130,7 +104,7 @@ conversation."""
         if self._title.size.width <= 0:
             return
         options, wrong = self._typed()
-        words = "✗ not usable yet" if wrong else " · ".join(option_words(options)) or "the defaults"
+        words = "✗ fix the marked line" if wrong else " · ".join(option_words(options)) or "defaults"
         self._title.draw(title_content(words, self._title.size.width))
         for field in FIELDS:
             why = wrong.get(field.name)
@@ -139,11 +113,10 @@ conversation."""
 
 
 def title_content(words: str, width: int) -> Content:
-    """What it amounts to, in `width` cells."""
-    line = between(" Sampling", f" {words} ", width)
-    return Content(line).stylize("bold", 0, 9)
+    line = between(" Chat settings", f" {words} ", width)
+    return Content(line).stylize("bold", 0, 14)
 
 
 def _preset(name: str) -> Content:
     words = option_words(ChatOptions(sampling=PRESETS[name]))
-    return Content.assemble(f"  {name:<16}", (" · ".join(words) or "the likeliest token each time", DIM))
+    return Content.assemble(f"  {name:<16}", (" · ".join(words) or "always the most likely token", DIM))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Click
@@ -18,19 +17,17 @@ from textual.worker import WorkType
 from core.errors import Problem
 from core.events import Plan
 from core.requests.plans import LoadRequest, PlanPreview
-from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import SPLIT
 from tui.control.messages import ModelChosen, Noted
-from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, cuts_of, divided_as, spans
-from tui.state.effects import Effect, effect, split_of
 from tui.state.format import BAD, WARN, gigabytes, is_of_ranks
 from tui.state.load_options import as_preview
-from tui.state.state import UiState, of_used, washed
-from tui.widgets.key_bar import KeyBar
+from tui.state.split_effects import Effect, effect, split_of
+from tui.state.state import UiState, cleaned, of_used
 from tui.widgets.split_text import (
     Loaded,
     applying_content,
@@ -42,41 +39,38 @@ from tui.widgets.split_text import (
     title_content,
 )
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
 # the node is asked once the keys rest so long
 REST_S: Final = 0.1
-_NOTHING = "No model is loaded.\n\nCtrl+O chooses one; e there edits its split before it is loaded."
-_ASKING = "Asking the node where this model can be divided. Esc leaves."
-_OTHER_MACS = Problem(kind="PlanError", what="The Macs have changed meanwhile.", fix="Esc, then F4 starts again.")
+_NOTHING = "No model is loaded.\n\nCtrl+O chooses one; e there edits its split before loading."
+_ASKING = "Checking where this model can be divided. Esc leaves."
+_OTHER_MACS = Problem(kind="PlanError", what="The Macs changed meanwhile.", fix="Press Esc, then F4 to start again.")
 _EQUAL_PARTS = Problem(
     kind="PlanError",
-    what="Every Mac has an equal part of every layer here, so there is nothing to divide.",
-    fix="Choose a topology other than tensor (T), then divide its layers.",
+    what="In this topology every Mac holds part of every layer, so there is nothing to divide.",
+    fix="Choose a topology other than tensor first (T).",
 )
 # what two plans have in common that differ only in who owns which layers
 _ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows", "wire")
 
 
 class SplitScreen(SizedScreen):
-    """The bar above, what it means below. Begins with what is loaded, if that is what `request` asks for, else with the
-    balanced plan; `request` is None where there is nothing to divide. Nothing is applied before Enter.
+    """The boundaries, and what they would mean. Starts with the loaded split if it is what `request` asks for, else
+    with the balanced plan. `request` is None if there is nothing to divide. Nothing is applied until Enter.
     """
 
     TITLE = "Edit split"
     CSS_PATH = "split.tcss"
     ACTIONS = SPLIT
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(SPLIT)]
 
-    HELP = """Which Mac gets which layers. The arrows move the chosen boundary, Tab chooses the next one. What it \
-would mean for memory and speed is shown at once, and confirmed by the node a moment later. Nothing is applied before \
-Enter.
+    HELP = """Which Mac holds which layers. The arrow keys move the selected boundary, Tab selects the next one. The \
+effect on memory and speed is shown at once and confirmed a moment later. Nothing changes until you press Enter.
 
-For one user the time of a token is the sum of what all Macs compute and of all hops: moving a layer to a faster Mac \
-helps, more Macs do not."""
+For one user, a token takes the sum of every Mac's compute and every hop. Moving a layer to a faster Mac helps; adding \
+Macs doesn't."""
 
     def __init__(self, client: NodeClient, state: UiState, request: LoadRequest | None) -> None:
         super().__init__()
@@ -87,36 +81,27 @@ helps, more Macs do not."""
         self._known: PlanPreview | None = None
         self._problem: Problem | None = None
         self._was: float | None = None
-        self._title = TextView(id="title")
         self._bar = TextView(id="boundaries", classes="pane")
         self._effect = TextView()
         self._box = VerticalScroll(self._effect, id="effect", classes="pane", can_focus=False)
 
-    def compose(self) -> ComposeResult:
-        """Title, the two halves, keys."""
-        yield self._title
+    def parts(self) -> ComposeResult:
         yield Vertical(self._bar, self._box, id="parts")
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
-        """Ask the node for the balanced plan, and where the model can be cut."""
         self._bar.border_title = Content("Boundaries")
         self._box.border_title = Content("Effect")
         if self._request:
             self._ask(self._begin)
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """What is loaded, or being written, may have changed."""
         self._state = state
         self._draw()
 
     def on_click(self, event: Click) -> None:
-        """A click on the bar chooses the boundary that is nearest to it."""
         if event.widget is self._bar and self._now:
             width = self._bar.content_region.width
             layer = self._now.layers * (event.screen_x - self._bar.content_region.x) // max(1, width)
@@ -145,7 +130,7 @@ helps, more Macs do not."""
         self._draw()
 
     def _as_loaded(self, balanced: Plan) -> Plan | None:
-        """What is loaded, if it differs from `balanced` at most in who owns which layers, with the budgets of now."""
+        """The loaded plan with current budgets, if it differs from `balanced` only in who owns which layers."""
         plan = self._state.snapshot.plan
         if plan is None or any(getattr(plan, f) != getattr(balanced, f) for f in _ALIKE):
             return None
@@ -161,7 +146,6 @@ helps, more Macs do not."""
         self._draw()
 
     async def _confirm(self, cuts: tuple[int, ...]) -> None:
-        """Let the node say what `cuts` mean."""
         assert self._plan
         preview = await self._preview(spans(self._plan, cuts))
         if preview is None:
@@ -173,13 +157,13 @@ helps, more Macs do not."""
             self._problem = preview.problem or _OTHER_MACS
 
     async def _preview(self, layers: tuple[str, ...]) -> PlanPreview | None:
-        """What the node says of the request with these layers; None where it said why not."""
+        """The node's preview for these layers; None if it failed."""
         assert self._request
         request = of_used(self._state, msgspec.structs.replace(as_preview(self._request), layers=layers))
         try:
-            preview: PlanPreview = washed(await self._client.plan(request))
+            preview: PlanPreview = cleaned(await self._client.plan(request))
         except FAILURES as error:
-            self._problem = washed(problem_of(error))
+            self._problem = cleaned(problem_of(error))
             return None
         self._problem = None if split_of(preview) else preview.problem
         return preview
@@ -190,13 +174,11 @@ helps, more Macs do not."""
 
     @property
     def _loaded(self) -> Loaded:
-        """What applying has to do with."""
         now, same = self._state.snapshot, self._as_loaded(self._balanced) if self._balanced else None
         runs = now.plan_status != "broken" and same and self._plan and _macs(same) == _macs(self._plan)
         return Loaded(cuts_of(same) if same and runs else None, now.plan.model if now.plan else "", len(now.running))
 
     def _step(self, change: Callable[[Boundaries], Boundaries]) -> None:
-        """Change the boundaries, show what that means, and let the node confirm it."""
         if self._now is None:
             return
         before, self._now = self._now, change(self._now)
@@ -232,50 +214,40 @@ helps, more Macs do not."""
 
     def _progress(self) -> str:
         if self._now is None or self._now.cuts == self._loaded.cuts:
-            return "as loaded"
-        return "not applied" if self._now.past else "balanced, not loaded"
+            return "unchanged"
+        return "not applied" if self._now.past else "balanced, not applied"
 
     def action_move(self, by: int) -> None:
-        """Move the chosen boundary by so many layers."""
         self._step(lambda now: boundaries.moved(now, by))
 
     def action_boundary(self) -> None:
-        """The next boundary."""
         self._step(boundaries.chosen_next)
 
     def action_balance(self) -> None:
-        """As the node divides by the budgets."""
         if self._plan and self._balanced:
             cuts = divided_as(self._balanced, self._plan)
-            self._step(lambda now: boundaries.replaced(now, cuts, "Balanced by the memory of the Macs."))
+            self._step(lambda now: boundaries.replaced(now, cuts, "Balanced by the Macs' memory."))
 
     def action_undo(self) -> None:
-        """The step before."""
         self._step(boundaries.undone)
 
     def action_scroll(self, by: int) -> None:
-        """Scroll what it means."""
         self._box.scroll_relative(y=by, animate=False)
 
-    def action_back(self) -> None:
-        """Leave; nothing was applied."""
-        self.dismiss()
-
     def action_apply(self) -> None:
-        """Load the model so; asks first where that ends what runs."""
         plan, now, means, loaded = self._plan, self._now, self._means, self._loaded
         if plan is None or now is None:
             self.post_message(Noted("There is nothing to apply yet."))
         elif now.cuts == loaded.cuts:
-            self.post_message(Noted("This is the split that is loaded."))
+            self.post_message(Noted("This split is already loaded."))
         elif self._state.snapshot.plan_status == "loading":
-            self.post_message(Noted("Not now: a model is being loaded."))
+            self.post_message(Noted("Wait until the model has loaded."))
         elif means and not means.fits:
             short = min(means.shares, key=lambda share: share.free_bytes)
-            self.post_message(Noted(f"Not possible: {short.peer} lacks {gigabytes(-short.free_bytes)} GB."))
+            self.post_message(Noted(f"This doesn't fit: {short.peer} needs {gigabytes(-short.free_bytes)} GB more."))
         elif loaded.model:
             what = applying_words(plan, now.cuts, loaded)
-            screen = ChoiceScreen("Apply this split?", Content(f"It {what}."), ("Leave all as it is", "Apply it"))
+            screen = ChoiceScreen("Apply this split?", Content(f"This {what}."), ("Cancel", "Apply"))
             self.app.push_screen(screen, lambda answer: self._apply(plan, now.cuts) if answer else None)
         else:
             self._apply(plan, now.cuts)
@@ -287,7 +259,6 @@ helps, more Macs do not."""
 
 
 def _macs(plan: Plan) -> list[str]:
-    """Device ids in the order of the layers."""
     return [owner.device_id for owner in plan.owners]
 
 

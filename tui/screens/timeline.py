@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 
 from core.requests.trace import MOST_TRACED_S, TraceRequest, TraceResult
-from tui.control.actions import bindings
 from tui.control.keymap import TIMELINE
 from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM
-from tui.state.state import UiState, washed
+from tui.state.state import UiState, cleaned
 from tui.state.timeline import Track, TrackName, next_name, steps_in, tracks_of
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
 from tui.widgets.timeline_text import (
     bars_content,
@@ -28,7 +25,6 @@ from tui.widgets.timeline_text import (
     track_content,
     why_empty,
 )
-from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -37,24 +33,23 @@ TRACED_S: Final = 0.5
 
 
 class TimelineScreen(SizedScreen):
-    """The bars above, the phases of one step below; ← and → go through the steps, ↑ and ↓ through stages and lanes."""
+    """Bars, and the phases of one step. ← and → go through the steps, ↑ and ↓ through stages and lanes."""
 
     TITLE = "Timeline"
     CSS_PATH = "timeline.tcss"
     AUTO_FOCUS = "#phases"
     ACTIONS = TIMELINE
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TIMELINE)]
 
-    HELP = """What every stage did in the last steps, lane by lane: ▒ packs, seals, sends or reads, █ computes, and · \
-waits for the others.
+    HELP = """What every stage did in the last steps, lane by lane: █ computes, ▒ encodes, encrypts, sends or reads, \
+· waits for the others.
 
-All of it is by the clock of this Mac: the others are asked what theirs shows, and the answer was on its way somewhere \
-between question and reply, so it may be wrong by half of that time, which is said below the bars.
+All times use this Mac's clock. The clocks of the other Macs are only known to within half a round trip; this error is \
+shown below the bars.
 
-Down and up single out one stage and lane: the others are dim, and below stand the phases of each of its steps in the \
-picture. Above the first and below the last, all are shown again.
+Down and Up select one stage and lane: the others are dimmed, and the phases of its steps are shown below. Past the \
+first or last one, all are shown again.
 
-The picture stands still; r makes another one."""
+The picture stands still; r traces again."""
 
     def __init__(self, client: NodeClient, state: UiState) -> None:
         super().__init__()
@@ -66,24 +61,17 @@ The picture stands still; r makes another one."""
         self._alone: TrackName | None = None
         self._is_tracing = self._has_failed = False
         self._seconds = TRACED_S
-        self._title = TextView(id="title")
         self._bars, self._phases = TextView(), TextView()
         self._above = Vertical(self._bars, id="bars", classes="pane")
         self._below = VerticalScroll(self._phases, id="phases", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        """Title, bars, phases, keys."""
-        yield self._title
+    def parts(self) -> ComposeResult:
         yield from (self._above, self._below)
-        yield KeyBar()
-        yield TooSmall()
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """An answer that runs is traced, unless there is a picture already."""
         self._state = state
         if self._traced is None and not self._has_failed and self._is_answering:
             self._trace()
@@ -106,7 +94,7 @@ The picture stands still; r makes another one."""
             now, attached = self._state.snapshot, self._state.attached
             why = why_empty(now, attached=attached, tracing=self._is_tracing, failed=self._has_failed)
             self._bars.draw(why)
-            self._phases.draw(Content.styled("There is no step to look at.", DIM))
+            self._phases.draw(Content.styled("No step to show.", DIM))
             return
         inside = self._above.scrollable_content_region.width
         self._bars.draw(bars_content(traced, steps, at, inside, alone))
@@ -120,7 +108,6 @@ The picture stands still; r makes another one."""
 
     @property
     def _shown_alone(self) -> TrackName | None:
-        """What was singled out, where these steps have it."""
         return self._alone if self._alone in [track.name for track in self._tracks] else None
 
     def _trace(self) -> None:
@@ -135,36 +122,28 @@ The picture stands still; r makes another one."""
         if traced and not steps.numbers:  # so long takes a step
             self._seconds = min(2 * self._seconds, MOST_TRACED_S)
         elif traced:
-            stages = tuple(msgspec.structs.replace(stage, mac=washed(stage.mac)) for stage in traced.stages)
-            self._traced = msgspec.structs.replace(traced, model=washed(traced.model), stages=stages)
+            stages = tuple(msgspec.structs.replace(stage, mac=cleaned(stage.mac)) for stage in traced.stages)
+            self._traced = msgspec.structs.replace(traced, model=cleaned(traced.model), stages=stages)
             self._steps, self._at = steps, len(steps.numbers) - 1
         self._draw()
 
     def action_again(self) -> None:
-        """Trace what runs now."""
         if self._is_answering:
             self._trace()
             self._draw()
         else:
-            self.post_message(Noted("No answer is running, so there is nothing to trace: ask something first."))
+            self.post_message(Noted("No answer is running. Ask something first."))
 
     def action_step(self, steps: int) -> None:
-        """So many steps on, or back."""
         if self._traced is None:
-            self.post_message(Noted("There is no step to go to: no answer was traced yet."))
+            self.post_message(Noted("Nothing has been traced yet."))
             return
         self._at = max(0, min(len(self._steps.numbers) - 1, self._at + steps))
         self._draw()
 
     def action_row(self, by: int) -> None:
-        """Single out the stage and lane so many below, or none."""
         self._alone = next_name(self._tracks, self._shown_alone, by)
         self._draw()
 
     def action_scroll_phases(self, lines: int) -> None:
-        """Where there is no room for all of them."""
         self._below.scroll_relative(y=lines, animate=False)
-
-    def action_back(self) -> None:
-        """To the rows."""
-        self.dismiss()

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import msgspec
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList
 
 from core.events import PlanStatus, Topology
 from core.requests.plans import LoadRequest, PlanPreview
-from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TOPOLOGY
 from tui.control.messages import ModelChosen, Noted
-from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.state.boundaries import options_of
 from tui.state.format import BAD, GOOD, WARN, Mark
 from tui.state.load_options import as_preview, in_topology
-from tui.state.state import UiState, of_used, washed
-from tui.widgets.key_bar import KeyBar
+from tui.state.state import UiState, cleaned, of_used
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 from tui.widgets.topology_list import TOPOLOGIES, TopologyList
 from tui.widgets.topology_text import Now, loading_words, title_content, topology_content
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
-    from tui.control.catalog import ModelCatalog
+    from tui.control.model_catalog import ModelCatalog
 
-_NOTHING = "No model that fits these Macs is here.\n\nCtrl+O lists the models, and says of each why it does not fit."
-_ASKING = "Asking the node which models there are. Esc leaves."
+_NOTHING = "No model fits these Macs.\n\nCtrl+O lists the models and says why each doesn't fit."
+_ASKING = "Loading the list of models. Esc leaves."
 _MARKS: dict[PlanStatus, Mark] = {
     "ready": Mark("●", "loaded", GOOD),
     "loading": Mark("◌", "loading", WARN),
@@ -43,85 +39,70 @@ _MARKS: dict[PlanStatus, Mark] = {
 
 
 class TopologyScreen(SizedScreen):
-    """The topologies, and all about the one under the cursor, for the model that is loaded, or else for the first
-    one that fits. The node is asked for one after the other, and nothing is loaded before Enter.
+    """The topologies, and details of the selected one, for the loaded model or the first that fits. The node plans one
+    after the other; nothing is loaded until Enter.
     """
 
     TITLE = "Topology"
     CSS_PATH = "topology.tcss"
     AUTO_FOCUS = "TopologyList"
     ACTIONS = TOPOLOGY
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TOPOLOGY)]
 
-    HELP = """Which Mac embeds the words, and which one chooses the next: what each Mac sees of a conversation."""
+    HELP = """Which Macs can read the conversation."""
 
     def __init__(self, client: NodeClient, catalog: ModelCatalog, state: UiState) -> None:
         super().__init__()
         self._client, self._catalog, self._state = client, catalog, state
         self._previews: dict[Topology, PlanPreview] = {}
         self._asked_for: tuple[object, ...] = ()
-        self._title = TextView(id="title")
         self.list = TopologyList()
         self._box = Vertical(self.list, id="topologies-box", classes="pane")
         self._about = TextView()
         self._details = VerticalScroll(self._about, id="topology", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        """Title, the two halves, keys."""
-        yield self._title
+    def parts(self) -> ComposeResult:
         yield Container(self._box, self._details, id="parts")
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
-        """The cursor begins on what is loaded, or was chosen."""
         self._box.border_title = Content("Topologies")
         chosen = self._state.snapshot.plan or self._request
         self.list.point((chosen and chosen.topology) or TOPOLOGIES[0])
         self._look()
 
     def on_descendant_focus(self) -> None:
-        """The frame stands for its list."""
         self._box.set_class(self.focused is self.list, "lit")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """What is loaded, the Macs, or what is known of their paces may have changed: then the node is asked anew."""
+        """Draw, and plan again if the model, the Macs or their measured speeds changed."""
         self._state = state
         self._look()
         self._draw()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The details follow the cursor."""
         self._details.scroll_home(animate=False)
         self._draw()
         self.refresh_bindings()  # not each can be loaded
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Load it so; asks first where that ends what is loaded."""
         topology, request, now = self.list.pointed, self._request, self._now
         preview = self._previews.get(topology)
         if why := self.list.why_not("select"):
-            self.post_message(Noted(f"Not now: {why}."))
+            self.post_message(Noted(why))
         elif request is None or preview is None or preview.plan is None:
             return
         elif now.plan:
             body = Content(loading_words(preview.plan, now.answers))
-            screen = ChoiceScreen(f"Load it as {topology}?", body, ("Leave all as it is", "Load it like this"))
+            screen = ChoiceScreen(f"Reload as {topology}?", body, ("Cancel", "Reload"))
             self.app.push_screen(screen, lambda answer: self._load(request, topology) if answer else None)
         else:
             self._load(request, topology)
 
-    def action_back(self) -> None:
-        """To the dashboard."""
-        self.dismiss()
-
     @property
     def _request(self) -> LoadRequest | None:
-        """What is loaded, or could be as it was chosen, but for the topology; None where nothing can."""
+        """The options of the loaded model, or of the first that fits; None if none does."""
         choices = self._catalog.choices or ()
         if plan := self._state.snapshot.plan:
             loaded = next((c for c in choices if c.asked and c.fingerprint == plan.fingerprint), None)
@@ -135,7 +116,6 @@ class TopologyScreen(SizedScreen):
         return Now(now.plan, _MARKS.get(now.plan_status, _MARKS["broken"]), len(now.running))
 
     def _look(self) -> None:
-        """Ask the node, if what it said may not hold any more."""
         request, now = self._request, self._state.snapshot
         macs = tuple((p.device_id, p.budget_bytes) for p in now.peers if p.state == "connected")
         answered = now.last_done.request_id if now.last_done else ""
@@ -152,9 +132,9 @@ class TopologyScreen(SizedScreen):
     async def _preview(self, request: LoadRequest, topology: Topology) -> PlanPreview:
         named = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
         try:
-            return washed(await self._client.plan(of_used(self._state, as_preview(in_topology(named, topology)))))
+            return cleaned(await self._client.plan(of_used(self._state, as_preview(in_topology(named, topology)))))
         except FAILURES as error:
-            return PlanPreview(problem=washed(problem_of(error)))
+            return PlanPreview(problem=cleaned(problem_of(error)))
 
     def _load(self, request: LoadRequest, topology: Topology) -> None:
         self.app.post_message(ModelChosen(in_topology(request, topology)))

@@ -9,8 +9,8 @@ from textual.content import Content
 
 from core.requests.disks import CopyRequest, TransferOrder
 from core.requests.plans import HubOffer, ModelChoice
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.state.disks import Copies, comes_here, copies_of, limit_of, megabytes, running_words
 from tui.state.format import gigabytes_short
 from tui.state.load_options import download_of
@@ -18,36 +18,34 @@ from tui.state.load_options import download_of
 if TYPE_CHECKING:
     from core.events import Snapshot
     from tui.client import NodeClient
-    from tui.control.catalog import ModelCatalog
+    from tui.control.model_catalog import ModelCatalog
 
 
 class TransferDialogs:
-    """They are shown over `screen`, which begins what they decide."""
+    """Dialogs over `screen`, which runs what they decide."""
 
     def __init__(self, screen: SizedScreen, client: NodeClient, catalog: ModelCatalog) -> None:
         self._screen, self._client, self._catalog = screen, client, catalog
 
     def bring(self, choice: ModelChoice | None, now: Snapshot) -> None:
-        """Copy the model to where it lacks, or download it, or another one."""
+        """Copy the model to Macs that lack it, or download it or another one."""
         if choice is not None and choice.offer:
             return self._download_offered(choice, choice.offer)
         copies = copies_of(choice, now) if choice else None
         if choice is None or copies is None:
             return self._download_named("" if choice is None or choice.layers else choice.name)
-        body = f"{choice.name} has {gigabytes_short(choice.total_bytes)} GB. It travels over the sealed links."
-        another = () if comes_here(now) else ("Download another model of the hub",)
-        answers = ("Neither", f"Copy it to {copies.names}", *another)
+        body = f"{choice.name} is {gigabytes_short(choice.total_bytes)} GB. It is copied over encrypted links."
+        another = () if comes_here(now) else ("Download another model…",)
+        answers = ("Cancel", f"Copy to {copies.names}", *another)
         screen = ChoiceScreen("Copy or download", Content(body), answers)
         self._ask(screen, lambda n: self._copy(choice, copies) if n == 1 else self._download_named(""))
 
     def pause(self, now: Snapshot) -> None:
-        """Pause what comes, or let it go on where all of it is paused."""
         is_paused = all(each.state == "paused" for each in now.transfers)
         self._order(TransferOrder(what="resume" if is_paused else "pause"))
 
     def limit(self, now: Snapshot) -> None:
-        """How quick each Mac may be given something."""
-        words = "Megabytes a second to each Mac, 0 for as many as come:"
+        words = "Megabytes per second to each Mac (0: no limit):"
         limit = max((each.limit_bytes_per_s for each in now.transfers), default=0)
 
         def typed(text: str | None) -> None:
@@ -55,12 +53,12 @@ class TransferDialogs:
                 self._screen.do(self._begin_limit(text))
 
         value = megabytes(limit) if limit else ""
-        self._screen.app.push_screen(AskScreen("Limit of the rate", words, value, check=limit_of), typed)
+        self._screen.app.push_screen(AskScreen("Limit the transfer rate", words, value, check=limit_of), typed)
 
     def stop(self, now: Snapshot, no: str, then: Callable[[], object] | None = None) -> None:
-        """Whether what is on its way is to end; `no` lets it go on, and then comes what is given."""
-        body = Content("What has arrived stays on the disk; the next try continues it.")
-        screen = ChoiceScreen(f"{running_words(now)} is under way", body, (no, "Stop it; what is there is kept"))
+        """Ask whether to stop transfers; `no` keeps them, and then calls `then`."""
+        body = Content("What has arrived stays on disk; the next try continues from there.")
+        screen = ChoiceScreen(f"Stop {running_words(now)}?", body, (no, "Stop"))
 
         def answered(number: int | None) -> None:
             if number:
@@ -71,14 +69,14 @@ class TransferDialogs:
         self._screen.app.push_screen(screen, answered)
 
     def _download_offered(self, choice: ModelChoice, offer: HubOffer) -> None:
-        where = f"{gigabytes_short(choice.total_bytes)} GB on the hub, licence {offer.licence or 'unknown'}."
-        fits = "" if choice.preview.plan else " It does not fit these Macs now; the preview says why."
+        where = f"{gigabytes_short(choice.total_bytes)} GB on the hub. Licence: {offer.licence or 'unknown'}."
+        fits = "" if choice.preview.plan else " It doesn't fit these Macs right now; the preview says why."
         begin, whole = (download_of(offer.repo, offer.revision, split=split) for split in (True, False))
         answers = (
-            "Not now",
-            "Only its description, a few MB; loading it fetches to each Mac its part",
-            "All of it to this Mac's disk",
-            "Another model of the hub",
+            "Cancel",
+            "Just the config for now (a few MB). Each Mac downloads its share when you load it",
+            "Download the whole model to this Mac",
+            "A different model…",
         )
 
         def answered(number: int) -> None:
@@ -90,7 +88,7 @@ class TransferDialogs:
         self._ask(ChoiceScreen(f"Download {choice.name}", Content(where + fits), answers), answered)
 
     def _download_named(self, name: str) -> None:
-        words = "The name of its repository on the hub, owner/name, such as mlx-community/Qwen3-4B-4bit:"
+        words = "Repository on the hub (owner/name), for example mlx-community/Qwen3-4B-4bit:"
         names = [choice.name for choice in self._catalog.choices or ()]
         kept = self._catalog.typed if self._catalog.typed not in names else ""
 

@@ -3,48 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList
 
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
 from core.trust.name_matching import pick
-from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
+from tui.control.event_stream import FAILURES, problem_of
 from tui.control.keymap import TRUST
 from tui.control.messages import Failed
-from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
-from tui.state.state import UiState, washed
+from tui.screens.dialogs import AskScreen, ChoiceScreen, words_content
+from tui.state.state import UiState, cleaned
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, checked_name, checked_phrase, question, why_not
-from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
 from tui.widgets.text_view import TextView
-from tui.widgets.too_small import TooSmall
 from tui.widgets.trust_text import cluster_content, mac_content, title_content
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
 LOOK_S = 1.0
-_WORDS_ARE_KEPT = ("Not yet", "They are written down")
+_WORDS_ARE_KEPT = ("Keep showing them", "I have written them down")
 
 
 class TrustScreen(SizedScreen):
-    """The cluster above, the Macs below it, and all about the one under the cursor."""
+    """The cluster, its Macs, and details of the selected one."""
 
     TITLE = "Trust"
     CSS_PATH = "trust.tcss"
     AUTO_FOCUS = "MacList"
     VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = TRUST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TRUST)]
 
-    HELP = """Who is trusted how far, and why."""
+    HELP = """How far each Mac is trusted, and why."""
 
     def __init__(self, client: NodeClient, state: UiState, device_id: str = "") -> None:
         super().__init__()
@@ -52,7 +47,6 @@ class TrustScreen(SizedScreen):
         self._state = state
         self._view: TrustView | None = None
         self._whole_key = False
-        self._title = TextView(id="title")
         self._cluster = TextView(id="cluster", classes="pane")
         self._head = TextView(id="head")
         self._box = Vertical(id="macs-box", classes="pane")
@@ -60,37 +54,29 @@ class TrustScreen(SizedScreen):
         self._about = TextView()
         self._mac = VerticalScroll(self._about, id="mac", classes="pane")
 
-    def compose(self) -> ComposeResult:
-        """Title, cluster, the two halves, keys."""
-        yield from (self._title, self._cluster)
+    def parts(self) -> ComposeResult:
+        yield self._cluster
         with Container(id="parts"):
             with self._box:
                 yield from (self._head, self.list)
             yield self._mac
-        yield KeyBar()
-        yield TooSmall()
 
     def on_mount(self) -> None:
-        """Ask the node now, and again every second."""
         self._cluster.border_title = Content("This cluster")
         self._box.border_title = Content("Macs")
         self._look()
         self.set_interval(LOOK_S, self._look)
 
     def on_descendant_focus(self) -> None:
-        """The frame stands for its list."""
         self._box.set_class(self.focused is self.list, "lit")
 
     def laid_out(self) -> None:
-        """Draw for the new sizes."""
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """What changed is asked for every second anyway; only a node that stopped is told from here."""
         self._state = state
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The details follow the cursor."""
         self._whole_key = False
         self._draw()
 
@@ -106,7 +92,7 @@ class TrustScreen(SizedScreen):
                 self.post_message(Failed(problem_of(error)))
 
     def _take(self, view: TrustView) -> None:
-        self._view = washed(view)
+        self._view = cleaned(view)
         self._draw()
 
     def _draw(self) -> None:
@@ -126,45 +112,40 @@ class TrustScreen(SizedScreen):
             self._about.draw(mac_content(view, mac, width, whole=self._whole_key))
 
     def action_fingerprint(self) -> None:
-        """All of the key's fingerprint, or its ends."""
         self._whole_key = not self._whole_key
         self._draw()
 
     def action_revoke(self) -> None:
-        """Put the Mac out."""
         self._change("revoke", lambda mac: self._client.revoke(_target(mac)))
 
     def action_admin(self) -> None:
-        """Make it an admin, or one no more."""
         self._change(
             "admin",
             lambda mac: (self._client.demote if mac.role == "admin" else self._client.promote)(_target(mac)),
         )
 
     def action_rotate(self) -> None:
-        """A new key for this Mac."""
         self._change("rotate", lambda _: self._client.rotate())
 
     def action_words(self) -> None:
-        """New recovery words."""
         self._change("words", lambda _: self._client.new_recovery())
 
     def action_rename(self) -> None:
-        """Another name."""
         if mac := self._allowed("rename"):
             self._ask(
-                AskScreen(f"Rename {mac.name}", "Its name on every Mac of the cluster:", mac.name, check=checked_name),
+                AskScreen(
+                    f"Rename {mac.name}", "Its new name on every Mac of the cluster:", mac.name, check=checked_name
+                ),
                 lambda name: self._begin(self._client.rename(Rename(mac=mac.device_id, name=name))),
             )
 
     def action_recover(self) -> None:
-        """By the words on paper."""
         if self._allowed("recover"):
-            words = "The 24 recovery words, in their order, with spaces between them:"
+            words = "Type the 24 recovery words in order, separated by spaces:"
             self._ask(AskScreen("Recover", words, check=checked_phrase), self._ask_lost)
 
     def _ask_lost(self, phrase: str) -> None:
-        words = "Which Macs are lost for good? Names or ids with commas between them; they are revoked. Empty: none."
+        words = "Which Macs are lost for good? They are revoked. Names or ids, separated by commas; empty for none."
         view = self._view
         assert view
         self._ask(
@@ -175,29 +156,24 @@ class TrustScreen(SizedScreen):
         )
 
     def action_decide(self) -> None:
-        """Which roster counts."""
         view = self._view
         if view and view.fork and self._allowed("decide"):
             keep = view.fork
-            reported = "Admins changed the roster apart, or somebody has an admin's key. Ask who made each change."
+            reported = (
+                "Admins changed the roster separately, or someone else has an admin's key. Ask who made each change."
+            )
             notes = (f"{side[:8]}: {note}" for side, note in zip(keep, view.fork_notes, strict=True))
             body = "\n".join((reported, *notes))
-            others = (f"{side[:8]}: the other one" for side in keep[1:])
-            answers = ("Decide later", f"{keep[0][:8]}: the one that this Mac has", *others)
+            others = (f"{side[:8]}: the other roster" for side in keep[1:])
+            answers = ("Decide later", f"{keep[0][:8]}: this Mac's roster", *others)
             screen = ChoiceScreen("Which roster is right?", Content(body), answers)
             self._choose(screen, lambda n: self._begin(self._client.resolve_fork(ForkChoice(keep=keep[n - 1]))))
 
-    def action_back(self) -> None:
-        """To the dashboard."""
-        self.dismiss()
-
     def why_not(self, run: str) -> str:
-        """Why a change cannot be made now; "" if it can."""
         action = next((action for action in TRUST_ACTIONS if action == run), None)
         return why_not(self._view, self.list.pointed, action) if self._view and action else ""
 
     def _allowed(self, action: TrustAction) -> TrustedMac | None:
-        """The Mac under the cursor, if the change can be made."""
         return None if self._view is None or self.why_not(action) else self.list.pointed
 
     def _change(self, action: TrustAction, call: Callable[[TrustedMac], Awaitable[TrustView | RecoveryWords]]) -> None:
@@ -220,7 +196,7 @@ class TrustScreen(SizedScreen):
         if isinstance(answer, TrustView):
             self._take(answer)
         elif answer:
-            words = ChoiceScreen("Recovery words", words_content(washed(answer).words), _WORDS_ARE_KEPT, must=True)
+            words = ChoiceScreen("Recovery words", words_content(cleaned(answer).words), _WORDS_ARE_KEPT, must=True)
             self.app.push_screen(words)
             self._look()
 
@@ -230,7 +206,7 @@ def _target(mac: TrustedMac) -> Target:
 
 
 def _checked_lost(names: str, view: TrustView) -> tuple[str, ...]:
-    """The Macs that are lost, as typed with commas between them. Raises UsageError for one that the roster lacks."""
+    """The lost Macs, typed with commas between them. Raises UsageError for one that isn't in the roster."""
     typed = tuple(name.strip() for name in names.split(",") if name.strip())
     for name in typed:
         pick(name, [(mac.device_id, mac.name) for mac in view.macs if mac.role in ("admin", "member")])

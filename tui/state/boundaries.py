@@ -12,42 +12,37 @@ from core.events import Peer, Plan, Stage, Value
 from core.requests.plans import LoadRequest
 
 _change = msgspec.structs.replace
-_SHARED = "Every Mac keeps at least one layer."
+_SHARED = "Every Mac needs at least one layer."
 
 
 class Boundaries(Value, frozen=True, kw_only=True):
-    """`cuts`: the layers that begin a part, the first part left out, ascending; `legal`: all that may, None where that
-    is not known. The boundary `chosen` is the one that is moved. `past`: earlier cuts, the last ones last. `remark`:
-    what the person should know of the last step.
-    """
+    """The split that is being edited."""
 
     layers: int
-    cuts: tuple[int, ...]
-    legal: tuple[int, ...] | None = None
-    chosen: int = 0
-    past: tuple[tuple[int, ...], ...] = ()
-    remark: str = ""
+    cuts: tuple[int, ...]  # first layer of each part but the first, ascending
+    legal: tuple[int, ...] | None = None  # all possible cuts, None if unknown
+    chosen: int = 0  # the boundary that moves
+    past: tuple[tuple[int, ...], ...] = ()  # earlier cuts, last ones last
+    remark: str = ""  # notice about the last step
 
     @property
     def parts(self) -> tuple[range, ...]:
-        """The layers of each Mac, in the order of the layers."""
         return tuple(range(*edges) for edges in pairwise((0, *self.cuts, self.layers)))
 
 
 def cuts_of(plan: Plan) -> tuple[int, ...]:
-    """The boundaries of a plan."""
     return tuple(stage.start for stage in plan.owners[1:])
 
 
 def divided_as(sizes: Plan, order: Plan) -> tuple[int, ...]:
-    """The boundaries that give the Macs of `order` as many layers each as they have in `sizes`."""
+    """The boundaries that give the Macs of `order` as many layers as they have in `sizes`."""
     counts = {stage.device_id: stage.stop - stage.start for stage in sizes.stages}
     return tuple(accumulate(counts[owner.device_id] for owner in order.owners[:-1]))
 
 
 def moved(now: Boundaries, by: int) -> Boundaries:
-    """The chosen boundary `by` layers further on, or back: never onto another one, and never where the model cannot be
-    cut, which is jumped over if there is a place behind it and else approached.
+    """Move the chosen boundary by `by` layers: never onto another one, and never where the model can't be cut. It jumps
+    over such places, or stops before them at the end.
     """
     if not now.cuts:
         return now
@@ -58,38 +53,32 @@ def moved(now: Boundaries, by: int) -> Boundaries:
         return _change(now, remark=_SHARED)
     found = _landing(_places(now, low, high), cut, wanted)
     if found == cut:
-        return _change(now, remark="The model cannot be cut at any layer in that direction.")
-    remark = (
-        "" if found == wanted else f"The model cannot be cut before layer {wanted}: {_skipped(cut, wanted, found)}."
-    )
+        return _change(now, remark="The model can't be cut any further in that direction.")
+    remark = "" if found == wanted else f"The model can't be cut before layer {wanted}: {_skipped(cut, wanted, found)}."
     return _taken(now, (*now.cuts[: now.chosen], found, *now.cuts[now.chosen + 1 :]), remark)
 
 
 def chosen_next(now: Boundaries) -> Boundaries:
-    """The next boundary; after the last the first."""
     return _change(now, chosen=(now.chosen + 1) % max(1, len(now.cuts)), remark="")
 
 
 def chosen_near(now: Boundaries, layer: int) -> Boundaries:
-    """The boundary that is nearest to `layer`."""
     nearest = min(range(len(now.cuts)), key=lambda i: abs(now.cuts[i] - layer), default=0)
     return _change(now, chosen=nearest, remark="")
 
 
 def replaced(now: Boundaries, cuts: tuple[int, ...], remark: str) -> Boundaries:
-    """Other cuts, as many as before."""
     return _change(now, remark=remark) if cuts == now.cuts else _taken(now, cuts, remark)
 
 
 def undone(now: Boundaries) -> Boundaries:
-    """The cuts before the last step."""
     if not now.past:
         return _change(now, remark="There is nothing to undo.")
     return _change(now, cuts=now.past[-1], past=now.past[:-1], remark="")
 
 
 def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
-    """How `plan` was asked for, but for who has which layers; the other ones of `peers` are to have none."""
+    """The options `plan` was loaded with, except who has which layers; other `peers` get none."""
     owners, how = {part.device_id for part in plan.parts}, plan.parallelism
     return LoadRequest(
         model=plan.model,
@@ -97,11 +86,8 @@ def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
         kv_bits=plan.kv_bits,  # type: ignore[arg-type]
         rows=plan.rows,
         wire=plan.wire,
-        replay_check=plan.replay_check,
         draft=plan.draft or None,
         prefill=plan.prefill.stage.device_id if plan.prefill else "off",
-        chunk=None if plan.adapts else plan.chunk,
-        window=None if plan.adapts else plan.window,
         # what was decided is decided again
         topology=plan.topology if how is None or how.choice == how.strategy == "pp" else None,
         parallelism=how.choice if how else None,
@@ -111,8 +97,8 @@ def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
 
 
 def spans(plan: Plan, cuts: Sequence[int]) -> tuple[str, ...]:
-    """The layers of each Mac of `plan`, divided by `cuts`, as `core.requests.plans.PlanRequest` takes them: the head's
-    first, then the other Macs', the largest budgets first.
+    """The layers of each Mac of `plan`, divided by `cuts`, as `core.requests.plans.PlanRequest` takes them: the head
+    first, then the others by budget.
     """
     edges = pairwise((0, *cuts, plan.layers))
     parts = {owner.device_id: range(*edge) for owner, edge in zip(plan.owners, edges, strict=True)}

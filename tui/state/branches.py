@@ -15,7 +15,7 @@ Turns = tuple[Turn, ...]
 
 
 def forked(shown: Turns, others: Turns, number: int) -> tuple[Turns, Turns]:
-    """The path ends before message `number`, and what was there waits: what is said next stands beside it."""
+    """End the path before message `number`; what was there is kept in `others`."""
     at = next((n for n, turn in enumerate(shown) if turn.number == number), len(shown))
     waiting = list(others)
     for turn in reversed(shown[at:]):
@@ -26,14 +26,13 @@ def forked(shown: Turns, others: Turns, number: int) -> tuple[Turns, Turns]:
 
 
 def siblings(shown: Turns, others: Turns, number: int) -> tuple[int, ...]:
-    """The numbers of all that stands in the place of message `number`, itself among them, the oldest first."""
     parent = next((turn.parent for turn in shown if turn.number == number), None)
     return tuple(turn.number for turn in _in_order([*shown, *others]) if turn.parent == parent)
 
 
 def turned(shown: Turns, others: Turns, number: int, step: int) -> tuple[Turns, Turns]:
-    """The path goes through the sibling of message `number` that is `step` further, and from there through what was
-    said last. The first one has none before it, the last one none behind it: then nothing changes.
+    """Switch to the version `step` further at message `number`, and follow its newest messages. Nothing changes at the
+    ends.
     """
     beside = siblings(shown, others, number)
     if number not in beside or not 0 <= (at := beside.index(number) + step) < len(beside):
@@ -48,13 +47,13 @@ def turned(shown: Turns, others: Turns, number: int, step: int) -> tuple[Turns, 
 
 
 def crossing(shown: Turns, others: Turns, number: int = 0) -> int:
-    """The message at which one can go to another branch: `number`, else the last one that has siblings; 0 for none."""
+    """The message where versions can be switched: `number`, else the last one that has versions; 0 for none."""
     asked = [turn.number for turn in reversed(shown) if turn.number == number or not number]
     return next((each for each in asked if len(siblings(shown, others, each)) > 1), 0)
 
 
 def place_words(shown: Turns, others: Turns, number: int) -> str:
-    """Which of its siblings a message is: "2/3 ‹ ›"; "" where it has none."""
+    """Which version a message is: "2/3 ‹ ›"; "" if it has none."""
     beside = siblings(shown, others, number)
     return f"{beside.index(number) + 1}/{len(beside)} ‹ ›" if len(beside) > 1 else ""
 

@@ -11,7 +11,7 @@ from core.events import Value
 from core.requests.conversations import ChatOptions, Conversation, KeptTurn
 from core.sampling_options import Sampling, option_fields
 from core.text import Clean, clean_text
-from tui.state.shapes import WORDS
+from tui.state.answer_format import WORDS
 from tui.state.turns import INTERRUPTED, Turn
 
 TITLE_LIMIT: Final = 60
@@ -26,21 +26,18 @@ PRESETS: Final[dict[str, Sampling]] = {
 
 
 class Chat(Value, frozen=True, kw_only=True):
-    """`id` is "" until something is asked; without a `title` it is called by its first question. `model` gave the last
-    answer. Of an unkept one nothing stays. `draft`: what was typed and not asked yet, as far as that was noticed.
-    """
+    """The conversation without its messages."""
 
-    id: str = ""
-    title: Clean = Clean("")
-    model: str = ""
+    id: str = ""  # "" until something is asked
+    title: Clean = Clean("")  # without one, the first question is the title
+    model: str = ""  # model of the last answer
     created_at: float = 0.0
     options: ChatOptions = ChatOptions()
-    is_unkept: bool = False
-    draft: Clean = Clean("")
+    is_unkept: bool = False  # saving is off
+    draft: Clean = Clean("")  # text that was typed and not sent
 
 
 def title_of(chat: Chat, turns: tuple[Turn, ...]) -> str:
-    """What it is called: in one line."""
     asked = next((turn.text for turn in turns if turn.role == "user"), chat.draft)
     words = chat.title or " ".join(asked.split())
     if not words:
@@ -49,7 +46,7 @@ def title_of(chat: Chat, turns: tuple[Turn, ...]) -> str:
 
 
 def kept(chat: Chat, shown: tuple[Turn, ...], now: float, others: tuple[Turn, ...] = ()) -> Conversation:
-    """All that is kept of it, also of branches that are not shown."""
+    """Everything to save, including versions that aren't shown."""
     turns = tuple(sorted((*shown, *others), key=lambda turn: turn.number))
     places = {turn.number: place for place, turn in enumerate(turns)}
     return Conversation(
@@ -66,7 +63,7 @@ def kept(chat: Chat, shown: tuple[Turn, ...], now: float, others: tuple[Turn, ..
 
 
 def reopened(conversation: Conversation, first_number: int) -> tuple[Chat, tuple[Turn, ...], tuple[Turn, ...]]:
-    """The same on screen, what is shown of it, and what is not; its messages are numbered from `first_number`."""
+    """The chat, its shown messages and the others, numbered from `first_number`."""
     chat = Chat(
         id=conversation.id,
         title=_line(conversation.title) if conversation.turns else Clean(""),  # a draft gives none for good
@@ -86,7 +83,7 @@ def reopened(conversation: Conversation, first_number: int) -> tuple[Chat, tuple
 
 
 def reseeded(options: ChatOptions) -> ChatOptions:
-    """With another seed, where one is set and chance decides: another answer is wanted."""
+    """With another seed if one is set and it matters, so that the answer differs."""
     sampling = options.sampling
     if sampling.seed is None or sampling.temperature == 0:
         return options
@@ -94,17 +91,18 @@ def reseeded(options: ChatOptions) -> ChatOptions:
     return msgspec.structs.replace(options, sampling=msgspec.structs.replace(sampling, seed=seed))
 
 
-def option_words(options: ChatOptions) -> list[str]:
-    """What differs from the defaults, in few words: "temp 0.7", "seed 4", "schema", "system prompt"."""
-    words = [*_number_words(options.sampling, Sampling()), *_number_words(options, ChatOptions())]
+def option_words(options: ChatOptions, *, is_short: bool = True) -> list[str]:
+    """What differs from the defaults: "temp 0.7" (or "temperature 0.7"), "seed 4", "schema", "system prompt"."""
+    pairs: tuple[tuple[Struct, Struct], ...] = ((options.sampling, Sampling()), (options, ChatOptions()))
+    words = [word for now, default in pairs for word in _number_words(now, default, is_short=is_short)]
     words += [WORDS[options.constraint.kind]] if options.constraint else []
     words += [f"stop {len(options.stop)}"] if options.stop else []
     return words + (["system prompt"] if options.system else [])
 
 
-def _number_words(now: Struct, plain: Struct) -> list[str]:
+def _number_words(now: Struct, plain: Struct, *, is_short: bool) -> list[str]:
     return [
-        f"{option.short or option.label.lower()} {getattr(now, name)}"
+        f"{(is_short and option.short) or option.label.lower()} {getattr(now, name)}"
         for name, kind, option in option_fields(type(plain))
         if option.label and kind in (int, float) and getattr(now, name) != getattr(plain, name)
     ]

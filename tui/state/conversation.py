@@ -12,21 +12,19 @@ from core.requests.conversations import ChatOptions, Conversation
 from core.text import Clean, clean_text
 from tui.state.branches import forked, turned
 from tui.state.chats import Chat, reopened, reseeded
-from tui.state.state import UiState, answer_event, washed, with_answer
+from tui.state.state import UiState, answer_event, cleaned, with_answer
 from tui.state.turns import INTERRUPTED, Turn, gone_on, said_before
 
 _change = msgspec.structs.replace
 
 
 def begun(state: UiState, chat_id: str, now: float) -> UiState:
-    """Something is about to be asked: a conversation that has no id yet gets that one, and the model is noted."""
     plan = state.snapshot.plan
     chat = state.chat if state.chat.id else _change(state.chat, id=chat_id, created_at=now)
     return _change(state, chat=_change(chat, model=plan.model if plan is not None else chat.model))
 
 
 def sent(state: UiState, text: str, now: float) -> UiState:
-    """The person asked `text`; an empty answer waits for the node."""
     number, parent = state.next_number, state.turns[-1].number if state.turns else 0
     asked = Turn(number=number, parent=parent, role="user", text=clean_text(text), at=now)
     chat = state.chat if state.editing else _change(state.chat, draft=Clean(""))
@@ -35,14 +33,13 @@ def sent(state: UiState, text: str, now: float) -> UiState:
 
 
 def drafted(state: UiState, text: str, chat_id: str, now: float) -> UiState:
-    """That is typed and not asked yet: it belongs to the conversation, which has `chat_id` if it had none yet."""
     draft = clean_text(text) if text.strip() else Clean("")
     chat = state.chat if state.chat.id or not draft else _change(state.chat, id=chat_id, created_at=now)
     return _change(state, chat=_change(chat, draft=draft))
 
 
 def accepted(state: UiState, request_id: str, prompt_tokens: int, now: float) -> UiState:
-    """The node took the question; what it sent about it before it said so is caught up here."""
+    """Store the request id, and catch up on events that came before it."""
     if state.answer is None:
         return state
     early = tuple(e for e in state.early if e.request_id == request_id)
@@ -54,36 +51,32 @@ def accepted(state: UiState, request_id: str, prompt_tokens: int, now: float) ->
 
 
 def refused(state: UiState, problem: Problem) -> UiState:
-    """The node did not take the question, or is gone: what is written stays."""
-    problem = washed(problem)
+    problem = cleaned(problem)
     return _change(with_answer(state, done=True, why=problem.what), problem=problem, early=())
 
 
 def stopped(state: UiState) -> UiState:
-    """The person stopped the answer here."""
     return _change(with_answer(state, done=True, why="stopped by you"), early=())
 
 
 def editing(state: UiState, number: int) -> UiState:
-    """The person writes that question anew; 0: gave it up."""
     return _change(state, editing=number)
 
 
 def cut(state: UiState, number: int) -> UiState:
-    """What is said next stands beside message `number`; that and all behind it waits in a branch of its own."""
+    """Continue before message `number`; it and what follows become another version."""
     turns, others = forked(state.turns, state.others, number)
     return _change(state, turns=turns, others=others, problem=None)
 
 
 def branched(state: UiState, number: int, step: int) -> UiState:
-    """The branch that is `step` further at message `number` is shown."""
     turns, others = turned(state.turns, state.others, number, step)
     return _change(state, turns=turns, others=others, editing=0)
 
 
 def retried(state: UiState, now: float) -> UiState:
-    """The last question is asked again, by another seed where that counts: an empty answer waits for the node beside
-    the one before. As before where nothing was asked, or an answer is being written.
+    """Ask the last question again, with another seed if that matters. Unchanged if there is none, or while an answer is
+    written.
     """
     asked = next((turn for turn in reversed(state.turns) if turn.role == "user"), None)
     if asked is None or state.answer is not None:
@@ -94,15 +87,12 @@ def retried(state: UiState, now: float) -> UiState:
 
 
 def cleared(state: UiState) -> UiState:
-    """A new, empty conversation, which is asked for as the one before."""
     chat = Chat(options=state.chat.options)
     return _change(state, turns=(), others=(), chat=chat, problem=None, early=(), editing=0)
 
 
 def opened(state: UiState, conversation: Conversation) -> UiState:
-    """A kept conversation, in the place of the one before. If its last answer can be continued, all that is known of
-    it.
-    """
+    """Show a saved conversation. If its last answer can be continued, with all its known text."""
     chat, turns, others = reopened(conversation, state.next_number)
     number = state.next_number + len(conversation.turns)
     state = _change(cleared(state), chat=chat, turns=turns, others=others, next_number=number)
@@ -114,22 +104,18 @@ def opened(state: UiState, conversation: Conversation) -> UiState:
 
 
 def asked_with(state: UiState, options: ChatOptions) -> UiState:
-    """The next answers are asked for like that."""
     return _change(state, chat=_change(state.chat, options=options))
 
 
 def called(state: UiState, title: str) -> UiState:
-    """The conversation has that title."""
-    return _change(state, chat=_change(state.chat, title=washed(Clean(title))))
+    return _change(state, chat=_change(state.chat, title=cleaned(Clean(title))))
 
 
 def unkept(state: UiState, on: bool) -> UiState:
-    """Nothing of the conversation is kept from now on; or all of it."""
     return _change(state, chat=_change(state.chat, is_unkept=on))
 
 
 def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiState:
-    """The words of a session, in the place of the conversation before."""
     system = next((m.content for m in messages if m.role == "system"), "")
     options = _change(state.chat.options, system=system)
     turns = said_before(messages, state.next_number, now)
@@ -138,14 +124,13 @@ def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiSta
 
 
 def offered(state: UiState, unfinished: Iterable[UnfinishedAnswer], now: float) -> UiState:
-    """Answers that can be continued; an empty chat shows the newest one."""
-    clean = tuple(_change(washed(each), messages=each.messages, text=clean_text(each.text)) for each in unfinished)
+    clean = tuple(_change(cleaned(each), messages=each.messages, text=clean_text(each.text)) for each in unfinished)
     state = _change(state, unfinished=clean)
     return _with_unfinished(state, clean[0], now) if clean and not state.turns else state
 
 
 def interrupted(state: UiState) -> UnfinishedAnswer | None:
-    """The answer to go on with: the last one on screen if it can be continued, else the newest that can."""
+    """The answer to continue: the last one on screen if possible, else the newest."""
     if state.answer is not None or not state.unfinished:
         return None
     last = state.turns[-1].request_id if state.turns else ""
@@ -153,9 +138,7 @@ def interrupted(state: UiState) -> UnfinishedAnswer | None:
 
 
 def continued(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
-    """The node goes on with that answer: so does its own turn if that is the last one on screen, else its conversation
-    is taken up. `accepted` follows.
-    """
+    """Continue that answer: on screen if it is the last one there, else in its own conversation. `accepted` follows."""
     if not state.turns or state.turns[-1].request_id != kept.request_id:
         state = _with_unfinished(state, kept, now)
     others = tuple(each for each in state.unfinished if each.request_id != kept.request_id)
@@ -163,7 +146,7 @@ def continued(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
 
 
 def messages(state: UiState) -> tuple[Message, ...]:
-    """What the model is to read. A question whose answer stayed empty is left out: roles have to alternate."""
+    """What the model reads. Leaves out questions with an empty answer: roles must alternate."""
     system = state.chat.options.system
     said: list[Message] = [Message(role="system", content=system)] if system else []
     for turn in state.turns:
@@ -175,7 +158,6 @@ def messages(state: UiState) -> tuple[Message, ...]:
 
 
 def request_of(state: UiState) -> ChatRequest:
-    """The question that was sent last, with all that was said before."""
     options = state.chat.options
     return ChatRequest(
         messages=messages(state), stop=options.stop, keep=not state.chat.is_unkept, **options.answer_options
@@ -183,14 +165,13 @@ def request_of(state: UiState) -> ChatRequest:
 
 
 def _awaiting(state: UiState, now: float) -> UiState:
-    """An empty answer to what was said last waits for the node."""
     number = state.next_number
     answer = Turn(number=number, parent=state.turns[-1].number, role="assistant", text=Clean(""), at=now, done=False)
     return _change(state, turns=(*state.turns, answer), next_number=number + 1, problem=None, early=())
 
 
 def _with_unfinished(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
-    """The conversation of that answer, in the place of the one before, as far as it came."""
+    """Show the conversation of that answer, as far as it was written."""
     state = _change(taken_up(state, kept.messages, now), early=state.early)
     answer = Turn(
         number=state.next_number,

@@ -10,18 +10,17 @@ from core.events import Peer, Snapshot, Transfer
 from core.requests.plans import ModelChoice, PlanPreview
 from core.text import clean_text
 from tui.state.format import is_ready, plural
-from tui.state.pace import BAR, bar, byte_words
+from tui.state.progress_rate import BAR, bar, byte_words
 
 
 class Copies(NamedTuple):
-    """Who could be given a model: the Macs that lack it, this one first, as device ids and names."""
+    """Macs that lack a model, this one first, as device ids and names."""
 
     to: tuple[str, ...]
     names: str
 
 
 def names_of(now: Snapshot, device_ids: Iterable[str]) -> str:
-    """Macs as a person calls them: "mbp", "mbp and mini", "mbp, mini and air"."""
     names = [_name(now, device_id) for device_id in device_ids]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
@@ -32,7 +31,6 @@ def _name(now: Snapshot, device_id: str) -> str:
 
 
 def own_id(now: Snapshot) -> str:
-    """This Mac's device id."""
     return next((p.device_id for p in now.peers if p.is_self), "")
 
 
@@ -66,7 +64,7 @@ class DiskRow(NamedTuple):
 
 
 def disk_rows(choice: ModelChoice, now: Snapshot) -> list[DiskRow]:
-    """A row a Mac of a model that lies somewhere in part, or is on its way to a disk; none of any other."""
+    """A row per Mac for a model that is on disk in part, or on its way; none for any other."""
     parts, whole = dict(choice.layers_on), ((0, choice.layers),)
     on_way = {transfer.mac: transfer for transfer in transfers_of(choice, now)}
     macs = dict.fromkeys([*(p.device_id for p in _macs(now)), *choice.held_by, *parts])
@@ -79,11 +77,10 @@ def disk_rows(choice: ModelChoice, now: Snapshot) -> list[DiskRow]:
 def _coming_words(transfer: Transfer | None) -> str:
     if transfer is None or not transfer.total:
         return ""
-    return f" · {100 * transfer.done // transfer.total} % of what comes"
+    return f" · {100 * transfer.done // transfer.total} % copied"
 
 
 def transfers_of(choice: ModelChoice, now: Snapshot) -> list[Transfer]:
-    """What of a model is on its way, first what comes here."""
     about = [
         t for t in now.transfers if t.model == choice.name or (t.fingerprint and t.fingerprint == choice.fingerprint)
     ]
@@ -91,7 +88,6 @@ def transfers_of(choice: ModelChoice, now: Snapshot) -> list[Transfer]:
 
 
 def with_coming(choices: Iterable[ModelChoice], now: Snapshot) -> tuple[ModelChoice, ...]:
-    """`choices`, and a line for what is being downloaded and is not among them yet."""
     listed = tuple(choices)
     known = [t for choice in listed for t in transfers_of(choice, now)]
     return (*listed, *(_coming(t) for t in now.transfers if t not in known))
@@ -111,13 +107,13 @@ def _coming(transfer: Transfer) -> ModelChoice:
 
 
 def comes_here(now: Snapshot) -> bool:
-    """Whether something is on its way to this Mac's disk: another download would be refused."""
+    """Whether a transfer to this Mac is running: another download would be refused."""
     return any(each.mac == own_id(now) and each.state != "paused" and not each.is_over for each in now.transfers)
 
 
 def copies_of(choice: ModelChoice, now: Snapshot) -> Copies | None:
-    """Who could be given it: this Mac if it lacks the model, else the Macs that lack it; None where all have it, or all
-    of them together have not.
+    """Macs that could get a copy: this one if it lacks the model, else the others. None if none lacks it, or if the
+    Macs together don't have all of it.
     """
     here = {layer for _, ranges in choice.layers_on for start, stop in ranges for layer in range(start, stop)}
     if not (choice.held_by or (choice.layers and len(here) == choice.layers)):
@@ -129,21 +125,19 @@ def copies_of(choice: ModelChoice, now: Snapshot) -> Copies | None:
 
 
 def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, str]:
-    """What goes where and from where, and how far it is: "copying to mbp from mini", "▇▇▁▁ 1.2/4.0 GB · 43.0 MB/s ·
-    about 40 s left".
-    """
+    """What goes where, and how far it is: "copying to mbp from mini", "▇▇▁▁ 1.2/4.0 GB · 43.0 MB/s"."""
     what = _way_words(transfer, now)
     match transfer.state:
         case "asking":
-            return what, "asking which files there are"
+            return what, "listing files"
         case "checking":
-            return what, "comparing hashes"
+            return what, "checking hashes"
         case _:
             words = byte_words(transfer.done, transfer.total, transfer.bytes_per_s)
             if transfer.state == "paused":
                 words += " · paused"
             if limit := transfer.limit_bytes_per_s:
-                words += f" (at most {megabytes(limit)})"
+                words += f" (limit {megabytes(limit)} MB/s)"
             left = left_s(transfer) if transfer.state == "running" else None
             return what, bar(transfer.done, transfer.total, words, left, max(6, min(BAR, width - 52)))
 
@@ -157,32 +151,31 @@ def _way_words(transfer: Transfer, now: Snapshot) -> str:
 
 
 def megabytes(count: int) -> str:
-    """ "10", "0.5": bytes in MB."""
     return f"{count / 1e6:g}"
 
 
 def limit_of(text: str) -> int:
-    """What a person typed as a limit, in MB a second, as bytes a second. Raises UsageError."""
+    """A typed limit in MB per second, as bytes per second. Raises UsageError."""
     try:
         limit = float(text)
     except ValueError:
         limit = -1.0
     if limit and not 0.001 <= limit <= 1e6:
         raise UsageError(
-            f"{clean_text(text)!r:.40} is no rate.", "Type megabytes a second, such as 10; 0 for no limit."
+            f"{clean_text(text)!r:.40} is not a rate.", "Type megabytes per second, such as 10; 0 for no limit."
         )
     return int(limit * 1e6)
 
 
 def left_s(transfer: Transfer) -> float | None:
-    """Seconds to its end; None where nothing can be said."""
+    """Seconds left; None if unknown."""
     left = transfer.total - transfer.done
     return left / transfer.bytes_per_s if transfer.bytes_per_s >= 1 and left > 0 else None
 
 
 def running_words(now: Snapshot) -> str:
-    """What is on its way, in a word for a question: "The download of x", "3 copies of x"."""
+    """The running transfers in a question: "the download of x", "the transfers to 3 Macs"."""
     first = now.transfers[0]
     if len(now.transfers) == 1:
-        return f"The {'copy' if first.source else 'download'} of {first.model}"
-    return f"What is on its way to {plural(len(now.transfers), 'Mac')}"
+        return f"the {'copy' if first.source else 'download'} of {first.model}"
+    return f"the transfers to {plural(len(now.transfers), 'Mac')}"

@@ -17,12 +17,12 @@ _ROLES = {"user": "You", "assistant": "Model"}
 
 
 def markdown_of(conversation: Conversation) -> str:
-    """Title, model, how it was asked for, and every message with its time and figures."""
+    """The conversation in Markdown: title, model, settings, and every message with its time and figures."""
     words = option_words(conversation.options)
     head = [
         f"# {conversation.title}",
-        f"Model: {conversation.model or 'none yet'}  \nBegun: {moment(conversation.created_at)}  \n"
-        f"Sampling: {', '.join(words) if words else 'the likeliest token each time'}",
+        f"Model: {conversation.model or 'none yet'}  \nStarted: {moment(conversation.created_at)}  \n"
+        f"Settings: {', '.join(words) if words else 'always the most likely token'}",
     ]
     if conversation.options.system:
         head.append("> " + conversation.options.system.replace("\n", "\n> "))
@@ -31,19 +31,18 @@ def markdown_of(conversation: Conversation) -> str:
 
 
 def json_of(conversation: Conversation) -> str:
-    """Everything that is shown of it, with times in seconds since the epoch."""
+    """Everything shown, as JSON with times in seconds since the epoch."""
     shown = msgspec.structs.replace(conversation, turns=conversation.shown, newer=0)
     return msgspec.json.format(msgspec.json.encode(shown), indent=2).decode() + "\n"
 
 
 def default_path(title: str) -> Path:
-    """Where it is written if the person says nothing else."""
     name = re.sub(r"[^\w]+", "-", title).strip("-")[:40].rstrip("-")
     return Path("~") / f"macluster-{name or 'chat'}.md"
 
 
 def path_from(typed: str) -> Path:
-    """The file that the person means. Raises UsageError where that is a folder."""
+    """The typed path. Raises UsageError if it is a folder."""
     path = Path(typed).expanduser().absolute()
     if path.is_dir():
         raise UsageError(f"{path} is a folder.", "Name a file in it.")
@@ -51,14 +50,11 @@ def path_from(typed: str) -> Path:
 
 
 def text_for(path: Path, conversation: Conversation) -> str:
-    """JSON for a file that is called so, else Markdown."""
     return json_of(conversation) if path.suffix.lower() == ".json" else markdown_of(conversation)
 
 
 def write(path: Path, text: str, *, replace: bool = False) -> bool:
-    """Write a file that only this user can read; False where there is one already, unless it is to be replaced. Raises
-    NodeError.
-    """
+    """Write a file that only this user can read. False if it exists and `replace` isn't set. Raises NodeError."""
     try:
         how = os.O_TRUNC if replace else os.O_EXCL
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o600)
@@ -68,7 +64,7 @@ def write(path: Path, text: str, *, replace: bool = False) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise NodeError(f"{path} cannot be written: {error.strerror}.", "Name another file.") from error
+        raise NodeError(f"{path} can't be written: {error.strerror}.", "Name another file.") from error
     return True
 
 

@@ -26,7 +26,7 @@ GOOD, WARN, BAD, DIM = "$text-success", "$text-warning", "$text-error", "$text-m
 
 
 class Mark(NamedTuple):
-    """A state as glyph, word and colour, so that none of the three is needed alone."""
+    """A state as glyph, word and colour, so that no single one is needed."""
 
     glyph: str
     word: str
@@ -48,39 +48,41 @@ _STAGE: dict[StageStatus, Mark] = {
     "linking": Mark("◍", "linking", WARN),
     "ready": Mark("●", "ready", GOOD),
     "broken": Mark("✗", "broken", BAD),
-    "lost": Mark("✗", "lost", BAD),
+    "lost": Mark("✗", "offline", BAD),
 }
 
 
 _FINDING: dict[FindingState, Mark] = {
     "ok": Mark("✓", "ok", GOOD),
     "warn": Mark("▲", "warning", WARN),
-    "bad": Mark("✗", "wrong", BAD),
-    "unknown": Mark("–", "not known", DIM),
+    "bad": Mark("✗", "problem", BAD),
+    "unknown": Mark("–", "unknown", DIM),
 }
 
 
 def finding_mark(state: FindingState) -> Mark:
-    """How a finding of the check is shown."""
     return _FINDING[state]
 
 
 def trust_mark(level: Level) -> Mark:
-    """How a trust level is shown."""
     return _TRUST[level]
 
 
+def peer_trust(peer: Peer) -> Mark:
+    """How far a Mac is trusted; one that is offline was paired, although its level can't be checked now."""
+    return _TRUST["paired" if peer.state == "lost" and peer.trust in ("unpaired", "seen") else peer.trust]
+
+
 def stage_mark(status: StageStatus) -> Mark:
-    """How the state of a stage is shown."""
     return _STAGE[status]
 
 
 def peer_mark(peer: Peer) -> Mark:
-    """How the state of a Mac is shown: what keeps it out of a split comes before how its link is."""
+    """The state of a Mac: what keeps it out of a split comes before the state of its link."""
     if peer.trust == "blocked":
         return Mark("✗", "blocked", BAD)
     if peer.state == "lost":
-        return Mark("✗", "lost", BAD)
+        return Mark("✗", "offline", BAD)
     if peer.trust in ("unpaired", "seen"):
         return Mark("○", "not paired", WARN)
     if peer.state == "suspect":
@@ -91,7 +93,6 @@ def peer_mark(peer: Peer) -> Mark:
 
 
 def is_ready(peer: Peer) -> bool:
-    """Whether this Mac can hold layers now."""
     return peer_mark(peer).word == "ready"
 
 
@@ -111,19 +112,17 @@ def between(left: str, right: str, width: int) -> str:
 
 
 def fingerprint(sha256: str) -> str:
-    """A key's SHA-256 (hex) in groups of four."""
     upper = sha256.upper()
     return " ".join(upper[i : i + 4] for i in range(0, len(upper), 4))
 
 
 def fingerprint_short(sha256: str) -> str:
-    """Its first three groups and its last one."""
     groups = fingerprint(sha256).split()
     return " ".join([*groups[:3], "…", groups[-1]]) if groups else "–"
 
 
 def bounded(number: float) -> float:
-    """Any number as one that can be counted with and shown, so that no figure, wherever it is from, ends a screen."""
+    """Limit a number to what can be computed with and shown, so that no figure breaks a screen."""
     return max(-MOST, min(MOST, number))
 
 
@@ -177,13 +176,12 @@ def count(number: int) -> str:
 
 
 def context_length(tokens: int) -> str:
-    """A length of context as models give it: "8k" is 8192 tokens."""
     tokens = round(bounded(tokens))
     return f"{tokens // 1024}k" if tokens and tokens % 1024 == 0 else str(tokens)
 
 
 def layer_range(start: int, stop: int) -> str:
-    """The half-open range [start, stop) as people read it, both ends included."""
+    """The half-open range [start, stop) for people, both ends included."""
     start, stop = round(bounded(start)), round(bounded(stop))
     if stop <= start:
         return "–"
@@ -191,29 +189,24 @@ def layer_range(start: int, stop: int) -> str:
 
 
 def is_of_ranks(plan: Plan) -> bool:
-    """Whether each Mac has a part of every layer."""
     return plan.parallelism is not None and plan.parallelism.strategy == "tp"
 
 
 def cable_mark(plan: Plan | None) -> Mark | None:
-    """What is to be seen beside the trust level where the Macs add up what nobody encrypts."""
     if plan is None or plan.parallelism is None or not is_of_ranks(plan) or plan.parallelism.group == "sealed":
         return None
     return Mark("▲", "not encrypted on the cable", WARN)
 
 
 def part_of(plan: Plan, stage: Stage) -> str:
-    """What of the model a stage of `plan` has: its layers, or which rank it is."""
     return f"rank {plan.stages.index(stage)}" if is_of_ranks(plan) else layer_range(stage.start, stage.stop)
 
 
 def clock(at: float, *, seconds: bool = False) -> str:
-    """Seconds since the epoch as local time of day."""
     return _local("%H:%M:%S" if seconds else "%H:%M", at)
 
 
 def moment(at: float) -> str:
-    """Seconds since the epoch as local date and time of day."""
     return _local("%Y-%m-%d %H:%M", at)
 
 
@@ -222,17 +215,15 @@ def _local(form: str, at: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """ "1 Mac", "3 Macs"."""
     return f"{round(bounded(number))} {noun}{'' if number == 1 else 's'}"
 
 
 def rate(per_s: float) -> str:
-    """ "8.1", "30": tokens a second with the precision that counts."""
     return f"{per_s:.1f}" if per_s < 10 else f"{per_s:.0f}"
 
 
 def gauge(part: float, whole: float, width: int) -> str:
-    """A bar of `width` cells that is filled by part/whole; anything above nothing shows at least one cell."""
+    """A bar of `width` cells, filled by part/whole; anything above zero fills at least one cell."""
     part, whole = bounded(part), bounded(whole)
     if whole <= 0:
         return STEPS[0] * width
@@ -268,12 +259,12 @@ def scale_top(longest: float) -> float:
 
 
 def time_spark(samples: Iterable[float | None], top: float) -> str:
-    """Times in seconds on the scale whose ends `time_scale` names: 0.04 ms is seen beside 1.4 ms, and beside 100."""
+    """Times in seconds on the logarithmic scale of `time_scale`: 0.04 ms is visible next to 1.4 ms and 100 ms."""
     return spark(samples, top, _LEAST_TIME_S)
 
 
 def time_scale(top: float) -> tuple[str, str]:
-    """The ends of a scale of times that ends at `top` seconds."""
+    """The labels of a time scale that ends at `top` seconds."""
     return f"{_LEAST_TIME_S * 1e3:g}", f"{top * 1e3:.0f} ms" if top < 1 else f"{top:.0f} s"
 
 
@@ -295,9 +286,7 @@ def columns(
 
 
 def spark(values: Iterable[float | None], top: float, floor: float = 0.0) -> str:
-    """One cell per value on the scale 0 to `top`, or, from a `floor` above 0, on a logarithmic one; a space where there
-    is none.
-    """
+    """One cell per value on the scale 0 to `top`, logarithmic if `floor` is above 0; a space for None."""
     last, top = len(STEPS) - 1, bounded(top)
     if top <= floor:
         return "".join(" " if v is None else STEPS[0] for v in values)

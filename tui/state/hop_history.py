@@ -20,13 +20,9 @@ _SUMS: Final = ("frames", "bytes", *_TIMES)
 
 
 class HopPoint(Value, frozen=True, kw_only=True):
-    """What one hop did between two samples, in seconds over all `frames`. `first` marks the first sample of a request,
-    which holds its prefill.
+    """What one hop did between two samples, in seconds over all `frames`.
 
-    The sender computes for `compute_s`; both ends pack, seal and open for `seal_s`, of which `codec_s` and `open_s` are
-    parts; a frame is on its way for `wire_s`, which is the sending, `send_s`, and half a round trip each. `source_s` is
-    all that the sender did, `target_s` how long the receiver waited and opened: for the Mac at which the ring begins
-    and ends they are, together, a turn by its clock.
+    `source_s` and `target_s` together are one turn of the ring, for the Mac where the ring begins and ends.
     """
 
     source: str
@@ -34,27 +30,26 @@ class HopPoint(Value, frozen=True, kw_only=True):
     at: float
     frames: int
     bytes: int
-    compute_s: float
-    seal_s: float
-    wire_s: float
-    source_s: float
-    target_s: float
-    first: bool
+    compute_s: float  # of the sender
+    seal_s: float  # encoding, encrypting and decrypting at both ends, with `codec_s` and `open_s`
+    wire_s: float  # `send_s` plus half a round trip per frame
+    source_s: float  # all that the sender did
+    target_s: float  # the receiver waiting and decrypting
+    first: bool  # first sample of a request, which contains its prefill
     codec_s: float = 0.0
     send_s: float = 0.0
     open_s: float = 0.0
 
     @property
     def transfer_s(self) -> float:
-        """What the hop adds to the time of a token."""
         return self.seal_s + self.wire_s
 
 
 def point_of(
     base: tuple[HopSample, ...], sample: HopSample, now: float
 ) -> tuple[tuple[HopSample, ...], HopPoint | None]:
-    """What the hop of `sample` did since the one of it in `base`; None for nothing. Samples are sums, and a new sum
-    begins whenever the ring was idle: in the `base` of the next one `sample` takes the place of the one before.
+    """What the hop of `sample` did since its last sample in `base`; None for nothing. Samples are sums, and a new sum
+    starts whenever the ring was idle; `sample` replaces the last one in the returned base.
     """
     pair = (sample.source, sample.target)
     before = next((s for s in base if (s.source, s.target) == pair), None)
@@ -88,7 +83,7 @@ def point_of(
 
 
 def faded(past: tuple[HopPoint, ...], leaving: tuple[HopPoint, ...], now: float) -> tuple[HopPoint, ...]:
-    """`past` with the points that leave the last minute, those of a hop within `GRAIN_S` as one, for an hour."""
+    """`past` plus the points that leave the last minute, merged per hop and `GRAIN_S`, for an hour."""
     grains = {_grain(point): point for point in past if now - PAST_S <= point.at <= now}
     for point in leaving:
         known = grains.get(_grain(point))
@@ -97,7 +92,6 @@ def faded(past: tuple[HopPoint, ...], leaving: tuple[HopPoint, ...], now: float)
 
 
 def last_of(past: tuple[HopPoint, ...], pair: tuple[str, str]) -> list[HopPoint]:
-    """What the hop between these two did last: figures of an answer stay until there are newer ones."""
     found = [point for point in past if (point.source, point.target) == pair]
     return [point for point in found if point.at > found[-1].at - GRAIN_S]
 

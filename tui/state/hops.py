@@ -15,71 +15,56 @@ CLEARLY = 1.2
 
 
 class Hop(NamedTuple):
-    """One directed link in ring order. Times are seconds a frame; None where nothing was measured yet.
-
-    `compute_s` is what the sender computed. The hop itself takes `seal_s`, what both ends spent on packing, sealing and
-    opening, and `wire_s`, the sending and half a round trip: clocks of two Macs differ, so a one-way time cannot be
-    read off them. `bytes_per_s` is the rate while a frame travels. `samples` are (at, transfer_s). `pair` has the
-    device ids.
-    """
+    """One directed link in ring order. Times are seconds per frame; None before anything was measured."""
 
     source: str
     target: str
-    compute_s: float | None
-    seal_s: float | None
-    wire_s: float | None
-    bytes_per_s: float | None
+    compute_s: float | None  # of the sender
+    seal_s: float | None  # encoding, encrypting and decrypting at both ends
+    wire_s: float | None  # sending, plus half a round trip: a one-way time can't be read off two clocks
+    bytes_per_s: float | None  # while a frame travels
     rtt_s: float | None
-    samples: tuple[tuple[float, float], ...]
-    pair: tuple[str, str] = ("", "")
+    samples: tuple[tuple[float, float], ...]  # (seconds since the epoch, transfer_s)
+    pair: tuple[str, str] = ("", "")  # device ids
     path: PathKind = ""
 
     @property
     def transfer_s(self) -> float | None:
-        """What the hop adds to the time of a token."""
         return None if self.seal_s is None or self.wire_s is None else self.seal_s + self.wire_s
 
     @property
     def label(self) -> str:
-        """The two Macs with an arrow between them."""
         return f"{self.source}→{self.target}"
 
 
 class Shares(NamedTuple):
-    """Where the time of a token goes, in seconds: for one user a sum over all Macs and all hops, whose Macs work one
-    after the other, or where they are ranks, the longest of what they compute at the same time. `wait_s` is what is
-    left of the time that was measured, None where that is not known.
-    """
+    """Where the time of a token goes, in seconds: the sum over all Macs and hops, or for ranks the slowest Mac."""
 
     compute_s: float
     seal_s: float
     wire_s: float
-    wait_s: float | None
+    wait_s: float | None  # the rest of the measured time, None if unknown
 
     @property
     def token_s(self) -> float:
-        """Seconds from one token to the next."""
         return sum(seconds for seconds in self if seconds is not None)
 
 
 class Ring(NamedTuple):
-    """All hops, and `turn_s`, the seconds from one frame to the next on the clock of the Mac at which the ring begins
-    and ends. `rows` answers are written at the same time. `at_once`: the Macs are ranks.
-    """
+    """All hops of the ring."""
 
     hops: tuple[Hop, ...]
-    turn_s: float | None
-    rows: int
-    at_once: bool = False
+    turn_s: float | None  # seconds from one frame to the next, by the clock of the first Mac
+    rows: int  # answers written at the same time
+    at_once: bool = False  # the Macs are ranks
 
     @property
     def is_measured(self) -> bool:
-        """Whether every hop was measured."""
         return bool(self.hops) and all(h.transfer_s is not None for h in self.hops)
 
     @property
     def shares(self) -> Shares | None:
-        """Where the time of a token goes. Where rows take turns on the ring nothing is known of waiting."""
+        """Where the time of a token goes. If rows take turns on the ring, the waiting time is unknown."""
         if not self.is_measured:
             return None
         compute_s, seal_s, wire_s = (sum(getattr(h, f) for h in self.hops) for f in ("compute_s", "seal_s", "wire_s"))
@@ -93,12 +78,11 @@ class Ring(NamedTuple):
 
     @property
     def longest_s(self) -> float | None:
-        """The time of the hop that takes longest."""
         return max((h.transfer_s for h in self.hops if h.transfer_s is not None), default=None)
 
     @property
     def slowest(self) -> Hop | None:
-        """The hop that is clearly slower than every other one, if there is one."""
+        """The hop that is clearly slower than all others, if there is one."""
         if not self.is_measured:
             return None
         first, second = sorted(self.hops, key=lambda h: -(h.transfer_s or 0.0))[:2]
@@ -106,7 +90,7 @@ class Ring(NamedTuple):
 
 
 def ring_of(state: UiState) -> Ring:
-    """The ring of the active plan with what its hops did lately."""
+    """The ring of the active plan, with recent measurements."""
     names = {p.device_id: p.name for p in state.snapshot.peers}
     plan = state.snapshot.plan
     if plan is not None:
@@ -129,7 +113,6 @@ def _steady(state: UiState, pair: tuple[str, str]) -> list[HopPoint]:
 
 
 def _turn_s(leaving: list[HopPoint], coming: list[HopPoint]) -> float | None:
-    """What the Mac at which the ring begins does before a frame leaves it, and until it comes back."""
     sent, came = _mean(leaving, "source_s"), _mean(coming, "target_s")
     return None if sent is None or came is None else sent + came
 
@@ -153,7 +136,6 @@ def _hop(points: list[HopPoint], pair: tuple[str, str], names: dict[str, str], r
 
 
 def _mean(points: list[HopPoint], field: str) -> float | None:
-    """Seconds a frame, lately."""
     recent = points[-RECENT_POINTS:]
     frames = sum(p.frames for p in recent)
     return sum(getattr(p, field) for p in recent) / frames if frames else None

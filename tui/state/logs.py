@@ -16,15 +16,14 @@ LEAST_WIDTH: Final = 40
 
 
 class LogFilter(NamedTuple):
-    """What is shown: lines of `least` weight or more, of one Mac ("": of all), that hold `text` in any case."""
+    """Which lines are shown."""
 
-    least: str = "INFO"
-    mac: str = ""
-    text: str = ""
+    least: str = "INFO"  # lowest level
+    mac: str = ""  # "" for all
+    text: str = ""  # in any case
 
 
 def is_wanted(line: LogLine, chosen: LogFilter) -> bool:
-    """Whether the line passes."""
     return (
         LEVELS.index(line.level) >= LEVELS.index(chosen.least)
         and chosen.mac in ("", line.source)
@@ -33,8 +32,8 @@ def is_wanted(line: LogLine, chosen: LogFilter) -> bool:
 
 
 def beginning(seen: tuple[LogLine, ...], lines: tuple[LogLine, ...]) -> tuple[int, int]:
-    """How many of the first of `lines` stand as they are where `seen` was shown, and how many of the last of `seen` go,
-    for lines of other Macs come between them. What was only forgotten at the top stands, too.
+    """How many of the first `lines` are already shown by `seen`, and how many of the last of `seen` must be removed,
+    because lines of other Macs come before them. Lines that only left at the top count as shown.
     """
     if lines[: len(seen)] == seen:
         return len(seen), 0
@@ -45,19 +44,16 @@ def beginning(seen: tuple[LogLine, ...], lines: tuple[LogLine, ...]) -> tuple[in
 
 
 def next_level(chosen: LogFilter) -> LogFilter:
-    """The next least level; after the highest comes the lowest."""
     return chosen._replace(least=LEVELS[(LEVELS.index(chosen.least) + 1) % len(LEVELS)])
 
 
 def next_mac(chosen: LogFilter, lines: tuple[LogLine, ...]) -> LogFilter:
-    """The next Mac that wrote something; after the last one come all of them."""
     macs = ["", *sorted({line.source for line in lines})]
     at = macs.index(chosen.mac) if chosen.mac in macs else 0
     return chosen._replace(mac=macs[(at + 1) % len(macs)])
 
 
 def filter_words(chosen: LogFilter, count: int) -> str:
-    """ "INFO and above · all Macs · 1,204 lines"."""
     level = "all levels" if chosen.least == LEVELS[0] else chosen.least
     above = "" if chosen.least in (LEVELS[0], LEVELS[-1]) else " and above"
     lines = f"{count:,} line{'' if count == 1 else 's'}"
@@ -65,8 +61,8 @@ def filter_words(chosen: LogFilter, count: int) -> str:
 
 
 def short_lines(line: LogLine, width: int, *, wraps: bool) -> list[str]:
-    """A line as it stands in the pane: what happened first, then where and when; in one row of `width` cells, or
-    however many it takes. What needs attention begins with its level.
+    """A line in the pane: text, then Mac and time; in one row of `width` cells or wrapped. Warnings start with their
+    level.
     """
     tail = f"  {fit(line.source, min(8, cell_len(line.source))).rstrip()} {clock(line.at)}"
     text = f"{line.level} {line.text}" if line.level in LEVELS[2:] else line.text
@@ -78,7 +74,7 @@ def short_lines(line: LogLine, width: int, *, wraps: bool) -> list[str]:
 
 
 def long_lines(line: LogLine, width: int, *, wraps: bool = True) -> list[str]:
-    """With milliseconds, in rows of at most `width` characters; or in one that is cut."""
+    """A line with milliseconds, wrapped to `width` characters or cut."""
     stamp = f"{clock(line.at, seconds=True)}.{int(bounded(line.at) * 1000) % 1000:03}"
     whole = f"{stamp} {line.level:<5} {fit(line.source, 8)} {line.text}"
     if len(whole) <= width or width < LEAST_WIDTH:

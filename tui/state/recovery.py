@@ -9,7 +9,7 @@ from textual.content import Content
 
 from core.events import Peer, Plan, Recovery, RecoveryChoice, Snapshot, Stage
 from tui.state.format import DIM, GOOD, WARN, Mark, age, fit, gauge, is_of_ranks, part_of, peer_mark, plural, stage_mark
-from tui.state.pace import byte_words, left_words, token_words
+from tui.state.progress_rate import byte_words, left_words, token_words
 from tui.state.state import UiState
 
 LABEL = 16
@@ -20,7 +20,7 @@ STOPS = (*_HOLES, "rebuild")
 
 
 class Choice(NamedTuple):
-    """One of the things that the person may say: how it is called, and what it means now."""
+    """One of the ways to recover: its name, and what it means now."""
 
     order: RecoveryChoice
     word: str
@@ -28,79 +28,81 @@ class Choice(NamedTuple):
 
 
 def held(snapshot: Snapshot) -> Recovery | None:
-    """The recovery for which everything stands still; a Mac that is slow for a moment is none."""
+    """The recovery that stops everything; None if a Mac is only slow."""
     recovery = snapshot.recovery
     return recovery if recovery is not None and recovery.state in STOPS else None
 
 
 def since(recovery: Recovery, now: float) -> str:
-    """How long it takes already; `now` in seconds since the epoch."""
+    """How long it has taken; `now` in seconds since the epoch."""
     return age(max(0.0, now - recovery.since))
 
 
 def title(snapshot: Snapshot, recovery: Recovery) -> str:
-    """What is the matter: "mini is gone · layers 53–63 have no home"."""
+    """What is wrong: "mini is offline · layers 53–63 are missing"."""
     name, lost = mac_name(snapshot, recovery.mac), _lost(snapshot.plan, recovery.mac)
     if recovery.state == "rebuild":
-        macs = plural(len(recovery.plan.stages), "Mac") if recovery.plan else "the Macs that are left"
+        macs = plural(len(recovery.plan.stages), "Mac") if recovery.plan else "the remaining Macs"
         again = _stage(recovery.plan, recovery.mac) is not None
-        return f"{name} starts again · reading again" if again else f"{name or 'A Mac'} is gone · going on with {macs}"
-    what = f"{name or 'A Mac'} is gone"
+        return f"{name} restarted · re-reading" if again else f"{name or 'A Mac'} is offline · continuing on {macs}"
+    what = f"{name or 'A Mac'} is offline"
     if recovery.state == "replan" or not lost:
         return f"{what} · looking for another split" if recovery.state == "replan" else what
-    return f"{what} · {lost} no home"
+    return f"{what} · {lost} missing"
 
 
 def facts(state: UiState, recovery: Recovery, width: int) -> Content:
-    """What happened, what is kept, and how far it is, in lines of `width` cells."""
+    """What happened, what is saved, and how far it is, in lines of `width` cells."""
     waited = since(recovery, state.ticked_at)
-    answers = f" of {plural(len(recovery.requests), 'answer')}" if len(recovery.requests) > 1 else ""
-    kept = f"kept, {plural(recovery.tokens, 'token')}{answers}. Nothing is lost on this Mac."
+    answers = f" in {plural(len(recovery.requests), 'answer')}" if len(recovery.requests) > 1 else ""
+    kept = f"Nothing lost so far ({plural(recovery.tokens, 'token')} written{answers})."
     ago = "" if recovery.state == "wait" else f" ({waited} ago)"
     lines = [
         *_lines("What happened", recovery.text + ago, width),
-        *_lines("Your text", kept if recovery.requests else "kept. No answer was being written.", width),
+        *_lines("Your text", kept if recovery.requests else "No answer was being written.", width),
     ]
     if recovery.state == "rebuild":
         lines += _progress(state.snapshot, recovery, width)
     if recovery.state == "wait":
-        smaller = "Ctrl+O loads a smaller model; this answer is kept."
+        smaller = "Ctrl+O loads a smaller model; this answer is saved."
         way_out = recovery.fix if "replan" in recovery.choices else smaller
         lines += _lines("Waiting", f"for {waited}. {way_out}", width)
     return Content("\n").join(lines)
 
 
 def choices(snapshot: Snapshot, recovery: Recovery) -> tuple[Choice, ...]:
-    """What the person may say now, the one that is followed without a word first."""
+    """The possible ways to recover, the default first."""
     plan, name = recovery.plan, mac_name(snapshot, recovery.mac) or "the Mac"
     split = ", ".join(f"{s.peer} {part_of(plan, s)}" for s in plan.owners) if plan else ""
     words: dict[RecoveryChoice, tuple[str, str]] = {
-        "replan": (f"Re-plan on {plural(len(plan.stages), 'Mac')}" if plan else "Re-plan", split or "on those left"),
-        "wait": (f"Wait for {name}", "goes on by itself"),
+        "replan": (
+            f"Continue on {plural(len(plan.stages), 'Mac')}" if plan else "Continue",
+            split or "on the remaining Macs",
+        ),
+        "wait": (f"Wait for {name}", "resumes by itself"),
         "save": ("Save", "and continue later"),
-        "stop": ("Stop here", "keep the partial answer"),
+        "stop": ("Stop", "and keep what's written"),
     }
     return tuple(Choice(order, *words[order]) for order in recovery.choices)
 
 
 def choice_content(number: int, choice: Choice, width: int) -> Content:
-    """A numbered line of at most `width` cells."""
     line = f"{number}  {fit(choice.word, CHOICE)} "
     return Content.assemble(line, (fit(choice.effect, width - len(line)).rstrip(), DIM))
 
 
 def progress_words(snapshot: Snapshot, recovery: Recovery) -> str:
-    """How far the layers are loaded or, after that, the answers are read again."""
+    """How far the layers are loaded or, after that, the answers are re-read."""
     if recovery.total:
         per_s = (recovery.total - recovery.done) / recovery.eta_s if recovery.eta_s else None
-        read = token_words("read again", recovery.done, recovery.total, per_s)
+        read = token_words("re-read", recovery.done, recovery.total, per_s)
         return " · ".join([read, *left_words(recovery.eta_s)])
     done, total = _loaded(snapshot)
-    return f"layers {byte_words(done, total)}" if total else "layers are handed out"
+    return f"layers {byte_words(done, total)}" if total else "assigning layers"
 
 
 def readiness(state: UiState) -> tuple[str, str] | None:
-    """What the status line says of a recovery, and in which style; None where there is none."""
+    """The recovery in the status line, and its style; None without one."""
     recovery = state.snapshot.recovery
     if recovery is None:
         return None
@@ -109,9 +111,9 @@ def readiness(state: UiState) -> tuple[str, str] | None:
         case "suspect":
             return f"◐ slow {waited}", WARN
         case "stuck":
-            return f"◐ {'stuck' if recovery.mac else 'long step'} {waited}", WARN
+            return f"◐ {'stuck' if recovery.mac else 'slow step'} {waited}", WARN
         case "resume":
-            return f"↻ linking again {waited}", WARN
+            return f"↻ reconnecting {waited}", WARN
         case "rebuild":
             part, whole = (recovery.done, recovery.total) if recovery.total else _loaded(state.snapshot)
             return (f"↻ rebuilding {100 * part // whole} %" if whole else "↻ rebuilding"), WARN
@@ -124,7 +126,7 @@ def readiness(state: UiState) -> tuple[str, str] | None:
 
 
 def mac_mark(state: UiState, peer: Peer) -> Mark:
-    """How a Mac is shown: what a recovery says of it comes after what its link says."""
+    """The state of a Mac: that of its link, unless a recovery says more."""
     mark, recovery = peer_mark(peer), state.snapshot.recovery
     if recovery is None or mark.word not in ("ready", "slow"):
         return mark
@@ -137,7 +139,7 @@ def mac_mark(state: UiState, peer: Peer) -> Mark:
 
 
 def part_mark(snapshot: Snapshot, stage: Stage) -> Mark:
-    """How a stage of the plan is shown; one whose Mac is lost holds nothing, whatever it said before."""
+    """The state of a stage; a stage on a lost Mac is lost, whatever it reported before."""
     recovery = snapshot.recovery
     if recovery is not None and recovery.state in _HOLES and stage.device_id == recovery.mac:
         return stage_mark("lost")
@@ -146,23 +148,22 @@ def part_mark(snapshot: Snapshot, stage: Stage) -> Mark:
 
 
 def lost_name(snapshot: Snapshot) -> str:
-    """The Mac that is missed, "" if none is."""
+    """The missing Mac; "" for none."""
     recovery = snapshot.recovery
     return mac_name(snapshot, recovery.mac) if recovery is not None and recovery.state in _HOLES else ""
 
 
 def mac_name(snapshot: Snapshot, device_id: str) -> str:
-    """A Mac as people call it; "" for no Mac in particular."""
+    """A Mac's name; "" for no Mac in particular."""
     stage = _stage(snapshot.plan, device_id)
     return stage.peer if stage else snapshot.name_of(device_id)
 
 
 def _lost(plan: Plan | None, device_id: str) -> str:
-    """What nobody has any more, with its verb; "" where nothing is missing."""
     stage = _stage(plan, device_id)
     if plan is None or stage is None:
         return ""
-    return f"{part_of(plan, stage)} has" if is_of_ranks(plan) else f"layers {part_of(plan, stage)} have"
+    return f"{part_of(plan, stage)} is" if is_of_ranks(plan) else f"layers {part_of(plan, stage)} are"
 
 
 def _stage(plan: Plan | None, device_id: str) -> Stage | None:
@@ -170,7 +171,6 @@ def _stage(plan: Plan | None, device_id: str) -> Stage | None:
 
 
 def _loaded(snapshot: Snapshot) -> tuple[int, int]:
-    """Bytes in memory, of all."""
     done, total = (sum(getattr(s, f) for s in snapshot.stages) for f in ("done_bytes", "total_bytes"))
     return done, total
 
@@ -181,6 +181,5 @@ def _progress(snapshot: Snapshot, recovery: Recovery, width: int) -> list[Conten
 
 
 def _lines(label: str, text: str, width: int, style: str = DIM) -> list[Content]:
-    """`text` behind its label, however many lines it takes."""
     parts = wrap(text, max(20, width - LABEL)) or [""]
     return [Content.assemble((fit(label if i == 0 else "", LABEL), style), part) for i, part in enumerate(parts)]

@@ -12,7 +12,7 @@ from core.errors import UsageError
 from core.requests.conversations import ChatOptions
 from core.sampling_options import OptionField, Sampling, option_fields
 from tui.client import check
-from tui.state.shapes import shape_of, shape_text
+from tui.state.answer_format import shape_of, shape_text
 
 STOP_BETWEEN: Final = "|"
 
@@ -42,12 +42,11 @@ _READ: Final[dict[type, Callable[[str], Any]]] = {
 
 
 def texts_of(options: ChatOptions, fields: Iterable[OptionField] = FIELDS) -> dict[str, str]:
-    """What stands in each of `fields`."""
     return {field.name: _text(_value(options, field)) for field in fields}
 
 
 def options_of(texts: Mapping[str, str], before: ChatOptions) -> tuple[ChatOptions, dict[str, str]]:
-    """What was typed, the rest as it was `before`; and for each field that is wrong, why."""
+    """The typed options (the rest as `before`), and why a field is wrong, by field."""
     options, wrong, shown = before, {}, texts_of(before)
     for field in FIELDS:
         if texts[field.name] == shown[field.name]:
@@ -60,10 +59,10 @@ def options_of(texts: Mapping[str, str], before: ChatOptions) -> tuple[ChatOptio
 
 
 def with_option(options: ChatOptions, name: str, text: str) -> ChatOptions:
-    """With what was typed for one of `TYPED`; nothing is its default. Raises UsageError."""
+    """Set one of `TYPED` by its name; an empty text is its default. Raises UsageError."""
     field = next((each for each in TYPED if each.name == name.replace("-", "_")), None)
     if field is None:
-        raise UsageError(f"There is no option {name}.", f"These are: {', '.join(each.name for each in TYPED)}.")
+        raise UsageError(f"Unknown option {name}.", f"Known: {', '.join(each.name for each in TYPED)}.")
     try:
         return _with(options, field, text)
     except (ValueError, UsageError) as error:
@@ -71,7 +70,7 @@ def with_option(options: ChatOptions, name: str, text: str) -> ChatOptions:
 
 
 def _with(options: ChatOptions, field: OptionField, text: str) -> ChatOptions:
-    """Raises ValueError for what cannot be read, UsageError for what is beyond the limits."""
+    """Raises ValueError for unreadable text, UsageError for values out of range."""
     home = Sampling() if field in OF_SAMPLING else ChatOptions()
     kept = text if field.kind is tuple else text.strip()
     value = _READ[field.kind](kept) if kept else getattr(home, field.name)
@@ -100,9 +99,8 @@ def _text(value: object) -> str:
 
 
 def _reason(field: OptionField, error: ValueError | UsageError) -> str:
-    """What is wrong with what was typed; the limit that msgspec names: "at most 5"."""
     if isinstance(error, ValueError):
-        return "this is not a whole number" if field.kind is int else "this is not a number"
+        return "not a whole number" if field.kind is int else "not a number"
     if field.kind is Constraint:
         return error.what.removesuffix(".")
     said = str(error.__cause__).partition(" - at")[0].replace("`", "")

@@ -14,17 +14,14 @@ MODEL: Final = "MODEL"  # while no Mac has loaded one, and for one whose name a 
 
 
 class Snippet(NamedTuple):
-    """`title` is the name of the program, `where` a sentence. In `lines` stand, in double braces, url (without "/v1"),
-    key, model, and context, the tokens that the plan has room for.
-    """
+    """Text to paste into a program."""
 
-    title: str
-    where: str
-    lines: str
+    title: str  # name of the program
+    where: str  # where to paste it
+    lines: str  # with {{url}} (without "/v1"), {{key}}, {{model}} and {{context}} (tokens)
 
     @property
     def is_shell(self) -> bool:
-        """Whether it is a shell that reads them."""
         return self.where.startswith("In the shell")
 
 
@@ -101,7 +98,7 @@ echo '- {model_id: macluster, model_name: "{{model}}", api_base: "{{url}}/v1", a
 
 
 def text_of(client: str, now: Snapshot) -> str:
-    """What is pasted for a client of `SNIPPETS`, for where the API is, or would be, and what is loaded."""
+    """The text to paste for a client of `SNIPPETS`, with the API's address and the loaded model."""
     url = _reachable(now.api.url.removesuffix("/v1")) if now.api else f"http://{LOOPBACK_HOST}:{API_PORT}"
     values = {
         "url": url,
@@ -117,7 +114,6 @@ def text_of(client: str, now: Snapshot) -> str:
 
 
 def _reachable(url: str) -> str:
-    """Where all addresses are served: by the name that other Macs find this one by."""
     name = socket.gethostname().lower().removesuffix(".local")
     return re.sub(r"//(0\.0\.0\.0|\[::\]):", f"//{name}.local:", url)
 

@@ -38,7 +38,7 @@ from core.snapshot import apply, with_line
 from core.text import clean_text
 from tui.state.chats import Chat
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint, faded, point_of
-from tui.state.pace import Pace, moved
+from tui.state.progress_rate import Pace, moved
 from tui.state.turns import INTERRUPTED, Turn, ended, grown, remarked
 
 _T = TypeVar("_T")
@@ -52,7 +52,7 @@ _change = msgspec.structs.replace
 
 
 class Departure(Value, frozen=True, kw_only=True):
-    """A Mac that left and has not come back."""
+    """A Mac that left and hasn't come back."""
 
     device_id: str
     name: str
@@ -60,81 +60,69 @@ class Departure(Value, frozen=True, kw_only=True):
 
 
 class UiState(Value, frozen=True, kw_only=True):
-    """All that the screens need.
-
-    `offline` is why no events come; `problem` is why the last answer or load failed, until the next try.
-    `preparing`: what a demo does before anything can be asked. `last`: the conversation that one can go on with,
-    where none is on screen. `turns` is the path that is shown of the conversation, `others` what waits beside it
-    (`tui.state.branches`). `early` holds events of answers that are not on screen, or whose id the node has not
-    told yet. `rates` are tokens per second, a value a tick. `unfinished`: interrupted answers that can be
-    continued, the newest first. `editing`: the number of the question that is written anew, else 0. `skipped`:
-    device ids of Macs that hold no layers of what is loaded from now on. `logs`: more lines than the Snapshot has,
-    the newest last. `points`: what the hops did in the last minute; `past`: the hour before that, in fewer points.
-    `loads`: how far the layers of each Mac are, by its device id.
-    """
+    """All that the screens show: the node's Snapshot and what only this terminal knows."""
 
     snapshot: Snapshot = Snapshot()
     attached: bool = False
-    offline: Problem | None = None
+    offline: Problem | None = None  # why no events come
     chat: Chat = Chat()
-    preparing: str = ""
-    last: ConversationInfo | None = None
-    turns: tuple[Turn, ...] = ()
-    others: tuple[Turn, ...] = ()
-    editing: int = 0
+    preparing: str = ""  # what the demo is preparing
+    last: ConversationInfo | None = None  # the conversation to continue, if none is on screen
+    turns: tuple[Turn, ...] = ()  # the shown path of the conversation
+    others: tuple[Turn, ...] = ()  # messages of other versions (`tui.state.branches`)
+    editing: int = 0  # number of the question being edited, 0 for none
     next_number: int = 1
+    # events of answers that are not on screen, or whose id is not known yet
     early: tuple[TokenEvent | RequestDone, ...] = ()
-    problem: Problem | None = None
-    unfinished: tuple[UnfinishedAnswer, ...] = ()
-    logs: tuple[LogLine, ...] = ()
+    problem: Problem | None = None  # why the last answer or load failed, until the next try
+    unfinished: tuple[UnfinishedAnswer, ...] = ()  # interrupted answers that can be continued, newest first
+    logs: tuple[LogLine, ...] = ()  # more lines than the Snapshot has, newest last
     departures: tuple[Departure, ...] = ()
-    skipped: tuple[str, ...] = ()
-    base: tuple[HopSample, ...] = ()
-    points: tuple[HopPoint, ...] = ()
-    past: tuple[HopPoint, ...] = ()
+    skipped: tuple[str, ...] = ()  # device ids of Macs left out of the next load
+    base: tuple[HopSample, ...] = ()  # last sample of each hop
+    points: tuple[HopPoint, ...] = ()  # what the hops did in the last minute
+    past: tuple[HopPoint, ...] = ()  # the hour before that, in fewer points
     speed_test: Progress | None = None
-    rates: tuple[float, ...] = ()
+    rates: tuple[float, ...] = ()  # tokens per second, one value per tick
     tokens_since_tick: int = 0
     ticked_at: float = 0.0
     load_s: float | None = None
-    loads: dict[str, Pace] = msgspec.field(default_factory=dict)
+    loads: dict[str, Pace] = msgspec.field(default_factory=dict)  # loading progress by device id
 
     @property
     def answer(self) -> Turn | None:
-        """The answer that is being written, or waits for its first token."""
         return self.turns[-1] if self.turns and not self.turns[-1].done else None
 
 
 def strangers(state: UiState) -> tuple[Peer, ...]:
-    """The Macs that were seen and can be paired. One that is lost was paired, whatever is said of its trust."""
+    """The Macs that can be paired. An offline Mac was paired, whatever its current level."""
     seen = (p for p in state.snapshot.peers if p.trust in ("unpaired", "seen") and not p.is_self)
     return tuple(p for p in seen if p.state != "lost")
 
 
 def own_first(state: UiState) -> tuple[Peer, ...]:
-    """Those that are not paired come last: where there is no room for all, the others are seen."""
     others = {peer.device_id for peer in strangers(state)}
     return tuple(sorted(state.snapshot.peers, key=lambda peer: peer.device_id in others))
 
 
-def washed(value: _T, *, lines: bool = False) -> _T:
-    """`value` with all text in it clean; line breaks survive only if `lines`."""
+def cleaned(value: _T, *, lines: bool = False) -> _T:
+    """`value` with all text in it cleaned for the terminal; line breaks survive only with `lines`."""
     if isinstance(value, str):
         text = clean_text(value)
         return text if lines else " ".join(text.split())  # type: ignore[return-value]
     if isinstance(value, tuple):
-        return tuple(washed(v) for v in value)  # type: ignore[return-value]
+        return tuple(cleaned(v) for v in value)  # type: ignore[return-value]
     if isinstance(value, msgspec.Struct):
         answer = isinstance(value, TokenEvent | RequestDone)
         return _change(
-            value, **{f: washed(getattr(value, f), lines=answer and f == "text") for f in value.__struct_fields__}
+            value, **{f: cleaned(getattr(value, f), lines=answer and f == "text") for f in value.__struct_fields__}
         )
     return value
 
 
 def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
     """The state after `event`, which arrived at `now` (seconds since the epoch)."""
-    event = washed(event)
+    event = cleaned(event)
     before = state.snapshot
     state = _change(state, snapshot=apply(before, event))
     match event:
@@ -171,28 +159,26 @@ def _is_of(answer: Turn, event: Progress) -> bool:
 
 
 def skip_turned(state: UiState, device_id: str) -> UiState:
-    """That Mac is left out of what is loaded from now on, or is no longer."""
     others = tuple(skipped for skipped in state.skipped if skipped != device_id)
     return _change(state, skipped=(*others, device_id) if others == state.skipped else others)
 
 
 def of_used(state: UiState, request: _Request) -> _Request:
-    """`request`, but no layers for the Macs that are skipped."""
     return _change(request, without=tuple(dict.fromkeys((*request.without, *state.skipped))))
 
 
 def detached(state: UiState, problem: Problem | None) -> UiState:
-    """There is no stream of events, and why; None while a node is being started."""
-    return _change(state, attached=False, offline=washed(problem))
+    """No events come, with the reason; None while a node is starting."""
+    return _change(state, attached=False, offline=cleaned(problem))
 
 
 def failed(state: UiState, problem: Problem | None) -> UiState:
-    """A command failed (None: the banner has been read)."""
-    return _change(state, problem=washed(problem))
+    """Show a problem (None: it was dismissed)."""
+    return _change(state, problem=cleaned(problem))
 
 
 def ticked(state: UiState, now: float) -> UiState:
-    """Twice a second: the token rate of the last tick, and hop points older than the window dropped."""
+    """Twice a second: note the token rate, and move hop points out of the last minute."""
     elapsed = now - state.ticked_at
     if state.answer is not None or state.tokens_since_tick:
         rate = state.tokens_since_tick / elapsed if 0 < elapsed < 10 else 0.0
@@ -206,7 +192,6 @@ def ticked(state: UiState, now: float) -> UiState:
 
 
 def _recovered(state: UiState, text: str, requests: tuple[str, ...]) -> UiState:
-    """What was interrupted goes on: that is told where it happened."""
     turns = tuple(
         remarked(turn, text) if turn.request_id in requests and not turn.done else turn for turn in state.turns
     )
@@ -214,7 +199,6 @@ def _recovered(state: UiState, text: str, requests: tuple[str, ...]) -> UiState:
 
 
 def with_answer(state: UiState, **fields: object) -> UiState:
-    """With that changed in the answer under way, if there is one."""
     answer = state.answer
     if answer is None:
         return state
@@ -222,7 +206,7 @@ def with_answer(state: UiState, **fields: object) -> UiState:
 
 
 def _attach(state: UiState, now: float) -> UiState:
-    """A stream began. An answer that was under way goes on if the node still works on it, else it ends here."""
+    """An event stream began. A running answer goes on if the node still works on it; else it ends here."""
     logs = _joined(state.logs, state.snapshot.logs)
     state = _change(state, attached=True, offline=None, departures=(), ticked_at=now, logs=logs)
     if not state.points:
@@ -233,11 +217,10 @@ def _attach(state: UiState, now: float) -> UiState:
         return state
     if last is not None and last.request_id == answer.request_id:
         return answer_event(state, _change(last, text=""), now)
-    return with_answer(state, done=True, why=f"{INTERRUPTED}: the node of this Mac was restarted")
+    return with_answer(state, done=True, why=f"{INTERRUPTED}: macluster's service was restarted")
 
 
 def _joined(old: tuple[LogLine, ...], new: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
-    """Lines from before a stream broke off, and those of the next one."""
     known = set(old)
     return reduce(lambda lines, line: with_line(lines, line, LOGS_KEPT), (x for x in new if x not in known), old)
 
@@ -254,7 +237,7 @@ def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState
 
 
 def answer_event(state: UiState, event: TokenEvent | RequestDone, now: float) -> UiState:
-    """Something came of an answer; of those that are not on screen it is kept for a while."""
+    """Add an event to its answer; events of answers that aren't on screen are kept for a while."""
     if isinstance(event, TokenEvent):
         state = _change(state, tokens_since_tick=state.tokens_since_tick + 1)
     answer = state.answer

@@ -25,7 +25,6 @@ class Bar(NamedTuple):
 
     @property
     def doing(self) -> Doing:
-        """Whether that computes, moves what was computed or is to be, or waits for others."""
         if self.phase in WORKS:
             return "computes"
         return "waits" if self.phase == "recv_wait" else "moves"
@@ -40,7 +39,6 @@ class Track(NamedTuple):
 
     @property
     def name(self) -> TrackName:
-        """Which it is."""
         return TrackName(self.stage, self.lane)
 
 
@@ -59,12 +57,11 @@ class Steps(NamedTuple):
     lanes: Mapping[int, int]
 
     def last(self, at: int) -> tuple[int, ...]:
-        """The step in that place, and those before it that are shown with it."""
         return self.numbers[max(0, at + 1 - SHOWN) : at + 1]
 
 
 def steps_in(traced: TraceResult) -> Steps:
-    """Lanes are numbered in the order in which their handles were made."""
+    """The steps that every stage reported. Lanes are numbered in the order of their handles."""
     of_each = [{turn.step for turn in _computing(stage)} for stage in traced.stages]
     shared = reduce(set.__and__, of_each) if of_each else set()
     turns = {turn.step: turn for stage in traced.stages[:1] for turn in _computing(stage) if turn.step in shared}
@@ -77,7 +74,7 @@ def steps_in(traced: TraceResult) -> Steps:
 
 
 def tracks_of(traced: TraceResult, steps: Steps, chosen: Sequence[int]) -> list[Track]:
-    """A track for each stage and each lane of the `chosen` steps, stage by stage."""
+    """A track for each stage and lane of the `chosen` steps, stage by stage."""
     lanes = sorted({steps.lanes[step] for step in chosen})
     return [
         Track(stage.index, lane, tuple(bar for turn in turns for bar in _bars(stage, turn)))
@@ -88,19 +85,19 @@ def tracks_of(traced: TraceResult, steps: Steps, chosen: Sequence[int]) -> list[
 
 
 def ends_of(tracks: Sequence[Track], step: int | None = None) -> tuple[float, float]:
-    """When the first of the stages began to do anything but wait, and the last one ended; of one `step`, or of all."""
+    """When the first stage started to work and the last one ended; of one `step`, or of all."""
     bars = [bar for track in tracks for bar in track.bars if step in (None, bar.step) and bar.doing != "waits"]
     return min((bar.start_s for bar in bars), default=0.0), max((bar.end_s for bar in bars), default=0.0)
 
 
 def next_name(tracks: Sequence[Track], chosen: TrackName | None, by: int) -> TrackName | None:
-    """The track so many below the chosen one; None, which stands before the first, is all of them."""
+    """The track `by` places below the chosen one; None, which comes before the first, means all."""
     names = [None, *(track.name for track in tracks)]
     return names[((names.index(chosen) if chosen in names else 0) + by) % len(names)]
 
 
 def cells(bars: Sequence[Bar], ends: tuple[float, float], width: int) -> list[Doing | None]:
-    """What took most of the time of each of `width` cells between the `ends`; None where nothing is told of it."""
+    """What took most of the time in each of `width` cells between the `ends`; None if unknown."""
     begin, cell_s = ends[0], (ends[1] - ends[0]) / width
     spent: list[dict[Doing, float]] = [{} for _ in range(width)]
     if cell_s <= 0:

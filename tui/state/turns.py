@@ -10,7 +10,7 @@ import msgspec
 from core.events import RequestDone, TokenEvent, Value
 from core.requests.answers import Message, UnfinishedAnswer
 from core.text import Clean, clean_text
-from tui.state.pace import Pace
+from tui.state.progress_rate import Pace
 
 INTERRUPTED = "answer interrupted"
 
@@ -18,8 +18,8 @@ _change = msgspec.structs.replace
 
 
 class Remark(Value, frozen=True, kw_only=True):
-    """What the person is told in the middle of an answer: behind its first `at` characters. It is no part of its text,
-    so it is neither copied nor sent to the model.
+    """A notice in the middle of an answer, after its first `at` characters. It isn't part of the text, so it is neither
+    copied nor sent to the model.
     """
 
     at: int
@@ -27,36 +27,30 @@ class Remark(Value, frozen=True, kw_only=True):
 
 
 class Turn(Value, frozen=True, kw_only=True):
-    """One message. `number`, from 1, never repeats; `parent` is that of the message before, 0 for none. `at`,
-    `first_at` and `last_at` are seconds since the epoch.
+    """One message of the conversation."""
 
-    An answer has no `request_id` until the node has accepted it. `why`: what ended it, where it did not simply end.
-    `is_valid`: whether it has the shape that was asked for; None where none was, or it is not known yet.
-    Of its `tokens`, `earlier` were there before `first_at`. `reading`: how far its prompt is read, while it is.
-    """
-
-    number: int
-    parent: int = 0
+    number: int  # from 1, never repeats
+    parent: int = 0  # number of the message before, 0 for none
     role: Literal["user", "assistant"]
     text: Clean
-    at: float
+    at: float  # seconds since the epoch, like `first_at` and `last_at`
     done: bool = True
-    request_id: str = ""
+    request_id: str = ""  # "" until the node accepted the question
     prompt_tokens: int = 0
     tokens: int = 0
-    earlier: int = 0
+    earlier: int = 0  # tokens written before `first_at`
     first_at: float | None = None
     last_at: float | None = None
     ttft_s: float | None = None
     tokens_per_s: float | None = None
-    why: str = ""
-    is_valid: bool | None = None
+    why: str = ""  # why the answer stopped, if it did not simply end
+    is_valid: bool | None = None  # whether it has the requested format; None if none was requested, or not known yet
     remarks: tuple[Remark, ...] = ()
-    reading: Pace | None = None
+    reading: Pace | None = None  # prefill progress
 
     @property
     def rate(self) -> float | None:
-        """Tokens per second: what the node measured, else what arrived here so far."""
+        """Tokens per second: measured by the node, else from what arrived here so far."""
         if self.tokens_per_s is not None:
             return self.tokens_per_s
         fresh = self.tokens - self.earlier
@@ -66,7 +60,7 @@ class Turn(Value, frozen=True, kw_only=True):
 
 
 def said_before(messages: Iterable[Message], first: int, now: float) -> tuple[Turn, ...]:
-    """What people and models said, one after the other; numbered from `first`."""
+    """Messages as turns, numbered from `first`."""
     spoken = [m for m in messages if m.role in ("user", "assistant")]
     return tuple(
         Turn(
@@ -81,7 +75,7 @@ def said_before(messages: Iterable[Message], first: int, now: float) -> tuple[Tu
 
 
 def grown(answer: Turn, event: TokenEvent, now: float) -> Turn:
-    """With one token more; one that it has already changes nothing."""
+    """Add a token; a token that is already there changes nothing."""
     if event.index < answer.tokens:
         return answer
     return _change(
@@ -95,7 +89,7 @@ def grown(answer: Turn, event: TokenEvent, now: float) -> Turn:
 
 
 def ended(answer: Turn, event: RequestDone, now: float) -> Turn:
-    """With its end, and the figures of the node."""
+    """End the answer, with the node's figures."""
     return _change(
         answer,
         text=Clean(answer.text + clean_text(event.text)),
@@ -111,12 +105,11 @@ def ended(answer: Turn, event: RequestDone, now: float) -> Turn:
 
 
 def remarked(answer: Turn, words: str) -> Turn:
-    """With a remark behind what is written so far."""
     return _change(answer, remarks=(*answer.remarks, Remark(at=len(answer.text), words=words)))
 
 
 def gone_on(answer: Turn, kept: UnfinishedAnswer) -> Turn:
-    """An interrupted answer that goes on behind what is on screen, or behind what was kept of it if that is more."""
+    """Continue an interrupted answer after its text on screen, or after what was saved of it if that is more."""
     text = Clean(kept.text) if kept.text.startswith(answer.text) else answer.text
     tokens = max(answer.tokens, kept.tokens)
     again = _change(answer, text=text, tokens=tokens, earlier=tokens, done=False, why="", is_valid=None)

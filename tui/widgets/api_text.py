@@ -14,16 +14,15 @@ _TITLE = " Other programs"
 
 
 def requests_of(now: Snapshot) -> tuple[BatchRow, ...]:
-    """What other programs ask."""
     return tuple(row for row in now.batch.rows if row.client)
 
 
 def title_content(now: Snapshot, width: int) -> Content:
-    """Whether they are served, and how much they ask, in `width` cells."""
+    """Whether the API is on, and how many requests it has, in `width` cells."""
     asking = sum(client.asking for client in now.clients)
-    asked = f"{plural(asking, 'request')} under way" if asking else "nobody asks now"
+    asked = plural(asking, "request") if asking else "no requests"
     if waits := _waiting(now, asking):
-        asked += f", {waits} {'waits' if waits == 1 else 'wait'}"
+        asked += f", {waits} queued"
     state = f"● on · {asked} " if now.api else "○ off "
     line = between(_TITLE, state, width)
     style = GOOD if now.api else DIM
@@ -31,7 +30,7 @@ def title_content(now: Snapshot, width: int) -> Content:
 
 
 def _waiting(now: Snapshot, asking: int) -> int:
-    """How many of those that ask are not read or written yet; some of them have no row that could be listed."""
+    """How many requests are queued; some of them have no row to list."""
     running = now.batch.running
     if now.plan is None or not running or not (now.batch.queue or len(running) >= now.plan.rows):
         return 0
@@ -39,14 +38,13 @@ def _waiting(now: Snapshot, asking: int) -> int:
 
 
 def address_content(now: Snapshot, *, attached: bool) -> Content:
-    """Where they ask, what answers, and what a person should know of it."""
+    """The address, the served model, and warnings."""
     if not attached:
-        return Content.styled("✗ The node of this Mac does not answer; it is tried again every second.", BAD)
+        return Content.styled("✗ macluster's service doesn't answer; retrying every second.", BAD)
     api = now.api
     if api is None:
-        return Content.assemble(
-            ("○ off  ", DIM), "o serves the programs of this Mac, and of no other.", "\n", _answers(now)
-        )
+        words = "Press o to let programs on this Mac use the model (other machines can't)."
+        return Content.assemble(("○ off  ", DIM), words, "\n", _answers(now))
     lines = [Content.assemble(("● on   ", GOOD), api.url, "  ", _answers(now))]
     if api.fingerprint:
         lines.append(Content.assemble(("certificate SHA-256  ", DIM), fingerprint_short(api.fingerprint)))
@@ -55,29 +53,27 @@ def address_content(now: Snapshot, *, attached: bool) -> Content:
     return Content("\n").join(lines)
 
 
-NO_KEYS: Final = Content("There is none yet: n makes one.")
-NO_REQUESTS: Final = Content("Nothing is asked now; what is can be stopped here.")
+NO_KEYS: Final = Content("No keys yet. n makes one.")
+NO_REQUESTS: Final = Content("No requests right now. Running requests appear here; x stops one.")
 
 
 def paste_content(client: str, now: Snapshot, width: int) -> Content:
-    """What to paste into that program."""
     snippet = SNIPPETS[client]
     lines = [Content.styled(snippet.where, DIM), Content(text_of(client, now)), Content("")]
-    note = f"{KEY} stands for a key: n makes one, and shows it once."
+    note = f"{KEY} stands for a key. n makes one and shows it once."
     return Content("\n").join([*lines, Content.styled(fit(note, max(width, 1)).rstrip(), DIM)])
 
 
 def paste_title(client: str) -> str:
-    """Which program, of how many."""
     names = list(SNIPPETS)
     return f"‹ {SNIPPETS[client].title} › {names.index(client) + 1} of {len(names)}"
 
 
 def _answers(now: Snapshot) -> Content:
     if now.plan is None and now.led_elsewhere:
-        return Content.styled(f"{now.led_elsewhere} answers, which another Mac leads.", DIM)
+        return Content.styled(f"Serving {now.led_elsewhere} (loaded by another Mac).", DIM)
     if now.plan is None:
-        return Content.styled("No model is loaded: Ctrl+O chooses one.", WARN)
+        return Content.styled("No model is loaded. Ctrl+O chooses one.", WARN)
     if now.plan_status != "ready":
-        return Content.styled(f"{now.plan.model} is not ready.", WARN)
-    return Content.styled(f"{now.plan.model.rpartition('/')[2]} answers.", DIM)
+        return Content.styled(f"{now.plan.model} isn't ready.", WARN)
+    return Content.styled(f"Serving {now.plan.model.rpartition('/')[2]}.", DIM)

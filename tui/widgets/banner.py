@@ -11,21 +11,20 @@ from tui.widgets.text_view import TextView
 
 
 class Banner(TextView):
-    """Hidden while there is no problem."""
+    """A problem that lasts; hidden if there is none."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id, classes="banner")
         self.display = False
 
     def show(self, problem: Problem | None) -> None:
-        """Show `problem`, or nothing."""
         self.display = problem is not None
         if problem is not None:
             self.draw(banner_content(problem))
 
 
 def startable(problem: Problem | None) -> Problem | None:
-    """Why no node runs, with the keys that start one here."""
+    """The problem with the keys that start a node here."""
     if problem is None:
         return None
     is_taken = problem.kind == PortTaken.__name__
@@ -36,6 +35,5 @@ def startable(problem: Problem | None) -> Problem | None:
 
 
 def banner_content(problem: Problem) -> Content:
-    """What happened, then the way out."""
     fix = ("\n→ " + problem.fix, WARN) if problem.fix else ""
     return Content.assemble(("✗ ", BAD), (problem.what, "bold"), fix)

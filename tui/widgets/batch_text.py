@@ -5,8 +5,8 @@ from __future__ import annotations
 from textual.content import Content
 
 from core.events import BatchLane, Plan, Snapshot
-from tui.state.batch import summary, why_they_wait
 from tui.state.format import DIM, GOOD, WARN, between, fit, plural
+from tui.state.row_words import summary, why_they_wait
 
 _TITLE = " Rows, lanes and queue"
 _LANE = 36
@@ -14,7 +14,7 @@ _DRAWN = 8
 
 
 def title_content(now: Snapshot, width: int) -> Content:
-    """How full it is, in `width` cells; at less than 100 without the name of the screen."""
+    """How full the batch is, in `width` cells; below 100 cells without the screen's name."""
     if now.plan is None:
         return Content.styled(fit(_TITLE, width), "bold")
     full = f"{summary(now.batch, now.plan)} "
@@ -26,25 +26,19 @@ def title_content(now: Snapshot, width: int) -> Content:
 def empty_content(now: Snapshot, *, attached: bool) -> Content:
     """Why there are no rows, and what to do."""
     if not attached:
-        return Content.styled("The node of this Mac does not answer; it is tried again every second.", WARN)
+        return Content.styled("macluster's service doesn't answer; retrying every second.", WARN)
     if now.plan is None:
-        return Content("No model is loaded, so nothing can be asked. Ctrl+O chooses one.")
+        return Content("No model is loaded. Ctrl+O chooses one.")
     if now.plan_status != "ready":
-        return Content(f"{now.plan.model} is not ready, so nothing is computed. Esc: the dashboard says how far it is.")
-    words = (
-        "Nothing is being asked. Esc leads back to the chat. What other programs ask of this Mac is listed here, too."
-    )
+        return Content(f"{now.plan.model} isn't ready yet. The dashboard shows its progress (Esc).")
+    words = "No requests running. Requests of other programs appear here too."
     if parked := now.batch.parked_tokens:
-        words += (
-            f"\n\n{parked} tokens of earlier answers are kept in memory: a prompt that begins like them reuses them."
-        )
+        words += f"\n\n{parked} tokens of earlier chats are cached. A prompt that starts the same way reuses them."
     return Content(words)
 
 
 def ring_content(now: Snapshot, width: int) -> Content:
-    """The Macs in the order of the ring, the lanes that travel it, and the prompts between them. Which Mac computes
-    which lane is not known here, so that is not drawn.
-    """
+    """The Macs in ring order, the lanes, and the prompts between them. Which Mac computes which lane is unknown."""
     plan, batch = now.plan, now.batch
     if plan is None:
         return Content("")
@@ -59,12 +53,11 @@ def ring_content(now: Snapshot, width: int) -> Content:
 def _ring(plan: Plan, width: int) -> str:
     names = [stage.peer for stage in plan.stages]
     if len(names) == 1:
-        return fit(f"{names[0]} alone: nothing travels", width).rstrip()
+        return fit(f"{names[0]} only", width).rstrip()
     return fit(" → ".join([*names, names[0]]), width).rstrip()
 
 
 def _lanes(lanes: tuple[BatchLane, ...], width: int) -> list[Content]:
-    """As many side by side as there is room for."""
     cells = [
         _marked(f"lane {n}", "▮" * min(lane.rows, _DRAWN), plural(lane.rows, "row"), in_flight=lane.in_flight)
         for n, lane in enumerate(lanes, 1)

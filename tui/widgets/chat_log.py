@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
@@ -14,7 +13,7 @@ from textual.reactive import Reactive
 from textual.timer import Timer
 
 from core.text import Clean
-from tui.control.actions import bindings
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import CHAT
 from tui.control.messages import Branched, Copied, Edited, Noted
 from tui.state.branches import place_words
@@ -32,27 +31,25 @@ if TYPE_CHECKING:
     from tui.widgets.message_view import MessageView
 
 MESSAGES_SHOWN = 200
-_SURVIVAL = "While an answer is written, Ctrl+T pulls a Mac's cable; Ctrl+G plugs it in again. The answer goes on."
+_SURVIVAL = "While an answer is written, Ctrl+T unplugs a Mac and Ctrl+G plugs it back in. The answer continues."
 
 
 def warm_up() -> None:
-    """Import what the first answer needs, for a thread to do while nobody waits."""
     import tui.widgets.message_view  # noqa: F401
 
     render(Chunk(Clean("```python\npass\n```")), 80)
 
 
-class ChatLog(VerticalScroll, can_focus=True):
+class ChatLog(KeyOwner, VerticalScroll, can_focus=True):
     """The messages, oldest first. It stays at the end until the person scrolls up."""
 
     HELP = """The conversation. It follows the answer until you scroll up; End follows it again.
 
-[ and ] mark a message, y copies it. Y copies its last code block; again, the one before. e changes a marked \
-question and asks anew from there, Ctrl+R asks for another answer; what was there stays beside it: 2/3 ‹ › says which \
-of them is shown, < and > go to the others. Everything that was written stays, also when an answer breaks off."""
+[ and ] select a message, y copies it. Y copies its last code block; press again for the previous one. e edits the \
+selected question and asks again from there, Ctrl+R asks for another answer. Earlier versions are kept: 2/3 ‹ › says \
+which one is shown, < and > switch. What was written stays, even if an answer breaks off."""
 
     ACTIONS = CHAT
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHAT)]
 
     # what is new is laid out and followed already when this changes; Textual would draw and lay out all once more
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)
@@ -74,15 +71,12 @@ of them is shown, < and > go to the others. Everything that was written stays, a
         self._gives_way = self._gave_way = False
 
     def compose(self) -> ComposeResult:
-        """Until there is a message, a hint."""
         yield self._empty
 
     def on_mount(self) -> None:
-        """Write tokens at a steady rate however fast they come."""
         self._flusher = self.set_interval(1 / self._fps, self._flush, pause=True)
 
     def show(self, state: UiState) -> None:
-        """Take `state`; the flusher writes what is new in it."""
         if state.turns is not self._state.turns and self._flusher is not None:
             self._flusher.resume()
         self._state = state
@@ -90,11 +84,10 @@ of them is shown, < and > go to the others. Everything that was written stays, a
         self._show_empty()
 
     def give_way(self) -> None:
-        """Wait a frame, though not two in a row: what the person types is drawn first."""
         self._gives_way = True
 
     def zoom(self, on: bool) -> None:
-        """It has the screen alone, or not: a line above it then has the title, and the heads have the figures."""
+        """Show the chat alone: the line above has the title, and the heads have the figures."""
         self._zoomed = on
         with self.app.batch_update():
             for view in self._views:
@@ -131,7 +124,6 @@ of them is shown, < and > go to the others. Everything that was written stays, a
             self._flusher.pause()
 
     async def _sync(self, turns: tuple[Turn, ...]) -> None:
-        """A view for every turn, and none for those that are gone."""
         numbers = {t.number for t in turns}
         stale = [v for v in self._views if v.turn.number not in numbers]
         known = {v.turn.number for v in self._views}
@@ -155,7 +147,6 @@ of them is shown, < and > go to the others. Everything that was written stays, a
             self._mark(found)
 
     def look_for(self, number: int) -> None:
-        """Mark that message once it is there; 0: none."""
         self._wanted = number
 
     def _mark(self, view: MessageView) -> None:
@@ -174,12 +165,10 @@ of them is shown, < and > go to the others. Everything that was written stays, a
         return QuestionView(turn, place) if turn.role == "user" else AnswerView(turn, place)
 
     def on_resize(self) -> None:
-        """Another height: other lines are unseen."""
         self.refresh()
         self.call_after_refresh(self._count_new_rows)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Scrolling changes how many lines are still unseen."""
         super().watch_scroll_y(old_value, new_value)
         self._count_new_rows()
 
@@ -195,22 +184,18 @@ of them is shown, < and > go to the others. Everything that was written stays, a
             self.border_subtitle = Content(below) if below else None
 
     def action_latest(self) -> None:
-        """To the end, and follow it."""
         self.anchor()
 
     def action_message(self, step: int) -> None:
-        """Mark the message before or after."""
         if not self._views:
             return
         at = self._views.index(self._marked) if self._marked is not None else len(self._views)
         self._mark(self._views[max(0, min(len(self._views) - 1, at + step))])
 
     def action_branch(self, step: int) -> None:
-        """Show another branch at the marked message, else at the last one that has any."""
         self.post_message(Branched(self._marked.turn.number if self._marked is not None else 0, step))
 
     def action_copy_message(self) -> None:
-        """Copy the marked message, else the last answer."""
         turn = self._chosen()
         if turn is not None and turn.text:
             self.post_message(Copied(turn.text))
@@ -218,28 +203,26 @@ of them is shown, < and > go to the others. Everything that was written stays, a
             self.post_message(Noted("There is no answer to copy yet."))
 
     def action_copy_code(self) -> None:
-        """Copy the last code block of that message; pressed again, the one before it."""
         turn = self._chosen()
         blocks = code_blocks(turn.text) if turn is not None else []
         if turn is None or not blocks:
-            self.post_message(Noted("That message has no code block."))
+            self.post_message(Noted("This message has no code block."))
             return
         number, copied = self._code_copied
         copied = copied % len(blocks) if number == turn.number else 0
         self._code_copied = (turn.number, copied + 1)
         if len(blocks) > 1:
-            self.post_message(Noted(f"Code block {len(blocks) - copied} of {len(blocks)}; Y takes the one before."))
+            self.post_message(Noted(f"Code block {len(blocks) - copied} of {len(blocks)}. Y copies the previous one."))
         self.post_message(Copied(blocks[-1 - copied]))
 
     def action_edit_message(self) -> None:
-        """Change the marked question, else the last one."""
         turn = self._marked.turn if self._marked is not None else None
         if turn is None:
             turn = next((t for t in reversed(self._state.turns) if t.role == "user"), None)
         if turn is not None and turn.role == "user":
             self.post_message(Edited(turn.number))
         else:
-            self.post_message(Noted("Mark a question with [ and ]; then e changes it."))
+            self.post_message(Noted("Select a question with [ and ], then press e to edit it."))
 
     def _chosen(self) -> Turn | None:
         number = self._marked.turn.number if self._marked is not None else None
@@ -248,41 +231,42 @@ of them is shown, < and > go to the others. Everything that was written stays, a
 
 
 def chat_words(state: UiState) -> list[str]:
-    """What is asked, and how, where that is not the usual way."""
     plan, chat = state.snapshot.plan, state.chat
     words = [plan.model] if plan is not None else []
-    return [*words, *option_words(chat.options), *(["not kept"] if chat.is_unkept else [])]
+    return [*words, *option_words(chat.options), *(["not saved"] if chat.is_unkept else [])]
 
 
 def empty_content(state: UiState, note: str, width: int = 72) -> Content:
-    """What an empty conversation says: what is going on and what to do next."""
+    """An empty conversation: what is going on and what to do next."""
     snapshot = state.snapshot
     head = [Content.styled(note, DIM), Content("")] if note else []
     if recovery := held(snapshot):
         return Content("\n").join(
-            [*head, Content.styled(recovery.text, WARN), Content("What you can do is listed below.")]
+            [*head, Content.styled(recovery.text, WARN), Content("Your choices are listed below.")]
         )
     if snapshot.plan_status == "ready" and snapshot.plan is not None:
         macs = plural(len(snapshot.plan.stages), "Mac")
-        text = f"{snapshot.plan.model} is loaded on {macs}.\n\nWrite below; Enter sends. F3 has earlier conversations."
+        text = (
+            f"{snapshot.plan.model} is loaded on {macs}.\n\nType below and press Enter. F3 shows earlier conversations."
+        )
         if state.last is not None:
-            text += f"\n\nCtrl+L goes on with the last conversation: {fit(state.last.title, 40).rstrip()}"
+            text += f"\n\nCtrl+L continues the last conversation: {fit(state.last.title, 40).rstrip()}"
         text += f"\n\n{_SURVIVAL}" if note else ""
-        other = "\n\nAn answer that was asked for elsewhere is being written; its words are shown there."
+        other = "\n\nAnother program is using the model; its answer is shown there."
         return Content("\n").join([*head, Content(text + (other if snapshot.running else ""))])
     if snapshot.plan_status == "loading" and snapshot.plan is not None:
         return Content("\n").join(
             [*head, Content(f"Loading {snapshot.plan.model}"), Content(""), *loading_lines(state, width)]
         )
     if snapshot.plan_status == "broken":
-        text = "The model stopped working; pane 2 says why.\n\nCtrl+O loads it again or another one."
+        text = "The model stopped – see pane 2 for the reason.\n\nCtrl+O loads it again, or another one."
         return Content("\n").join(
             [*head, Content.styled(text.split("\n")[0], BAD), *map(Content, text.split("\n")[1:])]
         )
     if not state.attached:
-        text = "No node runs on this Mac: why is said above." if state.offline else "Looking for the node of this Mac."
-        return Content("\n").join([*head, Content(text)])
+        stopped = "macluster's service isn't running on this Mac; the reason is at the top."
+        return Content("\n").join([*head, Content(stopped if state.offline else "Connecting to macluster's service…")])
     if state.preparing:
         return Content("\n").join([*head, Content(state.preparing), Content(""), Content(_SURVIVAL)])
-    text = "No model is loaded.\n\nCtrl+O shows the models of this Mac and how they fit.\nF1 explains what you see."
+    text = "No model is loaded.\n\nCtrl+O shows the models on this Mac and how they fit.\nF1 explains what you see."
     return Content("\n").join([*head, Content(text)])

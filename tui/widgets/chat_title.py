@@ -16,26 +16,24 @@ _LEAST = 12  # cells for " Chat" and what stands between the parts
 
 
 class ChatTitle(TextView):
-    """Which model on how many Macs, how it is asked, how full its context is, and whether one can ask."""
+    """Model, Macs, options, context and readiness."""
 
     def __init__(self) -> None:
         super().__init__(id="chat-title")
         self._state = UiState()
 
     def show(self, state: UiState) -> None:
-        """Draw `state`, where there is room."""
         self._state = state
         line = title_content(state, self.size.width) if self.display else Content("")
         if line.plain:
             self.draw(line)
 
     def on_resize(self) -> None:
-        """Another width: draw again."""
         self.show(self._state)
 
 
 def title_content(state: UiState, width: int) -> Content:
-    """One line of `width` cells, "" where that is none."""
+    """One line of `width` cells."""
     if width <= 0:
         return Content("")
     plan, words = state.snapshot.plan, chat_words(state)

@@ -15,12 +15,11 @@ _INDENT = 2 + _WORD + _NAME
 
 
 def check_title(findings: Sequence[Finding], width: int, *, is_running: bool) -> Content:
-    """What it came to, in `width` cells."""
     wrong, beware = (sum(f.state == state for f in findings) for state in ("bad", "warn"))
-    counts = [f"✗ {wrong} wrong"] * bool(wrong) + [f"▲ {plural(beware, 'warning')}"] * bool(beware)
-    fine = "✓ nothing is wrong" if findings else "○ nothing was checked"
+    counts = [f"✗ {plural(wrong, 'problem')}"] * bool(wrong) + [f"▲ {plural(beware, 'warning')}"] * bool(beware)
+    fine = "✓ no problems" if findings else "○ not checked yet"
     right = "◌ checking" if is_running else " · ".join(counts) or fine
-    return Content(between(" Check of this Mac", right + " ", width)).stylize("bold", 0, 18)
+    return Content(between(" Check this Mac", right + " ", width)).stylize("bold", 0, 15)
 
 
 def check_content(findings: Sequence[Finding], width: int, *, is_running: bool) -> Content:
@@ -29,12 +28,11 @@ def check_content(findings: Sequence[Finding], width: int, *, is_running: bool) 
     if is_running:
         parts.append(Content.styled(f"◌ checking, {plural(len(findings), 'finding')} so far", DIM))
     elif not findings:
-        parts.append(Content.styled("The node reported nothing. r asks it again.", DIM))
+        parts.append(Content.styled("Nothing was reported. r checks again.", DIM))
     return Content("\n").join(parts)
 
 
 def check_text(findings: Sequence[Finding]) -> str:
-    """The same to be copied."""
     return check_content(findings, 100, is_running=False).plain
 
 
@@ -51,6 +49,5 @@ def _finding(finding: Finding, width: int) -> Content:
 
 
 def _hung(text: str, width: int) -> Content:
-    """`text` beside the names, on as many lines as it takes."""
     lines = textwrap.wrap(text, max(20, width - _INDENT)) or [""]
     return Content(("\n" + " " * _INDENT).join(lines))

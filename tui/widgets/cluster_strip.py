@@ -38,19 +38,16 @@ class ClusterStrip(TextView):
         self._state = UiState()
 
     def show(self, state: UiState) -> None:
-        """Draw `state` if that changes anything."""
         self._state = state
         if not self.display or self.size.width <= 0:
             return
         self.draw(strip_content(state, self.size.width, time.time()))
 
     def on_resize(self) -> None:
-        """Another width: draw again."""
         self.show(self._state)
 
 
 def strip_content(state: UiState, width: int, now: float) -> Content:
-    """Three lines of at most `width` cells."""
     room = width - 2
     lines = [_split(state.snapshot, room), _macs(state), _hops(state, room, now)]
     return Content("\n").join(Content(" ") + line.truncate(room, ellipsis=True) for line in lines)

@@ -6,28 +6,26 @@ from textual.app import ComposeResult
 from textual.command import CommandList, CommandPalette
 from textual.theme import Theme
 
-from tui.widgets.marked_list import MarkedList
+from tui.widgets.cursor_list import CursorList
 
 
-class MarkedCommands(CommandList, MarkedList):
-    """What was found; a command has two blank cells before it."""
+class CommandsWithCursor(CommandList, CursorList):
+    """The found commands; each starts with two blank cells."""
 
 
-class MarkedPalette(CommandPalette):
-    """As Textual's, but for the list."""
+class PaletteWithCursor(CommandPalette):
+    """Textual's palette with our list."""
 
     def compose(self) -> ComposeResult:
-        """The parts as they are there, with our list in the place of its own."""
         for part in super().compose():
-            yield MarkedCommands() if type(part) is CommandList else part
+            yield CommandsWithCursor() if type(part) is CommandList else part
 
     def on_mount(self) -> None:
-        """Textual would leave it in the theme in which it was opened."""
         self.app.theme_changed_signal.subscribe(self, self._restyle)
 
     def _restyle(self, theme: Theme) -> None:
         self.app.stylesheet.update(self, animate=False)
 
 
-class ThemePalette(MarkedPalette):
-    """The list of themes: what is behind it is seen as it will be."""
+class ThemePalette(PaletteWithCursor):
+    """The list of themes; the screen behind it shows the theme."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
-from textual.binding import BindingType
 from textual.content import Content
 
-from tui.control.actions import bindings
 from tui.control.keymap import CONVERSATION_LIST
 from tui.state.format import BAD, DIM, GOOD, age, count, fit, plural
-from tui.state.kept import Kept, Said
-from tui.widgets.pointed_list import PointedList
+from tui.state.saved_chats import PreviewMessage, SavedChat
+from tui.widgets.item_list import ItemList
 
 PREVIEW_MESSAGES: Final = 20
 PREVIEW_CHARACTERS: Final = 4000
@@ -20,44 +18,38 @@ _FOUND: Final = "reverse"
 _WHO: Final = {"user": ("you", "bold $primary"), "assistant": ("model", "bold $accent")}
 
 
-class ConversationList(PointedList[Kept]):
-    """A line each, the newest first."""
+class ConversationList(ItemList[SavedChat]):
+    """One line per conversation or session, newest first."""
 
-    HELP = """What is kept on this Mac, each in a sealed file. ● is on screen, ✗ cannot be read.
+    HELP = """Conversations and sessions saved on this Mac, each in an encrypted file. ● is open, ✗ can't be read.
 
-Conversations are kept by themselves, with all their branches; v in the chat keeps nothing of one. ◆ is a session: a \
-conversation that was saved under a name with what every Mac held of it, so that it goes on at once, over any split of \
-the same model, and nothing is read again."""
+Conversations are saved automatically, with all their versions; v in the chat turns saving off. ◆ is a session: a chat \
+that was saved under a name together with its cache, so it resumes at once on any split of the same model."""
 
     ACTIONS = CONVERSATION_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(CONVERSATION_LIST)]
 
     def __init__(self) -> None:
         super().__init__(id="conversations")
         self._open = ""
         self._now = 0.0
 
-    def show(self, rows: tuple[Kept, ...], open_id: str, now: float) -> None:
-        """List them; the cursor begins on the one that is open."""
+    def show(self, rows: tuple[SavedChat, ...], open_id: str, now: float) -> None:
         self._open = self._first = open_id
         self._now = now
         self.list_items(rows)
 
-    def key_of(self, item: Kept) -> str:
-        """Its key."""
+    def key_of(self, item: SavedChat) -> str:
         return item.key
 
-    def rows_of(self, items: tuple[Kept, ...], width: int) -> list[Content]:
-        """A row each."""
+    def rows_of(self, items: tuple[SavedChat, ...], width: int) -> list[Content]:
         return [row_content(row, self._open, self._now, width) for row in items]
 
 
 def head_content(width: int) -> Content:
-    """The head line above the rows."""
     return Content.styled("  " + _cells("conversation", "model", "msgs", "tokens", "last", width), DIM)
 
 
-def row_content(row: Kept, open_id: str, now: float, width: int) -> Content:
+def row_content(row: SavedChat, open_id: str, now: float, width: int) -> Content:
     """A row of exactly `width` cells."""
     when = age(max(0.0, now - row.at))
     if row.problem is not None:
@@ -79,9 +71,9 @@ def _cells(title: str, model: str, messages: str, tokens: str, when: str, width:
     )
 
 
-def preview_content(row: Kept | None, said: tuple[Said, ...], wanted: str) -> Content:
-    """What was `said` in the one under the cursor, from the first message on that holds `wanted`, else its end; or why
-    it cannot be read.
+def preview_content(row: SavedChat | None, said: tuple[PreviewMessage, ...], wanted: str) -> Content:
+    """The messages of the selected conversation: from the first match of `wanted`, else its end; or why it can't be
+    read.
     """
     if row is None:
         return Content("")
@@ -91,13 +83,13 @@ def preview_content(row: Kept | None, said: tuple[Said, ...], wanted: str) -> Co
         return Content(row.ending.strip())
     found = next((at for at, one in enumerate(said) if wanted and wanted.casefold() in one.text.casefold()), None)
     first = max(0, len(said) - PREVIEW_MESSAGES) if found is None else found
-    lines = [Content.styled(f"… {plural(first, 'message')} before", DIM)] if first else []
+    lines = [Content.styled(f"… {plural(first, 'earlier message')}", DIM)] if first else []
     return Content("\n\n").join([*lines, *(_message(one, wanted) for one in said[first : first + PREVIEW_MESSAGES])])
 
 
-def _message(one: Said, wanted: str) -> Content:
+def _message(one: PreviewMessage, wanted: str) -> Content:
     who, style = _WHO.get(one.role, (one.role, DIM))
-    head = Content.assemble((who, style), ("" if one.is_shown else " · in another branch", DIM))
+    head = Content.assemble((who, style), ("" if one.is_shown else " · in another version", DIM))
     text = one.text.strip()
     at = text.casefold().find(wanted.casefold()) if wanted else -1
     start = max(0, at - _BEFORE_HIT) if len(text) > PREVIEW_CHARACTERS else 0
@@ -114,8 +106,7 @@ def _marked(text: str, wanted: str) -> Content:
     return content
 
 
-def facts_words(row: Kept) -> str:
-    """How much it is: "2 messages · 35 tok · 3 kB"."""
+def facts_words(row: SavedChat) -> str:
     if row.problem is not None:
         return ""
     size = f"{-(-row.size_bytes // 1000):,} kB" if row.size_bytes < 1_000_000 else f"{row.size_bytes / 1e6:,.1f} MB"

@@ -14,11 +14,11 @@ _WORDS = 16
 
 
 def map_lines(choice: ModelChoice, now: Snapshot, width: int) -> list[Content]:
-    """A line a Mac in `width` cells; none of a model that every disk has as a whole, or no disk."""
+    """One line per Mac in `width` cells; none if every disk has all of the model, or no disk any."""
     rows = disk_rows(choice, now)
     bar = max(8, min(40, width - _NAME - _WORDS))
     lines = [_line(index, row, choice.layers, bar) for index, row in enumerate(rows)]
-    return [Content.styled("Layers on disks", DIM), *lines] if lines else []
+    return [Content.styled("Layers on disk", DIM), *lines] if lines else []
 
 
 def _line(index: int, row: DiskRow, layers: int, bar: int) -> Content:
@@ -32,7 +32,7 @@ def _line(index: int, row: DiskRow, layers: int, bar: int) -> Content:
 
 
 def layer_cells(ranges: tuple[tuple[int, int], ...], layers: int, width: int) -> list[bool]:
-    """Which of `width` cells of a bar stand for layers that are all in the half-open `ranges`."""
+    """Which of `width` cells stand for layers that are all in the half-open `ranges`."""
     there = {layer for start, stop in ranges for layer in range(start, stop)}
     spans = [
         (cell * layers // width, max(cell * layers // width + 1, (cell + 1) * layers // width)) for cell in range(width)

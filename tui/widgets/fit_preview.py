@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 from textual.content import Content
 
 from core.events import Plan, Snapshot, Stage
 from core.requests.plans import Forecast, ModelChoice, PlanRequest
 from tui.state.disks import copies_of, names_of, transfer_words, transfers_of
+from tui.state.droppable_macs import survival
 from tui.state.format import (
     BAD,
     DIM,
@@ -23,9 +26,8 @@ from tui.state.format import (
     rate,
 )
 from tui.state.load_options import option_words
-from tui.state.pace import left_words
+from tui.state.progress_rate import left_words
 from tui.state.state import UiState
-from tui.state.survival import survival
 from tui.widgets.disk_map import map_lines
 from tui.widgets.loading_text import load_left_s, loading_lines
 from tui.widgets.pane import Drawing, Pane
@@ -37,10 +39,10 @@ DENSE_ROWS, FEW_ROWS = 16, 9
 class FitPreview(Pane):
     """The right or lower half of the picker."""
 
-    HELP = """How the model under the cursor would be divided. A bar is what it needs on a Mac of the budget there, \
-weights and KV together; the range is its layers.
+    HELP = """How the selected model would be divided. A bar shows the memory it needs on a Mac (weights and cache), \
+out of that Mac's budget; the range is its layers.
 
-What is expected comes from past answers on these Macs, or is a guess by their chips, and says which."""
+The speed comes from past answers on these Macs (measured), or from their chips (estimated)."""
 
     def __init__(self) -> None:
         super().__init__(id="preview")
@@ -48,12 +50,10 @@ What is expected comes from past answers on these Macs, or is a guess by their c
         self._request: PlanRequest | None = None
 
     def point(self, choice: ModelChoice | None, request: PlanRequest | None) -> None:
-        """Preview `choice`, which is to be loaded as `request` says."""
         self._choice, self._request = choice, request
         self.show(self._state)
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """Progress while something loads, else the fit."""
         plan = state.snapshot.plan
         if state.snapshot.plan_status == "loading" and plan is not None:
             return Drawing("Loading", progress_content(state, width))
@@ -74,7 +74,7 @@ def progress_content(state: UiState, width: int) -> Content:
             Content(""),
             *loading_lines(state, width),
             Content(""),
-            Content.styled("Esc cancels · you can leave with F2, loading goes on", DIM),
+            Content.styled("Esc: cancel · F2: leave, loading continues", DIM),
         ]
     )
 
@@ -87,13 +87,15 @@ def fit_content(
     *,
     rows: int = DENSE_ROWS,
 ) -> Content:
-    """The preview of one model in `width` cells, as it is planned, or requested where there is no plan. Where `rows`
-    are few there are no empty lines; where they are very few, what decides whether to load it comes first.
+    """The preview of one model in `width` cells. With few `rows` there are no empty lines; with very few, what decides
+    whether to load it comes first.
     """
     if choice is None and not state.attached:
-        return Content.styled("No node answers on this Mac, so nobody knows its models; the dashboard says why.", WARN)
+        return Content.styled("macluster's service isn't running on this Mac; the dashboard says why.", WARN)
     if choice is None:
-        return Content.styled("No model here, or / and f hide them all. d downloads one of the Hugging Face hub.", DIM)
+        return Content.styled(
+            "No models match. Clear the filter (/) or show all (f). d downloads one from the Hugging Face hub.", DIM
+        )
     loaded = state.snapshot.plan if choice.loaded else None
     split = loaded or choice.preview.plan or choice.preview.draft
     # what is expected is of the plan in the preview
@@ -128,12 +130,12 @@ def _facts(choice: ModelChoice, split: Plan | None, how: Plan | PlanRequest | No
     context = f"context {context_length(how.context) + ' of ' if how else ''}{context_length(choice.context_max)}"
     size = f"{choice.layers} layers · {gigabytes(choice.total_bytes)} GB weights"
     room = [f"{gigabytes(kv)} GB"] if kv else []
-    bits = [f"in {how.kv_bits} bits"] if how and how.kv_bits else []
+    bits = [f"{how.kv_bits}-bit"] if how and how.kv_bits else []
     step = max((s.step_bytes for s in split.stages), default=0) if split is not None else 0
     computing = [f"{gigabytes(step)} GB to compute"] if step else []
     return [
         Content(f"{size} · {choice.quantization}" if choice.quantization else size),
-        Content(" · ".join([context, *([" ".join(["KV", *room, *bits])] if room or bits else []), *computing])),
+        Content(" · ".join([context, *([" ".join(["cache", *room, *bits])] if room or bits else []), *computing])),
     ]
 
 
@@ -153,14 +155,14 @@ def _stage_line(plan: Plan, stage: Stage, width: int) -> Content:
 def _forecast_lines(forecast: Forecast | None, *, fits: bool, everywhere: bool) -> list[Content]:
     if forecast is None or not fits:
         return []
-    source = "from past runs here" if forecast.measured else "a guess by the chip"
+    source = "measured" if forecast.measured else "estimated"
     disks = " (weights are on every disk)" if everywhere else ""
     lines = [
-        Content.assemble("Expected    ", f"≈ {rate(forecast.tokens_per_s)} tok/s ", (f" ({source})", DIM)),
+        Content.assemble(f"Speed       about {rate(forecast.tokens_per_s)} tok/s", (f" ({source})", DIM)),
         Content(f"First token {prompt_words(forecast)}"),
-        Content.assemble("Load time   ", f"≈ {duration(forecast.load_s)}", (disks, DIM)),
+        Content.assemble("Load time   ", f"about {duration(forecast.load_s)}", (disks, DIM)),
     ]
-    return [*lines, *beside_one(forecast, "Adding up   ")]
+    return [*lines, *beside_one(forecast, "All-reduce  ")]
 
 
 def _is_everywhere(choice: ModelChoice) -> bool:
@@ -175,7 +177,7 @@ def _transfer_lines(choice: ModelChoice, state: UiState, width: int) -> list[Con
     words = [transfer_words(each, now, width) for each in on_way]
     lines = [[Content.assemble(("◌ ", WARN), what), Content(f"  {far}")] for what, far in words]
     is_paused = all(each.state == "paused" for each in on_way)
-    keys = f"x stops · Space {'goes on' if is_paused else 'pauses'} · b limits the rate"
+    keys = f"x: stop · Space: {'resume' if is_paused else 'pause'} · b: limit the rate"
     shown = [line for pair in lines for line in pair]
     return [*shown, Content.styled(keys, DIM), *map_lines(choice, now, width)]
 
@@ -186,21 +188,29 @@ def _disk_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content
 
 
 def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:
-    """What has to come to which disk, or could."""
     if offer := choice.offer:
         return [
-            Content.styled("↓ On no disk yet: d downloads it, or of it what each Mac needs.", WARN),
-            Content.styled(f"Licence {offer.licence or 'unknown'} · as the list of {offer.listed_on} has it", DIM),
+            Content.styled(
+                "↓ Not downloaded yet. Press d to download it: all of it, or only the part each Mac needs.", WARN
+            ),
+            Content.styled(f"Licence: {offer.licence or 'unknown'} (catalogue of {_day(offer.listed_on)})", DIM),
         ]
     if choice.preview.plan is not None and choice.preview.missing_on:
         names, size = names_of(now, choice.preview.missing_on), gigabytes_short(choice.preview.missing_bytes)
-        return [Content.styled(f"↓ Loading copies {size} GB to {names} first; d copies all of it.", WARN)]
+        return [Content.styled(f"↓ Loading first copies {size} GB to {names}; d copies the whole model.", WARN)]
     if choice.layers and not choice.path:
         holders = names_of(now, choice.held_by or [mac for mac, _ in choice.layers_on])
-        return [Content.styled(f"○ On the disk of {holders}, not of this Mac: d copies it here.", WARN)]
+        return [Content.styled(f"○ On the disk of {holders}, not on this Mac: d copies it here.", WARN)]
     if choice.layers and (lacking := copies_of(choice, now)) and choice.preview.plan is not None:
-        return [Content.styled(f"Not on the disk of {lacking.names} (d copies it there).", DIM)]
+        return [Content.styled(f"Not on the disk of {lacking.names} (d copies it).", DIM)]
     return []
+
+
+def _day(iso: str) -> str:
+    try:
+        return f"{date.fromisoformat(iso):%-d %b %Y}"
+    except ValueError:
+        return iso
 
 
 def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
@@ -217,16 +227,16 @@ def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
 
 
 def _way_lines(plan: Plan | None, *, is_loaded: bool) -> list[Content]:
-    """How the Macs share it, and who of them could read what is said: no choice of these goes unseen."""
+    """How the Macs share the model, and which of them can read the text."""
     if plan is None:
         return []
     macs = len(plan.stages)
     if is_of_ranks(plan):
-        how, also = f"{plan.topology}, {macs} ranks", "" if is_loaded else ", P: what is best"
+        how, also = f"{plan.topology} on {macs} Macs", "" if is_loaded else ", P: automatic"
     else:
-        how = "one Mac, no hops" if macs == 1 else f"{plan.topology}, {macs} hops a token"
-        also = ", F4: another split" if is_loaded else ""
-    keys = f"T: another topology{also}"
+        how = f"On {plan.head.peer} only" if macs == 1 else f"{plan.topology}, {macs} hops per token"
+        also = ", F4: change split" if is_loaded else ""
+    keys = f"T: change topology{also}"
     return [Content.assemble(how, (f" ({keys})", DIM)), *(note_content(n) for n in plan.notes if is_of_sight(n))]
 
 
@@ -239,7 +249,7 @@ def _note_lines(plan: Plan | None) -> list[Content]:
 
 def _next_step(choice: ModelChoice) -> list[Content]:
     if choice.loaded:
-        return [Content.styled("● loaded · u unloads it", GOOD)]
+        return [Content.styled("● loaded · u: unload", GOOD)]
     if choice.preview.plan is not None and not choice.offer:
-        return [Content.styled("Enter load · e edit split first · c context length", DIM)]
+        return [Content.styled("Enter: load · e: edit the split · c: context length", DIM)]
     return []

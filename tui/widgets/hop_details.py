@@ -26,19 +26,28 @@ from tui.state.format import (
     time_spark,
 )
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint
+from tui.state.hop_phases import (
+    CABLE_RTT_S,
+    WORTH_SAYING,
+    Phases,
+    phases_of,
+    points_of,
+    samples_of,
+    spread_of,
+    worth_of,
+)
 from tui.state.hops import Hop, Ring
-from tui.state.paths import path_words
-from tui.state.phases import CABLE_RTT_S, WORTH_SAYING, Phases, phases_of, points_of, samples_of, spread_of, worth_of
+from tui.state.network_words import path_words
 from tui.state.state import UiState
 
 ROWS: Final = 5
 _AXIS: Final = 9
-_LABEL: Final = 24
+_LABEL: Final = 27
 _TIME: Final = 10
 
 
 class SpeedTest(NamedTuple):
-    """A speed test of a hop: it runs, or what it came to, or why it came to nothing."""
+    """A speed test of a hop: running, its result, or why it failed."""
 
     is_running: bool = False
     result: SpeedResult | None = None
@@ -46,14 +55,13 @@ class SpeedTest(NamedTuple):
 
 
 def window_word(window_s: float) -> str:
-    """ "60 s", "10 min", "1 h"."""
     if window_s < 100:
         return f"{window_s:.0f} s"
     return f"{window_s / 60:.0f} min" if window_s < 3600 else f"{window_s / 3600:.0f} h"
 
 
 def title_content(state: UiState, ring: Ring, hop: Hop | None, test: SpeedTest, width: int) -> Content:
-    """Which hop, and what is known of its link, in `width` cells."""
+    """The hop and its link, in `width` cells."""
     if hop is None:
         return Content.styled(fit(" Hop details", width), "bold")
     left = f" Hop {ring.hops.index(hop) + 1} of {len(ring.hops)} · {hop.source} → {hop.target}"
@@ -70,7 +78,7 @@ def title_content(state: UiState, ring: Ring, hop: Hop | None, test: SpeedTest, 
 
 
 def chart_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: float, width: int) -> Content:
-    """The time of a frame, on one scale for all hops, and what it was mostly and at worst; in `width` cells."""
+    """The time of a frame, on one scale for all hops, with percentiles; in `width` cells."""
     points = {h.pair: points_of(state, h.pair, now, window_s) for h in ring.hops}
     top = _top(points.values())
     cells = columns(samples_of(points[hop.pair]), now, window_s, max(1, width - _AXIS))
@@ -86,14 +94,14 @@ def chart_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: fl
 
 
 def bar_rows(values: Sequence[float | None], top: float) -> list[str]:
-    """One column a value on the scale 0 to `top`, `ROWS` high, the topmost row first; a space where there is none."""
+    """One column per value on the scale 0 to `top`, `ROWS` high, topmost row first; a space for None."""
     steps = len(STEPS)
     heights = [0 if v is None else max(1, round(ROWS * steps * min(v, top) / top)) for v in values]
     return ["".join(_cell(height - row * steps) for height in heights) for row in reversed(range(ROWS))]
 
 
 def _cell(height: int) -> str:
-    """The part of a bar that lies in one row; `height` is what reaches above the row's foot, in eighths."""
+    """The part of a bar in one row; `height` is what reaches above the row's foot, in eighths."""
     return " " if height <= 0 else STEPS[min(height, len(STEPS)) - 1]
 
 
@@ -104,14 +112,14 @@ def _mark(seconds: float) -> str:
 def _spread(points: list[HopPoint], window_s: float) -> Content:
     found = spread_of(points)
     if found is None:
-        return Content.styled("Nothing came over this hop in that time.", DIM)
+        return Content.styled("No traffic in this period.", DIM)
     grain = "0.5 s" if window_s <= HOP_WINDOW_S else "10 s"
     times = "   ".join(f"{n} {duration(t)}" for n, t in zip(("p50", "p95", "max"), found, strict=True))
-    return Content.assemble(times, (f"   ({grain} means)", DIM))
+    return Content.assemble(times, (f"   (means of {grain})", DIM))
 
 
 def ring_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: float, width: int) -> Content:
-    """Every hop in a line, on one scale, so that they can be compared; in `width` cells."""
+    """One line per hop, on one scale, in `width` cells."""
     points = {h.pair: points_of(state, h.pair, now, window_s) for h in ring.hops}
     top = _top(points.values())
     bar = max(0, width - 2 - _LABEL - _TIME - 1)
@@ -137,12 +145,10 @@ def ring_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: flo
 
 
 def _top(points: Iterable[list[HopPoint]]) -> float:
-    """The end of the scale that all hops share."""
     return scale_top(max((time for found in points for _, time in samples_of(found)), default=0.001))
 
 
 def frames_word(points: list[HopPoint]) -> str:
-    """How many frames the figures are of, and how large those are."""
     phases = phases_of(points)
     if phases is None:
         return ""
@@ -151,7 +157,7 @@ def frames_word(points: list[HopPoint]) -> str:
 
 
 def phases_content(hop: Hop, points: list[HopPoint], width: int) -> Content:
-    """Where the time of a frame goes, as figures and bars of one scale, in `width` cells."""
+    """Where the time of a frame goes, as figures and bars on one scale, in `width` cells."""
     phases = phases_of(points)
     if phases is None:
         return Content.styled("Times appear with the next answer.", DIM)
@@ -170,39 +176,40 @@ def phases_content(hop: Hop, points: list[HopPoint], width: int) -> Content:
 
 
 def _parts(hop: Hop, phases: Phases) -> list[tuple[str, float, str]]:
-    """Name, seconds and colour, in the order in which they pass."""
     return [
         (f"{fit(hop.source, 12).rstrip()} computes", phases.compute_s, "$primary"),
-        ("packs (codec)", phases.codec_s, "$accent"),
-        ("seals", phases.seal_s, "$accent"),
-        ("sends", phases.send_s, "$accent"),
-        ("wire (half of the rtt)", phases.wire_s, "$accent"),
-        (f"{fit(hop.target, 12).rstrip()} opens", phases.open_s, "$accent"),
-        ("has waited for it", phases.wait_s, DIM),
+        ("encode", phases.codec_s, "$accent"),
+        ("encrypt", phases.seal_s, "$accent"),
+        ("send", phases.send_s, "$accent"),
+        ("network (half round trip)", phases.wire_s, "$accent"),
+        (f"{fit(hop.target, 12).rstrip()} decrypts", phases.open_s, "$accent"),
+        ("idle, waiting", phases.wait_s, DIM),
     ]
 
 
 def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
-    """What a cable would be worth, by what is measured; or that nothing is to be gained here."""
+    """What a cable would gain, by measurement."""
     spent = ring.shares
     if spent is None or spent.token_s <= 0:
         return Content("")
     if hop.path == "Thunderbolt":
-        return Content("This hop goes over a Thunderbolt cable: there is no better path.")
+        return Content("This hop uses a Thunderbolt cable; there is no faster path.")
     if ring.at_once:
-        return Content("The Macs wait for each other twice a layer over this hop: a faster link shortens every token.")
+        return Content(
+            "The Macs wait for each other twice per layer over this hop; a faster link shortens every token."
+        )
     # a test shows what the link itself takes; pings go their way between everything else
     rtt_s = test.result.rtt_s if test.result else hop.rtt_s
     worth = worth_of(ring, rtt_s)
     if worth is None or rtt_s is None:
-        why = "several answers share the ring now" if ring.rows > 1 else "its round trip is not known"
-        return Content.styled(f"What a cable would be worth here is not known: {why}.", DIM)
+        why = "several answers share the ring" if ring.rows > 1 else "the round trip isn't measured yet"
+        return Content.styled(f"Can't say what a cable would gain here: {why}.", DIM)
     if worth.saved_s < WORTH_SAYING * worth.token_s:
         return Content(_nothing_to_gain(spent.compute_s / spent.token_s))
-    head = (("▲ Slowest. ", WARN),) if hop is ring.slowest else ()
+    head = (("▲ Slowest hop. ", WARN),) if hop is ring.slowest else ()
     return Content.assemble(
         *head,
-        f"With {duration(CABLE_RTT_S)} there and back instead of {duration(rtt_s)} (a cable) this hop would save "
+        f"With a cable ({duration(CABLE_RTT_S)} round trip instead of {duration(rtt_s)}) this hop would save "
         f"{duration(worth.saved_s)} of a token's {duration(worth.token_s)}: +{100 * worth.gain:.0f} % tok/s.",
     )
 
@@ -210,34 +217,32 @@ def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
 def _nothing_to_gain(compute: float) -> str:
     if compute >= 0.5:
         return f"Nothing to gain here: compute takes {100 * compute:.0f} % of a token."
-    return "Nothing to gain from a cable here: the wire is not what takes the time."
+    return "A cable wouldn't help here: the network isn't what takes the time."
 
 
 def speed_content(test: SpeedTest, progress: Progress | None, width: int) -> Content:
-    """The test that runs, or its result, or how to start one."""
+    """The running test, its result, or how to start one."""
     if test.is_running:
         done, total = (progress.done, progress.total) if progress else (0, 0)
         bar = gauge(done, total, min(24, max(4, width - 40)))
-        return Content.assemble(
-            "Speed test  ", (bar, "$primary"), f"  {done} of {total or '…'}  ", ("Esc stops it", DIM)
-        )
+        return Content.assemble("Speed test  ", (bar, "$primary"), f"  {done} of {total or '…'}  ", ("Esc: stop", DIM))
     if test.problem is not None:
-        return Content.assemble(("✗ No speed test: ", BAD), f"{test.problem.what} {test.problem.fix}".rstrip())
+        return Content.assemble(("✗ Speed test failed: ", BAD), f"{test.problem.what} {test.problem.fix}".rstrip())
     if test.result is None:
-        return Content.styled("s tests the speed of the link by itself, in a few seconds.", DIM)
+        return Content.styled("s tests the speed of this link in a few seconds.", DIM)
     found, loaded = test.result, duration(test.result.loaded_rtt_s)
     lines = [
         Content.assemble(
             "Speed test  ",
             (f"{found.bytes_per_s / 1e6:.0f} MB/s", "bold"),
             " · ",
-            (f"{duration(found.rtt_s)} there and back", "bold"),
-            f" (least {duration(found.rtt_min_s)})",
+            (f"{duration(found.rtt_s)} round trip", "bold"),
+            f" (min {duration(found.rtt_min_s)})",
         ),
         Content.styled(
-            f"{found.frames} sealed messages in {duration(found.seconds)}, each {loaded} there and back", DIM
+            f"{found.frames} encrypted messages in {duration(found.seconds)}; round trip under load {loaded}", DIM
         ),
         *([Content.styled(f"Networks: {path_words(found.paths)}", DIM)] if len(found.paths) > 1 else []),
-        *([Content.styled("An answer was being written meanwhile.", DIM)] if found.answering else []),
+        *([Content.styled("An answer was being written during the test.", DIM)] if found.answering else []),
     ]
     return Content("\n").join(lines)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar
 
-from textual.binding import BindingType
 from textual.content import Content
 
-from tui.control.actions import bindings
 from tui.control.keymap import HOPS, PANE
 from tui.state.format import DIM, WARN, columns, duration, fit, scale_top, shares, time_scale, time_spark
 from tui.state.hop_history import HOP_WINDOW_S
@@ -16,24 +13,21 @@ from tui.state.hops import Hop, Ring, Shares, ring_of
 from tui.state.state import UiState
 from tui.widgets.pane import Drawing, Pane
 
-_PARTS = (("compute", "▇", "$primary"), ("seal", "▅", "$stage-3"), ("wire", "▃", "$accent"), ("wait", "▁", DIM))
+_PARTS = (("compute", "▇", "$primary"), ("encrypt", "▅", "$stage-3"), ("net", "▃", "$accent"), ("wait", "▁", DIM))
 
 
 class HopPane(Pane):
-    """Every hop with its time per token, its rate and its last minute, all on one scale."""
+    """Each hop with its time per token, rate and last minute, on one scale."""
 
     ACTIONS = (*HOPS, *PANE)
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(HOPS)]
 
-    HELP = """A hop is the link from one stage to the next. Its time per token is what both ends spend on packing, \
-sealing, sending and opening, plus half the round trip.
+    HELP = """A hop is the link from one stage to the next. Its time per token is encoding, encrypting, sending and \
+decrypting at both ends, plus half the round trip.
 
-MB/s is the rate while a frame travels. All bars share the logarithmic scale in the head line. \
-For one user the time of a token is a sum: what every Mac computes, what both ends of every hop spend on packing, \
-sealing and opening, how long frames are on the wire, and what is left, which is waiting."""
+MB/s is the rate while a frame travels. All bars share the logarithmic scale at the top. For one user, a token takes \
+the sum of every Mac's compute, encryption at both ends of every hop, time on the network, and waiting."""
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """The ring as it was lately."""
         return Drawing("3 Hops · last 60 s", hops_content(state, width, time.time()), slowest_words(ring_of(state)))
 
 
@@ -42,7 +36,7 @@ def hops_content(state: UiState, width: int, now: float) -> Content:
     ring = ring_of(state)
     plan = state.snapshot.plan
     if plan is not None and len(plan.stages) == 1:
-        return Content(f"{plan.stages[0].peer} holds the whole model: there are no hops.")
+        return Content(f"{plan.stages[0].peer} holds the whole model, so there are no hops.")
     if not ring.hops:
         return Content("No hops yet.\n\nThey appear when a model runs on several Macs.")
     label = min(max(len(h.label) for h in ring.hops), max(14, width - 30))
@@ -82,7 +76,6 @@ def _megabytes(bytes_per_s: float | None) -> str:
 
 
 def _sums(ring: Ring, width: int) -> list[Content]:
-    """Where the time of a token goes."""
     spent = ring.shares
     if spent is None or spent.token_s <= 0:
         return [Content.styled("Times appear with the next answer.", DIM)]
@@ -90,10 +83,10 @@ def _sums(ring: Ring, width: int) -> list[Content]:
 
 
 def _shares(spent: Shares, ring: Ring, width: int) -> list[Content]:
-    """A bar of the parts, and what they are in the same order. What ranks compute has what they add up in it."""
+    """A bar of the parts, and their names in the same order. Ranks' compute includes the all-reduces."""
     what = f"step of {ring.rows} rows" if ring.rows > 1 else "token"
     head = f"{what} {duration(spent.token_s)}: "
-    named = (("compute+add", *_PARTS[0][1:]), *_PARTS[1:]) if ring.at_once else _PARTS
+    named = (("compute+reduce", *_PARTS[0][1:]), *_PARTS[1:]) if ring.at_once else _PARTS
     parts = [(*part, seconds) for part, seconds in zip(named, spent, strict=True) if seconds is not None]
     drawn = [part for part in parts if part[-1] > 0]
     cells = shares([round(1e9 * seconds) + 1 for *_, seconds in drawn], max(0, width - len(head)))
@@ -103,13 +96,11 @@ def _shares(spent: Shares, ring: Ring, width: int) -> list[Content]:
 
 
 def percent(part: float, whole: float) -> str:
-    """ "77 %"; what is there, but less than one, is "<1 %"."""
     share = 100 * part / whole
-    return "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
+    return "<1%" if 0 < share < 0.5 else f"{share:.0f}%"
 
 
 def slowest_words(ring: Ring) -> str:
-    """The slowest hop by name, where one clearly is."""
     if (hop := ring.slowest) is None:
         return ""
     rtt = "" if hop.rtt_s is None else f" · rtt {duration(hop.rtt_s)}"

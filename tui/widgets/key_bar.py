@@ -21,7 +21,7 @@ _ORDER = {action.id: n for n, action in enumerate(EVERYTHING)}
 
 
 class Key(NamedTuple):
-    """A key of the footer; one that can do nothing now stays in its place."""
+    """A key in the footer; a disabled one stays in its place."""
 
     key: str
     word: str
@@ -29,20 +29,16 @@ class Key(NamedTuple):
 
 
 class KeyBar(TextView):
-    """One line of keys: those of what has the focus first, then those of the screen and the app; Quit stands at the
-    right end.
-    """
+    """One line of keys: those of the focused widget first, then of the screen and the app; Quit is at the right end."""
 
     def __init__(self) -> None:
         super().__init__(id="keys")
 
     def on_mount(self) -> None:
-        """Follow the focus, and what can be done."""
         self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
         self.call_after_refresh(self._draw)
 
     def on_resize(self) -> None:
-        """Another width: draw again."""
         self._draw()
 
     def _bindings_changed(self, screen: Screen[object]) -> None:
@@ -68,13 +64,12 @@ class KeyBar(TextView):
 
 
 def _place(active: tuple[DOMNode, Binding, bool, str]) -> tuple[int, int]:
-    """The nearer to the focus, the further to the left; beside each other in the order of the key map."""
     node, binding = active[:2]
     return 2 if isinstance(node, App) else 1 if isinstance(node, Screen) else 0, _ORDER.get(binding.id or "", 0)
 
 
 def keys_content(keys: dict[str, Key], width: int) -> Content:
-    """Keys by binding id as one line of `width` cells; those that do not fit are left to the help."""
+    """Keys by binding id as one line of `width` cells; the help has those that don't fit."""
     kept = [*(name for name in keys if name.endswith(_BACK)), _HELP]
     ways = Content("  ").join(_key(keys[name]) for name in kept if name in keys)
     last = _key(keys[_QUIT]) if _QUIT in keys else Content("")

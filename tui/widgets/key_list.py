@@ -2,55 +2,45 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import ApiClient
 from core.trust.api_keys import PREFIX
-from tui.control.actions import bindings
 from tui.control.keymap import KEY_LIST
 from tui.state.format import DIM, GOOD, Mark, fit, moment, plural
-from tui.widgets.pointed_list import PointedList
+from tui.widgets.item_list import ItemList
 
-_ASKS, _RESTS = Mark("●", "asks", GOOD), Mark("○", "rests", DIM)
+_ASKS, _RESTS = Mark("●", "in use", GOOD), Mark("○", "idle", DIM)
 
 
-class KeyList(PointedList[ApiClient]):
-    """A line a key; the cursor decides which one is revoked."""
+class KeyList(ItemList[ApiClient]):
+    """One line per API key."""
 
-    HELP = """Who may ask this Mac: a key for each program, or for each person. ● asks now, ○ rests.
+    HELP = """A key for each program or person that may use this Mac. ● in use, ○ idle.
 
-This Mac keeps the hash of a key alone, and its last four characters: what is lost cannot be shown again, so make \
-another one and revoke the old one."""
+This Mac stores only a hash of a key and its last four characters. A lost key can't be shown again. Make a new one and \
+revoke the old one."""
 
     ACTIONS = KEY_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(KEY_LIST)]
 
     def __init__(self) -> None:
         super().__init__(id="api-keys")
 
     def show(self, clients: tuple[ApiClient, ...]) -> None:
-        """List `clients`."""
         self.list_items(clients)
 
     def key_of(self, item: ApiClient) -> str:
-        """Its name."""
         return item.name
 
     def rows_of(self, items: tuple[ApiClient, ...], width: int) -> list[Content]:
-        """A row a key."""
         return [_row_content(client, width) for client in items]
 
 
 def head_content(width: int) -> Content:
-    """The head line above the rows."""
     return Content.styled("  " + "".join(_cells(("name", "key", "now", "made"), width)), DIM)
 
 
 def masked(client: ApiClient) -> str:
-    """As much of a key as is known."""
     if not client.made:
         return "–"
     return f"{PREFIX}…{client.hint}" if client.hint else "…"
@@ -65,7 +55,6 @@ def _row_content(client: ApiClient, width: int) -> Content:
 
 
 def _cells(texts: tuple[str, ...], width: int) -> tuple[str, ...]:
-    """What it is called, and whether it asks, stay longest."""
     name, key, now, made = texts
     left = max(8, width - 2 - 11 - 12 - 10)
     return fit(name, left - 1) + " ", fit(key, 11), fit(now, 12), fit(made, width - 2 - left - 11 - 12)

@@ -13,12 +13,12 @@ BOUNDARY = "┃"
 
 
 def part_starts(layers: Sequence[int], width: int) -> list[int]:
-    """The cells at which the parts of so many layers begin, and the one behind the bar and its next boundary."""
+    """The first cell of each part, and the cell after the bar and its next boundary."""
     return list(accumulate((cells + 1 for cells in _cells(layers, width)), initial=0))
 
 
 def layer_bar(layers: Sequence[int], width: int) -> Content:
-    """One bar of `width` cells; `layers` are those of each Mac, in the order of the layers."""
+    """One bar of `width` cells; `layers` are counts per Mac, in layer order."""
     parts = [
         Content.styled(TEXTURES[i % len(TEXTURES)] * cells, TINTS[i % len(TINTS)])
         for i, cells in enumerate(_cells(layers, width))
@@ -27,7 +27,7 @@ def layer_bar(layers: Sequence[int], width: int) -> Content:
 
 
 def marked(line: Content, cell: int, glyph: str, style: str) -> Content:
-    """`line` with another character at a cell, if it has that; every character of it is one cell wide."""
+    """Replace one character of `line`, if it has that cell; all characters are one cell wide."""
     if not 0 <= cell < len(line):
         return line
     return line[:cell] + Content.styled(glyph, style) + line[cell + 1 :]

@@ -7,7 +7,7 @@ from textual.content import Content
 
 from core.events import Stage, StageState
 from tui.state.format import fit, gauge, stage_mark
-from tui.state.pace import BAR, byte_words, left_words
+from tui.state.progress_rate import BAR, byte_words, left_words
 from tui.state.state import UiState
 
 _NAME = 12
@@ -15,7 +15,7 @@ _WIDE = 72
 
 
 def loading_lines(state: UiState, width: int) -> list[Content]:
-    """A line a stage in `width` cells: how much of it is in memory, or on its way to the disk, and what is left."""
+    """One line per stage in `width` cells: how much is in memory or on disk, and the time left."""
     plan, known = state.snapshot.plan, {s.device_id: s for s in state.snapshot.stages}
     return [_line(state, stage, known.get(stage.device_id), width) for stage in (plan.stages if plan else ())]
 
@@ -41,14 +41,13 @@ def _line(state: UiState, stage: Stage, step: StageState | None, width: int) -> 
 
 
 def _that_fit(words: list[str], room: int) -> list[str]:
-    """As many of them as there is room for, each behind a dot."""
     while words and sum(cell_len(word) + 3 for word in words) > room:
         words = words[:-1]
     return words
 
 
 def load_left_s(state: UiState) -> float | None:
-    """Seconds until the slowest Mac has its layers; None where nobody can say."""
+    """Seconds until the slowest Mac is done; None if unknown."""
     waits = [known.device_id for known in state.snapshot.stages if known.status in ("loading", "fetching", "comparing")]
     left = [pace.left_s for mac in waits if (pace := state.loads.get(mac))]
     return max((each for each in left if each is not None), default=None)

@@ -8,13 +8,12 @@ from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.text import Text
-from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Log
 
 from core.events import LogLine
-from tui.control.actions import bindings
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import LOG_PANE, LOGS, Action
 from tui.control.messages import Copied
 from tui.state.logs import LogFilter, beginning, is_wanted, long_lines, next_level, next_mac, short_lines
@@ -25,21 +24,20 @@ _LEVEL = re.compile(r"^(?:[\d:.]+ )?(WARN|ERROR) ")
 _WHEN = re.compile(r"^\d\d:\d\d:\d\d\S*|  \S+ \d\d:\d\d$")
 
 
-class LogView(Log):
-    """Log lines that can be selected, with filters and a flag to follow. Rows that do not fit go on below."""
+class LogView(KeyOwner, Log):
+    """Log lines with filters and a flag to follow. Lines can be selected."""
 
-    HELP = """What the nodes of all linked Macs report, newest at the bottom. "follow" stays with the newest \
-line; it stops while you look at earlier ones.
+    HELP = """Log lines of all connected Macs, newest at the bottom. "follow" stays with the newest line; it stops \
+while you look at earlier ones.
 
-The level hides lines of less weight. The whole log of this Mac is also in a file; o on the screen of the logs \
-says where."""
+The level hides less important lines. The whole log of this Mac is also in a file; o on the log screen copies its \
+path."""
 
     ACTIONS: ClassVar[tuple[Action, ...]] = LOGS
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOGS)]
 
     @dataclass
     class Described(Message):
-        """The filter, the number of lines or the flag to follow is another."""
+        """The filter, the number of lines or the flag to follow changed."""
 
     def __init__(self, *, id: str) -> None:
         # a line can take several rows
@@ -52,11 +50,9 @@ says where."""
         self._room = self._height = 0
 
     def rows(self, line: LogLine) -> list[str]:
-        """A line as it stands here."""
         return long_lines(line, self._room, wraps=self.wraps)
 
     def on_resize(self) -> None:
-        """Another width wraps otherwise, and a lower pane would leave the newest lines below its edge."""
         was_at_end = self.scroll_offset.y + self._height >= self.virtual_size.height
         self._height = self.size.height
         self.call_after_refresh(self._fit, follows=self.auto_scroll and (was_at_end or self.is_vertical_scroll_end))
@@ -70,7 +66,6 @@ says where."""
             self.scroll_end(animate=False, x_axis=False)
 
     def show(self, state: UiState) -> None:
-        """Write the lines that are new in `state`."""
         lines, seen = state.logs, self._seen
         if lines is seen:
             return
@@ -81,7 +76,6 @@ says where."""
             self._write(lines[same:])
 
     def choose(self, chosen: LogFilter) -> None:
-        """Show what passes `chosen`."""
         self.chosen = chosen
         self._write_all()
 
@@ -95,7 +89,6 @@ says where."""
                 self.scroll_end(animate=False, x_axis=False)
 
     def _take_back(self, last: tuple[LogLine, ...]) -> None:
-        """Forget the rows of the lines that were written last."""
         wanted = [line for line in last if is_wanted(line, self.chosen)]
         self.count -= len(wanted)
         end = len(self._lines)
@@ -111,11 +104,10 @@ says where."""
         self.post_message(self.Described())
 
     def _update_size(self, updates: int, lines: list[str]) -> None:  # type: ignore[override]
-        """At once, where Textual's own starts a thread for every line, which may outlive the app."""
+        """Update at once: Textual starts a thread for every line, which may outlive the app."""
         self._update_maximum_width(updates, max(map(cell_len, lines), default=0))
 
     def _colour(self, text: Text) -> Text:
-        """Colour the level word. Rich needs the colour itself, since it knows no theme."""
         colours = self.app.theme_variables
         if found := _LEVEL.search(text.plain):
             text.stylize(colours.get(_COLOURS[found[1]], ""), *found.span(1))
@@ -124,47 +116,38 @@ says where."""
         return text
 
     def action_follow(self) -> None:
-        """Follow new lines, or stop."""
         self.auto_scroll = not self.auto_scroll
         if self.auto_scroll:
             self.scroll_end(animate=False)
         self.post_message(self.Described())
 
     def action_level(self) -> None:
-        """The next least level."""
         self.choose(next_level(self.chosen))
 
     def action_wrap(self) -> None:
-        """Long lines in full, or in one row each."""
         self.wraps = not self.wraps
         self._write_all()
 
     def action_mac(self) -> None:
-        """The lines of the next Mac."""
         self.choose(next_mac(self.chosen, self._seen))
 
     def action_copy_lines(self) -> None:
-        """Copy all lines that are shown."""
         self.post_message(Copied("\n".join(self.lines)))
 
 
 class LogPane(LogView):
-    """Pane 4: a row a line, however long it is, unless `w` wraps them."""
+    """Pane 4: one row per line, unless `w` wraps them."""
 
     ACTIONS = (*LOG_PANE, *LOGS)
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOG_PANE)]
 
     def on_mount(self) -> None:
-        """Its name among the panes."""
         self.border_title = Content("4 Logs")
         self.wraps = False
 
     def rows(self, line: LogLine) -> list[str]:
-        """What happened comes first here."""
         return short_lines(line, self._room, wraps=self.wraps)
 
     def on_log_view_described(self, event: LogView.Described) -> None:
-        """Say what is shown."""
         event.stop()
         follow = "● on" if self.auto_scroll else "○ off"
         mac = f" · {self.chosen.mac}" if self.chosen.mac else ""

@@ -2,55 +2,44 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.requests.trust import TrustedMac
-from tui.control.actions import bindings
 from tui.control.keymap import MAC_LIST
 from tui.state.format import DIM, fit, trust_mark
-from tui.widgets.pointed_list import PointedList
+from tui.widgets.item_list import ItemList
 
 
-class MacList(PointedList[TrustedMac]):
-    """A line a Mac; the cursor decides whom the details and the keys are about."""
+class MacList(ItemList[TrustedMac]):
+    """One line per Mac."""
 
-    HELP = """Who is trusted how far. ◆ paired, ◇ seen, ○ unpaired, ✗ blocked: prompts go \
-to paired Macs only, and a plan is trusted as far as its weakest Mac.
+    HELP = """How far each Mac is trusted. ◆ paired, ◇ seen, ○ unpaired, ✗ blocked. Prompts go to paired Macs only; a \
+model is trusted as far as its least trusted Mac.
 
-"sees" is what the loaded model lets a Mac see of a conversation."""
+"sees" says what a Mac can read of a conversation with the loaded model."""
 
     ACTIONS = MAC_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(MAC_LIST)]
 
     def __init__(self, device_id: str = "") -> None:
-        """The cursor begins on the Mac with that id."""
         super().__init__(id="macs", first=device_id)
 
     def show(self, macs: tuple[TrustedMac, ...]) -> None:
-        """List `macs`."""
         self.list_items(macs)
 
     def key_of(self, item: TrustedMac) -> str:
-        """Its device id."""
         return item.device_id
 
     def rows_of(self, items: tuple[TrustedMac, ...], width: int) -> list[Content]:
-        """A row a Mac."""
         return [row_content(mac, items, width) for mac in items]
 
 
 def head_content(macs: tuple[TrustedMac, ...], width: int) -> Content:
-    """The head line above the rows of `macs`."""
     return Content.styled(
         "  " + "".join(_cells(("Mac", "level", "role", "id", "sees"), _level_width(macs), width)), DIM
     )
 
 
 def row_content(mac: TrustedMac, macs: tuple[TrustedMac, ...], width: int) -> Content:
-    """The row of one of `macs`, in exactly `width` cells."""
     mark = trust_mark(mac.level)
     texts = (mac.name, mark.word, mac.role, mac.device_id[:8], mac.sees or "–")
     name, level, *others = _cells(texts, _level_width(macs), width)

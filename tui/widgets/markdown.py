@@ -30,14 +30,13 @@ _INLINE = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
 
 
 def code_blocks(text: Clean) -> list[str]:
-    """The code blocks in `text`, in their order."""
     return [t.content.rstrip("\n") for t in _parser().parse(text) if t.type in ("fence", "code_block")]
 
 
 def render(chunk: Chunk, width: int) -> Content:
-    """A chunk as one selectable text. Links and pictures are only shown, never opened.
+    """A chunk as selectable text. Links and pictures are only shown, never opened.
 
-    Plain paragraphs wrap by themselves; lists, quotes and code are wrapped for `width` cells, to keep their margin.
+    Paragraphs wrap by themselves; lists, quotes and code are wrapped to `width` cells, to keep their margin.
     """
     blocks = _Blocks(width)
     for token in _parser().parse(chunk.text):
@@ -71,7 +70,7 @@ def _keep_breaks(state: StateCore) -> None:
 
 
 class _Blocks:
-    """Turns the flat list of tokens into blocks; lists and quotes only change the prefix of what is inside."""
+    """Turns tokens into blocks; lists and quotes only change the prefix of their content."""
 
     def __init__(self, width: int) -> None:
         self.done: list[Content] = []
@@ -132,7 +131,7 @@ class _Blocks:
         return f"{number}. "
 
     def _add(self, content: Content, *, close: bool = False) -> None:
-        """Append a block; `close` puts it right under the one before instead of after an empty line."""
+        """Append a block; `close` puts it right below the last one, without an empty line."""
         indent = "  " * max(0, len(self._lists) - 1)
         first = indent + self._marker if self._lists else ""
         rest = " " * len(first)
@@ -151,7 +150,6 @@ class _Blocks:
 
 
 def _inline(token: Token) -> Content:
-    """The text of an inline token with its emphasis as spans."""
     parts: list[str] = []
     spans: list[Span] = []
     opened: list[tuple[str, int]] = []
@@ -188,7 +186,7 @@ def _table(rows: list[list[Content]]) -> Content:
 
 
 def _code(code: str, info: str, width: int) -> Content:
-    """A code block in a frame of `width` cells, with its language and the key that copies it. The line that is being
+    """A framed code block of `width` cells, with its language and the key that copies it. The line that is being
     written gets its colours when it ends.
     """
     # guessing a language loads every lexer there is, for a second
@@ -218,7 +216,7 @@ def _code(code: str, info: str, width: int) -> Content:
 
 @lru_cache(maxsize=8)
 def _coloured(code: str, language: str) -> Content:
-    """Kept: an answer that grows asks for the same lines thirty times a second, and colours cost most."""
+    """Cached: a growing answer needs the same lines thirty times a second, and highlighting is slow."""
     from textual.highlight import highlight
 
     coloured = highlight(code, language=language)
@@ -227,7 +225,6 @@ def _coloured(code: str, language: str) -> Content:
 
 
 def _frame_top(language: str, width: int) -> str:
-    """ "┌ python ──── Y copy code ┐"; the hint only where there is room for both."""
     hint = f" {COPY_HINT} ┐"
     if cell_len(language) + len(hint) + 6 > width:
         hint = "┐"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from core.text import Clean
-from tui.widgets.long_blocks import parted
+from tui.widgets.long_block_split import parted
 
 # of characters: what is drawn anew in a few milliseconds, code with its colours too
 LIMIT: Final = 900
@@ -19,23 +19,20 @@ _RULE: Final = re.compile(r"(?:([-*]) *)(?:\1 *){2,}")
 
 
 class Chunk(NamedTuple):
-    """Markdown that is drawn by itself. Long code goes on in the next chunk: then one lacks the `bottom` of its frame,
-    and the other, which begins with the same fence, the `top`. So do long lists, tables and paragraphs. Where
-    something goes on there is no `gap`, else a blank line.
-    """
+    """Markdown that is drawn by itself."""
 
     text: Clean
-    top: bool = True
-    bottom: bool = True
-    gap: bool = True
+    top: bool = True  # False: code, a list, a table or a paragraph goes on from the chunk before
+    bottom: bool = True  # False: code goes on in the next chunk
+    gap: bool = True  # a blank line follows
 
 
 NOTHING = Chunk(Clean(""))
 
 
 class _Cut(NamedTuple):
-    """A place where a block ends, or an item, or a line of the code that `fence` opened. The better `rank`, the better
-    the place: what is cut within a function or a string loses the colours that depend on the lines above.
+    """A place where a block, an item, or a line of fenced code ends. Higher `rank` is better: a cut within a function
+    or a string loses the colours that depend on the lines above.
     """
 
     at: int
@@ -45,14 +42,14 @@ class _Cut(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """How an item of a list begins: its mark, and its number or 0."""
+    """The start of a list item: its mark, and its number or 0."""
 
     mark: str
     number: int
 
 
 def grown(chunk: Chunk, more: str, limit: int = LIMIT) -> list[Chunk]:
-    """`chunk` with more text, cut wherever that is longer than `limit` characters and can be; the last one grows on."""
+    """`chunk` with more text, cut where it exceeds `limit` characters; the last one keeps growing."""
     done, rest = [], chunk._replace(text=Clean(chunk.text + more))
     while len(rest.text) > limit and (place := _place(rest.text, limit)):
         text, below, inside = rest.text[: place.at], rest.text[place.at :], bool(place.fence)
@@ -65,7 +62,7 @@ def grown(chunk: Chunk, more: str, limit: int = LIMIT) -> list[Chunk]:
 
 
 def open_fence(text: str) -> str:
-    """The line that opened the code fence in which `text` ends, "" if it ends in none."""
+    """The line that opened the code fence in which `text` ends; "" for none."""
     opened = ""
     for line in _lines(text):
         opened = line.fence
@@ -95,7 +92,6 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _place(text: str, limit: int) -> _Cut | None:
-    """The last of the best within `limit`, else the first one behind it."""
     best: _Cut | None = None
     for place in _places(text):
         if best is None or (place.at <= limit and place.rank >= best.rank):
@@ -106,8 +102,8 @@ def _place(text: str, limit: int) -> _Cut | None:
 
 
 def _places(text: str) -> Iterator[_Cut]:
-    """All places but the beginning. What follows a place begins at the margin: an indented line belongs to the one
-    above, and code within a list to its item.
+    """All possible cuts except the beginning. A cut is followed by a line at the margin: an indented line belongs to
+    the one above, and code inside a list to its item.
     """
     is_blank = has_code = False
     due: _Item | None = None  # the next item of the list that the margin is in
@@ -135,7 +131,7 @@ def _item(line: str) -> _Item | None:
 
 
 def _due(item: _Item | None, due: _Item | None) -> _Item | None:
-    """What comes below an item, which is numbered by its place in the list, whatever it says itself."""
+    """The item expected next. Items are numbered by their place in the list, whatever their own number."""
     if item is None or item.mark in "-*+":
         return item
     number = due.number if due and due.mark == item.mark else item.number

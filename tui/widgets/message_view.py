@@ -12,7 +12,7 @@ from core.events import Recovery
 from core.settings import PREFILL_CHUNK
 from core.text import Clean
 from tui.state.format import DIM, GOOD, WARN, age, clock, duration
-from tui.state.pace import bar, token_words
+from tui.state.progress_rate import bar, token_words
 from tui.state.recovery import STOPS, since
 from tui.state.turns import Remark, Turn
 from tui.widgets.markdown import render
@@ -24,10 +24,9 @@ _BAR = 6  # all of it has room beside the panes
 
 
 class MessageView:
-    """One message: its turn and the widgets that show it.
+    """One message: its turn and its widgets.
 
-    They lie side by side in the scroller and not in a container of their own: every level of nesting is measured anew
-    for each token.
+    The widgets lie directly in the scroller: every level of nesting would be measured again for each token.
     """
 
     def __init__(self, turn: Turn, *widgets: Widget) -> None:
@@ -37,20 +36,19 @@ class MessageView:
         self._marked = False
 
     def mark(self, on: bool) -> None:
-        """Show that this is the message which keys act on."""
         self._marked = on
         for widget in self.widgets:
             widget.set_class(on, "marked")
 
     async def advance(self, turn: Turn, now: float, recovery: Recovery | None) -> None:
-        """Show what `turn` has more than before; a question, which is finished at once, never has."""
+        """Show what is new in `turn`; a question is finished at once."""
 
     def zoom(self, on: bool) -> None:
-        """Zoomed, an answer has its figures in its head and not below it; a question has none."""
+        """Zoomed, an answer shows its figures in its head instead of below."""
 
 
 class QuestionView(MessageView):
-    """What the person wrote, as it was written."""
+    """A question, as it was typed."""
 
     def __init__(self, turn: Turn, place: str = "") -> None:
         head = Content.assemble(("you", "bold $primary"), (f" · {clock(turn.at)}", DIM), *_place(place))
@@ -58,7 +56,7 @@ class QuestionView(MessageView):
 
 
 class ChunkView(TextView):
-    """A chunk of an answer, drawn for its width. Empty it takes no room."""
+    """A chunk of an answer, drawn for its width. An empty one takes no room."""
 
     def __init__(self, chunk: Chunk) -> None:
         super().__init__(classes="chunk")
@@ -67,7 +65,6 @@ class ChunkView(TextView):
         self.show(chunk)
 
     def show(self, chunk: Chunk) -> None:
-        """Take `chunk`; what stays as many lines as before needs no new layout."""
         self.chunk = chunk
         self.display = bool(chunk.text.strip())
         self.set_class(not chunk.gap, "goes-on")
@@ -75,12 +72,10 @@ class ChunkView(TextView):
             self._draw()
 
     def on_mount(self) -> None:
-        """Draw for the width of the message, which is known."""
         if isinstance(self.parent, Widget):
             self._draw_for(self.parent.content_size.width)
 
     def on_resize(self) -> None:
-        """Another width: wrap again."""
         self._draw_for(self.size.width)
 
     def _draw_for(self, width: int) -> None:
@@ -93,7 +88,7 @@ class ChunkView(TextView):
 
 
 class AnswerView(MessageView):
-    """An answer: head, pieces with remarks between them, of which the last one grows, and a line of figures."""
+    """An answer: head, chunks with remarks between them (the last chunk grows), and a line of figures."""
 
     def __init__(self, turn: Turn, place: str = "") -> None:
         self._place = place
@@ -114,7 +109,7 @@ class AnswerView(MessageView):
             self._draw_figures(turn.at, None)
 
     async def advance(self, turn: Turn, now: float, recovery: Recovery | None) -> None:
-        """Show what `turn` has more than before, and the time; called 30 times a second while it is written."""
+        """Show what is new in `turn`, and the time; called 30 times a second."""
         self.turn = turn
         for remark in turn.remarks[self._remarks :]:
             await self._grow(turn.text[self._taken : remark.at])
@@ -124,7 +119,6 @@ class AnswerView(MessageView):
         self._draw_figures(now, recovery)
 
     def zoom(self, on: bool) -> None:
-        """Move the figures, at once where nothing else will."""
         if on == self._zoomed:
             return
         self._zoomed, self._drawn_at = on, 0.0
@@ -142,7 +136,7 @@ class AnswerView(MessageView):
                 await self._add(ChunkView(chunk))
 
     async def _remark(self, remark: Remark) -> None:
-        """What is above a remark is finished as it stands; code goes on as code below it."""
+        """Finish the text above a remark; code continues as code below it."""
         self._remarks += 1
         fence = open_fence(self._last.chunk.text)
         await self._add(Static(Content.styled(f"─── {remark.words} ───", DIM), markup=False, classes="message"))
@@ -168,7 +162,7 @@ class AnswerView(MessageView):
 
 
 def head_content(turn: Turn, recovery: Recovery | None, *, zoomed: bool = False, place: str = "") -> Content:
-    """Who wrote it and when, its `place` among branches, and where it stands still; zoomed also the figures."""
+    """Author, time, version, and a pause; zoomed also the figures."""
     paused = not turn.done and recovery is not None and recovery.state in STOPS
     where = f" · paused at token {turn.tokens}" if paused else ""
     words = [clock(turn.at), *(_head_figures(turn) if zoomed and not paused else ())]
@@ -193,24 +187,24 @@ def _waiting(turn: Turn) -> str:
         return bar(now.done, now.total, token_words("read", now.done, now.total, now.per_s), now.left_s, _BAR)
     if turn.prompt_tokens > PREFILL_CHUNK:  # nothing of it came back yet, which may take a while
         return bar(0, turn.prompt_tokens, token_words("read", 0, turn.prompt_tokens), width=_BAR)
-    return f"reading {turn.prompt_tokens:,} tokens" if turn.prompt_tokens else "waiting for the node"
+    return f"reading {turn.prompt_tokens:,} tokens" if turn.prompt_tokens else "waiting"
 
 
 def foot_content(turn: Turn, now: float, recovery: Recovery | None = None, *, zoomed: bool = False) -> Content:
-    """The figures under an answer; above them why it stopped, if it did not simply end. Zoomed, the head has them."""
+    """The figures under an answer, and why it stopped. Zoomed, the head has the figures."""
     if not turn.done and recovery is not None:
         if recovery.state in STOPS:
             return Content.styled(f"─── paused · {since(recovery, now)} ───", WARN)
         # that goes on, however long a part of it takes
         if turn.reading is not None or (recovery.state == "stuck" and turn.prompt_tokens and not turn.tokens):
-            return Content.styled(f"{_waiting(turn)} · Esc stop", DIM)
-        return Content.styled(f"{recovery.text} · {since(recovery, now)} · Esc stop", WARN)
+            return Content.styled(f"{_waiting(turn)} · Esc: stop", DIM)
+        return Content.styled(f"{recovery.text} · {since(recovery, now)} · Esc: stop", WARN)
     if not turn.done and zoomed:
         return Content("")
     if not turn.done:
         words = figures(turn) if turn.tokens else [_waiting(turn)]
         is_timed = turn.reading is not None and turn.reading.left_s is not None
-        words += [age(now - turn.at) if now - turn.at >= 1 and not is_timed else "", "Esc stop"]
+        words += [age(now - turn.at) if now - turn.at >= 1 and not is_timed else "", "Esc: stop"]
         return Content.styled(" · ".join(w for w in words if w), DIM)
     lines = [Content.styled(f"─── {turn.why} ───", DIM)] if turn.why else []
     words = figures(turn) if turn.tokens and not zoomed else []
@@ -220,12 +214,11 @@ def foot_content(turn: Turn, now: float, recovery: Recovery | None = None, *, zo
         words.append(f"first token {duration(turn.ttft_s)}")
     last = [Content.styled(" · ".join(words), DIM)] if words else []
     if turn.is_valid is not None:
-        mark = Content.styled("✓ valid", GOOD) if turn.is_valid else Content.styled("✗ cut off: not valid", WARN)
+        mark = Content.styled("✓ valid", GOOD) if turn.is_valid else Content.styled("✗ cut off, not valid", WARN)
         last.insert(0, mark)
     lines += [Content.styled(" · ", DIM).join(last)] if last else []
     return Content("\n").join(lines)
 
 
 def figures(turn: Turn) -> list[str]:
-    """Tokens and tokens per second."""
     return [f"{turn.tokens} tok"] + ([f"{turn.rate:.1f} tok/s"] if turn.rate is not None else [])

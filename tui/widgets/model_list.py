@@ -2,78 +2,70 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import Plan, Snapshot
 from core.requests.plans import ModelChoice
-from tui.control.actions import bindings
 from tui.control.keymap import MODEL_LIST
 from tui.state.disks import disk_words, left_s, own_id, transfers_of
 from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural, rate
-from tui.state.pace import left_words
-from tui.widgets.pointed_list import PointedList
+from tui.state.progress_rate import left_words
+from tui.widgets.item_list import ItemList
 
 Order = Literal["best fit", "size", "name"]
 ORDERS: tuple[Order, ...] = ("best fit", "size", "name")
 
 
-class ModelList(PointedList[ModelChoice]):
-    """A line a model; the cursor decides what the preview shows."""
+class ModelList(ItemList[ModelChoice]):
+    """One line per model."""
 
-    HELP = """Models on the disks of the linked Macs, and how each would fit. ✓ fits, ▲ fits but is not on every disk \
-where it is needed (d copies it), ● is loaded, ✗ does not fit, ○ is not on this Mac.
+    HELP = """Models on the disks of the connected Macs, and how each would fit. ✓ fits, ↓ fits but must first be \
+copied to some disks, ● is loaded, ✗ doesn't fit, ○ isn't on this Mac.
 
-Where no disk has a model, or h asks for them, the list is of models that are known to be on the Hugging Face hub: the \
-largest that fits these Macs first, with the speed that is expected.
+h shows models on the Hugging Face hub instead: the largest that fits these Macs first, with its expected speed. They \
+are also shown if no disk has a model yet.
 
-The preview shows where its layers would go, computed from the budgets of the Macs. What is chosen there (context, \
-topology, bits of keys and values) is what Enter loads."""
+The preview shows where the layers would go. Enter loads the model with what you chose there (context, topology, cache \
+bits)."""
 
     ACTIONS = MODEL_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(MODEL_LIST)]
 
     def __init__(self) -> None:
         super().__init__(id="models")
         self._now = Snapshot()
 
     def show(self, choices: tuple[ModelChoice, ...], now: Snapshot) -> None:
-        """List `choices`."""
         self._now = now
         self.list_items(choices)
 
     def key_of(self, item: ModelChoice) -> str:
-        """Its name."""
         return item.name
 
     def rows_of(self, items: tuple[ModelChoice, ...], width: int) -> list[Content]:
-        """A row a model."""
         return [row_content(choice, self._now, width) for choice in items]
 
     def why_not(self, run: str) -> str:
-        """Why Enter can do nothing with the model under the cursor; "" if it can."""
         if run != "select":
             return ""
-        return why_not_load(self.pointed) if self.pointed else "no model is listed"
+        return why_not_load(self.pointed) if self.pointed else "No model is listed."
 
     def word_of(self, run: str) -> str:
-        """What Enter does with it."""
         return "Download" if run == "select" and self.pointed and self.pointed.offer else ""
 
 
 def why_not_load(choice: ModelChoice) -> str:
-    """Why a model cannot be loaded, or brought to the disk where it is on none; "" if it can."""
+    """Why a model can't be loaded or downloaded; "" if it can."""
     if choice.loaded:
-        return f"{choice.name} is loaded already"
+        return f"{choice.name} is already loaded."
     if choice.preview.plan is None and not choice.offer:
-        return f"{choice.name} cannot be loaded; the preview says why"
+        return f"{choice.name} can't be loaded; the preview says why."
     return ""
 
 
 def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
-    """Whether a model fits; the word is the sentence of the list."""
+    """Whether a model fits."""
     plan, problem = choice.preview.plan, choice.preview.problem
     if choice.loaded and now.plan_status == "loading":
         return Mark("◌", "loading", WARN)
@@ -82,7 +74,7 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
     if on_way := transfers_of(choice, now):
         if all(each.state == "paused" for each in on_way):
             return Mark("◌", "paused", WARN)
-        what = "coming" if on_way[0].mac == own_id(now) else "going out"
+        what = "copying here" if on_way[0].mac == own_id(now) else "copying out"
         return Mark("◌", f"{what}, {left}" if (left := " ".join(left_words(left_s(on_way[0])))) else what, WARN)
     if choice.layers and not choice.path and not choice.offer:
         return Mark("○", "d copies it here", WARN)
@@ -95,17 +87,15 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
         size = f"{gigabytes_short(missing)} GB"
         return Mark("✗", f"{size} short" if choice.offer else f"needs {size} more", BAD)
     if not choice.layers:
-        return Mark("✗", "cannot be used", BAD)
-    return Mark("✗", problem.what if problem is not None else "does not fit", BAD)
+        return Mark("✗", "can't be used", BAD)
+    return Mark("✗", problem.what if problem is not None else "doesn't fit", BAD)
 
 
 def missing_bytes(draft: Plan) -> int:
-    """By how much the stages of a split exceed their Macs, all together."""
     return sum(max(0, s.needed_bytes - s.budget_bytes) for s in draft.stages)
 
 
 def head_content(width: int, *, known: bool = False) -> Content:
-    """The head line above the rows; of models that are `known`, and on no disk, the speed is told."""
     return Content.styled(
         "  " + _cells("model", "size", "tok/s" if known else "on disk", "fit", width, known=known), DIM
     )
@@ -122,7 +112,6 @@ def row_content(choice: ModelChoice, now: Snapshot, width: int) -> Content:
 
 
 def speed_words(choice: ModelChoice) -> str:
-    """What is expected of a model: "≈ 8.1"; "–" where it does not fit, or nobody can say."""
     forecast = choice.preview.forecast
     return f"≈ {rate(forecast.tokens_per_s)}" if forecast and choice.preview.plan else "–"
 
@@ -138,7 +127,7 @@ def _cells(name: str, size: str, disk: str, verdict: str, width: int, *, known: 
 def arranged(
     choices: tuple[ModelChoice, ...], text: str, order: Order, *, fitting: bool = False
 ) -> tuple[ModelChoice, ...]:
-    """The models whose name holds `text`, in `order`; with `fitting` only those that fit. Best fit: loaded, then few
+    """Models whose name contains `text`, in `order`; with `fitting` only those that fit. Best fit: loaded, then few
     Macs, then large ones first.
     """
     named = (c for c in choices if text.casefold() in c.name.casefold())

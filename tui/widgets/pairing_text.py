@@ -10,7 +10,7 @@ from core.pairing_code import format_code
 from tui.state.format import BAD, DIM, GOOD, WARN, fingerprint, fingerprint_short, fit, trust_mark
 from tui.state.state import UiState
 
-ANYBODY = "· any Mac: show this Mac's address, and wait"
+ANYBODY = "· another Mac: show this Mac's address and wait"
 _KINDS = {
     "waiting": ("◌", "waiting", WARN),
     "compare": ("◍", "compare", WARN),
@@ -21,16 +21,15 @@ _KINDS = {
 
 
 def stranger_content(peer: Peer) -> Content:
-    """A Mac that could be paired, as a line of the list."""
     mark = trust_mark(peer.trust)
     more = f"  {fit(mark.word, 9)}{fit(peer.address, 17).rstrip()}"
     return Content.assemble((mark.glyph + " ", mark.style), fit(peer.name, 24), f" {peer.short_id}", (more, DIM))
 
 
-def say_content(step: PairingChanged | None, me: str, name: str, now: float, *, is_typed: bool) -> Content:
-    """What to do now. `me` is this Mac, `name` the other one; `now` counts seconds since the epoch."""
+def instruction_content(step: PairingChanged | None, me: str, name: str, now: float, *, is_typed: bool) -> Content:
+    """What to do now. `me` is this Mac, `name` the other one; `now` in seconds since the epoch."""
     if step is None:
-        return Content("Which Mac? Its person has to start pairing there too.")
+        return Content("Which Mac? Start pairing on that Mac too.")
     glyph, word, style = _KINDS[step.state]
     mark = Content.styled(f"{glyph} {word}", style)
     if step.closes_at and step.state in ("waiting", "compare"):
@@ -41,21 +40,21 @@ def say_content(step: PairingChanged | None, me: str, name: str, now: float, *, 
         case "waiting":
             return mark + f"\n\nOn {name}, press p and choose {me}."
         case "compare" if is_typed:
-            return mark + f"\n\nSent. The person at {name} types these:\n" + shows
+            return mark + f"\n\nNow type these digits on {name}:\n" + shows
         case "compare":
-            return mark + "\n\nEach person types the digits of the other screen.\n" + shows
+            return mark + "\n\nType the digits shown on the other Mac.\n" + shows
         case "paired":
-            return mark + f"\n\n{step.peer} is one of your Macs now."
+            return mark + f"\n\n{step.peer} is now one of your Macs."
         case _:
             return mark
 
 
 def about_content(step: PairingChanged | None, state: UiState, *, whole: bool = False) -> Content:
-    """Who the other one says it is, its fingerprint `whole` or its ends, or where this Mac can be found."""
+    """The other Mac and its fingerprint, or this Mac's address."""
     if step is None:
         return Content("")
     if step.state == "waiting" and step.address:
-        return Content.styled(f"This Mac's address, to be typed there:  {step.address}", DIM)
+        return Content.styled(f"This Mac's address (type it there):  {step.address}", DIM)
     if step.state != "compare":
         return Content("")
     peer = next((p for p in state.snapshot.peers if p.device_id == step.device_id), None)
@@ -74,17 +73,19 @@ def _whole(sha256: str) -> str:
 
 
 def end_content(step: PairingChanged | None, problem: Problem | None, *, attached: bool) -> Content:
-    """What to beware of, or how it ended."""
+    """A warning, or how pairing ended."""
     if not attached:
-        return Content.styled("✗ The node of this Mac stopped, and the pairing with it.", BAD)
+        return Content.styled("✗ macluster's service stopped, and pairing with it.", BAD)
     if problem is not None:
         return Content.assemble((problem.what, "bold"), ("\n→ " + problem.fix if problem.fix else "", WARN))
     match step.state if step else "":
         case "waiting":
-            return Content("Esc stops it, and nothing is kept.")
+            return Content("Esc: cancel; nothing is saved.")
         case "compare":
-            return Content("They differ? Someone may be between the two Macs: press Esc.\nNothing has been shared yet.")
+            return Content(
+                "Do the digits differ? Someone may be between the two Macs: press Esc.\nNothing has been shared yet."
+            )
         case "paired":
-            return Content("It can hold layers as soon as it is linked. t shows the trust.")
+            return Content("It joins the next model you load.")
         case _:
             return Content("")

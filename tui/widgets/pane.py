@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from tui.control.actions import bindings
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import PANE, Action
 from tui.control.messages import Copied
 from tui.state.state import UiState
@@ -17,22 +16,19 @@ from tui.widgets.text_view import TextView
 
 
 class Drawing(NamedTuple):
-    """What a pane shows. Titles are names among other things, so they are plain text and never markup. `above`,
-    `below`: how many lines stand there that are out of sight, and not in `body`.
-    """
+    """What a pane shows. Titles contain foreign names, so they are plain text and never markup."""
 
     title: str
     body: Content
     subtitle: str = ""
-    above: int = 0
-    below: int = 0
+    above: int = 0  # lines out of sight, not in `body`
+    below: int = 0  # the same below
 
 
-class Pane(VerticalScroll, can_focus=True):
-    """Base of the panes; a subclass says what is drawn for a state and a width."""
+class Pane(KeyOwner, VerticalScroll, can_focus=True):
+    """Base of the panes; subclasses draw a state in a width."""
 
     ACTIONS: ClassVar[tuple[Action, ...]] = PANE
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PANE)]
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id, classes="pane")
@@ -41,15 +37,12 @@ class Pane(VerticalScroll, can_focus=True):
         self._body = TextView()
 
     def compose(self) -> ComposeResult:
-        """One piece of text, however many lines."""
         yield self._body
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """What to show in `width` cells."""
         raise NotImplementedError
 
     def show(self, state: UiState) -> None:
-        """Draw `state`, and repaint what changed."""
         self._state = state
         width = self.scrollable_content_region.width
         if not self.is_mounted or not self.display or width <= 0:
@@ -65,10 +58,8 @@ class Pane(VerticalScroll, can_focus=True):
         self._shown = new
 
     def on_resize(self) -> None:
-        """Another width: draw again."""
         self.show(self._state)
 
     def action_copy_text(self) -> None:
-        """Copy all text of the pane."""
         if self._shown is not None:
             self.post_message(Copied(self._shown.body.plain))

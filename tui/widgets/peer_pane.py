@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from textual.actions import parse
-from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Region
 
 from core.events import Peer, Plan
-from tui.control.actions import bindings
 from tui.control.keymap import PEERS
 from tui.control.messages import Copied, MacAction, MacAsked
 from tui.state.disabled_reasons import why_not_mac
@@ -28,8 +26,8 @@ from tui.state.format import (
     gigabytes_short,
     is_ready,
     part_of,
+    peer_trust,
     plural,
-    trust_mark,
 )
 from tui.state.recovery import mac_mark
 from tui.state.state import Departure, UiState, own_first, strangers
@@ -37,15 +35,15 @@ from tui.widgets.pane import Drawing, Pane
 
 _NO_PEERS = (
     "Looking for Macs on this network.\n\n"
-    "Run macluster on another Mac; it appears here. Press p on both to pair them.\n"
-    "You can also start alone: Ctrl+O shows the models of this Mac."
+    "Run macluster on another Mac and it appears here. Press p on both to pair them.\n"
+    "You can also start alone: Ctrl+O shows the models on this Mac."
 )
 _CURSOR = "$block-cursor-background"
 _ALL = range(sys.maxsize)
 
 
 class InSight(NamedTuple):
-    """Some lines of the table, and how many stand above and below them."""
+    """Lines of the table, and how many are above and below them."""
 
     above: int
     body: Content
@@ -53,17 +51,16 @@ class InSight(NamedTuple):
 
 
 class PeerPane(Pane):
-    """The Macs with their memory, their layers and how far they are trusted; the cursor decides whom a key is about."""
+    """The Macs with memory, layers and trust."""
 
-    HELP = """Macs that this Mac knows. ● ready, ◌ connecting, ◐ slow or stuck, ✗ lost or blocked, ↻ rebuilding, \
+    HELP = """Macs that this Mac knows. ● ready, ◌ connecting, ◐ slow or stuck, ✗ offline or blocked, ↻ rebuilding, \
 ○ not paired: only paired Macs can hold layers.
 
-The bar is memory in use of the budget that macluster may use there, in GB. The dim line has the state, \
-the trust level (◆ paired, ○ not paired, ◇ seen, ✗ blocked), the first 8 characters of the \
-device id and the round trip time. A skipped Mac holds no layers of what is loaded next."""
+The bar shows memory in use, out of the budget that macluster may use there, in GB. The dim line has the trust level \
+(◆ paired, ○ not paired, ◇ seen, ✗ blocked), the state, the first 8 characters of the device id, and the round trip \
+time. A Mac that is left out holds no layers of the next model you load."""
 
     ACTIONS = PEERS
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PEERS)]
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -72,12 +69,10 @@ device id and the round trip time. A skipped Mac holds no layers of what is load
 
     @property
     def pointed(self) -> Peer | None:
-        """The Mac under the cursor."""
         peers = own_first(self._state)
         return next((p for p in peers if p.device_id == self._pointed_id), peers[0] if peers else None)
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """A head line, then two lines a Mac, three where it was not reached."""
         peers = state.snapshot.peers
         ready = sum(map(is_ready, peers))
         others = len(strangers(state))
@@ -92,49 +87,38 @@ device id and the round trip time. A skipped Mac holds no layers of what is load
 
     @property
     def _cursor(self) -> str:
-        """The device id of the Mac that it is shown on."""
         return self.pointed.device_id if self.has_focus and self.pointed else ""
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Other Macs are in sight."""
         super().watch_scroll_y(old_value, new_value)
         self.show(self._state)
 
     def action_copy_text(self) -> None:
-        """Copy all Macs, not those in sight alone."""
         self.post_message(Copied(peers_content(self._state, self.scrollable_content_region.width, self._cursor).plain))
 
     def on_focus(self) -> None:
-        """The cursor is shown."""
         self.show(self._state)
 
     def on_blur(self) -> None:
-        """It is hidden again."""
         self.show(self._state)
 
     def action_cursor_down(self) -> None:
-        """The next Mac."""
         self._move(1)
 
     def action_cursor_up(self) -> None:
-        """The one before."""
         self._move(-1)
 
     def action_cursor_first(self) -> None:
-        """The first Mac."""
         self._move(-len(self._state.snapshot.peers))
 
     def action_cursor_last(self) -> None:
-        """The last Mac."""
         self._move(len(self._state.snapshot.peers))
 
     def why_not(self, run: str) -> str:
-        """Why the Mac under the cursor cannot be asked for something; "" if it can."""
         _, name, words = parse(run)
         return why_not_mac(self._state, self.pointed, str(words[0])) if name == "ask" else ""
 
     def action_ask(self, action: MacAction) -> None:
-        """Something of the Mac under the cursor."""
         pointed = self.pointed
         self.post_message(MacAsked(pointed.device_id if pointed else "", action))
 
@@ -155,7 +139,7 @@ def peers_content(state: UiState, width: int, pointed: str = "") -> Content:
 
 
 def peers_in_sight(state: UiState, width: int, pointed: str, seen: range) -> InSight:
-    """That table, but only the Macs of which one of the lines `seen` is: of a hundred most are out of sight."""
+    """The same table, but only Macs with lines in `seen`: of a hundred Macs, most are out of sight."""
     snapshot = state.snapshot
     if not snapshot.peers and not state.departures:
         return InSight(0, Content(_NO_PEERS), 0)
@@ -211,12 +195,11 @@ def _head_line(name_width: int, bar_width: int) -> Content:
 def _departure(gone: Departure, name_width: int, width: int) -> list[Content]:
     return [
         Content.assemble(("✗ ", BAD), fit(gone.name, name_width), ("left", BAD)),
-        Content.styled(fit(f"  ↳ {gone.reason or 'it went away'}", width).rstrip(), DIM),
+        Content.styled(fit(f"  ↳ {gone.reason or 'it left the network'}", width).rstrip(), DIM),
     ]
 
 
 def _height(peer: Peer) -> int:
-    """How many lines a Mac takes."""
     return 3 if peer.problem else 2
 
 
@@ -235,12 +218,12 @@ def _peer_line(
         fit(peer.chip, 8) + " ",
         (gauge(peer.used_bytes, budget, bar), "$primary"),
         fit(used, room, right=True) + " ",
-        fit(part_of(plan, stage) if plan and stage else "reads" if reads else "", 7, right=True),
+        fit(part_of(plan, stage) if plan and stage else "prefill" if reads else "", 7, right=True),
     )
 
 
 def _details(peer: Peer, state: str, width: int, *, is_skipped: bool) -> Content:
-    mark = trust_mark(peer.trust)
+    mark = peer_trust(peer)
     words = ["not paired", "press p"] if state == "not paired" else [state]
     if mark.word in ("unpaired", state):  # the level says the same
         del words[0]
@@ -249,7 +232,7 @@ def _details(peer: Peer, state: str, width: int, *, is_skipped: bool) -> Content
         words.append("this Mac")
     elif peer.rtt_s is not None:
         words.append(duration(peer.rtt_s))
-    skipped = "– skipped · " if is_skipped else ""
+    skipped = "– left out · " if is_skipped else ""
     trust = f"{mark.glyph} {'not paired' if mark.word == 'unpaired' else mark.word}"
     rest = fit(" · " + " · ".join(words), width - 4 - len(skipped) - len(trust)).rstrip()
     return Content.assemble(("  ↳ ", DIM), (skipped, WARN), (trust, mark.style), (rest, DIM))

@@ -8,12 +8,12 @@ from textual.content import Content
 
 from core.events import Peer, Plan
 from core.requests.trust import TrustedMac
-from tui.state.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, is_of_ranks, part_of, trust_mark
+from tui.state.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, is_of_ranks, part_of, peer_trust
 from tui.state.recovery import mac_mark
 from tui.state.state import UiState
 
 _LABEL = 16
-_FOUND_BY = {"self": "", "bonjour": "Bonjour", "address": "an address that was given"}
+_FOUND_BY = {"self": "", "bonjour": "Bonjour", "address": "an address you gave"}
 
 
 def peer_title(peer: Peer | None, width: int) -> Content:
@@ -21,14 +21,14 @@ def peer_title(peer: Peer | None, width: int) -> Content:
     if peer is None:
         return Content.styled(between(" A Mac that left", "", width), "bold")
     name = f" {peer.name}{' · this Mac' if peer.is_self else ''}"
-    mark = trust_mark(peer.trust)
+    mark = peer_trust(peer)
     line = between(name, f"{mark.glyph} {mark.word} ", width)
     return Content(line).stylize("bold", 0, min(len(name), len(line)))
 
 
 def peer_content(state: UiState, peer: Peer, trusted: TrustedMac | None, width: int) -> Content:
-    """Its facts in `width` cells; `trusted` is what the roster says, None until the node was asked."""
-    mark, trust = mac_mark(state, peer), trust_mark(peer.trust)
+    """All facts in `width` cells; `trusted` comes from the roster, None until the node answered."""
+    mark, trust = mac_mark(state, peer), peer_trust(peer)
     rows = [
         _row("state", Content.assemble((f"{mark.glyph} {mark.word}", mark.style)), _link(peer)),
         _row("trust", Content.assemble((f"{trust.glyph} {trust.word}", trust.style)), _role(trusted)),
@@ -39,7 +39,7 @@ def peer_content(state: UiState, peer: Peer, trusted: TrustedMac | None, width: 
         *_wrapped("found by", _FOUND_BY[peer.found_by], width),
         *_wrapped("address", peer.address, width),
         *_wrapped("also at", ", ".join(peer.also_at), width),
-        *_wrapped("not reached", peer.problem, width, BAD),
+        *_wrapped("unreachable", peer.problem, width, BAD),
         Content(""),
         *_machine(peer, width),
         Content(""),
@@ -58,29 +58,29 @@ def _link(peer: Peer) -> str:
 def _role(trusted: TrustedMac | None) -> str:
     if trusted is None:
         return ""
-    return f"{trusted.role} since epoch {trusted.added_epoch}" if trusted.added_epoch else trusted.role
+    return trusted.role
 
 
 def _machine(peer: Peer, width: int) -> list[Content]:
     memory = f"{gigabytes(peer.memory_bytes)} GB" if peer.memory_bytes else ""
     budget = f"{gigabytes(peer.budget_bytes)} GB for models" if peer.budget_bytes else ""
     used = f"{gigabytes(peer.used_bytes)} GB in use" if peer.used_bytes else ""
-    worker = f"process {peer.worker_pid}, {gigabytes(peer.worker_rss_bytes)} GB" if peer.worker_pid else ""
-    spare = f"one more stands ready, {gigabytes(peer.spare_rss_bytes)} GB" if peer.spare_rss_bytes else ""
+    worker = f"{peer.worker_pid}, {gigabytes(peer.worker_rss_bytes)} GB" if peer.worker_pid else ""
+    spare = f"spare process, {gigabytes(peer.spare_rss_bytes)} GB" if peer.spare_rss_bytes else ""
     facts = " · ".join(fact for fact in (memory, budget, used) if fact)
-    unknown = "" if peer.chip or facts else "known as soon as it is paired and linked"
+    unknown = "" if peer.chip or facts else "known once it is paired and connected"
     return [
         *_wrapped("chip", peer.chip or unknown, width),
         *_wrapped("memory", facts, width),
-        *_wrapped("worker", " · ".join(fact for fact in (worker, spare) if fact), width),
+        *_wrapped("process", " · ".join(fact for fact in (worker, spare) if fact), width),
     ]
 
 
 def _layers(state: UiState, peer: Peer, width: int) -> list[Content]:
-    skipped = "skipped by what is loaded from now on; Space uses it again" if peer.device_id in state.skipped else ""
+    skipped = "left out; Space includes it again" if peer.device_id in state.skipped else ""
     return [
         *_wrapped("layers", _held(state.snapshot.plan, peer.device_id), width),
-        *_wrapped("next split", skipped, width, WARN),
+        *_wrapped("next load", skipped, width, WARN),
     ]
 
 
@@ -89,7 +89,7 @@ def _held(plan: Plan | None, device_id: str) -> str:
     if plan is None:
         return "no model is loaded"
     if plan.prefill and plan.prefill.stage.device_id == device_id:
-        return f"reads prompts of {plan.prefill.least} tokens or more with all of {plan.model}"
+        return f"prefill of prompts from {plan.prefill.least} tokens on, with all of {plan.model}"
     if stage is None:
         return f"none of {plan.model}"
     share = f"{gigabytes(stage.weight_bytes)} GB weights, {gigabytes(stage.kv_bytes)} GB cache"
@@ -102,7 +102,7 @@ def _row(label: str, value: Content, more: str) -> Content:
 
 
 def _wrapped(label: str, text: str, width: int, style: str = "") -> list[Content]:
-    """The text beside its label, on as many lines as it takes; nothing where there is none."""
+    """The text next to its label, wrapped; nothing if it is empty."""
     if not text:
         return []
     lines = textwrap.wrap(text, max(20, width - _LABEL))
@@ -112,5 +112,4 @@ def _wrapped(label: str, text: str, width: int, style: str = "") -> list[Content
 
 
 def _without_doubles(rows: list[Content]) -> list[Content]:
-    """One empty line where several would stand."""
     return [row for at, row in enumerate(rows) if row.plain or (at and rows[at - 1].plain)]

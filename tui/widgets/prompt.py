@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from rich.cells import cell_len
-from textual.binding import BindingType
 from textual.content import Content
 from textual.events import Key
 from textual.widgets import TextArea
 
-from tui.control.actions import bindings
+from tui.control.key_owner import KeyOwner
 from tui.control.keymap import PROMPT
 from tui.control.messages import Sent
 from tui.state.chats import Chat
@@ -19,24 +17,23 @@ from tui.state.format import context_length, count
 from tui.state.recovery import held
 from tui.state.state import UiState
 
-_ASKS = {"ready": "Ask anything", "loading": "The model is being loaded; then ask here"}
-_PREPARING = "The demo is being prepared; then ask here"
-_NO_MODEL = "Ctrl+O chooses a model; then ask here"
+_ASKS = {"ready": "Ask anything", "loading": "Loading the model…"}
+_PREPARING = "Preparing the demo…"
+_NO_MODEL = "Ctrl+O chooses a model"
 
 
 _NEARLY = 0.9
 _CHARACTERS = 4  # of a token, about; only the node knows
 
 
-class Prompt(TextArea):
+class Prompt(KeyOwner, TextArea):
     """A text area that sends with Enter and remembers what was sent."""
 
-    HELP = """Write here; Enter sends to the model. The whole conversation goes with it each time.
+    HELP = """Type here; Enter sends to the model. The whole conversation is sent each time.
 
-Esc stops the answer; pressed again it leaves the prompt, so that single letters work as keys."""
+Esc stops the answer. Pressed again it leaves the prompt, so that single letters work as keys."""
 
     ACTIONS = PROMPT
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PROMPT)]
 
     def __init__(self) -> None:
         super().__init__(
@@ -53,7 +50,6 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
         self._hint = ""
 
     def show(self, state: UiState) -> None:
-        """Say what Enter and Esc do now, and how full the context is."""
         before, self._chat = self._chat, state.chat
         if before.id != state.chat.id:
             if before.id and before.is_unkept:
@@ -72,7 +68,7 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
             self.placeholder = asks
 
     def on_key(self, event: Key) -> None:
-        """Leave Enter to its binding, in its turn: a priority binding would overtake letters that are still queued."""
+        """Leave Enter to its binding: a priority binding would overtake letters that are still queued."""
         if event.key == "enter":
             event.prevent_default()
         elif event.key == "colon" and not self.text:
@@ -80,57 +76,48 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
             self.app.action_command_palette()
 
     def action_send(self) -> None:
-        """Post what is written, if anything is."""
         text = self.text.strip()
         if text:
             self.post_message(Sent(text))
 
     def taken(self) -> None:
-        """The text was sent: remember it and start anew."""
         self._remember([self.text.strip()])
         self._draft = ""
         self.clear()
 
     def write(self, text: str) -> None:
-        """Put `text` where the cursor is."""
         self.insert(text.replace("\r\n", "\n").replace("\r", "\n"))
 
     def put(self, text: str) -> None:
-        """Write `text` in the place of what there is."""
         self.text = text
         self.move_cursor(self.document.end)
 
     def lend(self, text: str) -> None:
-        """Write `text` here to be changed; what was here comes back by `give_back`."""
         self._draft = self.text
         self.put(text)
         self.focus()
 
     def give_back(self) -> None:
-        """What was here before `lend`."""
         self.put(self._draft)
         self._draft = ""
 
     def action_new_line(self) -> None:
-        """A line break at the cursor."""
         self.insert("\n")
 
     def action_earlier(self) -> None:
-        """The message before, when the prompt is empty or shows history; else the line above."""
+        """Recall the previous message if the prompt is empty or shows history; else move the cursor up."""
         if not self._browses() or self._at == 0:
             self.action_cursor_up()
             return
         self._recall(self._at - 1)
 
     def action_later(self) -> None:
-        """The message after, when the prompt shows history; else the line below."""
         if not self._browses() or self._at >= len(self._history):
             self.action_cursor_down()
             return
         self._recall(self._at + 1)
 
     def _remember(self, questions: Iterable[str]) -> None:
-        """Questions that come back with ↑, each one once, the last one first."""
         fresh = list(dict.fromkeys(q for q in questions if q))
         self._history = [q for q in self._history if q not in fresh] + fresh
         self._at = len(self._history)
@@ -144,25 +131,25 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
 
 
 def hint_words(state: UiState, context: str = "", width: int = 80) -> str:
-    """What Enter and Esc do now, and how full the `context` is; in `width` cells what is needed most."""
+    """What Enter and Esc do, and how full the `context` is; in `width` cells the most important."""
     if state.editing:
-        return "Enter asks this instead · Esc gives up, nothing changes"
+        return "Enter: ask the edited question · Esc: cancel"
     stops = state.answer is not None and held(state.snapshot) is None
-    last = "Esc stop" if stops else "↑ history"
-    choices = (("Enter send", "Ctrl+J new line", last), ("Enter send", last), ())
+    last = "Esc: stop" if stops else "↑: history"
+    choices = (("Enter: send", "Ctrl+J: new line", last), ("Enter: send", last), ())
     hints = (" · ".join(filter(None, (*keys, context))) for keys in choices)
     return next((hint for hint in hints if cell_len(hint) <= width), context)
 
 
 def context_words(state: UiState, about: int = 0) -> str:
-    """How much of the context the conversation takes: "context 3.1k/32k", with a warning before it is full, or before
-    `about` so many tokens more are sent than it holds; "" without a model.
+    """How full the context is: "context 3.1k/32k", with a warning if it is nearly full, or if `about` more tokens won't
+    fit; "" without a model.
     """
     answers = [t for t in state.turns if t.role == "assistant" and t.prompt_tokens]
     used = answers[-1].prompt_tokens + answers[-1].tokens if answers else 0
     if (plan := state.snapshot.plan) is None:
         return ""
     if about and used + about > plan.context:
-        return f"▲ about {count(used + about)} tokens, and the context holds {context_length(plan.context)}"
+        return f"▲ too long: about {count(used + about)} tokens, context {context_length(plan.context)}"
     words = f"context {count(used)}/{context_length(plan.context)}"
-    return f"▲ {words}, nearly full: Ctrl+N starts a new one" if used > _NEARLY * plan.context else words
+    return f"▲ {words}, nearly full: Ctrl+N starts a new chat" if used > _NEARLY * plan.context else words

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.events import RecoveryChoice
-from tui.control.actions import bindings
 from tui.control.keymap import RECOVERY
 from tui.control.messages import RecoveryChosen
 from tui.state.recovery import Choice, choice_content, choices, facts, held, title
 from tui.state.state import UiState
-from tui.widgets.marked_list import MarkedList
+from tui.widgets.cursor_list import CursorList
 from tui.widgets.text_view import TextView
 
-_WORDS: Final[dict[RecoveryChoice, str]] = {"replan": "Re-plan", "wait": "Wait", "save": "Save", "stop": "Stop"}
+_WORDS: Final[dict[RecoveryChoice, str]] = {"replan": "Continue", "wait": "Wait", "save": "Save", "stop": "Stop"}
 
 
 class RecoveryPane(VerticalScroll, can_focus=False):
-    """Hidden while all is well. Where there is little room, the choices are what is seen."""
+    """What happened, and the choices; hidden while all is well. With little room, only the choices are visible."""
 
     def __init__(self) -> None:
         super().__init__(id="recovery")
@@ -35,12 +33,10 @@ class RecoveryPane(VerticalScroll, can_focus=False):
         self.display = False
 
     def compose(self) -> ComposeResult:
-        """The facts, then the choices."""
         yield self._facts
         yield self.choices
 
     def show(self, state: UiState) -> None:
-        """Draw the recovery of `state`, if everything stands still for one."""
         self._state = state
         recovery = held(state.snapshot)
         self.display = recovery is not None
@@ -56,20 +52,18 @@ class RecoveryPane(VerticalScroll, can_focus=False):
         self.choices.show(choices(state.snapshot, recovery), width)
 
     def on_resize(self) -> None:
-        """Another width: draw again."""
         self.show(self._state)
 
 
-class RecoveryChoices(MarkedList):
-    """A numbered line a choice; the first one is followed without a word, and chosen at the start."""
+class RecoveryChoices(CursorList):
+    """The numbered choices; the first is the default, and selected at the start."""
 
-    HELP = """A Mac that holds layers is gone, so no token can be computed; all that was written is kept. What the \
-first line says happens by itself. A digit, or arrows and Enter, choose something else; Esc chooses nothing.
+    HELP = """A Mac that holds layers is offline, so no token can be computed. Nothing that was written is lost. The \
+first choice happens by itself. A digit, or the arrow keys and Enter, choose another one; Esc chooses nothing.
 
-Ctrl+O loads another model, such as a smaller one; the answer can then be continued later."""
+Ctrl+O loads another model, for example a smaller one. You can continue the answer later."""
 
     ACTIONS = RECOVERY
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(RECOVERY)]
 
     def __init__(self) -> None:
         super().__init__(id="choices", markup=False)
@@ -77,7 +71,6 @@ Ctrl+O loads another model, such as a smaller one; the answer can then be contin
         self._width = 0
 
     def show(self, now: tuple[Choice, ...], width: int) -> None:
-        """List the choices there are `now`; the cursor stays on the one it was on."""
         if (now, width) == (self._choices, self._width):
             return
         # who has not moved it means whatever comes first
@@ -90,20 +83,16 @@ Ctrl+O loads another model, such as a smaller one; the answer can then be contin
         self.highlighted = orders.index(pointed) if pointed in orders else 0 if orders else None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No number has more choices than there are."""
         return action != "choose" or parameters[0] in range(1, len(self._choices) + 1)
 
     def word_of(self, run: str) -> str:
-        """What a digit means now."""
         numbers = {f"choose({n})": choice for n, choice in enumerate(self._choices, 1)}
         return _WORDS[numbers[run].order] if run in numbers else ""
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """That is the choice."""
         event.stop()
         self.action_choose(event.option_index + 1)
 
     def action_choose(self, number: int) -> None:
-        """The choice of that number, if there is one."""
         if number <= len(self._choices):
             self.post_message(RecoveryChosen(self._choices[number - 1].order))

@@ -2,68 +2,57 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rich.cells import cell_len
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import BatchRow, RowState
-from tui.control.actions import bindings
 from tui.control.keymap import ROW_LIST
 from tui.state.format import DIM, GOOD, WARN, Mark, count, fit, gauge
-from tui.widgets.pointed_list import PointedList
+from tui.widgets.item_list import ItemList
 
 _MARKS: dict[RowState, Mark] = {
-    "waiting": Mark("○", "waiting", DIM),
+    "waiting": Mark("○", "queued", DIM),
     "reading": Mark("◌", "reading", WARN),
     "writing": Mark("●", "writing", GOOD),
 }
 _BAR = 8
 
 
-class RowList(PointedList[BatchRow]):
-    """A line a row; the cursor decides which answer a key is about."""
+class RowList(ItemList[BatchRow]):
+    """One line per request."""
 
-    HELP = """Every request that this Mac leads: ● writing its answer, ◌ reading its prompt, ○ waiting for a row.
+    HELP = """Every request to this Mac's model: ● writing its answer, ◌ reading its prompt, ○ queued.
 
-Rows in one lane step together, so that several answers cost little more than one. "reused" tokens of a prompt were in \
-memory already. tok/s counts from the first token of the answer."""
+Rows in one lane step together, so several answers cost little more than one. "reused" tokens of a prompt were cached. \
+tok/s counts from the first token of the answer."""
 
     ACTIONS = ROW_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ROW_LIST)]
 
     def __init__(self) -> None:
         super().__init__(id="rows")
         self._ours = ""
 
     def show(self, rows: tuple[BatchRow, ...], ours: str) -> None:
-        """List `rows`; `ours` is the id of the answer in the chat."""
         self._ours = ours
         self.list_items(rows)
 
     def key_of(self, item: BatchRow) -> str:
-        """The id of its request."""
         return item.request_id
 
     def rows_of(self, items: tuple[BatchRow, ...], width: int) -> list[Content]:
-        """A line a row."""
         return rows_content(items, self._ours, width)
 
     def place_without(self, before: int) -> int:
-        """Where it was: what has ended makes room for the next one."""
         return min(before, len(self._items) - 1)
 
 
 def head_content(width: int) -> Content:
-    """The head line above the rows."""
     return Content.styled(
-        "  " + "".join(_cells(("state", "id", "whose", "prompt and answer", "tok/s", "lane"), width)), DIM
+        "  " + "".join(_cells(("state", "id", "client", "prompt and answer", "tok/s", "lane"), width)), DIM
     )
 
 
 def rows_content(rows: tuple[BatchRow, ...], ours: str, width: int) -> list[Content]:
-    """A line of exactly `width` cells for each of `rows`."""
     queue = [row.request_id for row in rows if row.state == "waiting"]
     return [_row_content(row, queue, row.request_id == ours, width) for row in rows]
 
@@ -75,7 +64,7 @@ def _row_content(row: BatchRow, queue: list[str], is_ours: bool, width: int) -> 
     texts = (
         mark.word,
         row.request_id[:8],
-        "this chat" if is_ours else row.client or "other client",
+        "this chat" if is_ours else row.client or "other",
         doing,
         rate,
         str(row.lane or "–"),
@@ -86,7 +75,6 @@ def _row_content(row: BatchRow, queue: list[str], is_ours: bool, width: int) -> 
 
 
 def _doing(row: BatchRow, queue: list[str]) -> list[str]:
-    """What there is to say of its state, what matters most first."""
     prompt = f"prompt {count(row.prompt_tokens)}"
     reused = [f"{count(row.reused)} reused"] if row.reused else []
     if row.state == "waiting":
@@ -99,14 +87,12 @@ def _doing(row: BatchRow, queue: list[str]) -> list[str]:
 
 
 def _joined(parts: list[str], room: int) -> str:
-    """As many of `parts` as there is room for."""
     while len(parts) > 1 and cell_len(" · ".join(parts)) > room:
         parts = parts[:-1]
     return " · ".join(parts)
 
 
 def _room(width: int) -> int:
-    """Cells for what a row does; those of the others have fixed widths."""
     return width - 2 - 8 - 9 - 13 - 7 - 5
 
 

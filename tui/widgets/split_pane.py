@@ -6,6 +6,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from core.events import Plan, Stage, StageState
+from tui.state.droppable_macs import survival
 from tui.state.format import (
     BAD,
     DIM,
@@ -23,42 +24,39 @@ from tui.state.format import (
 )
 from tui.state.recovery import held, part_mark
 from tui.state.state import UiState
-from tui.state.survival import survival
-from tui.widgets.journey_bar import JourneyBar
 from tui.widgets.pane import Drawing, Pane
+from tui.widgets.token_bar import TokenBar
 
-_NO_PLAN = "No model is loaded.\n\nCtrl+O chooses one. Its layers are then divided by the memory of the paired Macs."
+_NO_PLAN = "No model is loaded.\n\nCtrl+O chooses one. Its layers are then divided by the paired Macs' memory."
 _RANGE, _MEMORY, _GAUGE = 8, 19, 7
 
 
 class SplitPane(Pane):
-    """The plan as a bar, and a line for every stage."""
+    """The plan as a bar, and one line per stage."""
 
-    HELP = """Which Mac holds which layers, in the order of the layers. Every stage has its own texture. While an \
-answer is written ▸ shows one token on its way, on every Mac and hop as long as was measured, but slowed down.
+    HELP = """Which Mac holds which layers, in layer order. Every stage has its own texture. While an answer is \
+written, ▸ shows one token on its way round, in slow motion, with the times that were measured.
 
-GB held are weights and room for the conversation (KV), of what the Mac may use. Splitting buys capacity: \
-a model that fits one Mac is fastest there."""
+GB held are weights and cache, out of what the Mac may use. Splitting is for models that don't fit on one Mac: a \
+model that fits is fastest there."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._journey = JourneyBar()
+        self._token_bar = TokenBar()
 
     def compose(self) -> ComposeResult:
-        """The bar, and the text below it."""
-        yield self._journey
+        yield self._token_bar
         yield from super().compose()
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """The plan, or why there is none."""
-        self._journey.show(state)
+        self._token_bar.show(state)
         plan = state.snapshot.plan
         title = (
             f"2 Layer split · {fit(plan.model, max(1, width - 32)).rstrip()} ({plan.layers} layers)"
             if plan
             else "2 Layer split"
         )
-        return Drawing(title, split_content(state, width), self._journey.caption or _subtitle(state))
+        return Drawing(title, split_content(state, width), self._token_bar.caption or _subtitle(state))
 
 
 def _subtitle(state: UiState) -> str:
@@ -94,11 +92,10 @@ def split_content(state: UiState, width: int) -> Content:
         for i, s in enumerate(plan.owners)
     ]
     kv = sum(s.kv_bytes for s in plan.stages)
-    lines.append(
-        Content.styled(f"{plan.topology} · context {context_length(plan.context)} (KV {gigabytes(kv)} GB) in all", DIM)
-    )
+    context = f"{plan.topology} · {context_length(plan.context)} context (cache {gigabytes(kv)} GB in total)"
+    lines.append(Content.styled(fit(context, width).rstrip(), DIM))
     if plan.draft:
-        lines.append(Content.styled(f"{plan.draft} guesses on {plan.head.peer}, and this model checks it", DIM))
+        lines.append(Content.styled(f"draft model {plan.draft} on {plan.head.peer}", DIM))
     if snapshot.advice and snapshot.plan_status == "ready":
         lines.append(Content.styled(f"▲ {snapshot.advice}", WARN))
     if words := survival(plan):
@@ -132,7 +129,6 @@ def _stage_line(index: int, stage: Stage, mark: Mark, now: StageState | None, wi
 
 
 def _memory(stage: Stage) -> Content:
-    """What the stage holds of what its Mac may use."""
     size = stage.needed_bytes
     text = f"{gigabytes_short(size)}/{gigabytes_short(stage.budget_bytes)}"
     style = "$primary" if size <= stage.budget_bytes else BAD

@@ -13,8 +13,8 @@ from core.events import Plan
 from core.requests.plans import Forecast
 from core.settings import GB
 from tui.state.boundaries import Boundaries
-from tui.state.effects import Effect, OnDisk, Share
 from tui.state.format import BAD, DIM, GOOD, WARN, age, between, duration, fit, gauge, gigabytes, plural
+from tui.state.split_effects import Effect, OnDisk, Share
 from tui.widgets.layer_bar import BOUNDARY, layer_bar, marked, part_starts
 
 _LAYERS, _SIZES, _FREE, _TIME = 8, 18, 21, 9
@@ -27,17 +27,15 @@ _CIRCLED: Final = 20
 
 
 class Loaded(NamedTuple):
-    """What runs already: `model` is loaded, "" if none is, and so many `answers` are being written. `cuts` are its
-    boundaries, None where it is not the model that is edited, or not on these Macs.
-    """
+    """What is loaded now."""
 
-    cuts: tuple[int, ...] | None
-    model: str
-    answers: int
+    cuts: tuple[int, ...] | None  # its boundaries, None if it is another model or on other Macs
+    model: str  # "" for none
+    answers: int  # how many are being written
 
 
 def title_content(plan: Plan | None, state: str, width: int) -> Content:
-    """Which model, and how far its split is from what runs, in `width` cells."""
+    """The model, and how its split differs from the loaded one, in `width` cells."""
     name = " Edit split"
     right = f"{plural(plan.layers, 'layer')} · {state} " if plan else ""
     line = between(f"{name} · {plan.model}" if plan else name, right, width)
@@ -45,7 +43,7 @@ def title_content(plan: Plan | None, state: str, width: int) -> Content:
 
 
 def bar_content(now: Boundaries, names: Sequence[str], width: int) -> Content:
-    """The bar with the first layer of each part above, whose part it is below, and which boundary is moved."""
+    """The bar with the first layer of each part above and its Mac below, and the boundary that moves."""
     layers = [len(part) for part in now.parts]
     starts = part_starts(layers, width)
     bar = layer_bar(layers, width)
@@ -69,9 +67,8 @@ def bar_content(now: Boundaries, names: Sequence[str], width: int) -> Content:
 
 
 def moving_content(now: Boundaries, names: Sequence[str], width: int) -> Content:
-    """Which boundary the arrows move."""
     if not now.cuts:
-        return Content.styled(f"{names[0]} holds the whole model: there is no boundary to move.", DIM)
+        return Content.styled(f"{names[0]} holds the whole model, so there is no boundary to move.", DIM)
     number = chr(ord("①") + now.chosen) if now.chosen < _CIRCLED else f"({now.chosen + 1})"
     of = f" of {len(now.cuts)}" if len(now.cuts) > 1 else ""
     room = max(4, (width - len(_MOVING) - 12) // 2)
@@ -80,23 +77,21 @@ def moving_content(now: Boundaries, names: Sequence[str], width: int) -> Content
 
 
 def effect_content(now: Effect, was: float | None, width: int) -> Content:
-    """A line for each Mac, and what one token would take; `was` is the rate of the beginning, in tokens per second."""
+    """One line per Mac, and the time of one token; `was` is the rate at the start, in tokens per second."""
     slowest_s = max((s.token_s or 0.0 for s in now.shares), default=0.0)
     lines = [_share_line(s, slowest_s, width) for s in now.shares]
     return Content("\n").join([_head(width), *lines, Content(""), _token_line(now, was)])
 
 
 def disks_content(now: Effect, width: int) -> Content:
-    """What of its layers each Mac has on its disk, and what has to come there first; one line where nothing has,
-    none where no Mac has said what is there.
-    """
+    """The layers each Mac has on disk, and what it must download; one line if nothing is missing, none if unknown."""
     reported = [(share, share.disk) for share in now.shares if share.disk]
     if not reported:
         return Content("")
     if not any(disk.missing_bytes for _, disk in reported):
-        return Content.styled("✓ Nothing has to come to a disk first.", GOOD)
+        return Content.styled("✓ Every Mac already has its layers.", GOOD)
     name, _ = _columns(width)
-    head = Content.styled(fit(fit("Mac", name) + fit("on its disk", _ON_DISK) + "comes first", width), DIM)
+    head = Content.styled(fit(fit("Mac", name) + fit("on disk", _ON_DISK) + "to download", width), DIM)
     return Content("\n").join([head, *(_disk_line(share, disk, name).truncate(width) for share, disk in reported)])
 
 
@@ -110,8 +105,8 @@ def _disk_line(share: Share, disk: OnDisk, name: int) -> Content:
 
 
 def forecast_content(forecast: Forecast) -> Content:
-    """How far the prediction can be trusted, and what to think of splitting this model at all."""
-    guess = "Partly a guess by the chips' names; answers make it a measurement."
+    """How reliable the prediction is, and advice about splitting."""
+    guess = "Partly estimated from the chips; answers make it exact."
     lines = [] if forecast.measured else [Content.styled(guess, DIM)]
     if forecast.advice:
         lines.append(Content.styled(f"▲ {forecast.advice}", WARN))
@@ -119,17 +114,16 @@ def forecast_content(forecast: Forecast) -> Content:
 
 
 def applying_content(plan: Plan, cuts: tuple[int, ...], loaded: Loaded) -> Content:
-    """What Enter would do."""
     if cuts == loaded.cuts:
-        return Content.styled("● This is the split that is loaded.", GOOD)
+        return Content.styled("● Currently loaded.", GOOD)
     macs = plural(len(plan.stages), "Mac")
     if not loaded.model:
-        return Content.styled(f"Enter loads the model like this on {macs}.", DIM)
+        return Content.styled(f"Enter loads the model with this split on {macs}.", DIM)
     return Content.styled(f"▲ Applying {applying_words(plan, cuts, loaded)}.", WARN)
 
 
 def applying_words(plan: Plan, cuts: tuple[int, ...], loaded: Loaded) -> str:
-    """What applying does to what is loaded."""
+    """What applying does to the loaded model."""
     macs = plural(len(plan.stages), "Mac")
     if loaded.cuts is None:
         what = f"unloads {loaded.model} and loads this model on {macs}"
@@ -137,12 +131,10 @@ def applying_words(plan: Plan, cuts: tuple[int, ...], loaded: Loaded) -> str:
         what = f"unloads the model and loads it again on {macs}{_changes(plan, loaded.cuts, cuts)}"
     if not loaded.answers:
         return what
-    stopped = "the answer that is" if loaded.answers == 1 else f"the {loaded.answers} answers that are"
-    return f"{what}, and stops {stopped} being written"
+    return f"{what}, and stops {'the running answer' if loaded.answers == 1 else f'{loaded.answers} running answers'}"
 
 
 def _changes(plan: Plan, before: Sequence[int], after: Sequence[int]) -> str:
-    """Which Macs get other layers: " (mbp +6 layers, studio −6)"."""
     edges = [(0, *cuts, plan.layers) for cuts in (before, after)]
     counts = [[stop - start for start, stop in pairwise(edge)] for edge in edges]
     more = [(owner.peer, new - old) for owner, old, new in zip(plan.owners, *counts, strict=True) if new != old]
@@ -153,12 +145,12 @@ def _changes(plan: Plan, before: Sequence[int], after: Sequence[int]) -> str:
 
 def _head(width: int) -> Content:
     name, bar = _columns(width)
-    text = fit("Mac", name) + fit("layers", _LAYERS - 2, right=True) + "  " + fit("weights + KV", _SIZES)
+    text = fit("Mac", name) + fit("layers", _LAYERS - 2, right=True) + "  " + fit("weights + cache", _SIZES)
     return Content.styled(fit(text + fit("free after", _FREE) + ("est. stage time" if bar >= 0 else ""), width), DIM)
 
 
 def _columns(width: int) -> tuple[int, int]:
-    """Cells of the name, and of the bar behind the time; below zero there is no room for the time either."""
+    """Cells of the name, and of the bar after the time; negative if there is no room for the time either."""
     left = width - _LAYERS - _SIZES - _FREE
     name = max(8, min(16, left - _TIME - 6))
     return name, min(24, left - name - _TIME)
@@ -198,7 +190,6 @@ def _token_line(now: Effect, was: float | None) -> Content:
 
 
 def _label(name: str, layers: int, width: int) -> str:
-    """The name and the number of layers, as much of it as there is room for."""
     words = plural(layers, "layer")
     for text in (f"{name} · {words}", f"{name} · {layers}", name):
         if cell_len(text) <= width:
@@ -207,7 +198,7 @@ def _label(name: str, layers: int, width: int) -> str:
 
 
 def _placed(texts: Sequence[tuple[int, str]], width: int) -> str:
-    """Texts at their cells on one line; what would touch the one before, or not fit, is left out."""
+    """Texts at their cells on one line; those that would overlap or not fit are left out."""
     line = ""
     for at, text in texts:
         if text and (at > cell_len(line) or not line) and at + cell_len(text) <= width:

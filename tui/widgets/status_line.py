@@ -12,7 +12,7 @@ from tui.widgets.text_view import TextView
 
 
 class StatusLine(TextView):
-    """One line, drawn for the width there is; what matters least is left out first."""
+    """One line; the least important parts are left out first."""
 
     def __init__(self, note: str) -> None:
         super().__init__(id="status")
@@ -20,13 +20,11 @@ class StatusLine(TextView):
         self._state = UiState()
 
     def show(self, state: UiState) -> None:
-        """Draw `state` if that changes anything."""
         self._state = state
         if self.size.width > 0:
             self.draw(status_content(state, self.size.width, self._note))
 
     def on_resize(self) -> None:
-        """Another width: draw again."""
         self.show(self._state)
 
 
@@ -74,7 +72,6 @@ def _model(state: UiState) -> Content:
 
 
 def _rows(state: UiState) -> Content:
-    """Only where the speed of one answer is not all there is to know."""
     running = len(state.snapshot.batch.running)
     return Content(plural(running, "row") if running > 1 else "")
 
@@ -100,20 +97,25 @@ def _hop(state: UiState, wide: bool) -> Content:
 def _right(state: UiState, wide: bool) -> Content:
     trust = state.snapshot.trust
     mark = trust_mark(trust.level)
+    is_alone = len(state.snapshot.peers) - len(strangers(state)) == 1
     # a narrow line needs the room for whether one can ask
-    weakest = f" · weakest {fit(trust.weakest, 32).rstrip()}" if trust.weakest and wide else ""
+    weakest = (
+        f" · least trusted: {fit(trust.weakest, 32).rstrip()}"
+        if trust.weakest and wide and trust.level != "paired"
+        else ""
+    )
     end = Content.assemble((" · ", DIM), readiness_words(state))
     if plain := cable_mark(state.snapshot.plan):
         words = f" · {plain.glyph} {plain.word if wide else 'plain cable'}"
         end = Content.assemble((words, plain.style), end)
-    return Content.assemble((f"{mark.glyph} {mark.word}", mark.style), weakest, end)
+    return Content.assemble((f"{mark.glyph} {'this Mac only' if is_alone else mark.word}", mark.style), weakest, end)
 
 
 def readiness_words(state: UiState) -> tuple[str, str]:
     """Whether one can ask, and its style."""
     snapshot = state.snapshot
     if not state.attached:
-        return ("✗ node stopped", BAD) if state.offline else ("◌ connecting", WARN)
+        return ("✗ not running", BAD) if state.offline else ("◌ connecting", WARN)
     if word := readiness(state):
         return word
     match snapshot.plan_status:
@@ -129,7 +131,7 @@ def readiness_words(state: UiState) -> tuple[str, str]:
 
 
 def _work_words(state: UiState) -> tuple[str, str]:
-    """What a model that is ready does. Of its rows the node tells twice a second, of a token at once."""
+    """What a ready model does. Rows are reported twice a second, tokens at once."""
     answer, rows = state.answer, state.snapshot.batch.rows
     if (answer is not None and answer.first_at is not None) or any(row.state == "writing" for row in rows):
         return "● writing", GOOD

@@ -9,9 +9,9 @@ from textual.widgets import Static
 
 
 class TextView(Static):
-    """Drawn anew only where it changed, and laid out anew, which costs most, only where it has other lines.
+    """Text that is redrawn only if it changed, and laid out again (the slow part) only if its height changed.
 
-    Its width has to come from the style sheet, not from the text.
+    Its width must come from the style sheet, not from the text.
     """
 
     # Textual would lay out a second time after each layout in which this changed
@@ -22,7 +22,6 @@ class TextView(Static):
         self.shown: Content = Content("")
 
     def draw(self, content: Content) -> None:
-        """Show `content`."""
         if content.is_same(self.shown):
             return
         self.shown = content

@@ -7,41 +7,44 @@ from typing import Final
 from rich.cells import cell_len
 from textual.content import Content
 
-from core.bench.phases import StepPhases, steps_of
 from core.events import Snapshot
-from core.requests.trace import PHASES, STEP_TOTAL, Phase, StageTrace, TraceResult
+from core.requests.trace import PHASES, Phase, StageTrace, TraceResult
+from core.trace.phases import StepPhases, steps_of
 from tui.state.format import DIM, WARN, between, duration, fit, plural
 from tui.state.timeline import KINDS, Doing, Steps, Track, TrackName, cells, ends_of, tracks_of
 
 _TITLE: Final = " Timeline"
 _NAME, _LANE = 11, 8
-_PHASE, _COLUMN, _WORDS = 16, 12, 22
+_PHASE, _COLUMN = 16, 12
 _GLYPHS: Final[dict[Doing | None, tuple[str, str]]] = {
     "computes": ("█", "$primary"),
     "moves": ("▒", "$accent"),
     "waits": ("·", DIM),
     None: (" ", DIM),
 }
-_LEGEND: Final[dict[Doing, str]] = {"computes": "computes", "moves": "packs, seals, sends, reads", "waits": "waits"}
-_MEANS: Final[dict[Phase, str]] = {
-    "embed": "looks up the tokens",
-    "recv_wait": "waits for a frame",
-    "to_bytes": "takes the frame in",
-    "aead_open": "opens its seal",
-    "codec_decode": "bytes to arrays",
-    "layers_compute": "computes its layers",
-    "codec_encode": "arrays to bytes",
-    "aead_seal": "seals the frame",
-    "to_i32": "chooses what is next",
-    "send_hop": "hands the frame on",
-    "logits_compute": "norm, output, choice",
-    "allgather": "tokens to the ranks",
-    "readback": "reads the tokens",
+_LEGEND: Final[dict[Doing, str]] = {
+    "computes": "computes",
+    "moves": "encodes, encrypts, sends, reads",
+    "waits": "waits",
+}
+_PHASE_WORDS: Final[dict[Phase, str]] = {
+    "embed": "embed tokens",
+    "recv_wait": "wait",
+    "to_bytes": "receive",
+    "aead_open": "decrypt",
+    "codec_decode": "decode",
+    "layers_compute": "compute layers",
+    "codec_encode": "encode",
+    "aead_seal": "encrypt",
+    "to_i32": "pick token",
+    "send_hop": "send",
+    "logits_compute": "norm and output",
+    "allgather": "share tokens",
+    "readback": "read tokens",
 }
 
 
 def title_content(traced: TraceResult | None, steps: Steps, at: int, width: int) -> Content:
-    """Which step it is, of how many, in `width` cells."""
     if traced is None or not steps.numbers:
         return Content.styled(fit(_TITLE, width), "bold")
     step = steps.numbers[at]
@@ -52,21 +55,21 @@ def title_content(traced: TraceResult | None, steps: Steps, at: int, width: int)
 def why_empty(now: Snapshot, *, attached: bool, tracing: bool, failed: bool = False) -> Content:
     """Why there is nothing to see, and what to do."""
     if not attached:
-        return Content.styled("The node of this Mac does not answer; it is tried again every second.", WARN)
+        return Content.styled("macluster's service doesn't answer; retrying every second.", WARN)
     if now.plan is None:
-        return Content("No model is loaded, so there are no steps. Ctrl+O chooses one.")
+        return Content("No model is loaded. Ctrl+O chooses one.")
     if tracing:
-        return Content(f"{plural(len(now.plan.stages), 'stage')} of {now.plan.model}: noting what they do …")
+        return Content(f"Tracing {plural(len(now.plan.stages), 'stage')} of {now.plan.model}…")
     if failed and now.batch.running:
-        return Content("No trace was made of the answer that is running: r tries again.")
+        return Content("The trace failed. r tries again.")
     if now.batch.queue:
-        return Content("An answer waits for its first step: it is traced as soon as that is done.")
-    return Content("No answer is running, so there is no step to see. Ask something: it is traced as soon as it runs.")
+        return Content("An answer is waiting for its first step. It is traced then.")
+    return Content("No answer is running. Ask something: it is traced as soon as it runs.")
 
 
 def bars_content(traced: TraceResult, steps: Steps, at: int, width: int, alone: TrackName | None = None) -> Content:
-    """A line for each stage and lane, of the step in the place `at` and those before it; below, the clock. Where one of
-    them is looked at `alone`, the others are dim.
+    """One line per stage and lane, for the step at place `at` and those before it; below, the clock. If one track is
+    shown `alone`, the others are dimmed.
     """
     chosen = steps.last(at)
     tracks = tracks_of(traced, steps, chosen)
@@ -84,29 +87,24 @@ def bars_content(traced: TraceResult, steps: Steps, at: int, width: int, alone: 
 
 
 def clock_words(traced: TraceResult) -> str:
-    """By whose clock all of it is, and how far each of the others may be wrong."""
     head, *others = traced.stages
     if not others:
-        return f"All by the clock of {head.mac}."
+        return f"Times by the clock of {head.mac}."
     errors = ", ".join(f"{stage.mac} ±{duration(stage.error_s)}" for stage in others)
-    return f"All by the clock of {head.mac}; how far the others are off is known to: {errors}."
+    return f"Times by the clock of {head.mac}. Clock error: {errors}."
 
 
 def phases_content(traced: TraceResult, step: int, width: int) -> Content:
-    """Where the time of `step` went: a line for each phase that took any, a column for each stage, in microseconds.
-    Where there is room, what the phase is.
-    """
+    """Where the time of `step` went, in microseconds: one line per phase, one column per stage."""
     return _table([(stage.mac, _phases(stage, step)) for stage in traced.stages], width)
 
 
 def track_content(traced: TraceResult, steps: Steps, at: int, track: TrackName, width: int) -> Content:
-    """As `phases_content` of one stage, with a column for each step of one lane that has a bar."""
     chosen = [step for step in steps.last(at) if steps.lanes[step] == track.lane]
     return _table([(f"step {step}", _phases(traced.stages[track.stage], step)) for step in chosen], width)
 
 
 def phases_title(traced: TraceResult | None, alone: TrackName | None) -> str:
-    """What the figures below are of."""
     if traced is None or alone is None:
         return "Where the time of this step went"
     return f"Where the time of lane {alone.lane} went on {traced.stages[alone.stage].mac}"
@@ -121,12 +119,11 @@ def _table(columns: list[tuple[str, StepPhases]], width: int) -> Content:
     column = max(1, min(_COLUMN, (width - _PHASE) // len(columns)))
     heads = "".join(fit(head, column - 1, right=True).rjust(column) for head, _ in columns)
     lines = [Content.styled(fit("µs", _PHASE) + heads, DIM)]
-    is_wide = width >= _PHASE + column * len(columns) + _WORDS
     for phase in PHASES:
         if any(each.seconds[phase] for each in of_each):
-            figures = fit(phase, _PHASE) + _figures([each.seconds[phase] for each in of_each], column)
-            lines.append(Content.assemble(figures, (f"  {_MEANS[phase]}" if is_wide else "", DIM)))
-    totals = fit(STEP_TOTAL, _PHASE) + _figures([each.total_s for each in of_each], column)
+            figures = _figures([each.seconds[phase] for each in of_each], column)
+            lines.append(Content(fit(_PHASE_WORDS[phase], _PHASE) + figures))
+    totals = fit("whole step", _PHASE) + _figures([each.total_s for each in of_each], column)
     lines.append(Content.styled(totals, "bold"))
     return Content("\n").join(lines)
 
@@ -151,7 +148,6 @@ def _line(
 
 
 def _pointer(ends: tuple[float, float], own: tuple[float, float], room: int) -> Content:
-    """From where to where the step goes that the keys are at."""
     whole = ends[1] - ends[0]
     start, stop = (round(room * (at - ends[0]) / whole) if whole > 0 else 0 for at in own)
     word = f" {duration(own[1] - own[0])} "

@@ -10,18 +10,16 @@ LEAST = (60, 16)
 
 
 def layout_for(width: int, height: int) -> str:
-    """ "wide", "narrow" or "small" for a terminal of that size."""
     if width < LEAST[0] or height < LEAST[1]:
         return "small"
     return "wide" if width >= WIDE[0] and height >= WIDE[1] else "narrow"
 
 
 class TooSmall(Static):
-    """One sentence: how large the terminal is, and how large it has to be."""
+    """The size of the terminal, and the size it needs."""
 
     def __init__(self) -> None:
         super().__init__(id="too-small", markup=False)
 
     def show(self, width: int, height: int) -> None:
-        """Say it for this size."""
-        self.update(Content(f"This terminal is {width}x{height}; macluster needs {LEAST[0]}x{LEAST[1]} or more."))
+        self.update(Content(f"This terminal is {width}x{height}. macluster needs at least {LEAST[0]}x{LEAST[1]}."))

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Final, get_args
+from typing import Final, get_args
 
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import Topology
 from core.requests.plans import PlanPreview
-from tui.control.actions import bindings
 from tui.control.keymap import TOPOLOGY_LIST
-from tui.widgets.pointed_list import PointedList
+from tui.widgets.item_list import ItemList
 from tui.widgets.topology_text import Now, row_content
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 
 
-class TopologyList(PointedList[Topology]):
-    """A line a topology; the cursor decides which one the details are about."""
+class TopologyList(ItemList[Topology]):
+    """One line per topology."""
 
-    HELP = """Who embeds the words, and who has the output that chooses the next one: that decides which Mac can read \
-a conversation. Every Mac of a ring gets hidden states of its layers; a token id is a piece of text, and logits say \
-what the answer may be. In tensor every Mac has a part of every layer, and gets the token ids.
+    HELP = """Which Macs can read the conversation. Every Mac of a ring gets the hidden states of its layers. A token \
+id is a piece of text, and logits show what the answer may be. In tensor, every Mac has part of every layer and gets \
+the token ids.
 
-≈ is a guess by the chip's name, without it the rate comes from past answers on these Macs."""
+≈ is estimated from the chips; without it, the rate comes from past answers on these Macs."""
 
     ACTIONS = TOPOLOGY_LIST
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TOPOLOGY_LIST)]
 
     def __init__(self) -> None:
         super().__init__(id="topologies", items=TOPOLOGIES)
@@ -38,37 +35,31 @@ what the answer may be. In tensor every Mac has a part of every layer, and gets 
 
     @property
     def pointed(self) -> Topology:
-        """The topology under the cursor."""
         return super().pointed or TOPOLOGIES[0]
 
     def point(self, topology: Topology) -> None:
-        """Move the cursor there."""
         self.highlighted = TOPOLOGIES.index(topology)
 
     def show(self, previews: Mapping[Topology, PlanPreview], now: Now) -> None:
-        """What is known of each."""
         self._previews, self._now = previews, now
         self.list_items(TOPOLOGIES)
 
     def why_not(self, run: str) -> str:
-        """Why Enter can do nothing with the topology under the cursor; "" if it can."""
         now, topology = self._now, self.pointed
         if run != "select" or now is None:
             return ""
         if now.plan and now.plan.topology == topology:
-            return f"{topology} is {now.mark.word} already"
+            return f"{topology} is already {now.mark.word}."
         if now.plan and now.mark.word == "loading":
-            return "a model is being loaded"
+            return "A model is being loaded."
         preview = self._previews.get(topology)
         if preview is None:
-            return "the node has not planned that yet"
-        return "" if preview.plan else f"it cannot be loaded as {topology}; the text beside it says why"
+            return "This topology isn't planned yet."
+        return "" if preview.plan else f"It can't be loaded as {topology}; the text next to it says why."
 
     def key_of(self, item: Topology) -> str:
-        """Its name."""
         return item
 
     def rows_of(self, items: tuple[Topology, ...], width: int) -> list[Content]:
-        """A line a topology; empty ones before the first `show`."""
         now, previews = self._now, self._previews
         return [row_content(each, previews.get(each), now, width) if now else Content("") for each in items]

@@ -11,7 +11,7 @@ from textual.content import Content
 from core.events import Plan, Stage, Topology
 from core.plan.topology import TOPOLOGIES
 from core.requests.plans import Forecast, PlanPreview
-from tui.state.expected import adding_up, faster
+from tui.state.all_reduce_words import all_reduce_share, faster
 from tui.state.format import (
     BAD,
     DIM,
@@ -39,15 +39,15 @@ class Now(NamedTuple):
 
 
 def title_content(model: str, asked: int, of: int, width: int) -> Content:
-    """Which model it is about, and how many of the topologies the node has planned, in `width` cells."""
+    """The model, and how many topologies are planned, in `width` cells."""
     name = " Topology"
-    right = f"asking the node · {asked} of {of} " if model and asked < of else ""
+    right = f"planning · {asked} of {of} " if model and asked < of else ""
     line = between(f"{name} · {model}" if model else name, right, width)
     return Content(line).stylize("bold", 0, len(name)).stylize(DIM, max(0, len(line) - len(right)), len(line))
 
 
 def row_content(topology: Topology, preview: PlanPreview | None, now: Now, width: int) -> Content:
-    """A topology, whether it can be, and what it would be worth, in exactly `width` cells."""
+    """A topology, whether it is possible, and its speed, in exactly `width` cells."""
     mark = mark_of(topology, preview, now)
     forecast = preview.forecast if preview and preview.plan else None
     rate = f"{'' if forecast.measured else '≈ '}{forecast.tokens_per_s:.1f} tok/s" if forecast else ""
@@ -56,23 +56,23 @@ def row_content(topology: Topology, preview: PlanPreview | None, now: Now, width
 
 
 def mark_of(topology: Topology, preview: PlanPreview | None, now: Now) -> Mark:
-    """Whether that is loaded, can be, or why nobody knows yet."""
+    """Whether it is loaded, possible, or not planned yet."""
     if now.plan and now.plan.topology == topology:
         return now.mark
     if preview is None:
-        return Mark("◌", "asking", DIM)
+        return Mark("◌", "planning", DIM)
     if preview.plan is None:
-        return Mark("✗", "cannot be", BAD)
+        return Mark("✗", "not possible", BAD)
     return Mark("✓", plural(len(preview.plan.stages), "Mac"), GOOD)
 
 
 def topology_content(
     topology: Topology, preview: PlanPreview | None, now: Now, others: Sequence[str], width: int
 ) -> Content:
-    """All about one topology; `others` are the names of the Macs that are linked."""
+    """All about one topology; `others` are the names of connected Macs."""
     lines = [Content(TOPOLOGIES[topology].meaning), Content("")]
     if preview is None:
-        return Content("\n").join([*lines, Content.styled("The node is planning it …", DIM)])
+        return Content("\n").join([*lines, Content.styled("Planning…", DIM)])
     if split := preview.plan or preview.draft:
         lines += [*_ring_lines(split, width), Content(""), *_mac_lines(split, preview, others, width), Content("")]
         lines += [note_content(note) + "\n" for note in split.notes]
@@ -83,16 +83,16 @@ def topology_content(
 
 
 def loading_words(plan: Plan, answers: int) -> str:
-    """What loading `plan` does to the same model, which is loaded, and to so many answers that are being written."""
-    what = f"The model is unloaded, and loaded again on {plural(len(plan.stages), 'Mac')}."
+    """What reloading as `plan` does to the loaded model and to running answers."""
+    what = f"The model is unloaded and loaded again on {plural(len(plan.stages), 'Mac')}."
     if not answers:
         return what
-    stopped = "The answer that is being written is" if answers == 1 else f"{answers} answers are"
-    return f"{what}\n\n{stopped} stopped. What is written stays; once the model is loaded, c goes on with it."
+    stopped = "The running answer stops" if answers == 1 else f"{answers} running answers stop"
+    return f"{what}\n\n{stopped}. What is written stays; c continues it once the model is loaded."
 
 
-def journey(plan: Plan) -> list[str]:
-    """The Macs in the order in which a token meets them, with what each does; ranks meet it at the same time."""
+def token_path(plan: Plan) -> list[str]:
+    """The Macs in the order a token visits them, with what each does; ranks work at the same time."""
     head = plan.head
     if is_of_ranks(plan):
         return [f"{stage.peer} {part_of(plan, stage)}{', output' * (stage is head)}" for stage in plan.stages]
@@ -111,9 +111,8 @@ def _does(plan: Plan, stage: Stage) -> str:
 
 
 def _ring_lines(plan: Plan, width: int) -> list[Content]:
-    """The journey, broken between Macs."""
     lines, line, then = [], "", "+" if is_of_ranks(plan) else "→"
-    for step in journey(plan):
+    for step in token_path(plan):
         if line and cell_len(f"{line} {then} {step}") > width:
             lines.append(line)
             line = f"  {then} {step}"
@@ -123,7 +122,7 @@ def _ring_lines(plan: Plan, width: int) -> list[Content]:
 
 
 def _mac_lines(plan: Plan, preview: PlanPreview, others: Sequence[str], width: int) -> list[Content]:
-    """Mac by Mac: its layers, what it sends for a token, and what it sees of a conversation."""
+    """One line per Mac: its layers, what it sends per token, and what it sees."""
     room = max(0, width - _NAME - _LAYERS - _SENDS)
     part = "rank" if is_of_ranks(plan) else "layers"
     head = fit("Mac", _NAME) + fit(part, _LAYERS) + fit("sends/token", _SENDS) + fit("sees", room)
@@ -144,19 +143,19 @@ def _row(name: str, layers: str, sends: str, seen: str, room: int) -> Content:
 
 
 def forecast_lines(forecast: Forecast) -> list[Content]:
-    """What one person who asks would get, on what grounds, and what to think of it."""
-    basis = "from past runs here" if forecast.measured else "a guess by the chip"
+    """Speed, time to the first token, load time, and advice."""
+    basis = "measured" if forecast.measured else "estimated"
     lines = [
-        Content.assemble("Expected     ", (f"{forecast.tokens_per_s:.1f} tok/s", "bold"), (f"  ({basis})", DIM)),
+        Content.assemble("Speed        ", (f"{forecast.tokens_per_s:.1f} tok/s", "bold"), (f"  ({basis})", DIM)),
         Content(f"First token  {prompt_words(forecast)}"),
-        Content(f"Load time    ≈ {duration(forecast.load_s)}"),
+        Content(f"Load time    about {duration(forecast.load_s)}"),
     ]
-    return [*lines, *beside_one(forecast, "Adding up    ")]
+    return [*lines, *beside_one(forecast, "All-reduce   ")]
 
 
 def beside_one(forecast: Forecast, label: str) -> list[Content]:
-    """What adding up takes, headed by `label`, and whether one Mac would be faster, as far as there is to say."""
-    lines = [Content(label + words)] if (words := adding_up(forecast)) else []
+    """The time of the all-reduces, labelled `label`, and how it compares with one Mac."""
+    lines = [Content(label + words)] if (words := all_reduce_share(forecast)) else []
     if better := faster(forecast):
         lines.append(Content.styled(better, GOOD))
     if forecast.advice:
@@ -165,21 +164,19 @@ def beside_one(forecast: Forecast, label: str) -> list[Content]:
 
 
 def prompt_words(forecast: Forecast) -> str:
-    """How long a prompt keeps one waiting."""
     if forecast.prompt_s is None:
-        return "not known: no long prompt yet"
-    return f"≈ {duration(forecast.prompt_s)} per 1k tokens of prompt"
+        return "not measured yet"
+    return f"about {duration(forecast.prompt_s)} per 1k prompt tokens"
 
 
 def _problem_lines(preview: PlanPreview) -> list[Content]:
-    """Why it cannot be, and what to do about it."""
     if problem := preview.problem:
         cure = [Content.styled(f"→ {problem.fix}", WARN)] if problem.fix else []
         return [Content.assemble(("✗ ", BAD), problem.what), *cure, Content("")]
     lacking = [s.peer for s in preview.plan.stages if s.device_id in preview.missing_on] if preview.plan else []
     if not lacking:
         return []
-    what = f"{gigabytes_short(preview.missing_bytes)} GB come to the disk of {' and '.join(lacking)} first."
+    what = f"{gigabytes_short(preview.missing_bytes)} GB are copied to {' and '.join(lacking)} first."
     return [Content.assemble(("↓ ", WARN), what), Content("")]
 
 
@@ -187,8 +184,8 @@ def _next_step(topology: Topology, preview: PlanPreview, now: Now) -> Content:
     if now.plan and now.plan.topology == topology:
         return Content.styled(f"{now.mark.glyph} {now.mark.word}", now.mark.style)
     if preview.plan is None:
-        return Content.styled("It cannot be loaded like this now.", DIM)
-    return Content.styled("Enter loads it like this" + (", and asks first" if now.plan else ""), DIM)
+        return Content.styled("It can't be loaded this way right now.", DIM)
+    return Content.styled("Enter: reload this way (asks first)" if now.plan else "Enter: load this way", DIM)
 
 
 def _size(count: int) -> str:
@@ -196,10 +193,8 @@ def _size(count: int) -> str:
 
 
 def is_of_sight(note: str) -> bool:
-    """Whether a note of a plan says who else could read what is said."""
     return any(words in note for words in (" sees ", "Every Mac ", "not encrypted"))
 
 
 def note_content(note: str) -> Content:
-    """A note of a plan; one that says who else could read what is said is no detail."""
     return Content.styled(f"▲ {note}", WARN) if is_of_sight(note) else Content.styled(note, DIM)

@@ -24,31 +24,32 @@ from tui.state.format import (
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
 
 _KEPT = {
-    "keychain": ("●", "kept in the keychain of this Mac", GOOD),
-    "file permissions": ("▲", "kept by file permissions (0600): no keychain was open", WARN),
+    "keychain": ("●", "in this Mac's keychain", GOOD),
+    "file permissions": ("▲", "in a file only you can read (no keychain was open)", WARN),
 }
-_AS_A_RANK = "as a rank    the words (topology tensor): every Mac gets the token ids"
+_AS_A_RANK = "in tensor    the text: every Mac gets the token ids"
 ACTIONS = {a.run: a for a in TRUST}
 
 
 def title_content(view: TrustView | None, width: int) -> Content:
     """The level of the cluster in `width` cells."""
     if view is None:
-        return Content.styled(" Trust · asking the node", "bold")
+        return Content.styled(" Trust · loading…", "bold")
     mark = trust_mark(view.level)
-    right = f"{mark.glyph} {mark.word}" + (f" · weakest {fit(view.weakest, 32).rstrip()} " if view.weakest else " ")
+    least = f" · least trusted: {fit(view.weakest, 32).rstrip()}" if view.weakest and view.level != "paired" else ""
+    right = f"{mark.glyph} {mark.word}{least} "
     line = between(" Trust", right, width)
     return Content(line).stylize("bold", 0, 6).stylize(mark.style, max(0, len(line) - len(right)), len(line))
 
 
 def cluster_content(view: TrustView, plan: Plan | None = None) -> Content:
-    """This Mac's key, the roster, the recovery words, what `plan` sends in clear, and a fork if there is one."""
+    """This Mac's key, the roster, recovery words, what `plan` sends unencrypted, and a fork if there is one."""
     glyph, kept, style = _KEPT.get(view.key_storage, ("▲", view.key_storage, WARN))
     lines = [Content.assemble("This Mac's key  ", (f"{glyph} ", style), kept)]
     if view.epoch == 0:
-        lines.append(Content.assemble("Roster          ", ("○ ", WARN), "none yet: p pairs this Mac with another"))
+        lines.append(Content.assemble("Roster          ", ("○ ", WARN), "none yet: p pairs this Mac with another one"))
     else:
-        role = "admin here" if view.is_admin else "no admin here"
+        role = "this Mac is admin" if view.is_admin else "this Mac isn't admin"
         lines.append(
             Content.assemble(
                 f"Roster          epoch {view.epoch}, adopted {age(view.roster_age_s)} ago",
@@ -62,17 +63,21 @@ def cluster_content(view: TrustView, plan: Plan | None = None) -> Content:
         lines.append(Content.assemble("Cable           ", (f"{plain.glyph} ", plain.style), added_up))
     if view.fork:
         ours, *theirs = (h[:8] for h in view.fork)
-        what = f"Fork: two rosters of epoch {view.epoch}"
+        what = f"Two rosters of epoch {view.epoch}"
         if view.fork_epoch < view.epoch or len(theirs) > 1:
-            what = f"Fork: {len(view.fork)} histories from epoch {view.fork_epoch} on"
-        lines.append(Content.styled(f"✗ {what}, {ours} (here) and {', '.join(theirs)}. d decides.", BAD))
+            what = f"{len(view.fork)} rosters that differ from epoch {view.fork_epoch} on"
+        lines.append(Content.styled(f"✗ {what}, {ours} (this Mac) and {', '.join(theirs)}. d chooses one.", BAD))
     return Content("\n").join(lines)
 
 
 def _recovery(view: TrustView) -> Content:
     if view.has_recovery:
-        return Content.assemble("Recovery words  ", ("● ", GOOD), "made; who has them can make a Mac admin")
-    return Content.assemble("Recovery words  ", ("▲ ", WARN), "none: if the last admin is lost, all pair again (w)")
+        return Content.assemble("Recovery words  ", ("● ", GOOD), "created. Anyone who has them can become admin")
+    return Content.assemble(
+        "Recovery words  ",
+        ("▲ ", WARN),
+        "none – if the last admin Mac is lost, every Mac must be paired again. w makes them",
+    )
 
 
 def _weakest(view: TrustView) -> list[Content]:
@@ -80,18 +85,18 @@ def _weakest(view: TrustView) -> list[Content]:
     if weak is None or not weak.reason:
         return []
     mark = trust_mark(weak.level)
-    return [Content.assemble("Weakest         ", (f"{mark.glyph} ", mark.style), f"{weak.name}: {weak.reason}")]
+    return [Content.assemble("Least trusted   ", (f"{mark.glyph} ", mark.style), f"{weak.name}: {weak.reason}")]
 
 
 def mac_content(view: TrustView, mac: TrustedMac, width: int, *, whole: bool) -> Content:
-    """All about one Mac, and what can be done; its fingerprint `whole`, or its ends."""
+    """All about one Mac, and the possible actions; its fingerprint `whole`, or its ends."""
     mark = trust_mark(mac.level)
     lines = [
         Content.assemble((f"{mark.glyph} {mark.word}", mark.style), (f" · {mac.role} · {mac.device_id[:8]}", DIM)),
         *([Content(f"{mac.reason}")] if mac.reason else []),
         Content.assemble(("key SHA-256  ", DIM), _key(mac, width, whole=whole)),
         *([Content.assemble(("since epoch  ", DIM), str(mac.added_epoch))] if mac.added_epoch else []),
-        Content.assemble(("sees         ", DIM), mac.sees or "nothing: it has no part in the loaded model"),
+        Content.assemble(("sees         ", DIM), mac.sees or "nothing (it isn't part of the loaded model)"),
         *([Content.styled(_AS_A_RANK, DIM)] if _could_be_a_rank(mac) else []),
         Content(""),
     ]
@@ -99,21 +104,19 @@ def mac_content(view: TrustView, mac: TrustedMac, width: int, *, whole: bool) ->
 
 
 def _could_be_a_rank(mac: TrustedMac) -> bool:
-    """Whether it would see words in the topology tensor, of which it sees none now."""
     return mac.level == "paired" and not mac.is_self and "token ids" not in mac.sees
 
 
 def _actions_content(view: TrustView, mac: TrustedMac) -> list[Content]:
-    """What can be done, then what cannot, by reason."""
     reasons: dict[str, list[TrustAction]] = {}
     for action in TRUST_ACTIONS:
         reasons.setdefault(why_not(view, mac, action), []).append(action)
     lines: list[Content] = []
     for why, actions in sorted(reasons.items()):
         if why and view.fork is None:
-            actions = [p for p in actions if p != "decide"]  # where all is well nobody has to read of forks
+            actions = [p for p in actions if p != "decide"]  # without a fork there is nothing to decide
         if why and actions:
-            lines += [*([Content("")] if lines else []), Content.styled(f"Not now: {why}.", WARN)]
+            lines += [*([Content("")] if lines else []), Content.styled(why, WARN)]
         for action in actions:
             key_action = ACTIONS[action]
             key = (f"{key_title(key_action.keys)} ", DIM if why else "bold $accent")
@@ -123,7 +126,7 @@ def _actions_content(view: TrustView, mac: TrustedMac) -> list[Content]:
 
 def _key(mac: TrustedMac, width: int, *, whole: bool) -> str:
     if not mac.fingerprint:
-        return "shown when it is paired"
+        return "shown once it is paired"
     if not whole:
         return f"{fingerprint_short(mac.fingerprint)}  (f: all)"
     groups = fingerprint(mac.fingerprint).split()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import Peer
-from tui.control.actions import bindings
 from tui.control.keymap import WELCOME
 from tui.state.format import DIM, GOOD, WARN, age, fit, gigabytes_short
 from tui.state.state import UiState, strangers
@@ -18,40 +14,37 @@ MACS_SHOWN = 3
 
 
 class Welcome(Pane):
-    """A panel in the place of the panes, which have nothing to show yet."""
+    """The first steps, in place of the panes."""
 
-    HELP = """Three steps to the first answer. Macs on this network find each other by Bonjour, once macluster runs on \
-both; they are paired by six digits, typed on both.
+    HELP = """Three steps to your first answer. Macs on the same network find each other once macluster runs on both. \
+You pair them by typing six digits on both.
 
-One Mac is enough to begin with: Ctrl+O shows the models that fit this one."""
+One Mac is enough to start: Ctrl+O shows the models that fit it."""
 
     ACTIONS = WELCOME
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(WELCOME)]
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._since = 0.0
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """The steps, and how long this Mac has been looking."""
         self._since = self._since or state.ticked_at
-        return Drawing("Welcome", welcome_content(state, width, state.ticked_at - self._since), "Esc dashboard")
+        return Drawing("Welcome", welcome_content(state, width, state.ticked_at - self._since), "Esc: dashboard")
 
 
 def is_first_run(state: UiState) -> bool:
-    """Whether there is neither another Mac nor a model, nor anything that was said."""
     others = [p for p in state.snapshot.peers if not p.is_self]
     return is_before_first_answer(state) and not others
 
 
 def is_before_first_answer(state: UiState) -> bool:
-    """Whether the steps still show the way: nothing is loaded, was said, or went wrong."""
+    """Whether the first steps still apply: nothing is loaded, was asked, or went wrong."""
     knows_itself = any(p.is_self for p in state.snapshot.peers)
     return state.attached and knows_itself and state.snapshot.plan is None and not state.turns and not state.problem
 
 
 def welcome_content(state: UiState, width: int, looked_s: float) -> Content:
-    """What is ready, what was found, and the steps, in `width` cells."""
+    """This Mac, the found Macs, and the steps, in `width` cells."""
     peers = state.snapshot.peers
     own = next((p for p in peers if p.is_self), None)
     paired = [p for p in peers if not p.is_self and p not in strangers(state) and p.trust != "blocked"]
@@ -63,7 +56,7 @@ def welcome_content(state: UiState, width: int, looked_s: float) -> Content:
         *(_found(peer, width) for peer in strangers(state)[:MACS_SHOWN]),
         Content(""),
         _step(1, "Run  macluster  on another Mac on this network", is_done=found > 0),
-        _step(2, "It appears here; press p: six digits, typed on both Macs", is_done=bool(paired)),
+        _step(2, "It appears here. Press p, then type six digits on both Macs", is_done=bool(paired)),
         *(Content.assemble(("     ● ", GOOD), f"paired with {fit(p.name, 32).rstrip()}") for p in paired[:MACS_SHOWN]),
         _step(3, "Press Ctrl+O to choose a model", is_done=False),
         *(() if paired else (Content(""), *(_nothing_found() if not found else ()), _alone())),
@@ -100,4 +93,4 @@ def _nothing_found() -> tuple[Content, ...]:
 
 
 def _alone() -> Content:
-    return Content.styled("You can also start alone now: Ctrl+O shows models for one Mac.", DIM)
+    return Content.styled("You can also start alone: Ctrl+O shows models for one Mac.", DIM)

@@ -1,1 +1,1 @@
-"""Evaluation by lm-eval: what the API of the ring answers, and what mlx_lm does with the model in one process."""
+"""Evaluation with lm-eval: the ring through its API, compared with mlx_lm in one process."""

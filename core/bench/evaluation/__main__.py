@@ -1,6 +1,6 @@
 """`python -m core.bench.evaluation`: an `EvalRequest` as JSON on standard input, `Figures` as JSON on standard output.
 
-What lm-eval and its kin print on the way goes to standard error.
+Output of lm-eval and its libraries goes to standard error.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from core.bench.evaluation.form import TINY, EvalRequest, Figures, figures, tiny_tasks
+from core.bench.evaluation.lm_eval_tasks import TINY, EvalRequest, Figures, figures, tiny_tasks
 
 
 def evaluated(wanted: EvalRequest) -> Figures:
-    """What comes of it. Raises what lm-eval does."""
+    """Run lm-eval. Raises whatever lm-eval raises."""
     import lm_eval
 
     tasks: list[Any] = tiny_tasks() if wanted.task == TINY else [wanted.task]
@@ -26,7 +26,7 @@ def evaluated(wanted: EvalRequest) -> Figures:
 
 
 def _asked(wanted: EvalRequest) -> Any:
-    """Both sides get the same token ids: the text as it is, without a chat template, behind what begins a text."""
+    """Both sides get the same token ids: the text without a chat template, after a BOS token."""
     if api := wanted.api:
         from lm_eval.models.openai_completions import LocalCompletionsAPI
 
@@ -49,13 +49,13 @@ def _asked(wanted: EvalRequest) -> Any:
 
 
 def main() -> None:
-    """The child: reads, evaluates, writes."""
+    """Read a request, evaluate it, write the figures."""
     answer = os.dup(1)
     os.dup2(2, 1)
     wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=EvalRequest)
     try:
         reported = evaluated(wanted)
-    except Exception as error:  # others' tasks raise whatever they like, and a person is to read it in one line
+    except Exception as error:  # tasks of other projects raise anything; print it in one line
         sys.exit(f"{type(error).__name__}: {error}")
     with os.fdopen(answer, "wb") as file:
         file.write(msgspec.json.encode(reported))

@@ -1,1 +1,1 @@
-"""The ten scenarios: load on the API of real clusters, what each part of a request took, and what is asserted of it."""
+"""Ten load tests of the API: requests, times of each part of a request, and limits that must hold."""

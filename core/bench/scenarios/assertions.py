@@ -1,4 +1,4 @@
-"""What must hold of a scenario, row by row. A segment without data fails: nothing was shown."""
+"""Limits that a scenario must keep, as rows that pass or fail. A segment without data fails."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from core.bench.scenarios.arithmetic import HTTP_BUSY, HTTP_OK, ReplyFigures, Segment
+from core.bench.scenarios.percentiles import HTTP_BUSY, HTTP_OK, ReplyFigures, Segment
 
 
 class Limit(NamedTuple):
-    """At most so many milliseconds, of the mean and of the 95th percentile."""
+    """Upper limits of one segment, in milliseconds."""
 
     segment: str
     mean_ms: float
@@ -22,7 +22,7 @@ LIMITS: Final = (Limit("parse", 1, 5), Limit("reserve", 50, 200), Limit("encrypt
 
 
 class Assertion(msgspec.Struct, frozen=True, kw_only=True):
-    """One row."""
+    """One row of the report."""
 
     name: str
     passed: bool
@@ -33,7 +33,7 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assertions(found: Mapping[str, Segment], replies: Sequence[ReplyFigures]) -> list[Assertion]:
-    """Of a scenario's segments. Where nothing was answered, it counts only if every refusal is a proper one."""
+    """Check the segments of a scenario. If no request was answered, every refusal must be a 429."""
     if not any(reply.status == HTTP_OK for reply in replies):
         refused = sum(reply.status == HTTP_BUSY for reply in replies)
         detail = f"{refused} of {len(replies)} requests were refused with status {HTTP_BUSY}"
@@ -59,5 +59,5 @@ def _row(name: str, what: Literal["mean", "p95"], seconds: float, most_ms: float
 
 
 def time_text(seconds: float, most_s: float) -> str:
-    """In microseconds where the largest of its row is below a millisecond, else in milliseconds."""
+    """In µs if `most_s`, the largest value of the row, is below a millisecond, else in ms."""
     return f"{1e6 * seconds:.1f}µs" if most_s < 1e-3 else f"{1e3 * seconds:.1f}ms"

@@ -1,4 +1,4 @@
-"""The report of scenarios, in Markdown and as it goes to programs."""
+"""The report of scenarios, in Markdown and as JSON values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from core.bench.scenarios.arithmetic import (
+from core.bench.scenarios.assertions import Assertion, assertions, time_text
+from core.bench.scenarios.definitions import Scenario
+from core.bench.scenarios.percentiles import (
     HTTP_BUSY,
     HTTP_OK,
     RATE,
@@ -16,30 +18,26 @@ from core.bench.scenarios.arithmetic import (
     per_second,
     segments,
 )
-from core.bench.scenarios.assertions import Assertion, assertions, time_text
-from core.bench.scenarios.listing import Scenario
 
 
 class AskedServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that was asked: how many Macs beside the head answered for it, and what memory each had, the head's
-    first; none is known of a server that somebody else runs.
-    """
+    """A model that was tested."""
 
     model: str
-    providers: int = 0
-    ram_gb: tuple[float, ...] = ()
+    providers: int = 0  # Macs besides the head; 0 for another server
+    ram_gb: tuple[float, ...] = ()  # of each Mac, the head first; empty for another server
 
 
 class LoadLevel(msgspec.Struct, frozen=True, kw_only=True):
-    """How it was asked: `rate` requests a second in an open loop, None in a closed one."""
+    """How requests were sent."""
 
-    rate: float | None = None
+    rate: float | None = None  # requests per second in an open loop; None is a closed loop
     seed: int = 0
-    warm_up: int = 0
+    warm_up: int = 0  # requests per model before
 
 
 class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a scenario. `refused`: with status 429; `problems`: what else went wrong, without repetition."""
+    """Result of one scenario."""
 
     name: str
     scenario: Scenario
@@ -47,19 +45,19 @@ class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[AskedServer, ...]
     requests: int
     succeeded: int
-    refused: int
+    refused: int  # with status 429
     duration_s: float
     requests_per_s: float
     segments: dict[str, Segment]
     assertions: list[Assertion]
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # other failures, each once
 
 
 class ScenariosResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What `--json` prints. `runner`: the machine; `date`: in UTC."""
+    """Result of all scenarios, as `--json` prints it."""
 
-    runner: str
-    date: str
+    runner: str  # the machine
+    date: str  # in UTC
     scenarios: list[ScenarioResult]
 
     @property
@@ -69,17 +67,15 @@ class ScenariosResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadOutcome(NamedTuple):
-    """The replies to a scenario's requests, the seconds from the first question to the last end, and what else went
-    wrong.
-    """
+    """Measurements of one scenario."""
 
     replies: Sequence[ReplyFigures]
-    duration_s: float
+    duration_s: float  # from the first request to the end of the last response
     problems: Sequence[str] = ()
 
 
 def result(scenario: Scenario, load: LoadLevel, models: Sequence[AskedServer], measured: LoadOutcome) -> ScenarioResult:
-    """What came of it."""
+    """Statistics and assertions of a measured scenario."""
     replies = measured.replies
     found = segments(replies)
     succeeded = sum(reply.status == HTTP_OK for reply in replies)
@@ -99,10 +95,10 @@ def result(scenario: Scenario, load: LoadLevel, models: Sequence[AskedServer], m
     )
 
 
-def markdown(all_of_them: ScenariosResult) -> str:
-    """The whole report."""
-    lines = ["# Scenarios", "", f"Runner: {all_of_them.runner} | Date: {all_of_them.date} UTC"]
-    for one in all_of_them.scenarios:
+def markdown(report: ScenariosResult) -> str:
+    """The report of all scenarios."""
+    lines = ["# Scenarios", "", f"Runner: {report.runner} | Date: {report.date} UTC"]
+    for one in report.scenarios:
         lines += ["", *_scenario(one)]
     return "\n".join(lines) + "\n"
 

@@ -20,11 +20,11 @@ import msgspec
 
 from core.errors import BadModel, TransferError
 from core.events import Value
-from core.models.files.folder import name_of
+from core.models.files.checked_files import name_of
 from core.models.files.parts import Part
 from core.numbers import Size
 from core.settings import MIB
-from core.trust.files import write_private
+from core.trust.private_files import write_private
 
 # the same on every Mac, as what one says of a block is good for all; five parts of it fill five messages
 BLOCK_BYTES: Final = 5 * 48 * 1024

@@ -24,7 +24,7 @@ from core.models.files.block_map import (
 )
 from core.models.files.whole_hash import WholeHash
 from core.settings import MIB
-from core.trust.files import folder_to_disk, move, to_disk, write_private
+from core.trust.private_files import folder_to_disk, move, to_disk, write_private
 
 COMMIT_BYTES: Final = 16 * MIB
 MOST_PENDING_BYTES: Final = 4 * COMMIT_BYTES  # while a slow disk takes what came before

@@ -1,9 +1,8 @@
-"""Which models lie on this Mac's disk. Reads JSON and safetensors headers only, never a weight, never code."""
+"""Lists the models on this Mac's disk. Reads JSON and safetensors headers only, never a weight, never code."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import Final
 from core.errors import BadModel, ModelError, ModelNotFound, Problem, UsageError, error_from
 from core.events import Value
 from core.models.files.architectures import check_architecture
-from core.models.files.block_map import read_map
-from core.models.files.folder import inside, judged, name_of, read_bytes, read_config
-from core.models.files.hub_origin import HubOrigin, read_origin
-from core.models.files.layers_here import layers_here
-from core.models.files.layout import Layout, layout_of
+from core.models.files.checked_files import judged, name_of
+from core.models.files.hub_origin import HubOrigin
+from core.models.files.layers_on_disk import layers_here
+from core.models.files.layout import Layout
+from core.models.files.model_folder import read_folder
 from core.models.files.model_info import context_of, quantization_of
-from core.models.files.safetensors import DECIDING_FILES, INDEX_NAME, header_bytes, read_headers, weight_files
 from core.text import clean_text
 
 _WEIGHTS: Final = (".safetensors", ".gguf", ".npz")
@@ -26,30 +24,24 @@ _PATHS: Final = ("/", "./", "../", "~")
 
 
 class ModelEntry(Value, frozen=True, kw_only=True):
-    """A model on disk. `context_max` counts tokens; `quantization` is "4-bit", "4–8-bit", ... or the weights' dtype.
+    """A model on disk."""
 
-    `name` is the full id of a repository of the hub cache, else the name of the directory. `total_bytes` counts the
-    weights of the language model; `fingerprint` is equal on two Macs that hold the same files. `missing_bytes`: what of
-    the files is not on this disk, and `disk_bytes` are; `layers_here`: half-open ranges of the layers that are; `hub`:
-    where the rest can be fetched, if that is known.
-    """
-
-    name: str
+    name: str  # the full id of a repository of the hub cache, else the name of the folder
     path: str
     model_type: str
     layers: int
-    total_bytes: int
-    quantization: str
-    context_max: int
-    fingerprint: str
-    missing_bytes: int = 0
-    disk_bytes: int = 0
-    layers_here: tuple[tuple[int, int], ...] = ()
-    hub: HubOrigin | None = None
+    total_bytes: int  # weights of the language model
+    quantization: str  # "4-bit", "4–8-bit", ... or the weights' dtype
+    context_max: int  # tokens
+    fingerprint: str  # equal on two Macs that hold the same files
+    missing_bytes: int = 0  # of its files, not on this disk
+    disk_bytes: int = 0  # of its files, on this disk
+    layers_here: tuple[tuple[int, int], ...] = ()  # half-open ranges of the layers on this disk
+    hub: HubOrigin | None = None  # where the rest can be fetched, if that is known
 
 
 class BrokenModel(Value, frozen=True, kw_only=True):
-    """A directory that holds a model, or a part of one, and why it cannot be used."""
+    """A folder of a model, or of a part of one, that cannot be used, and why."""
 
     name: str
     path: str
@@ -135,35 +127,27 @@ def short_name(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def fingerprint(directory: Path) -> str:
-    """Hex SHA-256 over the settings, the tokenizer and the safetensors index (without one, each file's header).
-
-    The directory's own name does not count. Raises ModelNotFound or BadModel.
-    """
-    if not directory.is_dir():
-        raise ModelNotFound(f"There is no model directory {directory}.")
-    digest = hashlib.sha256(b"macluster/1 model\0")
-    with judged(directory):
-        for name in DECIDING_FILES:
-            if (content := read_bytes(directory, name)) is not None:
-                _add(digest, name, content)
-        if not inside(directory, INDEX_NAME).is_file():
-            for position, file in enumerate(weight_files(directory)):
-                _add(digest, f"header {position}", header_bytes(file))
-    return digest.hexdigest()
-
-
-def _add(digest: hashlib._Hash, name: str, content: bytes) -> None:
-    # lengths go in too, so that no two sets of files can be read as the same bytes
-    digest.update(f"{name}\0{len(content)}\0".encode() + content)
-
-
 def read_model(directory: Path) -> tuple[ModelEntry, Layout]:
-    """What a model's directory holds, as far as settings and headers say. Raises ModelNotFound, BadModel,
-    UnsupportedModel.
-    """
+    """A model on disk, as its settings and headers describe it. Raises ModelNotFound, BadModel, UnsupportedModel."""
     with judged(directory):
-        return _read(directory)
+        folder = read_folder(directory)
+        check_architecture(folder.config, folder.name)
+        layout, there, tensors = folder.layout(), folder.there, folder.tensors
+        entry = ModelEntry(
+            name=folder.name,
+            path=str(directory),
+            model_type=folder.config["model_type"],
+            layers=layout.layers,
+            total_bytes=layout.total_bytes,
+            quantization=quantization_of(folder.config, tensors),
+            context_max=context_of(folder.config),
+            fingerprint=folder.fingerprint,
+            missing_bytes=there.missing_bytes if there else 0,
+            disk_bytes=there.there_bytes if there else folder.weight_file_bytes,
+            layers_here=layers_here(layout.layers, folder.headers, there),
+            hub=folder.hub,
+        )
+    return entry, layout
 
 
 def _outcome(directory: Path) -> _Read | Problem:
@@ -171,32 +155,6 @@ def _outcome(directory: Path) -> _Read | Problem:
         return read_model(directory)
     except ModelError as error:
         return Problem(kind=error.problem.kind, what=clean_text(error.what), fix=clean_text(error.fix))
-
-
-def _read(directory: Path) -> _Read:
-    if any("\ud800" <= char < "\ue000" for char in str(directory)):
-        raise BadModel(f"{name_of(directory)} lies where the path is no plain text.", "Rename its folder.")
-    config = read_config(directory)
-    check_architecture(config, name_of(directory))
-    headers = read_headers(directory)
-    tensors = {name: tensor for header in headers.values() for name, tensor in header.tensors.items()}
-    layout = layout_of(config, tensors, name_of(directory))
-    there = read_map(directory)
-    entry = ModelEntry(
-        name=name_of(directory),
-        path=str(directory),
-        model_type=config["model_type"],
-        layers=layout.layers,
-        total_bytes=layout.total_bytes,
-        quantization=quantization_of(config, tensors),
-        context_max=context_of(config),
-        fingerprint=fingerprint(directory),
-        missing_bytes=there.missing_bytes if there else 0,
-        disk_bytes=there.there_bytes if there else sum(file.stat().st_size for file in weight_files(directory)),
-        layers_here=layers_here(layout.layers, headers, there),
-        hub=read_origin(directory),
-    )
-    return entry, layout
 
 
 def _explained(directory: Path, error: ModelError) -> Problem:

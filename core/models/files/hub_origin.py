@@ -10,7 +10,7 @@ import msgspec
 
 from core.errors import TransferError
 from core.events import Value
-from core.trust.files import write_private
+from core.trust.private_files import write_private
 
 ORIGIN_NAME: Final = ".hub"
 MAX_ORIGIN_BYTES: Final = 1024

@@ -23,8 +23,8 @@ from huggingface_hub.utils._http import get_session, hf_raise_for_status
 
 from core.address import is_loopback
 from core.errors import TransferError
+from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.hub_origin import HubOrigin
-from core.models.files.pace import BytePace
 from core.settings import MIB
 
 PIECE_BYTES: Final = MIB // 8
@@ -88,9 +88,9 @@ class Patience:
 class HubReader:
     """Threads may share it. Asks the hub once where a file lies, and anew when that place gives it no more."""
 
-    def __init__(self, origin: HubOrigin, patience: Patience, pace: BytePace | None = None) -> None:
+    def __init__(self, origin: HubOrigin, patience: Patience, pace: ByteRateLimit | None = None) -> None:
         self._origin, self._patience = origin, patience
-        self._pace, self._turn = pace or BytePace(), threading.Lock()
+        self._pace, self._turn = pace or ByteRateLimit(), threading.Lock()
         self._places: dict[str, str] = {}
 
     def read(self, file: RemoteFile, begin: int, end: int) -> Iterator[bytes]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from core.errors import BadModel
 from core.events import Value
 from core.models.files.cache_size import CacheSize, rough_size
-from core.models.files.folder import judged, read_config, text_config
-from core.models.files.safetensors import Tensor, read_tensors
+from core.models.files.safetensors import Tensor
+from core.models.files.shape_settings import text_config
 from core.models.files.sharding import Sharding, is_whole, sharding_of
 from core.models.files.step_size import StepSize, step_size
 
@@ -31,23 +30,17 @@ _LAYER_COUNTS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers"
 
 
 class Layout(Value, frozen=True, kw_only=True):
-    """Bytes of a model, layer by layer. Layer ranges are half-open.
-
-    `embed_bytes`: what is read before layer 0. `output_bytes`: final norm and head, without the embedding of a `tied`
-    model. `token_bytes[i]`: what one token needs of layer i, where it passes but a few of the experts.
-    `caches[i]`: roughly the size of layer i's cache, for a model that was not examined yet. `step`: what
-    computing takes. `sharding`: how it would be divided among ranks.
-    """
+    """Bytes of a model, layer by layer. Layer ranges are half-open."""
 
     layers: int
-    layer_bytes: tuple[int, ...]
-    token_bytes: tuple[int, ...]
-    embed_bytes: int
-    output_bytes: int
-    tied: bool
-    caches: tuple[CacheSize, ...]
-    step: StepSize = StepSize()
-    sharding: Sharding = Sharding()
+    layer_bytes: tuple[int, ...]  # weights of each layer
+    token_bytes: tuple[int, ...]  # of each layer, the weights that one token needs; it passes only some experts
+    embed_bytes: int  # read before layer 0
+    output_bytes: int  # final norm and head, without the embedding of a tied model
+    tied: bool  # the output head is the embedding
+    caches: tuple[CacheSize, ...]  # of each layer, roughly, for a model that was not examined yet
+    step: StepSize = StepSize()  # what computing takes
+    sharding: Sharding = Sharding()  # how it would be divided among ranks
 
     @property
     def total_bytes(self) -> int:
@@ -63,13 +56,6 @@ class Layout(Value, frozen=True, kw_only=True):
     def read_bytes(self, start: int, stop: int, *, output: bool) -> int:
         """Bytes of weights that one token needs of a stage [start, stop): of the embedding it is a single row."""
         return sum(self.token_bytes[start:stop]) + output * (self.output_bytes + self.tied * self.embed_bytes)
-
-
-def read_layout(directory: Path) -> Layout:
-    """The layout of a model directory; raises ModelNotFound or BadModel."""
-    with judged(directory):
-        config = read_config(directory)
-        return layout_of(config, read_tensors(directory), directory.name)
 
 
 def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) -> Layout:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeGuard
 
-from core.models.files.folder import text_config
 from core.models.files.safetensors import Tensor
+from core.models.files.shape_settings import text_config
 from core.settings import DEFAULT_CONTEXT
 from core.text import clean_name
 

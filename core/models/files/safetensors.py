@@ -1,6 +1,6 @@
-"""The weights of a model, from the headers of its safetensors files; no other kind of weights is ever opened.
+"""Parses the headers of safetensors files; no other kind of weights is ever opened.
 
-Sizes are checked before they are believed, so neither this code nor mlx ever follows an offset out of a file.
+Sizes are checked before they are used, so neither this code nor mlx ever follows an offset out of a file.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, pairwise
 from math import prod
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from core.errors import BadModel
 from core.events import Value
-from core.models.files.folder import check_values, inside, name_of, read_json, whole
+from core.models.files.checked_files import check_values, inside, name_of, parse_json, whole
 from core.settings import MIB
 
 MAX_HEADER_BYTES: Final = 64 * MIB
@@ -44,43 +44,39 @@ _OTHER_WEIGHTS: Final = {
 
 
 class Tensor(Value, frozen=True, kw_only=True):
-    """One tensor as a safetensors header describes it: `dtype` in safetensors' words, `nbytes` in the file.
+    """One tensor as a safetensors header describes it."""
 
-    `begin`: its first byte, counted from the first byte behind the header.
-    """
-
-    dtype: str
+    dtype: str  # as safetensors spells it
     shape: tuple[int, ...]
-    nbytes: int
-    begin: int = 0
+    nbytes: int  # in the file
+    begin: int = 0  # its first byte, counted from the end of the header
 
 
 class SafetensorsHeader(Value, frozen=True, kw_only=True):
-    """What one safetensors file says of itself in its first `nbytes` bytes: the length, then the JSON."""
+    """The header of one safetensors file."""
 
-    nbytes: int
+    nbytes: int  # with the 8 bytes of its length
     tensors: dict[str, Tensor]
 
 
-def read_index(directory: Path) -> dict[str, str] | None:
-    """The index, tensor name -> file name, or None where there is none; raises BadModel for a broken one."""
-    index = read_json(directory, INDEX_NAME)
-    if index is None:
+def parse_index(content: bytes | None, name: str) -> dict[str, str] | None:
+    """The index of the model called `name`, tensor name -> file name; None if there is none. Raises BadModel."""
+    if content is None:
         return None
-    weight_map = index.get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(f, str) for f in weight_map.values()):
-        raise BadModel(f"{INDEX_NAME} in {name_of(directory)} has no weight_map of names.")
+    weight_map = parse_json(content, f"{INDEX_NAME} in {name}").get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
+        raise BadModel(f"{INDEX_NAME} in {name} has no weight_map of names.")
     return weight_map
 
 
-def weight_files(directory: Path) -> list[Path]:
-    """The safetensors files of a model, each inside it, in the order of their names.
+def weight_files(directory: Path, index: Mapping[str, str] | None) -> list[Path]:
+    """The safetensors files of a model, by name. `index`: its parsed index.
 
-    Raises BadModel where there are none, one of the index or of a numbered set is missing, or a link leads outside.
+    Raises BadModel if there are none, if one of the index or of a numbered set is missing, or if a link leads outside.
     """
     found = sorted(p.name for p in directory.glob(WEIGHT_PATTERN))
     present = set(found)
-    for name in chain(_names_of_sets(found), sorted(set((read_index(directory) or {}).values()))):
+    for name in chain(_names_of_sets(found), sorted(set((index or {}).values()))):
         inside(directory, name)
         if name not in present:
             raise BadModel(f"{name} is missing in {name_of(directory)}.")
@@ -126,9 +122,8 @@ def header_bytes(file: Path) -> bytes:
     return header
 
 
-def read_header(file: Path) -> SafetensorsHeader:
-    """The header of one safetensors file; raises BadModel unless every tensor has bytes of its own inside the file."""
-    header = header_bytes(file)
+def parse_header(file: Path, header: bytes) -> SafetensorsHeader:
+    """Parse what `header_bytes` read. Raises BadModel unless every tensor has bytes of its own inside the file."""
     check_values(header, f"The header of {file.name}")
     try:
         entries = json.loads(header, object_pairs_hook=_unique, parse_int=whole)
@@ -181,27 +176,19 @@ def _naturals(values: Iterable[Any]) -> list[int]:
     return numbers
 
 
-def read_headers(directory: Path) -> dict[str, SafetensorsHeader]:
-    """The header of every safetensors file of a model, by the file's name.
-
-    Raises BadModel, also where two files hold one tensor or a file lacks a tensor that the index lists there.
+def check_tensors(headers: Mapping[str, SafetensorsHeader], index: Mapping[str, str] | None, name: str) -> None:
+    """Raises BadModel if two files of the model called `name` hold one tensor, or a file lacks one that the index lists
+    there.
     """
-    headers = {file.name: read_header(file) for file in weight_files(directory)}
     home: dict[str, str] = {}
     for file, header in headers.items():
-        for name in header.tensors:
-            if home.setdefault(name, file) != file:
-                # mlx-lm would take either, as the directory happens to be ordered
+        for tensor in header.tensors:
+            if home.setdefault(tensor, file) != file:
+                # mlx-lm would take either, in whatever order the folder lists them
                 raise BadModel(
-                    f"{home[name]} and {file} in {name_of(directory)} both hold the tensor {name!r}.",
+                    f"{home[tensor]} and {file} in {name} both hold the tensor {tensor!r}.",
                     "Remove the files that do not belong to this model.",
                 )
-    for name, file in (read_index(directory) or {}).items():
-        if name not in home:
-            raise BadModel(f"{file} in {name_of(directory)} lacks the tensor {name!r} that {INDEX_NAME} lists there.")
-    return headers
-
-
-def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """Every tensor of a model, from the headers alone; raises BadModel."""
-    return {name: tensor for header in read_headers(directory).values() for name, tensor in header.tensors.items()}
+    for tensor, file in (index or {}).items():
+        if tensor not in home:
+            raise BadModel(f"{file} in {name} lacks the tensor {tensor!r} that {INDEX_NAME} lists there.")

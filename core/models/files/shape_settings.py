@@ -21,6 +21,12 @@ class Heads(NamedTuple):
     width: int
 
 
+def text_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the language model; multimodal families nest them in `text_config`."""
+    nested = config.get("text_config")
+    return {**config, **nested} if isinstance(nested, dict) else config
+
+
 def first(text: dict[str, Any], *names: str) -> int:
     """The first of some settings that is there and not zero; else zero."""
     return next((int(text[name]) for name in names if text.get(name)), 0)

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from core.events import Value
 from core.models.files.architectures import ALIASES
-from core.models.files.folder import text_config
-from core.models.files.shape_settings import first, heads_of, number_bytes, width_of
+from core.models.files.shape_settings import first, heads_of, number_bytes, text_config, width_of
 from core.numbers import Size
 
 # mlx-lm's modules with a `Model.shard`; a test compares them with its own

@@ -19,14 +19,14 @@ import msgspec
 from huggingface_hub import HfApi, constants
 
 from core.errors import MaclusterError
-from core.models.files.fetch import explained
-from core.models.files.fetch_messages import BeginOrder, Fetched
-from core.models.files.fetch_parts import begin
-from core.models.files.folder import read_config
+from core.models.files.hub_download import explained
+from core.models.files.hub_download_messages import BeginOrder, Fetched
+from core.models.files.hub_download_parts import begin
 from core.models.files.hub_origin import read_origin
 from core.models.files.layout import layout_of
+from core.models.files.model_folder import read_folder
 from core.models.files.model_info import context_of, quantization_of
-from core.models.files.safetensors import Tensor, read_tensors
+from core.models.files.safetensors import Tensor
 from core.models.known.known_models import LIST_FILE, KnownModel, KnownModels, Source, known_models, runs_of
 from core.models.known.published_configs import PUBLISHED, Published
 
@@ -70,7 +70,8 @@ def from_hub(repo: str, below: Path) -> KnownModel:
     commit = origin.commit if origin else ""
     card = HfApi(endpoint=constants.ENDPOINT).model_info(repo, revision=commit).card_data
     licence = str(card.get("license") or "") if card else ""
-    return row_of(repo, commit, licence, read_config(place), read_tensors(place))
+    folder = read_folder(place)
+    return row_of(repo, commit, licence, folder.config, folder.tensors)
 
 
 def from_published(published: Published) -> KnownModel:

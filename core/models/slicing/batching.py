@@ -13,9 +13,9 @@ import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.slicing.cache_state import parts
+from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.quirks import wrong_in_batches
-from core.models.slicing.slots import KV_GROUP
 from core.settings import KV_BITS
 
 _LENGTHS: Final = (3, 5)

@@ -8,7 +8,6 @@ missing or does not fit names no file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
@@ -17,8 +16,8 @@ import mlx_lm.utils as mlx_utils
 from mlx.utils import tree_flatten
 
 from core.errors import BadModel, UnsupportedModel
-from core.models.files.folder import name_of, read_config
-from core.models.files.safetensors import SafetensorsHeader, read_headers
+from core.models.files.model_folder import ModelFolder
+from core.models.files.safetensors import SafetensorsHeader
 from core.models.slicing.tensor_sources import origins
 
 # what mlx, mlx-lm and Python's own parsers raise over files that are not as they should be
@@ -31,36 +30,31 @@ _OTHER_MODEL: Final = "config.json and the weights are not of one model; fetch t
 
 
 class Built(NamedTuple):
-    """A model, its promises, and where they come from.
-
-    `tensors`: the arrays of the files, by the files' names for them. They share their memory with the model once they
-    are read, so drop them before its parameters are evaluated. `headers`: of each file, by the file's name.
-    """
+    """A model of which no tensor is read yet."""
 
     model: nn.Module
+    # The arrays of the files, by the files' names for them. They share their memory with the model once they are read,
+    # so drop them before its parameters are evaluated.
     tensors: dict[str, mx.array]
-    headers: dict[str, SafetensorsHeader]
 
 
-def build(directory: Path) -> Built:
-    """The model of `directory`, no tensor read yet. Raises ModelNotFound, BadModel or UnsupportedModel."""
-    config = read_config(directory)
-    if "model_file" in config:
+def build(folder: ModelFolder) -> Built:
+    """Build the model of `folder` without reading a tensor. Raises BadModel, UnsupportedModel."""
+    if "model_file" in folder.config:
         raise UnsupportedModel(
-            f"{name_of(directory)} brings its own code ({config['model_file']!r}), which macluster never runs.",
+            f"{folder.name} brings its own code ({folder.config['model_file']!r}), which macluster never runs.",
             "Choose a model whose architecture mlx-lm knows.",
         )
-    headers = read_headers(directory)
-    _check_types(headers)
-    tracer = _BuildTracer(name_of(directory), headers)
+    _check_types(folder.headers)
+    tracer = _BuildTracer(folder.name, folder.headers)
     try:
-        model, _ = mlx_utils.load_model(directory, lazy=True, get_model_classes=tracer.classes)
+        model, _ = mlx_utils.load_model(folder.path, lazy=True, get_model_classes=tracer.classes)
     except FAILURES as error:
         raise tracer.explained(error) from error
     # the traced class is in cycles with the tracer, which would hold the tensors until they are found
     object.__setattr__(model, "__class__", tracer.family)
     tensors, tracer.tensors = tracer.tensors, {}
-    return Built(model, tensors, headers)
+    return Built(model, tensors)
 
 
 def first_line(error: BaseException) -> str:

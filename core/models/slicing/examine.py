@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from core.errors import UnsupportedModel
 from core.events import WireType
+from core.models.files.model_folder import ModelFolder, read_folder
 from core.models.files.sandbox import answer
 from core.models.lean_imports import import_for_layers_only
 
@@ -32,12 +33,12 @@ CPU_SECONDS: Final = 240
 MAX_LAYERS: Final = 1000
 
 
-def examine(directory: Path) -> SplitProfile:
-    """The split profile of the model in `directory`. Raises ModelNotFound, BadModel, UnsupportedModel."""
-    model = build_lazily(directory)
+def examine(folder: ModelFolder) -> SplitProfile:
+    """The split profile of a model. Raises BadModel, UnsupportedModel."""
+    model = build_lazily(folder)
     if len(model.layers) > MAX_LAYERS:
-        raise UnsupportedModel(f"{directory.name} claims {len(model.layers)} layers.", "Choose another model.")
-    probe = dry_run(model, directory)
+        raise UnsupportedModel(f"{folder.name} claims {len(model.layers)} layers.", "Choose another model.")
+    probe = dry_run(model, folder.name)
     cuts = tuple(sorted(legal_cuts(probe)))
     with weightless(model):
         alone, unquantised = one_row(model, probe), whole_bits(model)
@@ -59,7 +60,7 @@ def examine(directory: Path) -> SplitProfile:
 
 def main() -> int:
     """The child: writes the split profile or the problem, returns the exit status."""
-    status = answer(lambda: examine(Path(sys.argv[1])), CPU_SECONDS)
+    status = answer(lambda: examine(read_folder(Path(sys.argv[1]))), CPU_SECONDS)
     mx.synchronize()
     mx.clear_streams()
     return status

@@ -1,28 +1,24 @@
-"""Loads one slice of a model, or says which bytes of its files that would read.
+"""Loads one slice of a model, or lists the bytes of its files that this would read.
 
-The whole model is built lazily, and for one of several ranks left with that rank's part of each layer. The promises
-outside the slice are then replaced by zeros that nobody evaluates, which also closes the files; what is left is read.
-The same choice tells what a Mac has to fetch: `slice_parts` needs headers only, so files of the right length with
-nothing behind their headers will do.
+The whole model is built lazily; for one of several ranks it keeps that rank's part of each layer. The arrays outside
+the slice are then replaced by zeros that are never evaluated, which also closes the files; what is left is read. The
+same choice decides what a Mac has to fetch: `slice_parts` needs headers only, and no byte of a tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from core.errors import BadModel, UnsupportedModel
-from core.models.files.block_map import read_map
-from core.models.files.compared import check_compared
-from core.models.files.folder import name_of
-from core.models.files.layers_here import check_here
+from core.models.files.compared_hashes import check_compared
+from core.models.files.layers_on_disk import check_here
+from core.models.files.model_folder import ModelFolder, read_folder
 from core.models.files.parts import Part, parts_of
-from core.models.files.safetensors import read_tensors
 from core.models.metal import fault_of
 from core.models.slicing.building import FAILURES, build, first_line
 from core.models.slicing.legal_cuts import check_cuts
@@ -36,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 
 def load_slice(
-    directory: Path,
+    folder: ModelFolder,
     start: int,
     stop: int,
     *,
@@ -46,27 +42,32 @@ def load_slice(
     on_progress: Progress | None = None,
     held: dict[str, mx.array] | None = None,
 ) -> Slice:
-    """Layers [start, stop) of the model in `directory`, in memory, with its embedding and its norm and head if asked;
-    of each layer the part of `rank`, if that is given, which can compute once `join` was called, and of norm and head
-    what the others could not do without.
+    """Load layers [start, stop) into memory; `embed`: with the embedding, `output`: with final norm and head.
 
-    `on_progress(done_bytes, total_bytes)` is called as tensors arrive. `held`: the `weights` of another slice of the
-    same model; what belongs to this one is taken from there instead of being read, and the rest is let go.
-    Must run in the thread that will run the slice. Raises ModelNotFound (also where bytes of the slice are not on the
-    disk), BadModel (missing, cut or hostile files), UnsupportedModel (unknown architecture, or one that cannot be
-    split) and IllegalCut.
+    `rank`: load that rank's part of each layer (it computes after `join`), and the parts of norm and head that the
+    other ranks need. `on_progress(done_bytes, total_bytes)` is called as tensors arrive. `held`: the `weights` of
+    another slice of the same model; shared ones are taken from there instead of being read, the rest is freed.
+
+    Must run in the thread that will run the slice. Raises ModelNotFound (bytes of the slice are not on this disk),
+    BadModel (missing, cut or hostile files), UnsupportedModel (unknown architecture, or one that cannot be split) and
+    IllegalCut.
+
+    >>> first = load_slice(read_folder(path), 0, 12, embed=True, output=False)
+    >>> hidden = first.embed(mx.array([[1, 2, 3]]), first.caches.new(), 0)
     """
-    model, tensors, headers = build(directory)
-    probe = dry_run(model, directory)
+    model, tensors = build(folder)
+    probe = dry_run(model, folder.name)
     reads: dict[str, PartRead] = {}
     if rank:
-        reads = part_reads(directory, headers, tensors, shard(model, rank))
+        reads = part_reads(folder, tensors, shard(model, rank))
         output = output or not computes_apart(model, rank, probe)
     check_cuts(probe, start, stop, embed=embed, output=output)
     own = _own(model, probe, start, stop, embed=embed, output=output)
-    if there := read_map(directory):
-        check_compared(directory)
-        check_here(name_of(directory), headers, there, origins(tensors, [*own.values(), *_private_arrays(model)]))
+    if folder.there:
+        check_compared(folder.path)
+        check_here(
+            folder.name, folder.headers, folder.there, origins(tensors, [*own.values(), *_private_arrays(model)])
+        )
     tensors.clear()
     if not rank:  # a part looks like the same part of another rank
         own |= {path: array for path, array in (held or {}).items() if path in own and _is_like(array, own[path])}
@@ -76,7 +77,7 @@ def load_slice(
     stubs = [(p, own.get(p, mx.zeros(a.shape, a.dtype))) for p, a in tree_flatten(model.parameters())]
     model.update(tree_unflatten(stubs))
     weight_bytes = sum(array.nbytes for array in own.values())
-    _evaluate(own, reads, weight_bytes, on_progress, directory)
+    _evaluate(own, reads, weight_bytes, on_progress, folder)
     model.update(tree_unflatten([(path, own[path]) for path in reads.keys() & own.keys()]))
     mx.eval(list(_private_arrays(model)))
     stage = Slice(model, probe, start, stop, embed=embed, output=output, rank=rank)
@@ -84,21 +85,21 @@ def load_slice(
     return stage
 
 
-def slice_parts(directory: Path, start: int, stop: int, *, embed: bool, output: bool) -> tuple[Part, ...]:
-    """The bytes of the weight files that `load_slice` reads for the same slice, headers included; raises as it does.
+def slice_parts(folder: ModelFolder, start: int, stop: int, *, embed: bool, output: bool) -> tuple[Part, ...]:
+    """The bytes of the weight files that `load_slice` reads for the same slice, headers included. Raises as it does.
 
-    Only the JSON files, the headers and the lengths of the files have to be right: no byte of a tensor is looked at.
+    Only the JSON files, the headers and the lengths of the files have to be right: no byte of a tensor is read.
     """
-    model, tensors, headers = build(directory)
-    probe = dry_run(model, directory)
+    model, tensors = build(folder)
+    probe = dry_run(model, folder.name)
     check_cuts(probe, start, stop, embed=embed, output=output)
     own = _own(model, probe, start, stop, embed=embed, output=output)
-    return parts_of(headers, origins(tensors, [*own.values(), *_private_arrays(model)]))
+    return parts_of(folder.headers, origins(tensors, [*own.values(), *_private_arrays(model)]))
 
 
-def build_lazily(directory: Path) -> nn.Module:
-    """The whole model of `directory`, no tensor read yet; raises ModelNotFound, BadModel or UnsupportedModel."""
-    return build(directory).model
+def build_lazily(folder: ModelFolder) -> nn.Module:
+    """Build the whole model without reading a tensor. Raises BadModel, UnsupportedModel."""
+    return build(folder).model
 
 
 @contextmanager
@@ -120,13 +121,13 @@ def weightless(model: nn.Module) -> Iterator[None]:
         model.update(promises)
 
 
-def dry_run(model: nn.Module, directory: Path) -> ModelProbe:
-    """What a forward of the lazily built model of `directory` shows; no tensor is read. Raises UnsupportedModel."""
+def dry_run(model: nn.Module, name: str) -> ModelProbe:
+    """Probe a lazily built model, called `name`, without reading a tensor. Raises UnsupportedModel."""
     try:
         with weightless(model):
             return ModelProbe(model)
     except FAILURES as error:
-        raise UnsupportedModel(f"The model in {name_of(directory)} does not run: {first_line(error)}.") from error
+        raise UnsupportedModel(f"{name} does not run: {first_line(error)}.") from error
 
 
 def _own(
@@ -151,7 +152,7 @@ def _evaluate(
     reads: Mapping[str, PartRead],
     total: int,
     on_progress: Progress | None,
-    directory: Path,
+    folder: ModelFolder,
 ) -> None:
     """Read what is in `own`, in place, by `reads` where that is a part."""
     done = 0
@@ -164,8 +165,8 @@ def _evaluate(
         except (OSError, RuntimeError) as error:
             if fault := fault_of(error):
                 raise fault from error
-            read_tensors(directory)  # names the file, if it became shorter since
-            raise BadModel(f"{path!r} of {name_of(directory)} cannot be read: {first_line(error)}.") from error
+            read_folder(folder.path)  # raises an error that names the file, if it became shorter since
+            raise BadModel(f"{path!r} of {folder.name} cannot be read: {first_line(error)}.") from error
         done += array.nbytes
         if on_progress:
             on_progress(done, total)

@@ -11,8 +11,8 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.files.cache_size import CacheSize
 from core.models.slicing.cache_state import FEW, KEYS, KNOWN, arrays, parts, settled
+from core.models.slicing.caches import quantised
 from core.models.slicing.probe import ModelProbe
-from core.models.slicing.slots import quantised
 from core.settings import PREFILL_CHUNK
 
 # a cache of no kind that is known tells by its growth between these what it keeps for ever: no window is longer than

@@ -19,7 +19,7 @@ import mlx.core as mx
 from mlx.nn.layers import distributed
 from mlx.utils import tree_flatten
 
-from core.models.files.safetensors import SafetensorsHeader
+from core.models.files.model_folder import ModelFolder
 
 
 class Cut(NamedTuple):
@@ -92,14 +92,12 @@ def noting_cuts() -> Iterator[dict[int, Cut]]:
         distributed._shard = shard
 
 
-def part_reads(
-    directory: Path, headers: Mapping[str, SafetensorsHeader], tensors: Mapping[str, mx.array], cuts: Mapping[str, Cut]
-) -> dict[str, PartRead]:
+def part_reads(folder: ModelFolder, tensors: Mapping[str, mx.array], cuts: Mapping[str, Cut]) -> dict[str, PartRead]:
     """How to read the parts in `cuts`, by path, that are better read alone. `tensors`: as the files name them."""
     names = {id(tensor): name for name, tensor in tensors.items()}
     places = {
-        name: (directory / file, header.nbytes + tensor.begin)
-        for file, header in headers.items()
+        name: (folder.path / file, header.nbytes + tensor.begin)
+        for file, header in folder.headers.items()
         for name, tensor in header.tensors.items()
     }
     reads = {

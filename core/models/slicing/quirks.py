@@ -20,7 +20,7 @@ def wrong_in_batches(model: nn.Module) -> str:
     return _BATCHED.get(_family(model), "")
 
 
-def checks_guesses(model: nn.Module) -> bool:
+def verifies_drafts(model: nn.Module) -> bool:
     """Whether several tokens of a row at once give the logits that they give one by one, so that one step can say which
     guesses of the next tokens are right.
     """

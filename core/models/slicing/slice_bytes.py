@@ -13,6 +13,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from core.errors import UsageError
+from core.models.files.model_folder import ModelFolder, read_folder
 from core.models.files.parts import Part
 from core.models.files.sandbox import answer
 from core.models.lean_imports import import_for_layers_only
@@ -24,18 +25,23 @@ from core.models.slicing.examine import CPU_SECONDS
 from core.models.slicing.loading import slice_parts
 
 
-def parts_of_slice(directory: Path, words: str) -> tuple[Part, ...]:
-    """The parts of the slice that `words` name. Raises UsageError, and what `slice_parts` raises."""
+def parts_of_slice(folder: ModelFolder, words: str) -> tuple[Part, ...]:
+    """The parts of the slice that `words` describe. Raises UsageError, and what `slice_parts` raises."""
     start, _, rest = words.partition(":")
     stop, _, ends = rest.partition(":")
     if not (start.isdecimal() and stop.isdecimal() and set(ends) <= {"e", "o"}):
         raise UsageError(f"{words!r} names no slice.", "Write it as 0:8:eo.")
-    return slice_parts(directory, int(start), int(stop), embed="e" in ends, output="o" in ends)
+    return slice_parts(folder, int(start), int(stop), embed="e" in ends, output="o" in ends)
 
 
 def main() -> int:
     """The child: writes the parts or the problem, returns the exit status."""
-    status = answer(lambda: [parts_of_slice(Path(sys.argv[1]), words) for words in sys.argv[2:]], CPU_SECONDS)
+
+    def work() -> list[tuple[Part, ...]]:
+        folder = read_folder(Path(sys.argv[1]))
+        return [parts_of_slice(folder, words) for words in sys.argv[2:]]
+
+    status = answer(work, CPU_SECONDS)
     mx.synchronize()
     mx.clear_streams()
     return status

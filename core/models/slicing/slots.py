@@ -9,29 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from io import StringIO
-from typing import Any, Final
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
-from core.errors import StageFailed, UnsupportedModel
+from core.errors import StageFailed
 from core.models.slicing import cache_state
 from core.models.slicing.boundary import Sides, leaves
 from core.models.slicing.building import FAILURES, first_line
-from core.models.slicing.caches import SliceCaches, absent_caches, trim_limit
+from core.models.slicing.caches import SliceCaches, absent_caches
 from core.models.slicing.forward_tracer import swap_class
 from core.models.slicing.legal_cuts import check_cuts
 from core.models.slicing.probe import ModelProbe
-from core.models.slicing.quirks import checks_guesses, order_windows
+from core.models.slicing.quirks import order_windows, verifies_drafts
 from core.models.slicing.ranks import BY_LAYERS, Rank, computes_apart, join
-
-# mlx-lm's default for `kv_bits`
-KV_GROUP: Final = 64
-# tokens for which mlx-lm's caches take memory at a time
-MANY: Final = 256
 
 
 class _StageDone(Exception):
@@ -55,18 +49,7 @@ class _Pass:
 
 
 class Slice:
-    """Layers [start, stop) of a model of `layers` layers; everything is lazy and belongs to the thread that made it.
-
-    `builds_ahead`: the graph of a step may be built before the step comes. `shares_tokens`: the first rank gives the
-    others token ids that nobody knows yet, as it gives what it adds up. `boundary_bytes_per_token`: bytes of all
-    boundary arrays that leave the slice, for one position of one row; `incoming_bytes_per_token`: of those that enter
-    it, or that come back to the head of a ring; `incoming`: the shape behind [row, position] and the type of each.
-    `weights`: the parameters it keeps, by path, and `weight_bytes` their bytes. `vocab_size`: token ids must be below
-    it; mlx does not check. `checks_guesses`: whether one forward of several tokens says what as many of one would.
-    `trim_limit`: the caches of the whole model can be trimmed while fewer tokens are in them; None: always.
-    `rank`: which one of several ranks it is, of a model that was sharded for it. `computes_at_once`: the logits take
-    all ranks, as the layers do, so that each of them asks for the `whole`.
-    """
+    """Layers [start, stop) of a model; everything is lazy and belongs to the thread that made it."""
 
     def __init__(
         self,
@@ -80,28 +63,36 @@ class Slice:
         rank: Rank | None = None,
     ) -> None:
         check_cuts(probe, start, stop, embed=embed, output=output)
+        # of the whole model, and the range of this slice
         self.layers, self.start, self.stop = probe.layers, start, stop
+        # token ids must be below it; mlx does not check
         self.vocab_size = probe.vocab
-        self.checks_guesses = checks_guesses(model)
+        # whether one forward of several tokens gives the same as one forward for each of them
+        self.verifies_drafts = verifies_drafts(model)
+        # the parameters of the slice, by path
         self.weights: dict[str, mx.array] = {}
         self.weight_bytes = 0
-        self._model = model
-        self._probe = probe
+        self._model, self._probe = model, probe
         self._embeds, self._outputs = embed, output
+        # which one of several ranks it is, of a model that was sharded for it
         self.rank = rank
+        # the logits take all ranks, as the layers do, so that every rank calls `whole`
         self.computes_at_once = rank is not None and not computes_apart(model, rank, probe)
         self._whole = embed and output and (start, stop) == (0, probe.layers)
         self._cuts = bool(probe.boundaries)
+        # bytes of all boundary arrays that leave the slice, for one position of one row
         self.boundary_bytes_per_token = probe.boundaries[stop - 1].bytes_per_token if self._cuts else 0
+        # of those that enter it, or that come back to the head of a ring: shape after [row, position] and dtype of each
         self.incoming = probe.boundaries[start - 1].kinds if self._cuts else []
         self.incoming_bytes_per_token = probe.boundaries[start - 1].bytes_per_token if self._cuts else 0
         own = {c for c in probe.cache_of[start:stop] if c is not None} | (probe.embed_caches if embed else set())
-        whole: list[Any] = make_prompt_cache(model)
-        self.trim_limit = trim_limit(whole)
-        self._caches = SliceCaches(whole, own if self._cuts else set(range(len(whole))), probe.embed_caches)
+        own = own if self._cuts else set(range(len(make_prompt_cache(model))))
+        self.caches = SliceCaches(lambda: make_prompt_cache(model), own, probe.embed_caches)
         self._pass = _Pass()
         self._looks_at_values = False  # while a graph is built
+        # the graph of a step may be built before its input comes
         self.builds_ahead = rank is None
+        # the first rank gives the others token ids that are still being computed, by the reduce of the layers
         self.shares_tokens = False
         self._group: mx.distributed.Group | None = None
         if self._cuts:
@@ -116,7 +107,7 @@ class Slice:
         join(self._model, self.rank, group)
         self._group, self.shares_tokens = group, shares_tokens
         try:
-            self._dry_run(self.new_caches(), 1)
+            self._dry_run(self.caches.new(), 1)
         except FAILURES as error:
             raise StageFailed(
                 f"This model does not run in {self.rank.count} parts: {first_line(error)}.", BY_LAYERS
@@ -130,112 +121,15 @@ class Slice:
         together = mx.distributed.all_sum(tokens.astype(mx.int32), group=self._group)
         return mx.clip(together, 0, self.vocab_size - 1)
 
-    def new_caches(self) -> list[Any]:
-        """A full-length cache list for new rows: own entries are real, others are aliases or stand-ins."""
-        whole: list[Any] = make_prompt_cache(self._model)
-        return self._caches.build({i: whole[i] for i in self._caches.own})
-
-    def own(self, caches: Sequence[Any]) -> list[Any]:
-        """The entries that belong to this slice: what may be trimmed or saved, each once."""
-        return [caches[i] for i in self._caches.own]
-
-    def merge(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """One cache list for rows that were prefilled alone, in their order; shorter ones are padded on the left.
-
-        For a model that `core.models.slicing.batching.one_row` lets share a batch.
-        """
-        own = self._caches.own
-        return self._caches.build({i: type(rows[0][i]).merge([row[i] for row in rows]) for i in own})
-
-    def extend(self, caches: list[Any], more: Sequence[Any]) -> list[Any]:
-        """`caches`, a merged list, with the rows of another merged list behind its own; `more` is used up."""
-        for cache, other in zip(self.own(caches), self.own(more), strict=True):
-            cache.extend(other)
-        return caches
-
-    def keep(self, caches: list[Any], rows: Sequence[int]) -> list[Any]:
-        """`caches`, a merged list, with these rows only, in this order."""
-        chosen = mx.array(list(rows))
-        for cache in self.own(caches):
-            cache.filter(chosen)
-        return caches
-
-    def extract(self, caches: Sequence[Any], row: int) -> list[Any]:
-        """One row of `caches`, a merged list, as a list of its own; `caches` stay as they are."""
-        return self._caches.build({i: caches[i].extract(row) for i in self._caches.own})
-
-    def copy(self, caches: Sequence[Any]) -> list[Any]:
-        """A list that does not change with `caches`; MLX shares the memory until one of them is written to."""
-        return self._caches.build(dict(zip(self._caches.own, deepcopy(self.own(caches)), strict=True)))
-
-    def trim(self, caches: list[Any], count: int) -> list[Any]:
-        """`caches` without the last `count` tokens of every row, as long as `trim_limit` allows it."""
-        own = self._caches.own
-        for index in own:
-            caches[index].trim(count)
-        if count < MANY:
-            return caches
-        # mlx-lm moves the end alone: what was trimmed off would take its memory as before
-        return self._caches.build({index: cache_state.settled(caches[index]) for index in own})
-
-    def prepare(
-        self,
-        caches: list[Any],
-        left_padding: Sequence[int] | None,
-        lengths: Sequence[int] | None,
-        right_padding: Sequence[int] | None,
-    ) -> list[Any]:
-        """`caches`, a merged list, that know about the padding of what comes next, of each row."""
-        for cache in self.own(caches):
-            cache.prepare(left_padding=left_padding, lengths=lengths, right_padding=right_padding)
-        return caches
-
-    def finalise(self, caches: list[Any]) -> list[Any]:
-        """`caches`, a merged list, with padding on the left where it was on the right."""
-        for cache in self.own(caches):
-            cache.finalize()
-        return caches
-
-    def quantise(self, caches: Sequence[Any], bits: int) -> list[Any]:
-        """`caches` with the plain ones of this slice in `bits` bits, as mlx-lm's `kv_bits` makes them after each step.
-
-        Such rows cannot be merged. Raises UnsupportedModel where mlx-lm cannot quantise a cache of this family.
-        """
-        try:
-            own = {i: quantised(caches[i], bits) for i in self._caches.own}
-        except (NotImplementedError, ValueError) as error:
-            raise UnsupportedModel(
-                f"mlx-lm cannot keep this model's cache in {bits} bits: {error}.", "Load it without --kv-bits."
-            ) from error
-        return self._caches.build(own)
-
-    @property
-    def cache_count(self) -> int:
-        """How many caches the whole model has."""
-        return self._caches.size
-
-    @property
-    def cache_indices(self) -> tuple[int, ...]:
-        """Where the slice's own entries stand in the list of the whole model, wherever that is cut."""
-        return tuple(self._caches.own)
-
     def outline(self, tokens: int, bits: int | None = None) -> list[Any]:
         """The list of a plain row of `tokens` tokens, one at least, kept in `bits` bits if that is given. It holds
         zeros, not evaluated, until every own entry was filled (`core.models.slicing.cache_state`).
         """
-        caches = self.new_caches()
-        self._dry_run(caches, cache_state.dry_length(self.own(caches), tokens))
+        caches = self.caches.new()
+        self._dry_run(caches, cache_state.dry_length(self.caches.own(caches), tokens))
         if bits:
-            caches = self.quantise(caches, bits)
-        return self._caches.build({i: cache_state.outline(caches[i], tokens) for i in self._caches.own})
-
-    def states(self, caches: Sequence[Any]) -> list[Any]:
-        """What must be evaluated with each step: not all of it is a dependency of the boundary or the logits."""
-        return [cache.state for cache in self.own(caches) if not cache.empty()]
-
-    def nbytes(self, caches: Sequence[Any]) -> int:
-        """Bytes that the slice's own caches take."""
-        return sum(cache.nbytes for cache in self.own(caches) if not cache.empty())
+            caches = self.caches.quantise(caches, bits)
+        return self.caches.build({i: cache_state.outline(caches[i], tokens) for i in self.caches.indices})
 
     def embed(self, tokens: mx.array, caches: list[Any], position: int | mx.array) -> list[mx.array]:
         """Token ids [B, L] through the embedding and the own layers; returns the boundary arrays [B, L, ...].
@@ -309,7 +203,7 @@ class Slice:
         now.own, now.end, now.given = range(0), None, None
         now.value, _ = self._probe.boundaries[-1].unpack(wanted)
         _move(caches, position)
-        logits = self._logits(_blank_tokens(wanted), self._caches.without_embedding(caches))
+        logits = self._logits(_blank_tokens(wanted), self.caches.without_embedding(caches))
         return logits if every else logits[:, -1]
 
     def whole(self, tokens: mx.array, caches: list[Any], *, every: bool = False, ahead: bool = False) -> mx.array:
@@ -351,7 +245,7 @@ class Slice:
 
     def _order_windows(self, caches: list[Any], tokens: mx.array) -> None:
         if tokens.shape[1] > 1:
-            order_windows(part for cache in self.own(caches) for part in cache_state.parts(cache))
+            order_windows(part for cache in self.caches.own(caches) for part in cache_state.parts(cache))
 
     def _logits(self, tokens: mx.array, caches: list[Any]) -> mx.array:
         try:
@@ -396,11 +290,6 @@ def _make_slot(layer: nn.Module, index: int, now: _Pass, sides: dict[int | str, 
         return now.value
 
     swap_class(layer, __call__=call)
-
-
-def quantised(cache: Any, bits: int) -> Any:
-    """`cache` in `bits` bits, or as it is where mlx-lm's `kv_bits` leaves it alone."""
-    return cache.to_quantized(group_size=KV_GROUP, bits=bits) if hasattr(cache, "to_quantized") else cache
 
 
 def _move(caches: Sequence[Any], position: int | mx.array) -> None:

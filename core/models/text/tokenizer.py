@@ -17,9 +17,9 @@ import mlx_lm.utils as mlx_utils
 from core.answer_parts import CallRules, Tool
 from core.constraint import MAX_SOURCE, Constraint, Grammar
 from core.errors import BadModel, ModelNotFound, UnsupportedModel, UsageError
-from core.models.files.folder import inside, name_of, read_bytes, read_config, read_json
+from core.models.files.checked_files import name_of
+from core.models.files.model_folder import read_settings
 from core.models.files.ready_child import ReadyChild
-from core.models.files.safetensors import DECIDING_FILES
 from core.models.files.sandbox import Run, run_child
 from core.models.text.answer_reader import AnswerReader
 from core.models.text.call_grammar import FREE, call_grammar, form_of, shape_of
@@ -67,13 +67,11 @@ class Tokens:
     @classmethod
     def load(cls, directory: Path) -> Tokens:
         """The tokenizer in `directory`; raises ModelNotFound or BadModel. Uses no network and none of its code."""
-        config = read_config(directory)
-        for name in DECIDING_FILES:
-            read_bytes(directory, name)  # transformers opens them without a look at their size
-        generation = read_json(directory, "generation_config.json") or {}
-        if not any(inside(directory, name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
-            raise ModelNotFound(f"There is no tokenizer in {name_of(directory)}.", "Fetch the model again.")
-        eos = generation.get("eos_token_id") or config.get("eos_token_id")
+        settings = read_settings(directory)  # checks the sizes of all files: transformers opens them as they are
+        if not any(name in settings.contents for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+            raise ModelNotFound(f"There is no tokenizer in {settings.name}.", "Download the model again.")
+        generation = settings.json("generation_config.json")
+        eos = generation.get("eos_token_id") or settings.config.get("eos_token_id")
         local = {"trust_remote_code": False, "local_files_only": True}
         try:
             wrapper = mlx_utils.load_tokenizer(directory, local, eos_token_ids=eos)

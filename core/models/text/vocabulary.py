@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from core.errors import UnsupportedModel
-from core.models.files.folder import judged, name_of, read_json
+from core.models.files.checked_files import judged, name_of, read_json
 
 _SPACE: Final = "▁"
 

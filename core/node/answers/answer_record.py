@@ -1,4 +1,4 @@
-"""What is asked of the Macs, as a token log opens with it: for a new answer, or for one that was cut off."""
+"""The record that a token log starts with, for a new answer or a continued one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from core.sampling_options import Sampling
 
 
 def new_request_id() -> str:
-    """A name for a request, which no other one has."""
     return secrets.token_hex(16)
 
 
 def record_of(
     request_id: str, request: ChatRequest, prompt: list[int], eos: Collection[int], plan: Plan
 ) -> AnswerRecord:
-    """A new answer. Raises UsageError where the context has no room for it."""
+    """The record of a new answer. Raises UsageError if the context has no room for it."""
     most = _most(prompt, request.max_tokens, request.min_tokens, plan)
     asked = replace(request, sampling=_seeded(request.sampling), max_tokens=most, prompt_tokens=())
     return AnswerRecord(
@@ -37,28 +36,28 @@ def record_of(
 
 
 def going_on(written: Written, plan: Plan) -> AnswerRecord:
-    """The same answer, over the Macs of `plan`. Raises UsageError where the context has no room for it."""
+    """The record of a continued answer over the Macs of `plan`. Raises UsageError if the context has no room for it."""
     old = written.record
     most = _most(old.prompt, old.max_tokens, old.min_tokens, plan)
     if len(written.tokens) >= most < old.max_tokens:
-        what = f"{len(old.prompt) + len(written.tokens)} tokens leave no room in a context of {plan.context}."
-        raise UsageError(what, "Load the model with a larger --context.")
+        length = len(old.prompt) + len(written.tokens)
+        what = f"The answer is too long to continue: {length:,} tokens, the context holds {plan.context:,}."
+        raise UsageError(what, "Load the model with a larger context.")
     macs = sorted(written.macs | {part.device_id for part in plan.parts})
     return replace(old, max_tokens=most, macs=tuple(macs))
 
 
 def chosen(found: list[Written], wanted: AnswerId) -> Written:
-    """The newest of `found` whose id begins so. Raises UsageError where there is none."""
+    """The newest of `found` whose id starts with the wanted one. Raises UsageError."""
     for written in found:
         if written.record.request_id.startswith(wanted.request_id):
             return written
-    which = f"No unfinished answer has an id that begins with {wanted.request_id!r}."
-    what = which if wanted.request_id else "No answer is unfinished."
-    raise UsageError(what, "`macluster status --json` lists those that are.")
+    which = f"No unfinished answer has an id that starts with {wanted.request_id!r}."
+    what = which if wanted.request_id else "There is no unfinished answer."
+    raise UsageError(what, "`macluster status --json` lists unfinished answers.")
 
 
 def unfinished_of(written: Written) -> UnfinishedAnswer:
-    """As a person is told of it."""
     return UnfinishedAnswer(
         request_id=written.record.request_id,
         model=written.record.model,
@@ -71,7 +70,7 @@ def unfinished_of(written: Written) -> UnfinishedAnswer:
 
 
 def _seeded(sampling: Sampling) -> Sampling:
-    """With a seed, another worker can draw on where the first one stopped."""
+    """Fix the seed, so that another worker can continue with the same random numbers."""
     if sampling.temperature == 0 or sampling.seed is not None:
         return sampling
     return replace(sampling, seed=secrets.randbits(63))
@@ -79,9 +78,9 @@ def _seeded(sampling: Sampling) -> Sampling:
 
 def _most(prompt: list[int], max_tokens: int, min_tokens: int, plan: Plan) -> int:
     if (room := plan.context - len(prompt)) < 1:
-        what = f"A prompt of {len(prompt)} tokens leaves no room in a context of {plan.context}."
-        raise ContextExceeded(what, "Ask for less, or load the model with a larger --context.")
+        what = f"The prompt is too long: {len(prompt):,} tokens, the context holds {plan.context:,}."
+        raise ContextExceeded(what, "Shorten it, start a new chat, or load the model with a larger context.")
     if min_tokens > (most := min(max_tokens, room)):
-        what = f"min_tokens: an answer of at least {min_tokens} tokens cannot end after {most} at most."
-        raise UsageError(what, "Ask for fewer, let it have more, or load the model with a larger --context.")
+        what = f"min_tokens is {min_tokens}, but the answer can have {most} tokens at most."
+        raise UsageError(what, "Lower min_tokens, raise max_tokens, or load the model with a larger context.")
     return most

@@ -1,4 +1,4 @@
-"""What a program that asks for an answer is told of it: every token, and the parts of the answer that it completes."""
+"""The events of one answer for the client: every token, and the parts of the answer that it completes."""
 
 from __future__ import annotations
 
@@ -7,51 +7,49 @@ from typing import Protocol
 
 from core.answer_parts import AnswerPart, TextPart, ToolCall
 from core.errors import BadModel
-from core.events import PromptLikely, RequestDone, TokenEvent
+from core.events import PromptLogprobs, RequestDone, TokenEvent
 from core.requests.answers import RequestAccepted
 
-Followed = PromptLikely | TokenEvent | RequestDone
-Said = RequestAccepted | PromptLikely | TokenEvent | AnswerPart | RequestDone
+Followed = PromptLogprobs | TokenEvent | RequestDone
+Said = RequestAccepted | PromptLogprobs | TokenEvent | AnswerPart | RequestDone
 
 
 class Reader(Protocol):
-    """Text in, parts out."""
+    """Turns text into the parts of an answer."""
 
     async def read(self, text: str) -> tuple[AnswerPart, ...]:
-        """What the text completes."""
+        """The parts that `text` completes."""
 
     async def end(self, text: str, is_whole: bool) -> tuple[AnswerPart, ...]:
-        """The last text, and what was held back; `is_whole`: for the model ended it."""
+        """The last parts; `is_whole` means that the model ended the answer."""
 
     def drop(self) -> None:
-        """Nobody wants any more of it."""
+        """Release it early."""
 
 
 class PlainReader:
-    """All of it is text."""
+    """Treats all text as one kind of part."""
 
     async def read(self, text: str) -> tuple[AnswerPart, ...]:
-        """That text."""
         return (TextPart(text),) if text else ()
 
     async def end(self, text: str, is_whole: bool) -> tuple[AnswerPart, ...]:
-        """That text."""
         return await self.read(text)
 
-    def drop(self) -> None:
-        """There is nothing to end."""
+    def drop(self) -> None: ...
 
 
 async def answer_stream(
     events: AsyncIterator[Followed], reader: Reader, stop: Callable[[], None], *, one_call: bool
 ) -> AsyncGenerator[Said, None]:
-    """Each token, behind it the parts that it completes, and last how the answer ended; `stop` ends it early, behind
-    its first call where `one_call` is all that is wanted. Raises BadModel, unless the end has another problem.
+    """Each token, the parts that it completes, and last how the answer ended.
+
+    `stop` ends the answer early: after its first tool call if `one_call`. Raises BadModel unless the end has a problem.
     """
     is_enough, failure = False, None
     try:
         async for event in events:
-            if isinstance(event, PromptLikely):
+            if isinstance(event, PromptLogprobs):
                 yield event
                 continue
             if isinstance(event, TokenEvent):

@@ -24,30 +24,29 @@ from core.errors import (
     Problem,
     SealError,
 )
-from core.events import Batch, Plan, Progress, PromptLikely, RequestDone, RequestStarted, TokenEvent
+from core.events import Batch, Plan, Progress, PromptLogprobs, RequestDone, RequestStarted, TokenEvent
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_record import chosen, going_on, new_request_id, record_of, unfinished_of
 from core.node.answers.answer_stream import Followed, Said, answer_stream
 from core.node.answers.batch_view import batch_now
+from core.node.answers.kv_mirror import Mirror
 from core.node.answers.log_sync import LogSync
-from core.node.answers.mirror import Mirror
 from core.node.answers.model_tokenizer import ModelTokenizer
-from core.node.answers.no_log import NoLog
 from core.node.answers.prompts import constraint_of, prompt_of, text_of
-from core.node.answers.replay import checked, replay_text
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
 from core.node.answers.tokenizer import Tokenizer
+from core.node.answers.unlogged_answer import UnloggedAnswer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.ring.plan_leader import PlanLeader
-from core.node.ring.supervisor import Supervisor
+from core.node.ring.worker_supervisor import Supervisor
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
-from core.trust.sealed import forget
+from core.trust.sealed_files import forget
 from core.worker.messages import (
     AnswerDone,
     Cancel,
@@ -55,8 +54,6 @@ from core.worker.messages import (
     Mirrored,
     MirrorSpans,
     Prefilled,
-    PromptScored,
-    Replayed,
     Restored,
     StopMirror,
     Token,
@@ -138,7 +135,7 @@ class Answers:
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
         asked = msgspec.structs.replace(request, constraint=constraint)
         record = record_of(request_id, asked, prompt, tokens.eos, plan)
-        log = await self._opened(record) if record.keep else NoLog()
+        log = await self._opened(record) if record.keep else UnloggedAnswer()
         try:
             self._check(plan, reading)
         except MaclusterError:
@@ -323,7 +320,7 @@ class Answers:
         if running := self._running.get(request_id):
             self._break_off(running, running.so_far("cancelled"))
 
-    def handle_report(self, report: Token | PromptScored | Departed | Prefilled | AnswerDone) -> None:
+    def handle_report(self, report: Token | PromptLogprobs | Departed | Prefilled | AnswerDone) -> None:
         """The head's worker says something about an answer; of one that was broken off here, or is to be handed over
         anew, nothing counts any more.
         """
@@ -337,9 +334,8 @@ class Answers:
                 self._bus.publish(task)
             case Departed():
                 running.left(report)
-            case PromptScored():
-                likely = PromptLikely(request_id=report.request_id, start=report.start, tokens=report.tokens)
-                self._bus.publish(likely)
+            case PromptLogprobs():
+                self._bus.publish(report)
             case Token():
                 if running.is_next(report):
                     self._leader.served()
@@ -371,12 +367,6 @@ class Answers:
                 if not self._mirror.limit:  # the plan that runs now has no memory for it
                     self._mirror.forget()
                 self._journal.info(f"{tokens} tokens came back from the mirror, and {rest} are read again.")
-
-    def replayed(self, report: Replayed) -> None:
-        """The head's worker compared what was read again with the first time."""
-        event = checked(report)
-        self._bus.publish(event)
-        (self._journal.info if event.same_token else self._journal.warn)(replay_text(event))
 
     def counted(self, batch: Batch) -> None:
         """The head's worker says how far it is with all of them."""

@@ -1,4 +1,4 @@
-"""What the head's worker works on, by what this node knows of the same answers."""
+"""The batch as users see it: the worker's rows joined with this node's answers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from core.node.answers.running_answer import RunningAnswer
 
 
 def batch_now(reported: Batch, running: Mapping[str, RunningAnswer]) -> Batch:
-    """As `reported`, without the rows that were broken off here, and behind those the answers that the worker does not
-    have yet, in the order of asking.
-    """
+    """The rows of `reported` that still run, then the answers that the worker does not have yet."""
     alive = [row for row in reported.rows if row.request_id in running and running[row.request_id].is_handed_over]
     known = {row.request_id for row in alive}
     unknown = [one for name, one in running.items() if name not in known]

@@ -1,6 +1,4 @@
-"""Forces token logs to disk, beside the loop: a disk to which a model is being written may take a quarter of a second
-for it.
-"""
+"""Forces token logs to disk in a thread, since a busy disk may take a quarter of a second."""
 
 from __future__ import annotations
 
@@ -17,20 +15,20 @@ SYNC_EVERY_TOKENS: Final = 16
 
 
 class LogSync:
-    """Of the answers in `running`: what a cut of the power would take is forced to disk when it is a second old, or 16
-    tokens long. One after the other, so that of each answer what is on disk only grows. `fail` hears of a log that
-    could not be.
+    """Syncs the logs of running answers every second, or after 16 tokens.
+
+    Logs are synced one at a time, so what is on disk of an answer only grows.
     """
 
     def __init__(
         self, running: Mapping[str, RunningAnswer], tasks: Tasks, fail: Callable[[RunningAnswer, OSError], None]
     ) -> None:
-        self._running, self._tasks, self._fail = running, tasks, fail
+        self._running, self._tasks, self._fail = running, tasks, fail  # `fail` hears of a log that could not be synced
         self._is_due = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
 
     def written(self, answer: RunningAnswer) -> None:
-        """A token of it."""
+        """Note that a token of `answer` was written."""
         if answer.log.unsynced >= SYNC_EVERY_TOKENS:
             self._is_due.set()
         if self._work is None or self._work.done():
@@ -43,7 +41,7 @@ class LogSync:
                     await self._is_due.wait()
             self._is_due.clear()
             for answer in list(self._running.values()):
-                if self._is_running(answer) and answer.log.unsynced:  # it may have ended behind the one before
+                if self._is_running(answer) and answer.log.unsynced:  # it may have ended meanwhile
                     await self._force(answer)
 
     async def _force(self, answer: RunningAnswer) -> None:

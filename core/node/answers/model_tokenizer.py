@@ -1,4 +1,4 @@
-"""The tokenizer of the model that is loaded, or is being loaded."""
+"""The tokenizer of the loaded model, restarted when its process ends."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Ends(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether it answers no more."""
+        """Whether it has ended."""
 
     async def end(self) -> None:
-        """Until it has ended."""
+        """End it, and wait."""
 
 
 Read = TypeVar("Read", bound=Ends)
 
 
 class ModelTokenizer(Generic[Read]):
-    """Read once for a model, by what is started by `start`, and anew where that has ended."""
+    """Starts a tokenizer process once for a model, and again if it has ended."""
 
     def __init__(self, start: Callable[[Path], Awaitable[Read]]) -> None:
         self._start = start
@@ -35,19 +35,19 @@ class ModelTokenizer(Generic[Read]):
         self._endings: set[asyncio.Task[None]] = set()
 
     async def read(self, directory: Path) -> None:
-        """Until that of the model in `directory` is read. Raises BadModel."""
+        """Read the tokenizer of the model in `directory`. Raises BadModel."""
         self._directory = directory
         await asyncio.shield(self._read())
 
     def now(self) -> asyncio.Future[Read] | None:
-        """What is read or being read, which whoever waits for it shields; None where no model is loaded."""
+        """The tokenizer, read or being read (shield it while you wait); None if no model is loaded."""
         if (reading := self._reading) is None:
             return None
         has_ended = reading.done() and (reading.exception() or reading.result().is_over)
         return self._read() if has_ended else reading
 
     def forget(self) -> None:
-        """End the process that has read it, or is reading."""
+        """End the process."""
         reading, self._reading = self._reading, None
         if reading:
             ending = asyncio.ensure_future(_end(reading))
@@ -55,7 +55,7 @@ class ModelTokenizer(Generic[Read]):
             ending.add_done_callback(self._endings.discard)
 
     async def close(self) -> None:
-        """Until no process is left."""
+        """End the process, and wait until none is left."""
         self.forget()
         if self._endings:
             await asyncio.wait(self._endings)

@@ -1,4 +1,4 @@
-"""The prompt of a request, as token ids, by the model's template or as they were given; and what its answer must be."""
+"""The prompt of a request as token ids, and the constraint of its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.requests.answers import ChatRequest
 
 
 async def prompt_of(request: ChatRequest, tokens: Tokenizer) -> list[int]:
-    """What is read. Raises UsageError, BadModel."""
+    """Encode the prompt, or check the given token ids. Raises UsageError, BadModel."""
     if not request.prompt_tokens:
         return await tokens.encode(request.messages, request.raw, request.tools, request.template_options)
     _check(request.prompt_tokens, tokens)
@@ -21,17 +21,17 @@ async def prompt_of(request: ChatRequest, tokens: Tokenizer) -> list[int]:
 
 
 async def constraint_of(request: ChatRequest, prompt: Sequence[int], tokens: Tokenizer) -> Constraint | None:
-    """What the answer to `prompt` must look like. Raises UsageError, ModelError."""
+    """The constraint on the answer to `prompt`, if there is one. Raises UsageError, ModelError."""
     calls = CallRules(tools=request.tools, must_call=request.must_call, one_call=request.one_call)
     if request.constraint is None and not calls.are_enforced:
         return None
     if request.min_tokens:
-        raise UsageError("An answer that must have a shape ends where that ends.", "Ask without min_tokens.")
+        raise UsageError("min_tokens can't be combined with a constrained answer.", "Leave out min_tokens.")
     return await tokens.constrain(request.constraint, calls, prompt, request.raw)
 
 
 async def text_of(ids: Sequence[int], tokens: Tokenizer) -> str:
-    """What token ids say. Raises UsageError, BadModel."""
+    """Decode token ids. Raises UsageError, BadModel."""
     _check(ids, tokens)
     stream = tokens.stream(f"text {secrets.token_hex(8)}")
     try:
@@ -43,5 +43,5 @@ async def text_of(ids: Sequence[int], tokens: Tokenizer) -> str:
 
 def _check(ids: Sequence[int], tokens: Tokenizer) -> None:
     if foreign := [each for each in ids if each >= tokens.vocab_size]:
-        what = f"The prompt names token {foreign[0]}, which this model does not have."
+        what = f"The prompt contains token {foreign[0]}, which this model does not have."
         raise UsageError(what, f"Its token ids are 0 to {tokens.vocab_size - 1}.")

@@ -1,4 +1,4 @@
-"""An answer that is under way on the head: what was asked, what is written of it, and what of that is shown."""
+"""One answer in progress on the head: its request, its tokens, and the text shown so far."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from core.errors import Problem
 from core.events import FinishReason
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_stream import PlainReader, Reader
-from core.node.answers.no_log import NoLog
 from core.node.answers.token_log import AnswerRecord, TokenLog
 from core.node.answers.tokenizer import AnswerText
+from core.node.answers.unlogged_answer import UnloggedAnswer
 from core.node.base.client_name import CLIENT
 from core.node.base.stopwatch import Stopwatch
 from core.requests.answers import Message, RequestAccepted
@@ -27,29 +27,24 @@ from core.worker.messages import AnswerDone, Departed, Token
 
 
 class EndedConversation(NamedTuple):
-    """What was said, and the token ids of all of it, as the model read and wrote them."""
+    """A conversation whose answer has ended."""
 
-    tokens: list[int]
+    tokens: list[int]  # prompt and answer, as the model read and wrote them
     messages: tuple[Message, ...]
 
 
 class RunningAnswer:
-    """It outlives the workers that write it: handed over again, it goes on behind `tokens` and `unread`, which are
-    still being turned into text and do not count before. `written` tokens were there at its begin, which say `decoded`,
-    of which the text `shown` was shown. `losses`: how often a worker lost it since its last token. `stopped`: a stop
-    text has ended it. `end`: what a worker told of its end, which waits for the unread tokens. `watch`: times how its
-    prompt leaves.
-    """
+    """An answer that outlives its workers: handed to another one, it continues after `written`."""
 
     def __init__(
         self,
         record: AnswerRecord,
-        log: TokenLog | NoLog,
+        log: TokenLog | UnloggedAnswer,
         stream: AnswerText,
-        written: Sequence[int] = (),
-        decoded: Decoded = Decoded(),  # noqa: B008 - it is frozen
-        shown: str = "",
-        watch: Stopwatch | None = None,
+        written: Sequence[int] = (),  # tokens of an answer that is continued
+        decoded: Decoded = Decoded(),  # noqa: B008 - frozen; the text of `written`
+        shown: str = "",  # the part of that text that was shown
+        watch: Stopwatch | None = None,  # times the way of the prompt to the ring
     ) -> None:
         self.watch = watch
         self.record, self.log = record, log
@@ -57,53 +52,47 @@ class RunningAnswer:
         self.tokens = list(written)
         self.macs = frozenset(record.macs)
         self.is_handed_over = False
-        self.losses = 0
-        self.stopped = False
-        self._lives = 0
+        self.losses = 0  # workers that lost it since its last token
+        self._lives = 0  # workers that it was handed to
         self._before = len(self.tokens)
         self._asked_at = self._last_at = monotonic()
         self._first_at: float | None = None
-        self.unread: deque[Token] = deque()
-        self.end: AnswerDone | None = None
+        self.unread: deque[Token] = deque()  # tokens that are still being decoded; they do not count yet
+        self.end: AnswerDone | None = None  # the worker's end, which waits for the unread tokens
         self._stream = stream
         self._stops = StopTexts(record.stop)
         self._shown = shown
-        text, self.stopped = self._stops.feed(decoded.text)
+        text, self.stopped = self._stops.feed(decoded.text)  # `stopped`: a stop text has ended it
         self._ready, self._held = text[len(shown) :], decoded.held
 
     @property
     def request_id(self) -> str:
-        """Its name, with every worker."""
         return self.record.request_id
 
     @property
     def stop_text(self) -> str:
-        """Which stop text ended it."""
         return self._stops.found
 
     @property
     def accepted(self) -> RequestAccepted:
-        """What whoever asked is told first."""
         return RequestAccepted(request_id=self.request_id, prompt_tokens=len(self.record.prompt))
 
     def reader(self) -> Reader:
-        """What tells the parts of its text."""
         if self.record.raw:
             return PlainReader()
         return self._stream.reader(self.record.prompt, self.record.tools, shaped=self.record.constraint is not None)
 
     @property
     def written(self) -> list[int]:
-        """What workers have written of it, also what is not text yet."""
+        """All tokens that workers wrote, also those not decoded yet."""
         return [*self.tokens, *(token.token for token in self.unread)]
 
     @property
     def known(self) -> list[int]:
-        """The prompt, and what is written behind it."""
         return [*self.record.prompt, *self.written]
 
     def hand_over(self, mirrored: int) -> Request:
-        """What a worker is asked for now, of which so many tokens are mirrored."""
+        """The request for a worker; the first `mirrored` tokens are in the KV mirror."""
         self.is_handed_over = True
         self._lives += 1
         request = Request(
@@ -114,27 +103,26 @@ class RunningAnswer:
             mirrored=mirrored,
             **self.record.answer_options,
         )
-        return msgspec.structs.replace(request, mirrored=0) if request.tells_prompt else request
+        return msgspec.structs.replace(request, mirrored=0) if request.scores_prompt else request
 
     def join(self, macs: frozenset[str]) -> None:
-        """These are about to take part. Raises OSError."""
+        """Record that these Macs take part. Raises OSError."""
         if more := macs - self.macs:
             self.log.join(sorted(more))
             self.macs |= more
 
     def left(self, reported: Departed) -> None:
-        """Its prompt is on its way round the ring, for the first time: whoever measures hears of it."""
+        """The prompt has left the head for the first time: note the timing."""
         if self.watch and self._first_at is None:
             self.watch.lap_until("coordinator_to_provider", reported.at)
             self.watch.note("encrypt", reported.seal_s)
             self.watch = None
 
     def is_next(self, token: Token) -> bool:
-        """Whether it follows all that a worker told before."""
         return token.index == len(self.tokens) + len(self.unread)
 
     def read(self, token: Token, then: Callable[[RunningAnswer, Token, Decoded | Refused], None]) -> None:
-        """Have the next token turned into text. `then` is called with what it says, in the order of the tokens."""
+        """Decode the next token; `then` gets the tokens with their text, in order."""
         if not self.unread and token.token in self.record.eos:
             then(self, token, Decoded(held=self._held))
             return
@@ -152,7 +140,7 @@ class RunningAnswer:
             then(self, self.unread.popleft(), Decoded(held=self._held))
 
     def write(self, token: int, decoded: Decoded) -> str:
-        """Commit the next token; the text that it lets show. Raises OSError: then it does not count."""
+        """Commit the next token and return the text to show. Raises OSError; then the token does not count."""
         self.log.append(token)
         self.tokens.append(token)
         self.losses = 0
@@ -161,21 +149,21 @@ class RunningAnswer:
         text, self.stopped = self._stops.feed(decoded.text)
         self._ready, self._held = self._ready + text, decoded.held
         text = ""
-        with contextlib.suppress(OSError):  # what is not written is not shown: it comes with the end
+        with contextlib.suppress(OSError):  # text that is not logged is not shown now but with the end
             self.log.say(self._ready)
             text, self._ready = self._ready, ""
         self._shown += text
         return text
 
     def rest(self) -> str:
-        """The text that was held back until the end, where no more tokens count."""
+        """The text that was held back, now that the answer ends."""
         self.unread.clear()
         self._stream.end()
         text, self.stopped = self._stops.feed(self._held)
         return self._ready + text + self._stops.flush()
 
     def so_far(self, reason: FinishReason, problem: Problem | None = None) -> AnswerDone:
-        """An end that the worker does not tell, with the figures that are known here."""
+        """An end with the figures known here, for an answer that the worker did not end."""
         return AnswerDone(
             request_id=self.request_id,
             finish_reason=reason,
@@ -187,18 +175,17 @@ class RunningAnswer:
         )
 
     def figures(self, done: AnswerDone) -> AnswerDone:
-        """The end that a worker tells; its clocks know only its own part of the answer."""
+        """The worker's end, with figures of the whole answer if several workers wrote it."""
         if self._lives == 1 and not self._before:
             return done
         own = self.so_far(done.finish_reason)
         return msgspec.structs.replace(done, tokens=own.tokens, ttft_s=own.ttft_s, decode_s=own.decode_s)
 
     def rate(self, done: AnswerDone) -> float | None:
-        """Tokens a second since the first one was shown."""
+        """Decode tokens per second."""
         shown = done.tokens - self._before
         return (shown - 1) / done.decode_s if shown > 1 and done.decode_s > 0 else None
 
     def conversation(self, rest: str) -> EndedConversation:
-        """All that was said when it ended; `rest` is the text that was held back until then."""
         answer = Message(role="assistant", content=self._shown + rest)
         return EndedConversation([*self.record.prompt, *self.tokens], (*self.record.messages, answer))

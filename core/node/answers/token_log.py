@@ -1,13 +1,12 @@
-"""The truth about an answer: prompt and committed tokens, sealed on disk before a token is shown. The newest hundred
-are kept, and those of answers that run, and none in which a Mac took part that was revoked.
+"""The log of one answer: its request and committed tokens, sealed on disk before a token is shown.
 
 File: "MCT1" | salt 32 | records. A record is u32 length | ChaCha20-Poly1305 ciphertext; its nonce is the record's
 number, its key HKDF(device secret, salt), so files share no key and a record cannot be moved. Unlike a sealed file
-(`core.trust.sealed`) it has no end: a crash may cut it, and what is before the cut counts.
+(`core.trust.sealed_files`) it has no end: a crash may cut it, and the records before the cut count.
 
-The first record is the `AnswerRecord`; each other one, in msgpack, an integer: the next token; a text: what is shown
-since the one before; `MacsJoined`; or `AnswerEnd`. Without that the answer can be continued: in a new file, with a salt
-of its own, for behind a cut a nonce would be used twice.
+The first record is the `AnswerRecord`. Each other one is, in msgpack: an integer (the next token), a text (shown since
+the last one), `MacsJoined`, or `AnswerEnd`. A log without an end can be continued, in a new file with a salt of its
+own: after a cut a nonce would be used twice.
 """
 
 from __future__ import annotations
@@ -28,39 +27,37 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from core.errors import SealError
 from core.events import FinishReason
 from core.requests.answers import ChatRequest, Message
-from core.trust.files import move, open_private, private_folder, to_disk
-from core.trust.sealed import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
+from core.trust.private_files import move, open_private, private_folder, to_disk
+from core.trust.sealed_files import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
 
 MAGIC = b"MCT1"
 PURPOSE = "token log"
-KEPT = 100
+KEPT = 100  # logs kept on disk
 
 _LENGTH = struct.Struct("<I")
 
 
 class AnswerRecord(ChatRequest, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """The first record: what was asked, its tokens, and the device ids of the Macs that took part. `max_tokens` is 0 in
-    a log that is older than the rest of what it takes to continue an answer.
-    """
+    """The first record: the request, its tokens, and the Macs that took part."""
 
     request_id: str
     model: str
     fingerprint: str
     prompt: list[int]
     eos: list[int] = msgspec.field(default_factory=list)
-    macs: tuple[str, ...] = ()
+    macs: tuple[str, ...] = ()  # device ids
     messages: tuple[Message, ...] = ()
-    max_tokens: int = 0
+    max_tokens: int = 0  # 0 in a log that lacks what continuing needs
 
 
 class MacsJoined(msgspec.Struct, frozen=True, tag="Macs"):
-    """These take part from here on, since there is another plan."""
+    """More Macs take part from here on, after a change of plan."""
 
     macs: tuple[str, ...]
 
 
 class AnswerEnd(msgspec.Struct, frozen=True, tag="Ended"):
-    """Nothing is missing; an answer that a problem ended has no such record."""
+    """The answer is complete; one that a problem ended has no such record."""
 
     reason: FinishReason
 
@@ -69,16 +66,14 @@ Record = int | str | MacsJoined | AnswerEnd
 
 
 class Written(NamedTuple):
-    """What a log holds: the committed `tokens`, what was shown of them, and all Macs that took part. `at`: when the
-    last record was written, seconds since the epoch.
-    """
+    """The content of a log."""
 
     record: AnswerRecord
-    tokens: list[int]
-    text: str
-    macs: frozenset[str]
+    tokens: list[int]  # committed
+    text: str  # shown
+    macs: frozenset[str]  # all that took part
     ended: FinishReason | None
-    at: float
+    at: float  # last write, seconds since the epoch
 
 
 def _nonce(number: int) -> bytes:
@@ -86,9 +81,10 @@ def _nonce(number: int) -> bytes:
 
 
 class TokenLog:
-    """Appends what comes of one answer, from its `record` on; it is written at once, so that it outlives this process,
-    and forced to disk by `syncing`, so that it outlives the power. `unsynced` tokens are not forced yet. What raises
-    OSError was not written, and nothing can be after it.
+    """Appends to the log of one answer.
+
+    Records are written at once, so they survive this process; `syncing` forces them to disk, against a power cut.
+    A write that raises OSError wrote nothing, and no later one can succeed.
     """
 
     def __init__(self, folder: Path, secret: bytes, record: AnswerRecord, suffix: str = ".mct") -> None:
@@ -99,7 +95,7 @@ class TokenLog:
         salt = secrets.token_bytes(SALT_BYTES)
         self._aead = key_of(secret, salt, PURPOSE)
         self._records = 0
-        self.unsynced = 0
+        self.unsynced = 0  # tokens not forced to disk yet
         self._failed: OSError | None = None
         try:
             self._put(MAGIC + salt)
@@ -111,9 +107,9 @@ class TokenLog:
 
     @classmethod
     def going_on(cls, folder: Path, secret: bytes, record: AnswerRecord, tokens: Sequence[int], text: str) -> TokenLog:
-        """A log that takes the place of the one of that name once all that is written is in it, on disk; the key of the
-        old one is forgotten. The old one stays as it is where this raises OSError, which says that it could not be
-        written, or that there is none.
+        """A log that replaces the one of that name, with all its tokens and text, on disk; the old key is forgotten.
+
+        Raises OSError if it cannot be written or there is no old one, which then stays as it is.
         """
         path = folder / f"{record.request_id}.mct"
         old = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -151,25 +147,25 @@ class TokenLog:
         self.unsynced += 1
 
     def say(self, text: str) -> None:
-        """Text is shown."""
         if text:
             self._write(text)
 
     def join(self, macs: Collection[str]) -> None:
-        """Further Macs take part; that is on disk before they see anything of the answer."""
+        """Record that more Macs take part, on disk before they see anything of the answer."""
         self._write(MacsJoined(tuple(macs)))
         self._force()
 
     def syncing(self) -> Callable[[], None]:
-        """What forces to disk all that is written now, in any thread and once, be the log closed meanwhile or not. Both
-        raise OSError.
+        """A function that forces all written records to disk, to be called once, in any thread, even after `close`.
+
+        Both raise OSError.
         """
         force = partial(_force_and_close, os.dup(self._file.fileno()))
         self.unsynced = 0
         return force
 
     def close(self, reason: FinishReason | None = None) -> None:
-        """Force the rest to disk; with a `reason` the answer has ended for good."""
+        """Force the rest to disk; with a `reason` the answer is complete."""
         try:
             if reason:
                 self._write(AnswerEnd(reason))
@@ -178,7 +174,7 @@ class TokenLog:
             self._file.close()
 
     def forget(self) -> None:
-        """Close and delete it, and forget its key (`core.trust.sealed.forget`, which also serves for closed ones)."""
+        """Close and delete the log, and forget its key."""
         try:
             self._file.close()
         finally:
@@ -190,7 +186,7 @@ class TokenLog:
         self._records += 1
 
     def _put(self, data: bytes) -> None:
-        """A disk may take half of it: what came next would be lost with that, or use its nonce again."""
+        """Write all of `data`. After a partial write nothing more is written: a nonce could be used twice."""
         if self._failed:
             raise self._failed
         left = memoryview(data)
@@ -214,7 +210,7 @@ def _force_and_close(fd: int) -> None:
 
 
 def read_token_log(path: Path, secret: bytes) -> Written:
-    """What was asked, and what came of it; a record cut off by a crash is left out.
+    """Read a log; a record that a crash cut off is left out.
 
     Raises SealError if the file is not ours or a record was changed.
     """
@@ -252,7 +248,7 @@ def _sum(record: AnswerRecord, records: Iterator[Record], at: float) -> Written:
 
 
 def unfinished(folder: Path, secret: bytes) -> list[Written]:
-    """What can be continued, the newest first; also an answer that is being written now."""
+    """The answers that can be continued, the newest first; also those being written now."""
     found = []
     for path in folder.glob("*.mct"):
         with contextlib.suppress(SealError):
@@ -263,9 +259,7 @@ def unfinished(folder: Path, secret: bytes) -> list[Written]:
 
 
 def old_logs(folder: Path, kept: int = KEPT) -> list[Path]:
-    """All logs but the newest, by their dates, which clocks set that may have been wrong: one of them may be of an
-    answer that runs.
-    """
+    """All logs but the newest `kept` by file date. A wrong clock may put a running answer's log among them."""
     logs = sorted(folder.glob("*.mct"), key=_written_ns)
     return logs[: max(0, len(logs) - kept)]
 
@@ -273,19 +267,20 @@ def old_logs(folder: Path, kept: int = KEPT) -> list[Path]:
 def _written_ns(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns
-    except FileNotFoundError:  # somebody else forgets it now
+    except FileNotFoundError:  # deleted meanwhile
         return 0
 
 
 def forget_shared(folder: Path, secret: bytes, macs: Collection[str], spared: Collection[str] = ()) -> int:
-    """Forget the logs of answers in which one of `macs` took part, but for the requests `spared`; how many there were.
-    Raises SealError.
+    """Delete the logs of answers in which one of `macs` took part, except of the requests `spared`.
+
+    Returns their number. Raises SealError.
     """
     shared = []
     for path in folder.glob("*.mct"):
         if path.stem in spared:
             continue
-        with contextlib.suppress(SealError):  # one that cannot be read tells nobody anything
+        with contextlib.suppress(SealError):  # nobody can read an unreadable one
             if not read_token_log(path, secret).macs.isdisjoint(macs):
                 shared.append(path)
     for path in shared:

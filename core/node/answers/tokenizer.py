@@ -1,5 +1,6 @@
-"""The tokenizer of a model: one process turns prompts into tokens, another one tokens into text, so that the text of
-running answers need not wait for a prompt, whatever the chat template does.
+"""The tokenizer of a model in two processes: one encodes prompts, the other decodes answers.
+
+So running answers never wait for a prompt, whatever its chat template does.
 """
 
 from __future__ import annotations
@@ -37,61 +38,55 @@ Prompt = TypeVar("Prompt", Encoded, Constrained)
 
 
 class PartsReader:
-    """The text of one answer in, as it is shown, its parts out."""
+    """Turns the text of one answer into its parts."""
 
     def __init__(self, process: TokenizerProcess, name: str) -> None:
         self._process, self._name = process, name
         self._is_over = False
 
     async def read(self, text: str) -> tuple[AnswerPart, ...]:
-        """What the text completes. Raises BadModel."""
+        """The parts that `text` completes. Raises BadModel."""
         if not text:
             return ()
         return (await self._process.answer(ReadText(stream=self._name, text=text), Parts)).parts
 
     async def end(self, text: str, is_whole: bool) -> tuple[AnswerPart, ...]:
-        """The last text, and what was held back; `is_whole`: for the model ended it. Raises BadModel."""
+        """The last parts; `is_whole` means that the model ended the answer. Raises BadModel."""
         last = await self.read(text)
         self._is_over = True
         return last + (await self._process.answer(EndReading(stream=self._name, is_whole=is_whole), Parts)).parts
 
     def drop(self) -> None:
-        """Nobody wants any more of it."""
         if not self._is_over:
             self._process.ask(EndReading(stream=self._name, is_whole=False), lambda _: None)
 
 
 class AnswerText:
-    """The tokens of one answer in, text out as soon as whole characters are there."""
+    """Turns the tokens of one answer into text, in whole characters."""
 
     def __init__(self, process: TokenizerProcess, name: str) -> None:
         self._process, self._name = process, name
 
     def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
-        """`then` is called with what `token` completes, in the order of the tokens, or with why there will be none."""
+        """Decode `token`; `then` gets the text that it completes, in order, or the reason why there is none."""
         self._process.ask(Decode(stream=self._name, tokens=[token]), partial(_decoded, then))
 
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
-        """What many tokens say. Raises BadModel."""
+        """Decode many tokens. Raises BadModel."""
         return await self._process.answer(Decode(stream=self._name, tokens=list(tokens)), Decoded)
 
     def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...], *, shaped: bool) -> PartsReader:
-        """What tells the parts of the text of this answer to `prompt`; it goes on where the stream has ended. `shaped`:
-        it has a constraint.
-        """
+        """A reader for the parts of the answer to `prompt`; `shaped`: the answer has a constraint."""
         begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools, shaped=shaped)
         self._process.ask(begin, lambda _: None)
         return PartsReader(self._process, self._name)
 
     def end(self) -> None:
-        """No more tokens come."""
         self._process.ask(EndStream(stream=self._name), lambda _: None)
 
 
 class Tokenizer:
-    """`eos`: token ids that end an answer; all ids are below `vocab_size`. `is_over`: no text comes any more. What ends
-    the process of the prompts is told to who asked for that one: it starts anew for the others.
-    """
+    """Encodes prompts and decodes answers. If the prompt process ends, it restarts for the next prompt."""
 
     def __init__(self, texts: ModelTokenizer[TokenizerProcess], prompts: ModelTokenizer[TokenizerProcess]) -> None:
         reading = texts.now()
@@ -101,18 +96,17 @@ class Tokenizer:
 
     @classmethod
     async def start(cls, directory: Path) -> Tokenizer:
-        """That of the model in `directory`. Raises ModelNotFound, BadModel."""
+        """Read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel."""
         processes = ModelTokenizer(TokenizerProcess.start), ModelTokenizer(TokenizerProcess.start)
         try:
             await asyncio.gather(*(each.read(directory) for each in processes))
             return cls(*processes)
-        except BaseException:  # also where nobody waits for it any more
+        except BaseException:  # also if the caller was cancelled
             await asyncio.gather(*(each.close() for each in processes))
             raise
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
         return self._texts.is_over
 
     async def encode(
@@ -129,18 +123,17 @@ class Tokenizer:
     async def constrain(
         self, constraint: Constraint | None, calls: CallRules, prompt: Sequence[int], raw: bool
     ) -> Constraint:
-        """What the answer to `prompt` must look like, as `core.models.text.tokenizer.Tokens.constrain`. Raises
-        UsageError, ModelError.
+        """The constraint on the answer to `prompt`, as `core.models.text.tokenizer.Tokens.constrain`.
+
+        Raises UsageError, ModelError.
         """
         asked = Constrain(constraint=constraint, calls=calls, prompt_end=list(prompt[-PROMPT_END:]), raw=raw)
         return (await self._prompt(asked, Constrained)).constraint
 
     def stream(self, name: str) -> AnswerText:
-        """Tokens to text, for one answer."""
         return AnswerText(self._texts, name)
 
     async def end(self) -> None:
-        """Until its processes have ended."""
         await asyncio.gather(*(each.close() for each in self._processes))
 
     async def _prompt(self, asked: Encode | Constrain, kind: type[Prompt]) -> Prompt:
@@ -151,7 +144,7 @@ class Tokenizer:
             except BadModel:
                 if process.ended_by is asked or not process.is_over:
                     raise
-        raise BadModel("The tokenizer was ended.", "Ask again.")
+        raise BadModel("The tokenizer was stopped.", "Try again.")
 
 
 def _decoded(then: Callable[[Decoded | Refused], None], answer: TextAnswer) -> None:

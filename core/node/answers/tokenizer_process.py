@@ -1,10 +1,10 @@
-"""A process that has read the tokenizer of a model: what its rules do to a text is bounded in time and memory."""
+"""A child process that runs a model's tokenizer, bounded in time and memory."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import PIPE
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import Final, NamedTuple, TypeVar, cast
 import msgspec
 import psutil
 
-from core.errors import BadModel, error_from
-from core.models.files.sandbox import command_of, environment, rss_of
+from core.errors import BadModel, Problem, error_from
+from core.models.files.child_start import ChildStart
+from core.models.files.sandbox import rss_of
 from core.models.text.text_messages import (
     OUT_OF_TIME,
     BeginReading,
@@ -36,13 +37,13 @@ from core.models.text.text_messages import (
     TokenizerRead,
     unpack_answer,
 )
-from core.node.base.killing import kill_unless_over
+from core.node.base.kill_process import kill_unless_over
 from core.pipe_messages import pack, split
 from core.settings import MIB
 
 MAX_RSS_BYTES: Final = 2048 * MIB
-MAX_CHAT_BYTES: Final = 512 * MIB  # more than it had when a prompt was begun that the chat template makes
-# of wall time, where a Mac computes and swaps; the process bounds its processor time by itself
+MAX_CHAT_BYTES: Final = 512 * MIB  # growth while a chat template runs
+# wall time, generous since a Mac may compute and swap; the process limits its processor time itself
 MAX_SECONDS: Final = {
     ReadTokenizer: 120.0,
     Encode: 90.0,
@@ -65,14 +66,13 @@ class _Pending(NamedTuple):
 
 
 class TokenizerProcess(asyncio.SubprocessProtocol):
-    """Answers requests in their order. `read` says what it has read; `is_over`: it has ended, and answers no more;
-    `ended_by`: the request that it worked on then.
-    """
+    """Answers requests in order."""
 
-    read: TokenizerRead
+    read: TokenizerRead  # what it has read
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, start: ChildStart) -> None:
+        self._name, self._start = name, start
+        self._fault: Problem | None = None  # of this installation
         self._waiting: deque[_Pending] = deque()
         self._begun_at = 0.0
         self._had_bytes, self._had_at = 0, 0.0
@@ -80,35 +80,38 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._look: asyncio.TimerHandle | None = None
         self._why = ""
         self._end = asyncio.Event()
-        self.is_over = False
-        self.ended_by: TextRequest | None = None
+        self.is_over = False  # whether it has ended
+        self.ended_by: TextRequest | None = None  # the request that it was working on then
 
     @classmethod
     async def start(cls, directory: Path) -> TokenizerProcess:
-        """One that has read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel."""
+        """Start one and read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel, NodeError."""
+        start = ChildStart("core.models.text")
         _, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(directory.name),
-            *command_of("core.models.text"),
+            lambda: cls(directory.name, start),
+            *start.command,
             stdin=PIPE,
             stdout=PIPE,
-            stderr=DEVNULL,
-            env=environment(),
+            stderr=start.stderr,
+            env=start.env,
+            pass_fds=start.pass_fds,
         )
+        start.close()
         try:
             process.read = await process.answer(ReadTokenizer(directory=str(directory)), TokenizerRead)
-        except BaseException:  # also where nobody waits for it any more
+        except BaseException:  # also if the caller was cancelled
             await process.end()
             raise
         return process
 
     async def end(self) -> None:
-        """Until the process has ended."""
+        """End the process, and wait."""
         self._pipe.close()
-        self._kill(f"The tokenizer of {self._name} was ended.")
+        self._kill(f"The tokenizer of {self._name} was stopped.")
         await self._end.wait()
 
     def ask(self, request: TextRequest, then: Callable[[TextAnswer], None]) -> None:
-        """Send a request; `then` is called with its answer, or with what became of the process."""
+        """Send a request; `then` gets its answer, or why there is none."""
         if self.is_over or self._pipe.is_closing():
             then(self._refused())
             return
@@ -119,11 +122,11 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._look = self._look or asyncio.get_running_loop().call_later(LOOK_S, self._check)
 
     async def answer(self, request: TextRequest, kind: type[Answer]) -> Answer:
-        """What it answers. Raises BadModel, UsageError."""
+        """Send a request and wait for its answer. Raises BadModel, UsageError."""
         answered: asyncio.Future[TextAnswer] = asyncio.get_running_loop().create_future()
 
         def take(answer: TextAnswer) -> None:
-            if not answered.done():  # whoever asked may be gone
+            if not answered.done():  # the caller may be gone
                 answered.set_result(answer)
 
         self.ask(request, take)
@@ -135,7 +138,6 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
                 return answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It runs."""
         self._process = cast(asyncio.SubprocessTransport, transport)
         self._watched = psutil.Process(self._process.get_pid())
         self._pipe = cast(asyncio.WriteTransport, self._process.get_pipe_transport(0))
@@ -147,17 +149,17 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
             for body in split(self._arrived):
                 self._take(unpack_answer(body))
         except msgspec.MsgspecError:
-            self._kill(f"The tokenizer of {self._name} says something unreadable.")
+            self._kill(f"The tokenizer of {self._name} sent something unreadable.")
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """It ends, or is no use any more."""
         self._kill()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended."""
         self._kill()
         self._process.close()
         status = self._process.get_returncode()
+        if (fault := self._start.fault()) and not self._why:
+            self._fault = fault.problem
         if status == -OUT_OF_TIME:
             self._why = self._why or f"The chat template of {self._name} takes too long."
         does = "takes too long" if status == -signal.SIGXCPU else f"ends its process (status {status})"
@@ -179,7 +181,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._look = None
         if self.is_over or not self._waiting:
             return
-        # first: whatever fails below, it looks again
+        # first, so that it looks again whatever fails below
         self._look = asyncio.get_running_loop().call_later(LOOK_S, self._check)
         request = self._waiting[0].request
         is_chat = isinstance(request, Encode) and not request.raw
@@ -198,4 +200,6 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         kill_unless_over(self._process.get_pid(), self._process.get_returncode())
 
     def _refused(self) -> Refused:
-        return Refused(problem=BadModel(self._why or f"The tokenizer of {self._name} ends.", FIX).problem)
+        return Refused(
+            problem=self._fault or BadModel(self._why or f"The tokenizer of {self._name} ends.", FIX).problem
+        )

@@ -1,4 +1,4 @@
-"""Events of this node: one place publishes, any number of readers follow, and the snapshot is their sum."""
+"""Events of this node: published once, followed by any number of readers, folded into a snapshot."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Bus:
 
     def __init__(self) -> None:
         self.now = Snapshot(version=VERSION)
-        self._readers: dict[asyncio.Queue[AnyEvent | None], str] = {}  # and what request each is about
+        self._readers: dict[asyncio.Queue[AnyEvent | None], str] = {}  # and the request that each follows, "" for all
 
     def publish(self, event: AnyEvent) -> None:
-        """Fold the event into `now` and hand it to every reader. A reader too far behind is dropped, not waited for."""
+        """Fold the event into `now` and pass it to every reader; a reader that is too slow is dropped."""
         self.now = apply(self.now, event)
         request_id = getattr(event, "request_id", "")
         for queue, wanted in list(self._readers.items()):
@@ -39,7 +39,7 @@ class Bus:
         self._readers.clear()
 
     async def follow(self, request_id: str = "") -> AsyncGenerator[AnyEvent, None]:
-        """The snapshot, then every event from that moment on, or every one that is about this request."""
+        """The snapshot, then every later event, or those of one request."""
         queue: asyncio.Queue[AnyEvent | None] = asyncio.Queue()
         self._readers[queue] = request_id
         try:

@@ -1,4 +1,4 @@
-"""One node a home: two would write the same files, and take the socket of the local API from each other."""
+"""One node per home: two would write the same files and fight for the local socket."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 from core.errors import NodeError
 from core.settings import Home
-from core.trust.files import private_folder
+from core.trust.private_files import private_folder
 
 
 @contextmanager
 def home_lock(home: Home) -> Iterator[None]:
-    """Nobody else has this home during the block; the lock ends with this process, however that ends. Raises NodeError,
-    which says whose it is, and TrustError where the folder is not this user's alone.
+    """Lock this home during the block, at most as long as this process lives. Raises NodeError, which names the process
+    that has it, or TrustError if other users can reach the folder.
     """
     private_folder(home.root)
     try:

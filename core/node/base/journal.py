@@ -24,15 +24,13 @@ Severity = Literal["DEBUG", "INFO", "WARN", "ERROR"]
 
 
 class Journal:
-    """Writes what happened on the Mac `source`. The file starts anew (one old file is kept) at 4 MiB. `run` is another
-    number each time the node is started: its lines are counted from 1 on.
-    """
+    """Writes the log of the Mac `source`; at 4 MiB a new file is started, and one old file is kept."""
 
     def __init__(self, path: Path, source: str, bus: Bus) -> None:
         self._path = path
         self._source = source
         self._bus = bus
-        self.run = secrets.randbits(48)
+        self.run = secrets.randbits(48)  # of this start of the node: its lines are counted from 1
         self._kept: deque[LogLine] = deque(maxlen=LOG_LINES_KEPT)
         self._written = 0
 
@@ -49,7 +47,7 @@ class Journal:
         self.write("ERROR", text)
 
     def write(self, level: Severity, text: str) -> None:
-        """One line; foreign text is cleaned here."""
+        """Write one line; text of other Macs is cleaned here."""
         line = LogLine(at=time.time(), level=level, source=self._source, text=clean_text(text)[:LINE_LIMIT].rstrip())
         with contextlib.suppress(OSError):  # a full disk must not stop the node; readers still get the line
             self._append({"at": line.at, "level": level, "source": line.source, "text": line.text})
@@ -58,7 +56,7 @@ class Journal:
         self._bus.publish(line)
 
     def after(self, number: int, most: int) -> tuple[int, tuple[LogLine, ...]]:
-        """Up to `most` lines after line `number`, of the last ones, and the number of the last of them."""
+        """Up to `most` of the kept lines after line `number`, and the number of the last of them."""
         gone = self._written - len(self._kept)
         first = max(number, gone)
         lines = tuple(islice(self._kept, first - gone, first - gone + most))

@@ -1,6 +1,6 @@
-"""What happens inside a node, from whoever notices it to whom it concerns: lower parts emit, those above subscribe.
+"""Signals inside a node: lower rooms emit them, rooms above subscribe (`subscribe` in their `room.py`).
 
-A signal is defined beside the part that emits it. `message_router` shows who gets those of the network and the worker.
+A signal is defined next to the class that emits it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import msgspec
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """Something that is dealt with at once, before the emitter goes on."""
+    """Handled at once, before the emitter goes on."""
 
 
 class AwaitedSignal(msgspec.Struct, frozen=True):
-    """Something that takes its time, and the emitter waits for it: so a link is not read faster than it is served."""
+    """Handled while the emitter waits, so that a link is not read faster than it is served."""
 
 
 _S = TypeVar("_S", bound=Signal)
@@ -24,7 +24,7 @@ _A = TypeVar("_A", bound=AwaitedSignal)
 
 
 class Signals:
-    """Every signal goes to those who subscribed to its very class, in the order in which they did."""
+    """Passes every signal to the subscribers of its class, in the order of subscription."""
 
     def __init__(self) -> None:
         self._handlers: dict[type[Signal], list[Callable[[Any], None]]] = {}
@@ -39,11 +39,11 @@ class Signals:
         self._awaited.setdefault(kind, []).append(handle)
 
     def emit(self, signal: Signal) -> None:
-        """It happened; whatever a handler raises is raised here."""
+        """Call the handlers; what they raise is raised here."""
         for handle in self._handlers.get(type(signal), ()):
             handle(signal)
 
     async def deliver(self, signal: AwaitedSignal) -> None:
-        """It happened; return when all have dealt with it. Whatever a handler raises is raised here."""
+        """Await the handlers; what they raise is raised here."""
         for handle in self._awaited.get(type(signal), ()):
             await handle(signal)

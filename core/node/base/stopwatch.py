@@ -1,4 +1,4 @@
-"""How long each part of one piece of work took."""
+"""Seconds that each part of a piece of work took."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from time import monotonic
 
 
 class Stopwatch:
-    """`laps`: seconds, by name."""
+    """Laps of one piece of work."""
 
     def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
+        self.laps: dict[str, float] = {}  # seconds by name
         self._since = monotonic()
 
     def begin(self) -> None:
-        """What went by so far was not work."""
+        """Start, or restart after time that was not work."""
         self._since = monotonic()
 
     def lap(self, name: str) -> None:
-        """`name` took from the last lap until now."""
+        """Note the time since the last lap under `name`."""
         self.lap_until(name, monotonic())
 
     def lap_until(self, name: str, at: float) -> None:
-        """`name` took from the last lap until `at`, by the machine's clock, which another process may have told."""
+        """Note the time from the last lap until `at`, a monotonic time that may come from another process."""
         self.laps[name] = max(0.0, at - self._since)
         self._since = at
 
     def note(self, name: str, seconds: float) -> None:
-        """`name` took so long inside another lap."""
+        """Note a time that is part of another lap."""
         self.laps[name] = seconds

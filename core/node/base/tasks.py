@@ -15,8 +15,8 @@ from traceback import walk_tb
 from typing import Any, Final, NamedTuple, TypeVar
 
 from core.errors import MaclusterError
-from core.node.base.back_off import BackOff
 from core.node.base.journal import Journal
+from core.rates import BackOff
 
 RESTART_S: Final = (0.2, 1.0, 5.0, 30.0)
 STEADY_S: Final = 60.0

@@ -1,77 +1,77 @@
-"""What this Mac asks of the others about files, and is waiting for."""
+"""Asks other Macs for the files of a model: which there are, the hashes of their blocks, and the blocks themselves."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from itertools import count
-from typing import Any, Final, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple, TypeVar
 
-from core.errors import LinkLost, LinkTimeout, TransferError
-from core.node.base.file_messages import BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
-from core.node.base.message_frames import AnyMessage
+import msgspec
+
+from core.errors import LinkLost, LinkTimeout, MaclusterError, ProtocolError, TransferError
+from core.link.data_plane import DataLink
+from core.link.frames import FrameType
+from core.node.base.node_message import NodeMessage
 from core.node.base.tasks import Tasks
-from core.node.disks.block_link import BlockLink
-from core.node.disks.byte_links import ByteLinks
-from core.node.disks.file_serving import FileSender
+from core.node.disks.byte_links import ByteLinks, RunRequest
+from core.node.disks.mac_messages import Sender
+from core.node.disks.messages import BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
 
-DOOR_S: Final = 30.0
-HASHES_S: Final = 120.0  # a disk reads 128 MiB for it
-LIST_S: Final = 900.0  # the sender may have to hash all of it first
+PORT_S: Final = 30.0
+HASHES_S: Final = 120.0  # the sender may have to read 128 MiB
+LIST_S: Final = 900.0  # the sender may have to hash the whole model
+ANSWER_S: Final = 30.0
 
 _T = TypeVar("_T")
 
 
 class BlockRequests:
-    """Each method asks one Mac and waits for its answer. Raises LinkLost, LinkTimeout."""
+    """Each method sends one request to one Mac and waits for the answer. Raises LinkLost, LinkTimeout."""
 
-    def __init__(self, sender: FileSender, links: ByteLinks, tasks: Tasks) -> None:
+    def __init__(self, sender: Sender, links: ByteLinks, tasks: Tasks) -> None:
         self._sender, self._links, self._tasks = sender, links, tasks
         self._numbers = count(1)
-        self._lists: dict[tuple[str, str], asyncio.Future[FilesSent]] = {}
-        self._coming: dict[tuple[str, int], asyncio.Future[Any]] = {}
+        # by Mac, and the fingerprint or number that its answer carries
+        self._waiting: dict[tuple[str, str | int], asyncio.Future[Any]] = {}
         self._open: list[tuple[str, BlockLink]] = []
 
     def settle(self, device_id: str, message: FilesSent | HashesSent | BytesReady) -> None:
-        """Another Mac sends what this one may have asked for."""
-        match message:
-            case FilesSent():
-                _settle(self._lists.get((device_id, message.fingerprint)), message)
-            case HashesSent(number=number) | BytesReady(number=number):
-                _settle(self._coming.get((device_id, number)), message)
+        """Take an answer; one that was not requested is ignored."""
+        key = message.fingerprint if isinstance(message, FilesSent) else message.number
+        waiting = self._waiting.get((device_id, key))
+        if waiting and not waiting.done():
+            waiting.set_result(message)
 
     def gone(self, device_id: str) -> None:
-        """That Mac is linked no more."""
+        """The Mac is no longer linked: fail what waits for it."""
         lost = LinkLost("The Mac that has the model is gone.", "Copy again when it is back: it goes on there.")
-        for listed in [waiting for (source, _), waiting in self._lists.items() if source == device_id]:
-            _fail(listed, lost)
-        for coming in [waiting for (source, _), waiting in self._coming.items() if source == device_id]:
-            _fail(coming, lost)
-        for link in [link for source, link in self._open if source == device_id]:
-            link.close(lost)
+        for (source, _), waiting in self._waiting.items():
+            if source == device_id and not waiting.done():
+                waiting.set_exception(lost)
+        for source, link in self._open:
+            if source == device_id:
+                link.close(lost)
 
-    async def files(self, source: str, wanted: str) -> FilesSent:
-        """Which files the model has there."""
-        key = (source, wanted)
-        waiting: asyncio.Future[FilesSent]
-        waiting = self._lists[key] = asyncio.get_running_loop().create_future()
-        try:
-            return await self._answer(source, FilesAsk(fingerprint=wanted), waiting, LIST_S)
-        finally:
-            del self._lists[key]
+    async def files(self, source: str, fingerprint: str) -> FilesSent:
+        """The files of the model on that Mac."""
+        sent: FilesSent = await self._ask(source, fingerprint, FilesAsk(fingerprint=fingerprint), LIST_S)
+        return sent
 
-    async def hashes(self, source: str, wanted: str, name: str, first: int, *, compared: bool = False) -> bytes:
-        """32 bytes a block, from block `first` on; as they were `compared` with the hub's hash of the file."""
+    async def hashes(self, source: str, fingerprint: str, name: str, first: int, *, compared: bool = False) -> bytes:
+        """32 bytes a block, from block `first` on. `compared`: of the file that was compared with the hub's hash."""
         number = next(self._numbers)
-        question = HashesAsk(number=number, fingerprint=wanted, name=name, first=first, compared=compared)
-        sent: HashesSent = await self._ask(source, number, question, HASHES_S)
+        asked = HashesAsk(number=number, fingerprint=fingerprint, name=name, first=first, compared=compared)
+        sent: HashesSent = await self._ask(source, number, asked, HASHES_S)
         return sent.data
 
-    async def link(self, source: str, wanted: str) -> BlockLink:
-        """A link of its own for the bytes of that model. Raises LinkError, TransferError."""
+    async def link(self, source: str, fingerprint: str) -> BlockLink:
+        """A link for the blocks of that model. Raises LinkError, TransferError."""
         self._open = [(mac, link) for mac, link in self._open if not link.is_closed]
         number = next(self._numbers)
-        asked = BytesAsk(number=number, fingerprint=wanted)
-        ready: BytesReady = await self._ask(source, number, asked, DOOR_S)
+        asked = BytesAsk(number=number, fingerprint=fingerprint)
+        ready: BytesReady = await self._ask(source, number, asked, PORT_S)
         if ready.port is None:
             problem = ready.problem or TransferError("The other Mac does not send it.").problem
             raise TransferError(problem.what, problem.fix)
@@ -81,29 +81,109 @@ class BlockRequests:
         self._open.append((source, link))
         return link
 
-    async def _ask(self, source: str, number: int, question: HashesAsk | BytesAsk, seconds: float) -> Any:
+    async def _ask(self, source: str, key: str | int, request: NodeMessage, seconds: float) -> Any:
         waiting: asyncio.Future[Any]
-        waiting = self._coming[source, number] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting[source, key] = asyncio.get_running_loop().create_future()
         try:
-            return await self._answer(source, question, waiting, seconds)
-        finally:
-            del self._coming[source, number]
-
-    async def _answer(self, source: str, question: AnyMessage, waiting: asyncio.Future[_T], seconds: float) -> _T:
-        if not await self._sender.send(source, question):
-            raise LinkLost("The Mac that has the model is not linked.", "Wait until it is back, then copy again.")
-        try:
+            if not await self._sender.send(source, request):
+                raise LinkLost("The Mac that has the model is not linked.", "Wait until it is back, then copy again.")
             return await asyncio.wait_for(waiting, seconds)
         except TimeoutError:
-            what = "The Mac that has the model does not send it."
-            raise LinkTimeout(what, "Copy again: it goes on there.") from None
+            raise LinkTimeout("The Mac that has the model does not send it.", "Copy again: it goes on there.") from None
+        finally:
+            del self._waiting[source, key]
 
 
-def _fail(waiting: asyncio.Future[Any], error: Exception) -> None:
-    if not waiting.done():
-        waiting.set_exception(error)
+class _AskedRun(NamedTuple):
+    run: RunRequest
+    answer: asyncio.Future[memoryview]
 
 
-def _settle(waiting: asyncio.Future[Any] | None, value: object) -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(value)
+class BlockLink:
+    """The receiving end of a link for blocks: a thread that sends requests and reads the answers in order.
+
+    Tasks of the event loop that made it may request several runs at a time.
+    """
+
+    def __init__(self, link: DataLink, tasks: Tasks) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sender, self._receiver = link.sender(), link.receiver()
+        self._asks: SimpleQueue[_AskedRun | None] = SimpleQueue()
+        self._buffers: deque[bytearray] = deque()  # reused: allocating one takes longer than to fill it
+        self._ended: MaclusterError | None = None
+        tasks.thread("Fetching blocks of a model", self._work)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is of no more use."""
+        return self._ended is not None
+
+    async def ask(self, run: RunRequest) -> memoryview:
+        """The answer to `run`. Raises LinkError, and closes the link then."""
+        asked = _AskedRun(run, self._loop.create_future())
+        self._asks.put(asked)
+        if self._ended:  # the thread may have looked for the last time already
+            raise self._ended
+        return await asked.answer
+
+    def give_back(self, answer: memoryview) -> None:
+        """Let another answer use the memory of this one."""
+        assert isinstance(answer.obj, bytearray)
+        self._buffers.append(answer.obj)
+
+    def close(self, why: MaclusterError | None = None) -> None:
+        """End it; requests that wait fail with `why`."""
+        self._ended = self._ended or why or LinkLost("The link for the bytes of the model was closed.")
+        self._asks.put(None)
+        self._receiver.shut()
+
+    def _work(self) -> None:
+        waiting: deque[_AskedRun] = deque()
+        error: MaclusterError | None = None
+        try:
+            while self._send_asked(waiting):
+                frame = self._receiver.recv(ANSWER_S)
+                if frame.header.type is not FrameType.FILE_PART:
+                    raise ProtocolError(f"Frame 0x{frame.header.type:02x} came where blocks were due.")
+                self._receiver.leave_body(self._buffers.pop() if self._buffers else None)
+                self._settle_soon(waiting.popleft(), frame.body)
+        except MaclusterError as failed:
+            error = failed
+        finally:
+            self._receiver.close()
+            self._ended = self._ended or error or LinkLost("The link for the bytes of the model was closed.")
+            while asked := self._next(wait=False):
+                waiting.append(asked)
+            for asked in waiting:
+                self._settle_soon(asked, self._ended)
+
+    def _send_asked(self, waiting: deque[_AskedRun]) -> bool:
+        """Send the requests made meanwhile; wait for one only if no answer is due. False when the link is closed."""
+        while not (self._ended and not waiting):
+            asked = self._next(wait=not waiting)
+            if asked is None:
+                return bool(waiting) and not self._ended
+            waiting.append(asked)
+            self._sender.send(FrameType.COPY, parts=[msgspec.msgpack.encode(asked.run)])
+        return False
+
+    def _next(self, *, wait: bool) -> _AskedRun | None:
+        try:
+            return self._asks.get(block=wait)
+        except Empty:
+            return None
+
+    def _settle_soon(self, asked: _AskedRun, answer: memoryview | MaclusterError) -> None:
+        try:
+            self._loop.call_soon_threadsafe(_settle, asked.answer, answer)
+        except RuntimeError:
+            return  # the node has ended
+
+
+def _settle(waiting: asyncio.Future[memoryview], answer: memoryview | MaclusterError) -> None:
+    if waiting.done():
+        return
+    if isinstance(answer, MaclusterError):
+        waiting.set_exception(answer)
+    else:
+        waiting.set_result(answer)

@@ -1,76 +1,124 @@
-"""Sealed links for the bytes of models alone, so that control links stay free for signs of life and tokens."""
+"""Sealed links that carry nothing but the bytes of models, so that control links stay free for heartbeats and tokens.
+
+A Mac opens a port for one link of one other Mac. That Mac sends `RunRequest`s in COPY frames. Each answer is a
+FILE_PART frame: the SHA-256 of every block of the run (NOT_HERE for one that is missing), then the bytes of the others.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
-from typing import Final, Protocol
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from core.errors import LinkLost
-from core.link.channel import Alarm, DataLink, accept, dial, listen
-from core.link.ways import Way, connect
-from core.node.base.file_messages import BytesAsk
+from core.errors import LinkLost, ProtocolError
+from core.link.data_plane import Alarm, DataLink, accept, dial, listen
+from core.link.frames import Buffer
+from core.link.network_paths import NetworkPath, connect
+from core.models.files.block_map import BLOCK_BYTES, FileFacts
+from core.node.base.node_message import FileName
+from core.node.disks.messages import NOT_HERE, BytesAsk
+from core.numbers import Size
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
 
 LINK_S: Final = 15.0
+MAX_RUN: Final = 16
+HASH_BYTES: Final = len(NOT_HERE)
+RUN_BYTES: Final = MAX_RUN * (HASH_BYTES + BLOCK_BYTES)
 
 
-class KnownPaths(Protocol):
-    """On which ways a linked Mac is reached."""
+class RunRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Asks for `count` blocks of a file, from block `first` on."""
 
-    def ways(self, device_id: str) -> Sequence[Way]:
-        """All that are known, none if it is not linked."""
+    name: FileName
+    first: Size
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_RUN)]
 
 
-class Store(Protocol):
-    """The roster that counts."""
+class ReceivedBlock(NamedTuple):
+    """A block of a run, with the SHA-256 that its sender claims for it."""
 
-    def cluster(self) -> Cluster:
-        """Its Macs, as of now."""
+    number: int
+    sha256: bytes
+    data: memoryview
+
+
+_run_requests = msgspec.msgpack.Decoder(RunRequest)
+
+
+def read_run_request(body: Buffer) -> RunRequest:
+    """Decode a request. Raises ProtocolError."""
+    try:
+        return _run_requests.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ProtocolError("A request for blocks does not decode.") from error
+
+
+def blocks_in(run: RunRequest, facts: FileFacts, body: memoryview) -> Iterator[ReceivedBlock]:
+    """The blocks that an answer contains. Raises ProtocolError if its length is wrong."""
+    hashes, rest = body[: run.count * HASH_BYTES], body[run.count * HASH_BYTES :]
+    for index in range(run.count):
+        sha256 = bytes(hashes[index * HASH_BYTES :][:HASH_BYTES])
+        if sha256 != NOT_HERE:
+            length = facts.length(run.first + index)
+            if len(sha256) != HASH_BYTES or len(rest) < length:
+                raise ProtocolError("The blocks that came are not those that were requested.")
+            yield ReceivedBlock(run.first + index, sha256, rest[:length])
+            rest = rest[length:]
+    if rest:
+        raise ProtocolError("More bytes came than were requested.")
 
 
 class ByteLinks:
-    """Who fetches dials, who gives listens on `host`: a door for one link of one Mac. Threads may share it."""
+    """Opens both ends of such links. The receiver dials, the sender listens on `host`. Thread-safe.
 
-    def __init__(self, identity: Identity, store: Store, paths: KnownPaths, host: str) -> None:
-        self._identity, self._store, self._paths, self._host = identity, store, paths, host
+    `paths` gives the ways to a linked Mac, none if it is not linked.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        cluster: Callable[[], Cluster],
+        paths: Callable[[str], Sequence[NetworkPath]],
+        host: str,
+    ) -> None:
+        self._identity, self._cluster, self._paths, self._host = identity, cluster, paths, host
 
     def listen(self) -> socket.socket:
         """A listener on a free port. Raises LinkLost."""
         return listen(self._host)
 
-    def ways(self, device_id: str) -> tuple[Way, ...]:
-        """To that Mac. Raises LinkLost where there is none."""
-        if not (ways := tuple(self._paths.ways(device_id))):
+    def ways(self, device_id: str) -> tuple[NetworkPath, ...]:
+        """The ways to a Mac. Raises LinkLost if there are none."""
+        if not (ways := tuple(self._paths(device_id))):
             raise LinkLost("The Mac that has the model is not linked.", "Wait until it is back, then copy again.")
         return ways
 
     def accept(self, listener: socket.socket, device_id: str, asked: BytesAsk, alarm: Alarm) -> DataLink:
-        """The link that this Mac dials for what it asked. Raises LinkError, and what `alarm` raises."""
+        """The link that a Mac dials for its request. Raises LinkError, and what `alarm` raises."""
         return accept(
             listener,
             identity=self._identity,
-            cluster=self._store.cluster(),
+            cluster=self._cluster(),
             peer_id=self._id_of(device_id),
             binding=_binding(asked),
             timeout_s=LINK_S,
             alarm=alarm,
         )
 
-    def dial(self, device_id: str, ways: Sequence[Way], port: int, asked: BytesAsk) -> DataLink:
-        """To the door that this Mac opened for what was asked. Raises LinkError."""
+    def dial(self, device_id: str, ways: Sequence[NetworkPath], port: int, asked: BytesAsk) -> DataLink:
+        """A link to the port that a Mac opened for `asked`. Raises LinkError."""
         until = monotonic() + LINK_S
         plain, way = connect(ways, port, LINK_S)
         return dial(
             way.host,
             port,
             identity=self._identity,
-            cluster=self._store.cluster(),
+            cluster=self._cluster(),
             peer_id=self._id_of(device_id),
             binding=_binding(asked),
             timeout_s=until - monotonic(),

@@ -1,8 +1,9 @@
 """Conversations that a person reads again: their words, sealed on this Mac alone, one file each.
 
-In the seal (`core.trust.sealed`, purpose "conversation"): "MCV" | format u8 | `Conversation` as msgpack. A file has the
+In the seal (`core.trust.sealed_files`, purpose "conversation"): "MCV" | format u8 | `Conversation` as msgpack. A file
+has the
 name of the conversation's random id, which stands in it too, so no file can pass for another. What the Macs hold of a
-conversation is no part of it; that is a session (`core.node.answers.sessions`).
+conversation is no part of it; that is a session (`core.node.answers.saved_sessions`).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from core.requests.conversations import (
     ConversationTitle,
     SearchText,
 )
-from core.trust.files import private_folder
-from core.trust.sealed import DAMAGED, forget, read_sealed, write_sealed
+from core.trust.private_files import private_folder
+from core.trust.sealed_files import DAMAGED, forget, read_sealed, write_sealed
 
 PURPOSE: Final = "conversation"
 MAGIC: Final = b"MCV"

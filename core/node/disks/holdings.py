@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from core.events import Plan, Stage
 from core.models.files.hub_origin import HubOrigin
-from core.models.files.layers_here import Ranges, ranges
-from core.node.base.file_messages import HeldModel
+from core.models.files.layers_on_disk import Ranges, ranges
+from core.node.disks.messages import HeldModel
 
 
 class Holdings(NamedTuple):
@@ -77,15 +77,13 @@ class Holdings(NamedTuple):
         return Holdings(others, self.reported).nowhere(layers)
 
     def can_lose(self, plan: Plan, device_id: str) -> bool:
-        """Whether each layer is on a disk without that Mac, once each Mac of `plan` has its stage and what is spare."""
+        """Whether each layer is on a disk without that Mac, once each Mac of `plan` has its stage."""
         if any(mac != device_id for mac in self.whole) or not self.reported >= {s.device_id for s in plan.stages}:
             return True
         if device_id in (plan.output, next(s.device_id for s in plan.stages if s.start == 0)):
             return False  # what stands before or behind all layers would be gone with it
         there = set[int]().union(*(_layers(model) for mac, model in self.held.items() if mac != device_id))
         there |= {layer for s in plan.stages if s.device_id != device_id for layer in range(s.start, s.stop)}
-        spare = zip(plan.stages, plan.spare, strict=False)
-        there |= {layer for s, kept in spare if s.device_id != device_id for layer in range(*kept)}
         return there >= set(range(plan.layers))
 
     def _missing(self, stage: Stage) -> set[int]:

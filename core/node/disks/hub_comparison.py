@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple, NoReturn
@@ -18,7 +17,7 @@ import msgspec
 
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import BlockMap, read_map, write_map
-from core.models.files.compared import (
+from core.models.files.compared_hashes import (
     HASH_BYTES,
     Compared,
     is_due,
@@ -28,16 +27,17 @@ from core.models.files.compared import (
     write_compared,
 )
 from core.models.files.hub_origin import HubOrigin, read_origin
-from core.models.files.layers_here import size_text
+from core.models.files.layers_on_disk import size_text
 from core.models.files.parts import Part
-from core.node.base.file_messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
 from core.node.base.journal import Journal
-from core.node.disks.file_serving import FileSender
+from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.local_models import LocalModels
+from core.node.disks.mac_messages import Sender
+from core.node.disks.messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
 from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import ModelInventory
-from core.node.disks.own_transfer import OwnTransfer
-from core.node.disks.whole_file import HERE, WholeFileReader
+from core.node.disks.whole_file_hash import HERE, WholeFileReader
+from core.rates import Throttle
 
 TELL_S: Final = 0.5
 
@@ -62,8 +62,8 @@ class HubComparison:
         models: LocalModels,
         inventory: ModelInventory,
         copies: ModelCopies,
-        sender: FileSender,
-        coming: OwnTransfer,
+        sender: Sender,
+        coming: CurrentTransfer,
         journal: Journal,
     ) -> None:
         self._models, self._inventory, self._copies, self._sender = models, inventory, copies, sender
@@ -179,13 +179,13 @@ class HubComparison:
 
     async def _made(self, files: _Files, holders: Mapping[str, Sequence[str | None]], tell: Tell) -> dict[str, bytes]:
         reader = WholeFileReader(self._copies.requests, files.model.fingerprint, files.directory, files.there)
-        total, done, told_at = sum(files.there.files[name].size for name in holders), 0, -inf
+        total, done = sum(files.there.files[name].size for name in holders), 0
+        throttle = Throttle(TELL_S)
 
         def count(nbytes: int) -> None:
-            nonlocal done, told_at
+            nonlocal done
             done += nbytes
-            if (now := monotonic()) - told_at >= TELL_S:
-                told_at = now
+            if throttle.take(monotonic()):
                 tell(done, total)
 
         made: dict[str, bytes] = {}

@@ -1,24 +1,45 @@
-"""Models that come to this Mac's disk from others, whole or in part, block by block, from every Mac that has them.
+"""Copies models to this Mac's disk, whole or in part, block by block, from other Macs and from the hub.
 
-What a block has to hold says the first Mac that has it; the bytes may come from any that says the same.
+The first Mac that has a block decides what it must contain; its bytes may come from any Mac that says the same.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from time import monotonic
+from typing import Final, Literal, NamedTuple
 
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import FileFacts
 from core.models.files.block_writer import BlockWriter
-from core.models.files.catalog import ModelEntry, short_name
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.catalog import ModelEntry
 from core.models.files.hub_origin import write_origin
-from core.models.files.pace import BytePace
 from core.models.files.parts import Part
-from core.node.base.file_messages import (
+from core.node.base.tasks import Tasks, together
+from core.node.disks import hub_transfers
+from core.node.disks.block_fetch import BlockFetch
+from core.node.disks.block_requests import BlockRequests
+from core.node.disks.block_serving import FileServing
+from core.node.disks.byte_links import ByteLinks
+from core.node.disks.copy_checks import (
+    KEPT_FREE_BYTES,
+    PARTIAL,
+    check_arrived,
+    check_free,
+    check_names,
+    check_room,
+    files_here,
+    finished_folder,
+    folder_to_fill,
+    is_here,
+    wanted_parts,
+)
+from core.node.disks.local_models import LocalModels
+from core.node.disks.mac_messages import Sender
+from core.node.disks.messages import (
     BytesAsk,
     BytesReady,
     FilesAsk,
@@ -28,66 +49,55 @@ from core.node.base.file_messages import (
     HashesSent,
     HeldModel,
 )
-from core.node.base.tasks import Tasks, together
-from core.node.disks import hub_models
-from core.node.disks.arrivals import (
-    SPARE_BYTES,
-    check_arrived,
-    check_free,
-    check_names,
-    check_room,
-    files_here,
-    is_here,
-    wanted_parts,
-    where_begun,
-)
-from core.node.disks.block_fetch import BlockFetch
-from core.node.disks.block_requests import BlockRequests
-from core.node.disks.byte_links import ByteLinks
-from core.node.disks.file_serving import FileSender, FileServing
-from core.node.disks.local_models import LocalModels
-from core.node.disks.places import PARTIAL, free_place
-from core.node.disks.ways import RateMeter, Report, Way, in_order
-from core.settings import GB
+from core.node.disks.transfer_progress import Report, TransferPhase
+from core.settings import GB, MIB
 
-Bring = Callable[[Report], Awaitable[None]]
-Warn = Callable[[str, str], None]
+MEASURED_BYTES: Final = 16 * MIB
+
+Origin = Literal["macs", "hub"]
 
 
 class CopyReports(NamedTuple):
-    """Who is told while a model comes. `report` gets "running" or "checking", bytes that are there, and of how many;
-    `warn` the device id of a Mac that sent something damaged, and what; `comes_from` that of the Mac that is asked
-    first, or "" for the hub, whenever that changes.
-    """
+    """Callbacks of a copy."""
 
     report: Report
-    warn: Warn
-    comes_from: Callable[[str], None]
+    warn: Callable[[str, str], None]  # device id of a Mac that sent something damaged, and what
+    comes_from: Callable[[str], None]  # device id of the Mac that is asked first, "" for the hub
+
+
+class _Copy(NamedTuple):
+    model: HeldModel
+    files: Mapping[str, FileFacts]
+    folder: Path
+    wanted: Sequence[Part]
+    sources: Mapping[str, bool]  # device ids of Macs with the same files; whether each has all of them
+    reports: CopyReports
+    limit: ByteRateLimit
 
 
 class ModelCopies:
-    """Gives files of models to linked Macs, and fetches models from them into `folder`, a directory each."""
+    """Gives files of models to linked Macs, and copies models from them into `folder`, a directory each."""
 
-    def __init__(self, models: LocalModels, sender: FileSender, links: ByteLinks, folder: Path, tasks: Tasks) -> None:
+    def __init__(self, models: LocalModels, sender: Sender, links: ByteLinks, folder: Path, tasks: Tasks) -> None:
         self._models, self._folder = models, folder
         self.serving = FileServing(models, sender, links, tasks)
         self.requests = BlockRequests(sender, links, tasks)
-        self._rates: dict[Way, float] = {}
+        self._rates: dict[Origin, float] = {}
 
     async def handle_message(self, device_id: str, message: FileWord) -> None:
-        """Another Mac asks for files, or sends what this one asked for."""
+        """Handle a request for files, or an answer to one of ours."""
         match message:
             case FilesAsk():
                 await self.serving.send_files(device_id, message.fingerprint)
             case HashesAsk():
                 await self.serving.send_hashes(device_id, message)
             case BytesAsk():
-                await self.serving.open_door(device_id, message)
+                await self.serving.open_port(device_id, message)
             case FilesSent() | HashesSent() | BytesReady():
                 self.requests.settle(device_id, message)
 
     def gone(self, device_id: str) -> None:
-        """That Mac is linked no more."""
+        """The Mac is no longer linked."""
         self.requests.gone(device_id)
         self.serving.gone(device_id)
 
@@ -97,44 +107,45 @@ class ModelCopies:
         model: HeldModel,
         reports: CopyReports,
         parts: Sequence[Part] = (),
-        pace: BytePace | None = None,
+        limit: ByteRateLimit | None = None,
     ) -> None:
-        """Copy a model from linked Macs that have all or some of it, or `parts` of it with all of its settings; nobody
-        is asked where all of that is here. `pace` is that of all that comes.
+        """Copy a model, or `parts` of it with all settings, from linked Macs that have all or some of it. What no Mac
+        has comes from the hub if the model is from there; so does everything if that was faster. Asks nobody if all of
+        that is here.
 
-        Raises TransferError, ModelMismatch, LinkLost, LinkTimeout, BadModel; what is there then is kept, and gone on
-        with. Where the model is of the hub, what no Mac has comes from there, or all where that was faster.
+        Raises TransferError, ModelMismatch, LinkLost, LinkTimeout, BadModel; what has come is kept, and the next copy
+        resumes there.
         """
         entries = await self._models.list()
         if await asyncio.to_thread(is_here, entries, model, parts):
             return
         files, alike = await self._files_and_sources(sources, model, entries)
         wanted = wanted_parts(files, parts)
-        begun = await asyncio.to_thread(where_begun, self._folder, entries, model, files)
-        await asyncio.to_thread(check_room, begun, files, wanted)
-        await self._bring(alike, model, files, begun, wanted, reports, pace or BytePace())
-        await asyncio.to_thread(check_arrived, begun, model)
+        folder = await asyncio.to_thread(folder_to_fill, self._folder, entries, model, files)
+        await asyncio.to_thread(check_room, folder, files, wanted)
+        await self._fetch(_Copy(model, files, folder, wanted, alike, reports, limit or ByteRateLimit()))
+        await asyncio.to_thread(check_arrived, folder, model)
         if model.hub:
-            await asyncio.to_thread(write_origin, begun, model.hub)
-        if begun.parent.name == PARTIAL:
-            taken = {short_name(entry.name) for entry in entries}
-            await asyncio.to_thread(begun.rename, free_place(self._folder, model.name, model.fingerprint, taken))
+            await asyncio.to_thread(write_origin, folder, model.hub)
+        if folder.parent.name == PARTIAL:
+            finished = await asyncio.to_thread(finished_folder, self._folder, model.name, model.fingerprint, entries)
+            await asyncio.to_thread(folder.rename, finished)
 
     async def begin(self, repo: str, revision: str, report: Report) -> str:
-        """Have what tells of a model of the hub on this disk; its fingerprint. Raises as `fetch`."""
-        return await hub_models.begin(self._models, self._folder, repo, revision, _stages(report))
+        """Fetch the settings and headers of a model of the hub; its fingerprint. Raises as `fetch`."""
+        return await hub_transfers.begin_model(self._models, self._folder, repo, revision, report)
 
     async def _files_and_sources(
         self, sources: Sequence[str], model: HeldModel, entries: Sequence[ModelEntry]
     ) -> tuple[Mapping[str, FileFacts], Mapping[str, bool]]:
-        """The files of the model, by the first source that can tell them, and all sources that say the same: whether
-        each has all of it. By what is here where none tells, and the hub has it.
+        """The files of the model, as the first source lists them, and all sources that list the same. If none can, and
+        the hub has the model: the files of the part that is here.
         """
-        replies = dict(zip(sources, await together(self._files(source, model) for source in sources), strict=True))
-        said = {source: reply for source, reply in replies.items() if isinstance(reply, FilesSent)}
-        if said:
-            files = next(iter(said.values())).files
-            return files, {source: reply.is_whole for source, reply in said.items() if reply.files == files}
+        replies = dict(zip(sources, await together(self._listed(source, model) for source in sources), strict=True))
+        lists = {source: reply for source, reply in replies.items() if isinstance(reply, FilesSent)}
+        if lists:
+            files = next(iter(lists.values())).files
+            return files, {source: reply.is_whole for source, reply in lists.items() if reply.files == files}
         if model.hub and (here := await asyncio.to_thread(files_here, entries, model)):
             return here, {}
         for error in replies.values():
@@ -142,8 +153,7 @@ class ModelCopies:
                 raise error
         raise TransferError(f"No linked Mac has {model.name}.", "Bring back the Mac that has it, then try again.")
 
-    async def _files(self, source: str, model: HeldModel) -> FilesSent | MaclusterError:
-        """Which files that Mac says make up the model, or why it helps nobody."""
+    async def _listed(self, source: str, model: HeldModel) -> FilesSent | MaclusterError:
         try:
             reply = await self.requests.files(source, model.fingerprint)
             if reply.problem:
@@ -153,73 +163,75 @@ class ModelCopies:
             return error
         return reply
 
-    async def _bring(
-        self,
-        sources: Mapping[str, bool],
-        model: HeldModel,
-        files: Mapping[str, FileFacts],
-        begun: Path,
-        wanted: Sequence[Part],
-        reports: CopyReports,
-        pace: BytePace,
-    ) -> None:
-        """One way after the other, until all is there."""
-        ways: dict[Way, Bring] = {}
-        if sources:
-            ways["macs"] = partial(self._from_macs, sources, model, files, begun, wanted, reports.warn, pace)
-        if hub := model.hub:
-            ways["hub"] = lambda report: hub_models.bring(
-                model.name, begun, dict(files), hub, wanted, _stages(report), pace
-            )
-        order = in_order(ways, self._rates)
-        for way in order:
-            meter = RateMeter(reports.report)
-            reports.comes_from("" if way == "hub" else next(iter(sources)))
+    async def _fetch(self, copy: _Copy) -> None:
+        """Try one origin after the other until all is there."""
+        has: dict[Origin, bool] = {"macs": bool(copy.sources), "hub": copy.model.hub is not None}
+        order = in_order([origin for origin in has if has[origin]], self._rates)
+        for origin in order:
+            meter = _OriginMeter(copy.reports.report)
+            copy.reports.comes_from("" if origin == "hub" else next(iter(copy.sources)))
             try:
-                await ways[way](meter.count)
+                await (self._fetch_from_hub if origin == "hub" else self._fetch_from_macs)(copy, meter.count)
                 return
             except MaclusterError:
-                if way == order[-1]:
+                if origin == order[-1]:
                     raise
             finally:
                 if rate := meter.rate:
-                    self._rates[way] = rate
+                    self._rates[origin] = rate
 
-    async def _from_macs(
-        self,
-        sources: Mapping[str, bool],
-        model: HeldModel,
-        files: Mapping[str, FileFacts],
-        begun: Path,
-        wanted: Sequence[Part],
-        warn: Warn,
-        pace: BytePace,
-        report: Report,
-    ) -> None:
-        writer = await asyncio.to_thread(BlockWriter, begun, files)
+    async def _fetch_from_hub(self, copy: _Copy, report: Report) -> None:
+        assert copy.model.hub
+        name, origin = copy.model.name, copy.model.hub
+        await hub_transfers.fetch_parts(name, copy.folder, copy.files, origin, copy.wanted, report, copy.limit)
+
+    async def _fetch_from_macs(self, copy: _Copy, report: Report) -> None:
+        writer = await asyncio.to_thread(BlockWriter, copy.folder, copy.files)
         try:
             fetch = BlockFetch(
                 self.requests,
-                model.fingerprint,
-                files,
-                sources,
+                copy.model.fingerprint,
+                copy.sources,
                 writer,
                 lambda *now: report("running", *now),
-                warn,
-                lambda missing: check_free(begun, missing, SPARE_BYTES // 2),
-                pace,
+                copy.reports.warn,
+                lambda missing: check_free(copy.folder, missing, KEPT_FREE_BYTES // 2),
+                copy.limit,
             )
-            await fetch.run(wanted)
+            await fetch.run(copy.wanted)
         except OSError as error:
-            missing = sum(part.nbytes for part in writer.map.lacking(wanted)) / GB
-            what = f"{model.name} cannot be written: {error.strerror}; {missing:.1f} GB are missing."
+            missing = sum(part.nbytes for part in writer.map.lacking(copy.wanted)) / GB
+            what = f"{copy.model.name} cannot be written: {error.strerror}; {missing:.1f} GB are missing."
             raise TransferError(what, "Make room on this disk, then copy again: what is there is kept.") from error
         finally:
             await asyncio.to_thread(writer.close)
         if not writer.map.missing_bytes:
-            report("checking", *(2 * [sum(facts.size for facts in files.values())]))
+            report("checking", *(2 * [sum(facts.size for facts in copy.files.values())]))
         await asyncio.to_thread(writer.finish)
 
 
-def _stages(report: Report) -> Callable[[bool, int, int], None]:
-    return lambda is_checking, done, total: report("checking" if is_checking else "running", done, total)
+class _OriginMeter:
+    """Measures how fast bytes come from one origin."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._began_at, self._first, self._last = monotonic(), -1, 0
+
+    def count(self, phase: TransferPhase, done: int, total: int) -> None:
+        """Pass on a report."""
+        if phase == "running":
+            self._first = done if self._first < 0 else self._first
+            self._last = done
+        self._report(phase, done, total)
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second; 0 if too few bytes came to tell."""
+        came = self._last - self._first
+        return came / max(monotonic() - self._began_at, 0.001) if came >= MEASURED_BYTES else 0.0
+
+
+def in_order(origins: Iterable[Origin], rates: Mapping[Origin, float]) -> list[Origin]:
+    """Linked Macs first, unless the hub was faster than they were. `rates`: bytes per second, of those measured."""
+    is_hub_faster = "macs" in rates and rates.get("hub", 0.0) > rates["macs"]
+    return sorted(origins, key=lambda origin: (origin == "hub") != is_hub_faster)

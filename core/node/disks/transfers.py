@@ -1,4 +1,4 @@
-"""Models on their way to this Mac's disk, from the hub or another Mac, and to other Macs that copy from here for us."""
+"""Commands and messages about transfers of models: to this Mac's disk, and to other Macs that copy from here."""
 
 from __future__ import annotations
 
@@ -23,12 +23,17 @@ from core.errors import (
     error_from,
 )
 from core.events import Transfer
-from core.models.files.fetch_messages import FetchOrder
-from core.models.files.layers_here import layers_text
-from core.models.files.pace import BytePace
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.hub_download_messages import FetchOrder
+from core.models.files.layers_on_disk import layers_text
 from core.models.files.parts import Part, by_file, in_fewer, parts_in
 from core.node.base.bus import Bus
-from core.node.base.file_messages import (
+from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
+from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
+from core.node.disks.hub_transfers import download
+from core.node.disks.mac_messages import ControlLinks
+from core.node.disks.messages import (
     MAX_PARTS,
     CopyAsk,
     CopyChange,
@@ -39,14 +44,9 @@ from core.node.base.file_messages import (
     Holds,
     HoldsAsk,
 )
-from core.node.base.journal import Journal
-from core.node.base.tasks import Tasks
-from core.node.disks.downloads import download
 from core.node.disks.model_copies import CopyReports, ModelCopies
-from core.node.disks.model_inventory import ModelInventory, ModelLinks
-from core.node.disks.own_transfer import OwnTransfer
-from core.node.disks.transfer_meter import Meter
-from core.node.disks.wish import Wish
+from core.node.disks.model_inventory import ModelInventory
+from core.node.disks.transfer_progress import TransferProgress
 from core.requests.body import Done
 from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder
 
@@ -54,17 +54,14 @@ STOP_S: Final = 5.0
 
 
 class Transfers:
-    """Publishes Transfer events, also for the Macs that copy from here for us. `own`: what comes to this Mac's disk.
-    `fetched`: how many bytes have come to each of their disks; `rates`: how quick the last copy to each was, in bytes a
-    second.
-    """
+    """Starts and changes transfers; publishes Transfer events, also for Macs that copy because this one wants it."""
 
     def __init__(
         self,
         device_id: str,
         inventory: ModelInventory,
         copying: ModelCopies,
-        links: ModelLinks,
+        links: ControlLinks,
         hub: Path,
         paused: Path,
         *,
@@ -75,20 +72,23 @@ class Transfers:
         self._device_id, self._inventory, self._copying, self._links = device_id, inventory, copying, links
         self._hub = hub
         self._bus, self._journal, self._tasks = bus, journal, tasks
-        self.own = OwnTransfer(self._bring, self._publish, paused, inventory, bus, journal, tasks)
+        # the transfer to this Mac's disk
+        self.own = CurrentTransfer(self._carry_out, self._publish, paused, inventory, bus, journal, tasks)
+        # by device id: bytes that came to its disk since the node started
         self.fetched: Counter[str] = Counter()
-        self._there: dict[str, int] = {}
+        # by device id: bytes per second of the last copy to it
         self.rates: dict[str, float] = {}
+        self._there: dict[str, int] = {}
 
     async def download(self, wanted: DownloadRequest) -> Done:
-        """Begin to download a model of the hub, or go on with it. Raises Busy."""
+        """Start or resume the download of a model of the hub. Raises Busy."""
         limit = wanted.bytes_per_s
         first = Transfer(model=wanted.repo, mac=self._device_id, state="asking", limit_bytes_per_s=limit)
-        self.own.begin(Wish(first=first, download=wanted))
+        self.own.begin(QueuedTransfer(first=first, download=wanted))
         return Done()
 
     async def copy(self, wanted: CopyRequest) -> Done:
-        """Begin to copy a model, or a part of it, to the disks of Macs. Raises ModelNotFound, NotPaired, Busy,
+        """Start copying a model, or a part of it, to the disks of Macs. Raises ModelNotFound, NotPaired, Busy,
         UsageError.
         """
         parts = in_fewer((Part(file=file, begin=begin, end=end) for file, begin, end in wanted.parts), MAX_PARTS)
@@ -111,27 +111,27 @@ class Transfers:
         return Done()
 
     async def bring(self, wanted: CopyRequest, show: Callable[[Transfer], None]) -> None:
-        """As `copy` to one Mac, until it is there; `show` gets how far it is. Who cancels this stops the copy. Raises
-        as `copy`, the problem of the copy, and TransferError where it was stopped.
+        """Copy to one Mac and wait for the end; `show` gets the progress. Cancelling this stops the copy. Raises as
+        `copy`, the problem of the copy, and TransferError if it was stopped.
         """
         (mac,) = wanted.to
         if mac in self._inventory.holdings(wanted.fingerprint).whole:
             return
         try:
-            await self._to_its_end(mac, partial(self.copy, wanted), show)
+            await self._follow_to_end(mac, partial(self.copy, wanted), show)
         except asyncio.CancelledError:
             with suppress(TimeoutError, MaclusterError):
                 async with asyncio.timeout(STOP_S):
-                    await self._to_its_end(
+                    await self._follow_to_end(
                         mac, partial(self._change, mac, wanted.fingerprint, TransferOrder(what="stop")), show
                     )
             raise
 
-    async def _to_its_end(
+    async def _follow_to_end(
         self, mac: str, begin: Callable[[], Awaitable[object]], show: Callable[[Transfer], None]
     ) -> None:
         async with aclosing(self._bus.follow()) as events:
-            await anext(events)  # what is known so far
+            await anext(events)  # the state before
             await begin()
             async for event in events:
                 if isinstance(event, Transfer) and event.mac == mac:
@@ -144,8 +144,8 @@ class Transfers:
                         return
 
     async def change(self, order: TransferOrder) -> Done:
-        """Stop, pause, resume or limit what is on its way, here and on the Macs that copy for us; what is there is
-        kept. Raises UsageError where there is nothing to be changed so.
+        """Stop, pause, resume or limit transfers, here and on the Macs that copy for this one; what has come is kept.
+        Raises UsageError if there is no such transfer.
         """
         meant = [t for t in self._bus.now.transfers if not order.macs or t.mac in order.macs]
         if not meant and order.what != "stop":
@@ -162,7 +162,7 @@ class Transfers:
             await self._links.send(mac, change)
 
     async def handle_message(self, device_id: str, message: Holds | HoldsAsk | FileWord | CopyWord) -> None:
-        """Another Mac says something about models and their files."""
+        """Handle a message about models and their files."""
         match message:
             case Holds() | HoldsAsk():
                 self._tasks.spawn("A message about models", self._inventory.handle_message(device_id, message))
@@ -177,7 +177,7 @@ class Transfers:
                 self._tasks.spawn("A message about files", self._copying.handle_message(device_id, message))
 
     def gone(self, device_id: str) -> None:
-        """That Mac is linked no more."""
+        """The Mac is no longer linked."""
         self._copying.gone(device_id)
         for known in self._bus.now.transfers:
             if known.mac == device_id:
@@ -185,8 +185,8 @@ class Transfers:
                 self._bus.publish(msgspec.structs.replace(known, state="failed", problem=problem))
 
     def _handle_progress(self, device_id: str, progress: Transfer) -> None:
-        """Of a copy that nobody here asked for nothing is said; nor can that Mac say that it is of something else, or
-        comes from where no model can come from.
+        """Publish the progress that another Mac reports, but only of a copy wanted here: the Mac can change neither the
+        model nor name a source that does not exist.
         """
         known = next((known for known in self._bus.now.transfers if known.mac == device_id), None)
         if known:
@@ -195,12 +195,12 @@ class Transfers:
             self._note(msgspec.structs.replace(progress, **same, source=source))
 
     async def _copy_for(self, device_id: str, asked: CopyAsk) -> None:
-        """Another member wants this Mac to have a model that it holds."""
+        """Another member wants this Mac to copy a model from it."""
         model = self._inventory.find(asked.fingerprint)
         problem: MaclusterError | None = None
         if model is None or device_id not in self._inventory.holdings(asked.fingerprint).held:
             problem = ModelNotFound("That Mac has not reported such a model.")
-        elif self.own.rests():
+        elif self.own.failed_just_now():
             problem = Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
         else:
             try:
@@ -213,13 +213,13 @@ class Transfers:
             await self._report_to_asker(device_id, failed)
 
     def _begin_copy(self, asker: str, model: HeldModel, parts: Sequence[Part], bytes_per_s: int) -> None:
-        """To this disk, as that Mac wants it, which may be this one."""
+        """Start a copy to this disk that `asker` wants, which may be this Mac."""
         sources = self._sources(model, asker)
         if not sources and not model.hub:
             raise ModelNotFound(f"No other linked Mac has anything of {model.name}.")
         first = _first(model, sources[0] if sources else "", self._device_id, bytes_per_s)
         asked_by = asker if asker != self._device_id else ""
-        self.own.begin(Wish(first=first, parts=by_file(parts), asked_by=asked_by))
+        self.own.begin(QueuedTransfer(first=first, parts=by_file(parts), asked_by=asked_by))
 
     def _sources(self, model: HeldModel, asker: str) -> list[str]:
         holdings = self._inventory.holdings(model.fingerprint)
@@ -245,24 +245,23 @@ class Transfers:
     async def _report_to_asker(self, device_id: str, transfer: Transfer) -> None:
         await self._links.send(device_id, CopyProgress(transfer=transfer))
 
-    async def _bring(self, wish: Wish, meter: Meter, pace: BytePace) -> None:
-        if wish.download:
-            await self._download(wish.download, meter, pace)
+    async def _carry_out(self, transfer: QueuedTransfer, progress: TransferProgress, limit: ByteRateLimit) -> None:
+        if (wanted := transfer.download) and wanted.split:
+            progress.update(fingerprint=await self._copying.begin(wanted.repo, wanted.revision, progress.count))
             return
-        if (model := self._inventory.find(wish.first.fingerprint)) is None:
-            raise ModelNotFound(
-                f"No linked Mac has {wish.first.model} now.", "Bring back one that has it, then copy again."
-            )
-        reports = CopyReports(meter.count, partial(self._warn, model.name), meter.comes_from)
-        await self._copying.fetch(self._sources(model, wish.asked_by), model, reports, parts_in(wish.parts), pace)
-
-    async def _download(self, wanted: DownloadRequest, meter: Meter, pace: BytePace) -> None:
-        if wanted.split:
-            meter.is_of(await self._copying.begin(wanted.repo, wanted.revision, meter.count))
+        if wanted:
+            order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=str(self._hub))
+            async for fetched in download(order, wanted.repo, limit):
+                progress.count("running", fetched.done, fetched.total)
             return
-        order = FetchOrder(repo=wanted.repo, revision=wanted.revision, cache=str(self._hub))
-        async for fetched in download(order, wanted.repo, pace):
-            meter.count("running", fetched.done, fetched.total)
+        if (model := self._inventory.find(transfer.first.fingerprint)) is None:
+            what = f"No linked Mac has {transfer.first.model} now."
+            raise ModelNotFound(what, "Bring back one that has it, then copy again.")
+        reports = CopyReports(
+            progress.count, partial(self._warn, model.name), lambda source: progress.update(source=source)
+        )
+        sources = self._sources(model, transfer.asked_by)
+        await self._copying.fetch(sources, model, reports, parts_in(transfer.parts), limit)
 
     def _warn(self, model: str, source: str, what: str) -> None:
         name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])

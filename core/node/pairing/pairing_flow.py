@@ -16,9 +16,7 @@ from core.address import Place
 from core.errors import Busy, MaclusterError, PairingError, UsageError
 from core.events import PairingChanged
 from core.mac.interfaces import advertised, interfaces
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
 from core.node.pairing.pairing_backoff import PairingBackoff
 from core.node.pairing.pairing_session import PairingSession, offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
@@ -27,37 +25,25 @@ from core.node.peers.discovery import Discovery
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.requests.trust import PairingWindow
 from core.settings import CONTROL_PORT
-from core.trust.identity import Identity, text_id
+from core.trust.identity import text_id
 from core.trust.pairing import WINDOW_S, PairingView
 from core.trust.pairing_attempts import PairingAttempts
-from core.trust.roster import Member, RosterStore
+from core.trust.roster import Member
 from core.trust.roster.joining import check_may_pair
 
 LOOK_S: Final = 0.25
 
 
 class PairingFlow:
-    """One pairing at a time. Windows listen on `host`, are advertised by `discovery`, and found in `book`."""
+    """One pairing at a time. Windows are advertised by `discovery`, and found in `book`."""
 
     def __init__(
-        self,
-        identity: Identity,
-        name: str,
-        host: str,
-        store: RosterStore,
-        attempts: PairingAttempts,
-        discovery: Discovery,
-        book: AddressBook,
-        enforcement: RosterEnforcement,
-        bus: Bus,
-        journal: Journal,
-        tasks: Tasks,
+        self, node: NodeContext, discovery: Discovery, book: AddressBook, enforcement: RosterEnforcement
     ) -> None:
-        self._identity, self._name, self._host, self._store = identity, name, host, store
-        self._attempts = attempts
-        self._discovery, self._book = discovery, book
-        self._enforcement = enforcement
-        self._bus, self._journal, self._tasks = bus, journal, tasks
+        self._identity, self._name, self._host, self._store = node.identity, node.name, node.config.host, node.store
+        self._attempts = PairingAttempts(node.home.pairing_attempts)
+        self._discovery, self._book, self._enforcement = discovery, book, enforcement
+        self._bus, self._journal, self._tasks = node.bus, node.journal, node.tasks
         self._task: asyncio.Task[None] | None = None
         self._typed: asyncio.Future[str] | None = None
         self._now = PairingChanged(state="stopped")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from core.errors import LinkError, MaclusterError, PairingError
-from core.link.listening import plain_host
-from core.link.wire import end_at
+from core.link.listener import plain_host
+from core.link.tls_stream import connect_arguments
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity
 from core.trust.pairing import (
@@ -206,7 +206,7 @@ async def offer_pairing(host: str, port: int, session: PairingSession, *, timeou
     """
     try:
         async with asyncio.timeout(MESSAGE_S):
-            reader, writer = await asyncio.open_connection(**await end_at(host, port, MESSAGE_S))
+            reader, writer = await asyncio.open_connection(**await connect_arguments(host, port, MESSAGE_S))
     except (OSError, LinkError) as error:
         raise PairingError(f"{host} port {port} cannot be reached for pairing.", READY) from error
     connection = PairingConnection(reader, writer)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from core.errors import MaclusterError, PairingError
-from core.link.listening import caller, open_door
+from core.link.listener import caller_address, open_listener
 from core.node.pairing.pairing_session import PairingConnection, PairingSession
 from core.trust.pairing import APART_S, P1_BYTES, WINDOW_S, PairingAnswer, Window
 from core.trust.roster import Member
@@ -41,7 +41,7 @@ class PairingServer:
     async def listen(self, host: str, port: int) -> None:
         """Open the door. Raises PairingError if the address cannot be had."""
         try:
-            door = open_door(host, port, CALLERS)
+            door = open_listener(host, port, CALLERS)
             self._server = await asyncio.start_server(partial(self._call, door), sock=door, backlog=CALLERS)
         except OSError as error:
             self.close()
@@ -89,7 +89,7 @@ class PairingServer:
         assert call is not None
         self._calls.add(call)
         try:
-            if len(self._calls) <= CALLERS and caller(door, writer.get_extra_info("peername")):
+            if len(self._calls) <= CALLERS and caller_address(door, writer.get_extra_info("peername")):
                 await self._serve(PairingConnection(reader, writer))
         except asyncio.CancelledError:
             pass  # only `close` cancels a call, and the call is over then

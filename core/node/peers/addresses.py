@@ -15,9 +15,9 @@ import msgspec
 
 from core.address import Place, checked_place, is_link_local
 from core.errors import MaclusterError, TrustError
-from core.node.peers.sightings import MAX_RECORDS, Sightings
-from core.trust.files import read_private, write_private
+from core.node.peers.advertised_macs import MAX_RECORDS, AdvertisedMacs
 from core.trust.identity import parse_text_id
+from core.trust.private_files import read_private, write_private
 
 MAX_MACS: Final = 64
 MAX_PLACES: Final = 4
@@ -34,7 +34,7 @@ class AddressBook:
 
     def __init__(
         self,
-        sightings: Sightings,
+        sightings: AdvertisedMacs,
         anybody: Iterable[Place] = (),
         proven: Proven | None = None,
         on_proof: Callable[[Proven], None] = lambda _: None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.staggered import staggered_race
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -11,15 +12,14 @@ from typing import Final
 
 from core.address import Place
 from core.errors import HandshakeError, MaclusterError, WrongKey
-from core.link.control import ControlLink, dial_control
-from core.node.base.journal import Journal
-from core.node.base.signals import Signals
-from core.node.base.tasks import Loop, Tasks
+from core.link.control_link import ControlLink, dial_control
+from core.node.base.context import NodeContext
+from core.node.base.tasks import Loop
 from core.node.peers.addresses import AddressBook
-from core.node.peers.contact import ContactChanged
-from core.trust.identity import Identity, parse_text_id, text_id
-from core.trust.known_faults import KnownFaults
-from core.trust.roster import Member, RosterStore
+from core.node.peers.linked_mac import LinkedMacChanged
+from core.rates import BackOff
+from core.trust.identity import parse_text_id, text_id
+from core.trust.roster import Member
 
 DIAL_S: Final = 5.0
 SILENT_S: Final = 0.5
@@ -34,27 +34,23 @@ class Dialling:
     other one waits a moment first, so that two links do not cross.
 
     `is_linked` says whom nobody needs to dial; `on_link` takes a link that proved itself, and may close it. Emits
-    ContactChanged for every Mac of which `problem`, or what is known of its key, changed.
+    LinkedMacChanged for every Mac of which `problem`, or what is known of its key, changed.
     """
 
     def __init__(
         self,
-        identity: Identity,
-        store: RosterStore,
+        node: NodeContext,
         book: AddressBook,
-        faults: KnownFaults,
-        signals: Signals,
-        journal: Journal,
-        tasks: Tasks,
         *,
         is_linked: Callable[[str], bool],
         on_link: Callable[[ControlLink], None],
     ) -> None:
-        self._identity, self._store, self._book, self._faults = identity, store, book, faults
-        self._signals, self._journal, self._tasks = signals, journal, tasks
+        self._identity, self._store, self._book, self._faults = node.identity, node.store, book, node.faults
+        self._signals, self._journal, self._tasks = node.signals, node.journal, node.tasks
         self._is_linked, self._on_link = is_linked, on_link
         self._running: dict[str | Place, asyncio.Task[None]] = {}
-        self._short: dict[str, int] = {}
+        self._short_links: defaultdict[str, BackOff] = defaultdict(lambda: BackOff(REDIAL_S))
+        self._short: dict[str, float] = {}  # seconds to wait before a Mac is dialled whose links end at once
         self._problems: dict[str, str] = {}
         self._news = asyncio.Event()
 
@@ -97,7 +93,9 @@ class Dialling:
 
     def ended(self, device_id: str, *, at_once: bool) -> None:
         """A link ended: dial again, but not in a hot loop if they all end at once."""
-        self._short[device_id] = self._short.get(device_id, 0) + 1 if at_once else 0
+        if not at_once:
+            self._short_links[device_id].reset()
+        self._short[device_id] = self._short_links[device_id].failed() if at_once else 0.0
         self.reach(device_id)
 
     def _begin(self, key: str | Place, loop: Loop) -> None:
@@ -124,14 +122,13 @@ class Dialling:
     async def _dial(self, device_id: str) -> None:
         if device_id < self._identity.text_id:
             await asyncio.sleep(PATIENCE_S)
-        if short := self._short.get(device_id, 0):
-            await asyncio.sleep(REDIAL_S[min(short, len(REDIAL_S)) - 1])
-        attempt = 0
+        if short_s := self._short.get(device_id):
+            await asyncio.sleep(short_s)
+        back_off = BackOff(REDIAL_S)
         while self._is_wanted(device_id):
             await self._round(device_id)
             if self._is_wanted(device_id):
-                await self._pause(REDIAL_S[min(attempt, len(REDIAL_S) - 1)])
-                attempt += 1
+                await self._pause(back_off.failed())
 
     async def _round(self, device_id: str) -> None:
         """Every place once, until one of them is right; one that is silent does not keep the next one waiting."""
@@ -164,7 +161,7 @@ class Dialling:
             self._problems[device_id] = problem
             is_news = True
         if is_news:
-            self._signals.emit(ContactChanged(device_id))
+            self._signals.emit(LinkedMacChanged(device_id))
 
     def _name(self, device_id: str) -> str:
         """What people call it."""

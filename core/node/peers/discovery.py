@@ -25,7 +25,7 @@ from core.errors import TrustError
 from core.mac.interfaces import advertised, interfaces, multicast_addresses
 from core.node.base.signals import Signal, Signals
 from core.node.base.tasks import Tasks
-from core.node.peers.sightings import MAX_RECORDS
+from core.node.peers.advertised_macs import MAX_RECORDS
 from core.settings import VERSION
 from core.text import Clean, clean_name
 from core.trust.identity import parse_text_id

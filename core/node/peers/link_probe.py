@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final, NamedTuple
 
 from core.errors import LinkLost, LinkTimeout
-from core.node.base.messages import LinkProbe
+from core.node.peers.messages import LinkProbe
 
 ROUND_TRIPS: Final = 20
 FRAME_BYTES: Final = 48 * 1024  # below MAX_CONTROL_BODY

@@ -1,6 +1,6 @@
 """Control links to every paired Mac: who is there, how far away, and messages to and from them.
 
-Messages, ends of links and new rosters are awaited before the next thing of that link is looked at.
+Handlers of messages, of ends of links and of new rosters are awaited before the next thing of that link is looked at.
 """
 
 from __future__ import annotations
@@ -12,39 +12,35 @@ from time import monotonic
 from typing import Any
 
 from core.errors import LinkError, LinkLost, MaclusterError, RosterFork
-from core.link.admission import MAX_CONTROL_LINKS
-from core.link.control import GOODBYE_S, ControlLink, ControlServer, serve_control
+from core.link.connection_admission import MAX_CONTROL_LINKS
+from core.link.control_link import GOODBYE_S, ControlLink, ControlServer, serve_control
 from core.link.frames import FrameType
 from core.link.liveness import Dead, Liveness, LivenessChange, Slept, Suspected, Well
-from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.rekeyed_link import RekeyedLink
 from core.link.session import Kind
-from core.node.base.journal import Journal
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import Bye, Leads, Ping, Pong
-from core.node.base.signals import AwaitedSignal, Signals
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
+from core.node.base.message_table import MessageRow, receives
+from core.node.base.node_message import BEATS, NodeMessage, to_frame
+from core.node.base.signals import AwaitedSignal, Signal
 from core.node.peers.addresses import AddressBook
-from core.node.peers.contact import Contact, ContactChanged
 from core.node.peers.dialling import Dialling
+from core.node.peers.linked_mac import LinkedMac, LinkedMacChanged
+from core.node.peers.messages import Bye, Leads, Ping, Pong
 from core.node.peers.networks import NetworksChanged
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.path_rate import answer_burst
-from core.trust.identity import Identity, text_id
-from core.trust.known_faults import KnownFaults
+from core.rates import Rate
+from core.trust.identity import text_id
 from core.trust.levels import carries_prompts
-from core.trust.roster import RosterStore
 
 SHORT_S = 5.0
 RESUME_S = 5.0
-RENEW_S = (1.0, 5.0, 30.0, 120.0, 600.0)
 
 
-class PeerMessage(AwaitedSignal, frozen=True):
-    """A linked Mac says something."""
+class MacGone(Signal, frozen=True):
+    """A Mac is linked no more: forget what was under way with it. Comes before the ring deals with LinkEnded."""
 
     device_id: str
-    message: AnyMessage
 
 
 class LinkEnded(AwaitedSignal, frozen=True):
@@ -52,6 +48,12 @@ class LinkEnded(AwaitedSignal, frozen=True):
 
     device_id: str
     error: LinkLost
+
+
+class MacLeft(AwaitedSignal, frozen=True):
+    """A linked Mac stops on purpose; its link ends soon."""
+
+    device_id: str
 
 
 class RosterArrived(AwaitedSignal, frozen=True):
@@ -63,43 +65,19 @@ class Mesh:
     one, "" until it listens on `port`.
     """
 
-    def __init__(
-        self,
-        identity: Identity,
-        store: RosterStore,
-        book: AddressBook,
-        faults: KnownFaults,
-        own: OwnMac,
-        signals: Signals,
-        journal: Journal,
-        tasks: Tasks,
-        key_limits: KeyUse = KEY_LIMITS,
-    ) -> None:
-        self._identity = identity
-        self._store = store
-        self._own = own
-        self._signals = signals
-        self._journal, self._tasks = journal, tasks
-        self._key_limits = key_limits
+    def __init__(self, node: NodeContext, book: AddressBook, own: OwnMac) -> None:
+        self._identity, self._store, self._own = node.identity, node.store, own
+        self._signals, self._journal, self._tasks = node.signals, node.journal, node.tasks
+        self._messages, self._key_limits = node.messages, node.config.key_limits
         self.address, self.port = "", 0
         self._running: set[asyncio.Task[None]] = set()
         self._open: set[asyncio.Task[None]] = set()
         self._server: ControlServer | None = None
         self._is_over = False
         self._liveness = Liveness()
-        self.contacts: dict[str, Contact] = {}
-        self.dialling = Dialling(
-            identity,
-            store,
-            book,
-            faults,
-            signals,
-            journal,
-            tasks,
-            is_linked=self.contacts.__contains__,
-            on_link=self._reached,
-        )
-        signals.on(NetworksChanged, self._networks_changed)
+        self.contacts: dict[str, LinkedMac] = {}
+        self.dialling = Dialling(node, book, is_linked=self.contacts.__contains__, on_link=self._reached)
+        node.signals.on(NetworksChanged, self._networks_changed)
 
     async def start(self, host: str, port: int) -> int:
         """Listen for control links and look for the members; the port."""
@@ -161,7 +139,7 @@ class Mesh:
         """Whether that Mac is linked and silent."""
         return self._liveness.is_suspect(device_id)
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         """Send a message; False if that Mac is not linked (its going down is told by LinkEnded)."""
         contact = self.contacts.get(device_id)
         return contact is not None and await self._send_raw(contact, *to_frame(message))
@@ -183,11 +161,11 @@ class Mesh:
         contact = self.contacts.get(device_id)
         return contact.link.local_host if contact else ""
 
-    async def _send_roster(self, contact: Contact) -> None:
+    async def _send_roster(self, contact: LinkedMac) -> None:
         shared = self._store.shared_epoch(contact.link.peer_points)
         await self._send_raw(contact, FrameType.ROSTER, self._store.bundle(shared))
 
-    async def _send_raw(self, contact: Contact, kind: FrameType, body: bytes) -> bool:
+    async def _send_raw(self, contact: LinkedMac, kind: FrameType, body: bytes) -> bool:
         try:
             await contact.link.send(kind, body)
         except LinkError:
@@ -215,7 +193,7 @@ class Mesh:
         """Keep one link a pair. Where two dials crossed, the one of the lower device id wins; a later one waits for the
         end of the one that is there: with RESUME it is a new key, without it that node was started anew.
         """
-        device_id, contact = text_id(rekeyed.link.peer_id), Contact(rekeyed)
+        device_id, contact = text_id(rekeyed.link.peer_id), LinkedMac(rekeyed)
         known = self.contacts.get(device_id)
         full = not known and len(self.contacts) >= MAX_CONTROL_LINKS
         if full or self._is_over or not self._may_link(contact):
@@ -241,11 +219,12 @@ class Mesh:
         if contact and contact.rekeyed.dialled and not contact.rekeyed.is_renewing:
             with suppress(LinkError):  # it ended at this very moment: then this one comes after it
                 contact.rekeyed.renew(link)
-                contact.changed_at, contact.attempts = monotonic(), 0
+                contact.changed_at = monotonic()
+                contact.back_off.reset()
                 return
         self._add(rekeyed)
 
-    def _may_link(self, contact: Contact) -> bool:
+    def _may_link(self, contact: LinkedMac) -> bool:
         """By the newest roster, which may have come while the two were still shaking hands, and by every rival of it
         that nobody has decided about yet.
         """
@@ -254,12 +233,12 @@ class Mesh:
         is_member = peer is not None and me is not None and carries_prompts(peer.level)
         return is_member and not self._store.is_revoked(peer_id)
 
-    def _is_behind(self, contact: Contact) -> bool:
+    def _is_behind(self, contact: LinkedMac) -> bool:
         """Whether the other end has not told that it has our roster, or was not told that we have it."""
         stand = self._store.cluster().roster.stand
         return contact.link.peer_stand != stand or contact.link.stand != stand
 
-    async def _listen(self, device_id: str, contact: Contact) -> None:
+    async def _listen(self, device_id: str, contact: LinkedMac) -> None:
         problem = LinkLost("The control link ended.")
         try:
             if self._is_behind(contact):
@@ -269,7 +248,7 @@ class Mesh:
                 kind, body = await contact.rekeyed.recv()
                 self._liveness.note_sign(device_id, monotonic())
                 await self._handle(device_id, contact, kind, body)
-                if wait_s := contact.budget.spend(kind, monotonic()):
+                if wait_s := contact.spend(kind, self._rate(kind), monotonic()):
                     await asyncio.sleep(wait_s)
         except LinkError as error:
             problem = LinkLost(error.what)
@@ -278,7 +257,7 @@ class Mesh:
         finally:  # whatever it was: a link that nobody reads must not stay
             await self._ended(device_id, contact, problem.what)
 
-    async def _ended(self, device_id: str, contact: Contact, what: str) -> None:
+    async def _ended(self, device_id: str, contact: LinkedMac, what: str) -> None:
         is_current = self.contacts.get(device_id) is contact
         aside = contact.rekeyed.take_aside() if is_current else None
         contact.rekeyed.close()
@@ -294,25 +273,39 @@ class Mesh:
             finally:
                 self.dialling.ended(device_id, at_once=monotonic() - contact.since < SHORT_S)
 
-    async def _handle(self, device_id: str, contact: Contact, kind: FrameType, body: bytes) -> None:
+    async def _handle(self, device_id: str, contact: LinkedMac, kind: FrameType, body: bytes) -> None:
         if kind == FrameType.ROSTER:
             await self._handle_roster(device_id, contact, body)
             return
-        message = from_frame(kind, body)
-        match message:
-            case Ping(sent=sent):
-                await contact.link.send(*to_frame(Pong(sent=sent, status=self._own.status(self._rtts()))))
-            case Pong(sent=sent, status=status):
-                contact.timed(sent, monotonic())
-                contact.status = status
-                self._changed(device_id)
-            case Bye(reason=reason):
-                contact.goodbye = reason
-                await self._signals.deliver(PeerMessage(device_id, message))
-            case _:
-                await self._signals.deliver(PeerMessage(device_id, message))
+        await self._messages.handle(device_id, self._messages.decode(kind, body))
 
-    async def _handle_roster(self, device_id: str, contact: Contact, body: bytes) -> None:
+    def messages(self) -> tuple[MessageRow, ...]:
+        """Rows for the messages that keep a link alive and end it."""
+        return (
+            receives(Ping, self._pinged),
+            receives(Pong, self._ponged),
+            receives(Bye, self._left),
+        )
+
+    def _rate(self, kind: FrameType) -> Rate:
+        return BEATS if kind == FrameType.ROSTER else self._messages.rate(kind)
+
+    async def _pinged(self, device_id: str, ping: Ping) -> None:
+        if contact := self.contacts.get(device_id):
+            await contact.link.send(*to_frame(Pong(sent=ping.sent, status=self._own.status(self._rtts()))))
+
+    def _ponged(self, device_id: str, pong: Pong) -> None:
+        if contact := self.contacts.get(device_id):
+            contact.timed(pong.sent, monotonic())
+            contact.status = pong.status
+            self._changed(device_id)
+
+    async def _left(self, device_id: str, bye: Bye) -> None:
+        if contact := self.contacts.get(device_id):
+            contact.goodbye = bye.reason
+            await self._signals.deliver(MacLeft(device_id))
+
+    async def _handle_roster(self, device_id: str, contact: LinkedMac, body: bytes) -> None:
         try:
             if self._store.adopt(body):
                 await self._signals.deliver(RosterArrived())
@@ -352,7 +345,7 @@ class Mesh:
             case Suspected(device_id=device_id) | Well(device_id=device_id):
                 self._changed(device_id)
 
-    def _renew(self, device_id: str, contact: Contact, now: float) -> None:
+    def _renew(self, device_id: str, contact: LinkedMac, now: float) -> None:
         """See to new keys where they are worn; whoever has begun with others and does not go on is not waited for."""
         rekeyed, is_late = contact.rekeyed, now - contact.changed_at > RESUME_S
         if rekeyed.is_renewing:
@@ -362,17 +355,16 @@ class Mesh:
         if is_late:
             rekeyed.drop_aside()
         if rekeyed.dialled and rekeyed.link.needs_new_keys(self._key_limits) and now >= contact.renew_at:
-            contact.renew_at = now + RENEW_S[min(contact.attempts, len(RENEW_S) - 1)]
-            contact.attempts += 1
+            contact.renew_at = now + contact.back_off.failed()
             self.dialling.renew(device_id, self._renewed)
 
     def _changed(self, device_id: str) -> None:
-        self._signals.emit(ContactChanged(device_id))
+        self._signals.emit(LinkedMacChanged(device_id))
 
     def _rtts(self) -> dict[str, float]:
         return {device_id: c.rtt_s for device_id, c in self.contacts.items() if c.rtt_s is not None}
 
-    async def _ping(self, contact: Contact, now: float) -> None:
+    async def _ping(self, contact: LinkedMac, now: float) -> None:
         """While the rosters differ a link carries nothing else, and the roster is the sign of life."""
         if self._is_behind(contact):
             await self._send_roster(contact)

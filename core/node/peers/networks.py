@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from core.link.ways import MAX_WAYS, Reach
+from core.link.network_paths import MAX_NETWORK_PATHS, ListenAddress
 from core.mac.interfaces import Interface, interfaces, is_never_dialled, reachable
 from core.node.base.signals import Signal, Signals
 
@@ -36,9 +36,11 @@ class Networks:
         return is_never_dialled(host, self.now)
 
     @property
-    def reach(self) -> tuple[Reach, ...]:
+    def reach(self) -> tuple[ListenAddress, ...]:
         """Where others reach this Mac's worker."""
-        return tuple(Reach(each.address, each.kind) for each in reachable(self.now, self._host))[:MAX_WAYS]
+        return tuple(ListenAddress(each.address, each.kind) for each in reachable(self.now, self._host))[
+            :MAX_NETWORK_PATHS
+        ]
 
     def _up(self) -> tuple[Interface, ...]:
         return tuple(each for each in self._ask() if each.is_up)

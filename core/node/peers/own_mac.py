@@ -8,9 +8,10 @@ import msgspec
 
 from core.events import Peer
 from core.mac.memory import footprint_bytes, usable_bytes, used_bytes
-from core.node.base.messages import MAX_MODEL_NAME, Leads, Status
-from core.node.base.own_worker import OwnWorker
+from core.node.base.node_message import MAX_MODEL_NAME
+from core.node.peers.messages import Leads, Status
 from core.node.peers.networks import Networks
+from core.node.peers.worker_state import WorkerState
 from core.trust.trust_assessment import TrustAssessment
 
 
@@ -18,7 +19,7 @@ class OwnMac:
     """`known` is what stays the same as long as the node runs. `relays`: whether requests of other Macs are taken."""
 
     def __init__(
-        self, known: Peer, assessment: TrustAssessment, worker: OwnWorker, networks: Networks, *, relays: bool = True
+        self, known: Peer, assessment: TrustAssessment, worker: WorkerState, networks: Networks, *, relays: bool = True
     ) -> None:
         self._known, self._assessment, self._worker, self._relays = known, assessment, worker, relays
         self._networks = networks

@@ -9,12 +9,14 @@ from contextlib import suppress
 from typing import Final
 
 from core.errors import LinkError, MaclusterError, ProtocolError
-from core.link.control import ControlLink
-from core.node.base.message_frames import from_frame, to_frame
-from core.node.base.messages import LinkProbe, Probed
+from core.link.control_link import ControlLink
+from core.node.base.message_table import MessageDecoder
+from core.node.base.node_message import to_frame
 from core.node.peers.link_probe import Extent, LinkProbing
+from core.node.peers.messages import LinkProbe, Probed
 
 BURST: Final = Extent(round_trips=3, frames=40, sending_s=0.2, limit_s=1.0)
+_DECODER: Final = MessageDecoder(LinkProbe, Probed)
 
 
 async def measure_rate(link: ControlLink) -> int:
@@ -36,7 +38,7 @@ async def answer_burst(link: ControlLink) -> None:
         try:
             async with asyncio.timeout(BURST.limit_s):
                 for _ in range(BURST.round_trips + BURST.frames):
-                    match from_frame(*await link.recv()):
+                    match _DECODER.decode(*await link.recv()):
                         case LinkProbe(number=number):
                             await link.send(*to_frame(Probed(number=number)))
                         case other:
@@ -56,7 +58,7 @@ async def _sent(link: ControlLink, probe: LinkProbe) -> bool:
 async def _read(link: ControlLink, probing: LinkProbing) -> None:
     try:
         while True:
-            match from_frame(*await link.recv()):
+            match _DECODER.decode(*await link.recv()):
                 case Probed(number=number):
                     probing.handle_reply(number)
     except MaclusterError:

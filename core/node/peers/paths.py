@@ -9,9 +9,16 @@ from operator import itemgetter
 from typing import Final
 
 from core.errors import LinkLost, MaclusterError
-from core.link.control import dial_control
+from core.link.control_link import dial_control
+from core.link.network_paths import (
+    MAX_NETWORK_PATHS,
+    ListenAddress,
+    MeasuredPath,
+    NetworkPath,
+    measure_paths,
+    slower_kind,
+)
 from core.link.session import Kind
-from core.link.ways import MAX_WAYS, Reach, Tried, Way, slower, try_all
 from core.mac.interfaces import Interface, reachable
 from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
@@ -34,14 +41,14 @@ class Paths:
         self._identity, self._store = identity, store
         self._mesh, self._networks, self._book = mesh, networks, book
 
-    def direct(self, device_id: str) -> tuple[Way, ...] | None:
+    def direct(self, device_id: str) -> tuple[NetworkPath, ...] | None:
         """Through networks that both Macs are on, the best kind first; None where the other has told nothing yet."""
         contact = self._mesh.contacts.get(device_id)
         if contact is None or contact.status is None:
             return None
         return direct_ways(self._networks.now, contact.status.reach)
 
-    def ways(self, device_id: str) -> tuple[Way, ...]:
+    def ways(self, device_id: str) -> tuple[NetworkPath, ...]:
         """All that are known, and where its control link goes; none if it is not linked."""
         try:
             host = self._mesh.host_of(device_id)
@@ -50,14 +57,14 @@ class Paths:
         direct = self.direct(device_id) or ()
         if any(way.host == host for way in direct):
             return direct
-        return (*direct[: MAX_WAYS - 1], self._linked(host, self._mesh.local_host_of(device_id)))
+        return (*direct[: MAX_NETWORK_PATHS - 1], self._linked(host, self._mesh.local_host_of(device_id)))
 
-    async def tried(self, device_id: str, ways: Sequence[Way]) -> list[Tried]:
+    async def tried(self, device_id: str, ways: Sequence[NetworkPath]) -> list[MeasuredPath]:
         """On which of `ways` its node answers, and how long it takes there and back."""
         places = self._book.of(device_id)
-        return await asyncio.to_thread(try_all, ways, places[0].port, TRY_S) if ways and places else []
+        return await asyncio.to_thread(measure_paths, ways, places[0].port, TRY_S) if ways and places else []
 
-    async def rate(self, device_id: str, way: Way) -> int:
+    async def rate(self, device_id: str, way: NetworkPath) -> int:
         """What `way` carries, in bytes a second; measured now, over a link of its own. Raises LinkError."""
         if not (places := self._book.of(device_id)):
             raise LinkLost(f"No address of Mac {device_id[:8]} is known.")
@@ -87,14 +94,14 @@ class Paths:
                     found.append((way.rank, PathFigures(kind=way.kind, rtt_s=rtt_s, bytes_per_s=rate)))
         return tuple(figures for _, figures in sorted(found, key=itemgetter(0)))
 
-    def _linked(self, host: str, own_host: str) -> Way:
+    def _linked(self, host: str, own_host: str) -> NetworkPath:
         own = next((each for each in self._networks.now if each.address == own_host), None)
         if own is None:
-            return Way(host)
-        return Way(host, own.name if own.is_link_local else "", own.kind, own.rate_mbits)
+            return NetworkPath(host)
+        return NetworkPath(host, own.name if own.is_link_local else "", own.kind, own.rate_mbits)
 
 
-def direct_ways(own: Iterable[Interface], reported: Sequence[Reach]) -> tuple[Way, ...]:
+def direct_ways(own: Iterable[Interface], reported: Sequence[ListenAddress]) -> tuple[NetworkPath, ...]:
     """To the addresses in `reported` that are on a network of this Mac, the best kind first. A way is bound to its
     interface where the address alone does not say which one leads there.
     """
@@ -104,5 +111,5 @@ def direct_ways(own: Iterable[Interface], reported: Sequence[Reach]) -> tuple[Wa
         over = [each for each in here if each.is_on(reach.host)]
         for each in over:
             name = each.name if each.is_link_local or len(over) > 1 else ""
-            ways.append(Way(reach.host, name, slower(each.kind, reach.kind), each.rate_mbits))
-    return tuple(sorted(ways, key=lambda way: way.rank)[:MAX_WAYS])
+            ways.append(NetworkPath(reach.host, name, slower_kind(each.kind, reach.kind), each.rate_mbits))
+    return tuple(sorted(ways, key=lambda way: way.rank)[:MAX_NETWORK_PATHS])

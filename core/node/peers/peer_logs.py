@@ -15,10 +15,10 @@ from typing import Final
 from core.events import LogLine
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogReply, LogWord
 from core.node.base.tasks import Tasks
 from core.node.peers.clock_difference import ClockDifference, clock_difference
 from core.node.peers.mesh import Mesh
+from core.node.peers.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogMessage, LogReply
 
 ASK_EVERY_S: Final = 1.0
 ANSWER_S: Final = 10.0
@@ -86,7 +86,7 @@ class PeerLogs:
             if asked := self._logs.setdefault(device_id, PeerLog()).ask(monotonic()):
                 self._tasks.spawn("Asking for a log", self._send(device_id, asked))
 
-    async def handle_message(self, device_id: str, message: LogWord) -> None:
+    async def handle_message(self, device_id: str, message: LogMessage) -> None:
         """A linked Mac asks, or answers."""
         match message:
             case LogAsk(run=run, after=after):
@@ -107,5 +107,5 @@ class PeerLogs:
         entries = tuple(LogEntry(at=line.at, level=line.level, text=line.text) for line in lines)
         return LogReply(run=self._journal.run, last=last, now=time.time(), lines=entries)
 
-    async def _send(self, device_id: str, message: LogWord) -> None:
+    async def _send(self, device_id: str, message: LogMessage) -> None:
         await self._mesh.send(device_id, message)

@@ -8,19 +8,16 @@ from time import monotonic
 import msgspec
 
 from core.events import Peer, PeerChanged, PeerGone, PeerSeen, PeerState, Plan
-from core.node.base.bus import Bus
-from core.node.base.own_worker import OwnWorker
+from core.node.base.context import NodeContext
 from core.node.peers.addresses import AddressBook
-from core.node.peers.contact import Contact
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.discovery import Sighting
+from core.node.peers.linked_mac import LinkedMac
 from core.node.peers.mesh import Mesh
 from core.node.peers.own_mac import OwnMac
-from core.node.peers.sightings import Sightings
+from core.node.peers.worker_state import WorkerState
 from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts, weakest
-from core.trust.roster import RosterStore
-from core.trust.seen import SeenMacs
-from core.trust.trust_assessment import TrustAssessment
 
 
 class PeerTable:
@@ -28,27 +25,17 @@ class PeerTable:
 
     def __init__(
         self,
+        node: NodeContext,
         own: OwnMac,
-        worker: OwnWorker,
-        store: RosterStore,
-        assessment: TrustAssessment,
-        seen: SeenMacs,
-        sightings: Sightings,
+        worker: WorkerState,
+        sightings: AdvertisedMacs,
         book: AddressBook,
         mesh: Mesh,
-        bus: Bus,
     ) -> None:
-        self._own = own
-        self._worker = worker
-        self._store = store
-        self._assessment = assessment
-        self._seen = seen
-        self._sightings = sightings
-        self._book = book
-        self._mesh = mesh
-        self._bus = bus
+        self._store, self._assessment, self._seen, self._bus = node.store, node.assessment, node.seen, node.bus
+        self._own, self._worker, self._sightings, self._book, self._mesh = own, worker, sightings, book, mesh
         self._linked_once: set[str] = set()
-        bus.publish(PeerSeen(peer=self._own_now()))
+        self._bus.publish(PeerSeen(peer=self._own_now()))
 
     def steps(self, plan: Plan) -> list[int] | None:
         """The last step that each stage of `plan` has finished, as its Mac told last, in ring order; None where a Mac
@@ -197,7 +184,7 @@ class PeerTable:
             spare_rss_bytes=status.spare_rss_bytes if status else 0,
         )
 
-    def _places(self, device_id: str, contact: Contact | None) -> list[str]:
+    def _places(self, device_id: str, contact: LinkedMac | None) -> list[str]:
         """Where to look for it; of a linked Mac, first where the link comes from, whatever Bonjour claims."""
         places = self._book.of(device_id)
         if contact is None:

@@ -6,9 +6,7 @@ from contextlib import suppress
 
 from core.address import checked_place
 from core.errors import MaclusterError, NodeError, TrustError, UsageError
-from core.node.base.journal import Journal
-from core.node.base.signals import Signals
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
 from core.node.peers.addresses import AddressBook
 from core.node.peers.discovery import AdvertisementEnded, Discovery, IdContested, Sighting
 from core.node.peers.mesh import Mesh
@@ -19,22 +17,14 @@ from core.trust.identity import parse_text_id
 
 
 class Search:
-    """`multicast`: whether this node is to use Bonjour."""
+    """Finds Macs by Bonjour and at known addresses."""
 
     def __init__(
-        self,
-        discovery: Discovery,
-        book: AddressBook,
-        mesh: Mesh,
-        peers: PeerTable,
-        signals: Signals,
-        journal: Journal,
-        tasks: Tasks,
-        *,
-        multicast: bool,
+        self, node: NodeContext, discovery: Discovery, book: AddressBook, mesh: Mesh, peers: PeerTable
     ) -> None:
         self._discovery, self._book, self._mesh, self._peers = discovery, book, mesh, peers
-        self._journal, self._tasks, self._multicast = journal, tasks, multicast
+        self._journal, self._tasks, self._multicast = node.journal, node.tasks, node.config.multicast
+        signals = node.signals
         signals.on(Sighting, self._sighted)
         signals.on(AdvertisementEnded, self._ended)
         signals.on(IdContested, self._contested)

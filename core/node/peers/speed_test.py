@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import count
@@ -15,13 +16,14 @@ import msgspec
 
 from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, NodeError, NotPaired, UsageError, error_from
 from core.events import SPEED_TEST, Progress
-from core.mac.network import link_kind
+from core.mac.network_kind import link_kind
 from core.node.base.bus import Bus
-from core.node.base.messages import LinkProbe, Probed, SpeedAsk, SpeedMoved, SpeedResultSent, SpeedStop, SpeedWord
 from core.node.base.tasks import Tasks
 from core.node.peers.link_probe import LIMIT_S, PROBES, LinkProbing
 from core.node.peers.mesh import Mesh
+from core.node.peers.messages import LinkProbe, Probed, SpeedAsk, SpeedMessage, SpeedMoved, SpeedResultSent, SpeedStop
 from core.node.peers.paths import FIGURES_S, Paths
+from core.rates import Rate, Throttle, TokenBucket
 from core.requests.body import Done
 from core.requests.checks import SpeedRequest, SpeedResult
 from core.trust.levels import carries_prompts
@@ -30,8 +32,7 @@ from core.trust.name_matching import pick
 REST_S: Final = 1.0
 ASKED_REST_S: Final = 4.0
 MOVED_EVERY_S: Final = 0.1
-ANSWERS_PER_S: Final = 256.0
-ANSWERS_AT_ONCE: Final = 512.0
+ANSWERS: Final = Rate(per_s=256.0, burst=512.0)
 
 Moved = Callable[[int], None]
 
@@ -53,11 +54,6 @@ class _RemoteTest(NamedTuple):
     result: asyncio.Future[SpeedResult]
 
 
-class _Allowance(NamedTuple):
-    left: float
-    at: float
-
-
 class SpeedTests:
     """Measures, asks another Mac to, and answers the probes of those that measure.
 
@@ -74,7 +70,7 @@ class SpeedTests:
         self._asked: _RemoteTest | None = None
         self._probing: tuple[str, LinkProbing] | None = None
         self._ended_at = -inf
-        self._allowances: dict[str, _Allowance] = {}
+        self._allowances: defaultdict[str, TokenBucket] = defaultdict(lambda: TokenBucket(ANSWERS))
 
     async def test(self, request: SpeedRequest) -> SpeedResult:
         """Test a hop for the person here. Raises UsageError, NotPaired, LinkLost, LinkTimeout, Busy, or NodeError where
@@ -107,7 +103,7 @@ class SpeedTests:
         if self._test:
             self._test.work.cancel()
 
-    async def handle_message(self, device_id: str, message: SpeedWord) -> None:
+    async def handle_message(self, device_id: str, message: LinkProbe | SpeedMessage) -> None:
         """A linked Mac says something about a test."""
         match message:
             case LinkProbe(number=number):
@@ -220,17 +216,12 @@ class SpeedTests:
     def _report_moved(self, asker: str, number: int, done: int) -> None:
         self._tasks.spawn("A message of a speed test", self._send(asker, SpeedMoved(test=number, done=done)))
 
-    async def _send(self, device_id: str, message: SpeedWord) -> None:
+    async def _send(self, device_id: str, message: SpeedMessage) -> None:
         await self._mesh.send(device_id, message)
 
     def _may_answer(self, device_id: str) -> bool:
         """Not while this Mac measures, and for each Mac no more than its tests need."""
-        now = monotonic()
-        left, at = self._allowances.get(device_id, _Allowance(ANSWERS_AT_ONCE, now))
-        left = min(ANSWERS_AT_ONCE, left + (now - at) * ANSWERS_PER_S)
-        may = self._probing is None and left >= 1
-        self._allowances[device_id] = _Allowance(left - may, now)
-        return may
+        return self._probing is None and self._allowances[device_id].take(monotonic())
 
     def _show(self, number: int, done: int) -> None:
         self._bus.publish(Progress(task=SPEED_TEST, request_id=str(number), done=done, total=PROBES, unit="messages"))
@@ -246,12 +237,10 @@ class SpeedTests:
 
 def _now_and_then(report: Moved) -> Moved:
     """`report`, at most once in `MOVED_EVERY_S`."""
-    reported_at = -inf
+    throttle = Throttle(MOVED_EVERY_S)
 
     def moved(done: int) -> None:
-        nonlocal reported_at
-        if (now := monotonic()) >= reported_at + MOVED_EVERY_S:
-            reported_at = now
+        if throttle.take(monotonic()):
             report(done)
 
     return moved

@@ -1,4 +1,4 @@
-"""Who may ask: only who names this Mac, comes from no foreign page, has a key, and does not ask too often at a time."""
+"""Decides which requests are let in: by host name, origin, API key, and requests in progress."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from typing import Final
 from aiohttp import web
 
 from core.errors import Busy
-from core.node.public_api.api_options import ApiOptions
-from core.node.public_api.bodies import OWNER, Handler, refused
-from core.node.public_api.clients import Clients
+from core.node.config import ApiOptions
+from core.node.public_api.api_clients import Clients
+from core.node.public_api.http_bodies import OWNER, Handler, refused
 from core.trust.api_keys import ApiKeys
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN: Final = frozenset({"/", "/health"})
-MOST_OF_A_KEY: Final = 64
+MAX_PER_KEY: Final = 64  # requests in progress
 
 
 class ClientAdmission:
-    """`names`: those of this Mac that count where other machines may ask."""
+    """Middleware that checks each request."""
 
     def __init__(self, keys: ApiKeys, clients: Clients, options: ApiOptions, names: frozenset[str]) -> None:
         self._keys, self._options = keys, options
+        # host names by which clients may address this Mac
         self._names = LOOPBACK if options.is_loopback else LOOPBACK | names | {options.host}
         self._clients = clients
 
     @web.middleware
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Raises Busy where one key asks too often at a time."""
+        """Raises Busy if one key has too many requests in progress."""
         if not self._is_ours(host := _name_in(request.headers.get("Host", ""))):
-            return refused(403, f"This API is not at {host!r}.")
+            return refused(403, f"This API is not served at {host!r}.")
         if not self._may_read(request):
-            what = f"Pages of {request.headers['Origin']!r} may not ask here: `--allow-origin` lets them."
+            what = f"Pages of {request.headers['Origin']!r} can't use this API. Allow them with `--allow-origin`."
             return refused(403, what)
         if request.method == "OPTIONS" and "Origin" in request.headers:
             return web.Response(status=204)
@@ -41,12 +42,12 @@ class ClientAdmission:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
         owner = self._keys.owner(given) if given else None
         if owner is None and not self._options.no_key:
-            return refused(401, "There is no such key. `macluster serve --new-key NAME` makes one.")
+            return refused(401, "The API key is missing or wrong. `macluster serve --new-key NAME` makes one.")
         request[OWNER] = owner or ""
         return await self._counted(request[OWNER], request, handler)
 
     async def add_headers(self, request: web.Request, reply: web.StreamResponse) -> None:
-        """What a browser wants to hear before it gives a page what was answered."""
+        """Add the CORS headers for allowed origins."""
         if request.headers.get("Origin") in self._options.origins:
             reply.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
             reply.headers["Vary"] = "Origin"
@@ -57,14 +58,14 @@ class ClientAdmission:
                 reply.headers["Access-Control-Allow-Headers"] = wanted
 
     async def _counted(self, owner: str, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._clients.asking(owner) >= MOST_OF_A_KEY:
-            what = f"{MOST_OF_A_KEY} requests with this key are under way, which is as many as may."
-            raise Busy(what, "Ask again when one of them is done.")
+        if self._clients.asking(owner) >= MAX_PER_KEY:
+            what = f"This key has {MAX_PER_KEY} requests in progress, the most allowed."
+            raise Busy(what, "Try again when one of them is done.")
         with self._clients.counted(owner):
             return await handler(request)
 
     def _is_ours(self, host: str) -> bool:
-        """A page that has its own name point to this Mac (DNS rebinding) says that name; it cannot say an address."""
+        """Whether `host` is this Mac: against DNS rebinding, a page's own name that points here is refused."""
         return host in self._names or (not self._options.is_loopback and _is_address(host))
 
     def _may_read(self, request: web.Request) -> bool:
@@ -74,7 +75,6 @@ class ClientAdmission:
 
 
 def _name_in(host: str) -> str:
-    """Of "name", "name:port", "[address]" and "[address]:port"."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].lower()

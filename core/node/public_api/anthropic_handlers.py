@@ -1,64 +1,40 @@
-"""Messages as Anthropic's clients send them: what is asked, run, and answered whole or as it comes."""
+"""Anthropic's `/v1/messages` and `/v1/messages/count_tokens`."""
 
 from __future__ import annotations
 
-import functools
 import secrets
-from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from core.errors import Busy, MaclusterError
-from core.node.public_api.answering import Answering
-from core.node.public_api.anthropic_messages import Messages
-from core.node.public_api.anthropic_replies import MessageForm, MessageReply, message_error, message_error_of
-from core.node.public_api.bodies import WATCH, json_reply, read_body
-from core.node.public_api.models import Models
-from core.node.public_api.openai_replies import RETRY_S, status
-from core.node.public_api.replying import replied
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from core.node.public_api.anthropic_replies import MessageEncoder, MessageReply
+from core.node.public_api.anthropic_request import Messages
+from core.node.public_api.api_answers import ApiAnswers
+from core.node.public_api.api_errors import UnknownModel
+from core.node.public_api.http_bodies import WATCH, json_reply, read_body
+from core.node.public_api.model_list import Models
+from core.node.public_api.send_reply import send_reply
 
 
 class AnthropicHandlers:
     """`POST /v1/messages` and `POST /v1/messages/count_tokens`."""
 
-    def __init__(self, answering: Answering, models: Models) -> None:
-        self._answering, self._models = answering, models
+    def __init__(self, answers: ApiAnswers, models: Models) -> None:
+        self._answers, self._models = answers, models
 
     def routes(self) -> list[web.RouteDef]:
-        """What is answered here."""
-        return [
-            web.post("/v1/messages", _in_its_form(self._answer)),
-            web.post("/v1/messages/count_tokens", _in_its_form(self._count)),
-        ]
+        return [web.post("/v1/messages", self._answer), web.post("/v1/messages/count_tokens", self._count)]
 
     async def _count(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, Messages)
-        model = self._models.find(asked.model) or self._answering.model()
-        return json_reply({"input_tokens": await self._answering.count(asked.request(), model)})
+        try:
+            model = self._models.find(asked.model)
+        except UnknownModel:
+            model = self._answers.model()
+        return json_reply({"input_tokens": await self._answers.count(asked.request(), model)})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, Messages)
         model = self._models.find(asked.model)
-        if model is None:
-            return json_reply(message_error("not_found_error", self._models.unknown(asked.model)), 404)
-        form = MessageForm(MessageReply(id=f"msg_{secrets.token_hex(12)}", model=asked.model))
-        events = self._answering.events([asked.request()], model, request[WATCH])
-        return await replied(request, form, events, streams=asked.stream)
-
-
-def _in_its_form(handler: _Handler) -> _Handler:
-    """Errors as Anthropic's clients read them."""
-
-    @functools.wraps(handler)
-    async def answered(request: web.Request) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except MaclusterError as error:
-            reply = json_reply(message_error_of(error), status(error))
-            if isinstance(error, Busy):
-                reply.headers["Retry-After"] = str(RETRY_S)
-            return reply
-
-    return answered
+        encoder = MessageEncoder(MessageReply(id=f"msg_{secrets.token_hex(12)}", model=asked.model))
+        events = self._answers.events([asked.request()], model, request[WATCH])
+        return await send_reply(request, encoder, events, streams=asked.stream)

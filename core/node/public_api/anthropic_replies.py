@@ -1,4 +1,4 @@
-"""What Anthropic's clients are answered: whole bodies, the events of a stream, and errors; nothing here waits."""
+"""Reply bodies and stream events of Anthropic's `/v1/messages`."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
-from core.errors import Busy, ContextExceeded, MaclusterError, NodeError, NotPaired, UsageError
+from core.errors import MaclusterError
 from core.node.answers.answer_stream import Said
-from core.node.public_api.bodies import event
-from core.node.public_api.choice import AnswerChoice
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.api_errors import anthropic_error
+from core.node.public_api.http_bodies import typed_event
 
 Event = dict[str, Any]
 _PING: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
-_SIGNATURE: Final = "unsigned"  # clients want one, and give back only what has one
+_SIGNATURE: Final = "unsigned"  # clients send back only thinking blocks that have a signature
 
 
 class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What a whole body and the events of a stream have in common."""
+    """What the whole body and the events of a stream share."""
 
     id: str
     model: str
 
     def whole(self, choice: AnswerChoice) -> dict[str, Any]:
-        """The body of a reply that does not stream."""
         blocks = [_block(part) for part in choice.blocks()]
         return {**self._message(blocks), **_end(choice), "usage": usage(choice)}
 
     def beginning(self, choice: AnswerChoice) -> Event:
-        """The first event."""
         message = {**self._message([]), "stop_reason": None, "stop_sequence": None, "usage": usage(choice)}
         return {"type": "message_start", "message": message}
 
@@ -37,8 +36,8 @@ class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
         return {"id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content}
 
 
-class MessageForm:
-    """A `Form` of `core.node.public_api.replying`; there is one answer."""
+class MessageEncoder:
+    """The `ReplyEncoder` of one message."""
 
     has_comments: ClassVar = False
 
@@ -46,40 +45,33 @@ class MessageForm:
         self._reply, self._choice, self._blocks = reply, AnswerChoice(0), BlockEvents()
 
     def take(self, _: int, said: Said) -> list[bytes]:
-        """What came of it."""
         self._choice.take(said)
-        return [_line(each) for each in self._blocks.take(said)]
+        return [typed_event(each) for each in self._blocks.take(said)]
 
     def beginning(self) -> list[bytes]:
-        """The message, which is empty."""
-        return [_line(self._reply.beginning(self._choice))]
+        return [typed_event(self._reply.beginning(self._choice))]
 
     def still_there(self) -> bytes:
-        """An event that says no more than that."""
         return _PING
 
     def failed(self, error: MaclusterError) -> bytes:
-        """The body that the error has elsewhere."""
-        return _line(message_error_of(error))
+        return typed_event(anthropic_error(error))
 
     def ending(self) -> list[bytes]:
-        """The end of the last block, and of the message."""
-        return [_line(each) for each in self._blocks.end(self._choice)]
+        return [typed_event(each) for each in self._blocks.end(self._choice)]
 
     def whole(self) -> dict[str, Any]:
-        """The message."""
         return self._reply.whole(self._choice)
 
 
 class BlockEvents:
-    """The events of a stream behind the first: blocks that begin, grow and end, one after the other."""
+    """The events after the first: content blocks that begin, grow and end."""
 
     def __init__(self) -> None:
         self._index = -1
         self._kind: type[AnswerPart] | None = None
 
     def take(self, said: Said) -> list[Event]:
-        """What the next part makes of them; nothing else has any."""
         match said:
             case TextPart(text):
                 return [*self._begin(said), self._delta({"type": "text_delta", "text": text})]
@@ -90,7 +82,6 @@ class BlockEvents:
         return []
 
     def end(self, choice: AnswerChoice) -> list[Event]:
-        """The last ones."""
         return [
             *self._stop(),
             {"type": "message_delta", "delta": _end(choice), "usage": usage(choice)},
@@ -98,7 +89,7 @@ class BlockEvents:
         ]
 
     def _begin(self, part: AnswerPart) -> list[Event]:
-        """Every call is a block of its own; what follows what of another kind is one."""
+        """Begin a block, unless `part` continues the open one; every call has its own."""
         if self._kind is type(part) and not isinstance(part, ToolCall):
             return []
         stopped = self._stop()
@@ -125,10 +116,6 @@ class BlockEvents:
         return {"type": "content_block_delta", "index": self._index, "delta": delta}
 
 
-def _line(reported: Event) -> bytes:
-    return event(reported, reported["type"])
-
-
 def _block(part: AnswerPart) -> dict[str, Any]:
     match part:
         case TextPart(text):
@@ -151,7 +138,7 @@ def _end(choice: AnswerChoice) -> dict[str, Any]:
 
 
 def usage(choice: AnswerChoice) -> dict[str, Any]:
-    """Tokens that were read, those that were in memory already, and those that were written."""
+    """Token counts; cached prompt tokens count apart from `input_tokens`."""
     reused = choice.done.reused_tokens if choice.done else 0
     return {
         "input_tokens": choice.prompt_tokens - reused,
@@ -159,23 +146,3 @@ def usage(choice: AnswerChoice) -> dict[str, Any]:
         "cache_read_input_tokens": reused,
         "output_tokens": choice.done.tokens if choice.done else 0,
     }
-
-
-def message_error(kind: str, what: str) -> dict[str, Any]:
-    """As Anthropic's clients read it."""
-    return {"type": "error", "error": {"type": kind, "message": what}}
-
-
-def message_error_of(error: MaclusterError) -> dict[str, Any]:
-    """The same, of an error of ours; by the first words of one their agents know that they have to say less."""
-    match error:
-        case ContextExceeded():
-            return message_error("invalid_request_error", f"prompt is too long: {error}")
-        case UsageError():
-            return message_error("invalid_request_error", str(error))
-        case Busy():
-            return message_error("rate_limit_error", str(error))
-        case NodeError() | NotPaired():
-            return message_error("overloaded_error", str(error))
-        case _:
-            return message_error("api_error", str(error))

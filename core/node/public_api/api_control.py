@@ -1,4 +1,4 @@
-"""The API for other programs, on and off, and its keys: what the person of this Mac says to it."""
+"""Turns the API on and off, and manages its keys."""
 
 from __future__ import annotations
 
@@ -8,48 +8,49 @@ from collections.abc import Callable
 from core.events import ApiServed, ApiStopped
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.public_api.clients import Clients
+from core.node.public_api.api_clients import Clients
 from core.node.public_api.public_api import PublicApi
 from core.requests.api import ApiKeyName, NewApiKey
 from core.trust.api_keys import ApiKeys
 
 
 class ApiControl:
-    """`make` makes the API, when it is wanted for the first time."""
+    """The commands about the API."""
 
     def __init__(
         self, make: Callable[[], PublicApi], keys: ApiKeys, clients: Clients, bus: Bus, journal: Journal
     ) -> None:
+        # `make` is called when the API is first started
         self._make, self._keys, self._bus, self._journal = make, keys, bus, journal
         self.clients = clients
         self._api: PublicApi | None = None
 
     async def start(self) -> ApiServed:
-        """Serve, if that is not so already. Raises NodeError, TrustError."""
+        """Serve, unless that is so already. Raises NodeError, TrustError."""
         if now := self._bus.now.api:
             return now
         self._api = self._api or self._make()
         served = await self._api.start()
-        self._journal.info(f"Other programs are served at {served.url}.")
+        self._journal.info(f"The API is served at {served.url}.")
         if served.warning:
             self._journal.warn(served.warning)
         self._bus.publish(served)
         return served
 
     async def stop(self) -> None:
-        """Let nobody in, and end what is answered."""
+        """Stop serving, and end the answers in progress."""
         if self._api and self._bus.now.api:
             self._bus.publish(ApiStopped())
             await self._api.stop()
-            self._journal.info("Other programs are served no longer.")
+            self._journal.info("The API is off.")
 
     def new_key(self, wanted: ApiKeyName) -> NewApiKey:
-        """Make a key, which nobody can show again. Raises UsageError."""
+        """Make a key; it is shown only once. Raises UsageError."""
         made = NewApiKey(name=wanted.name, key=self._keys.add(wanted.name, time.time()))
         self.clients.look()
         return made
 
     def revoke_key(self, wanted: ApiKeyName) -> None:
-        """Whoever has it is refused from now on. Raises UsageError."""
+        """Refuse a key from now on. Raises UsageError."""
         self._keys.revoke(wanted.name)
         self.clients.look()

@@ -1,4 +1,4 @@
-"""What clients of `completions` are answered: whole bodies, and the chunks of a stream; nothing here waits."""
+"""Reply bodies of `/v1/completions`."""
 
 from __future__ import annotations
 
@@ -8,46 +8,40 @@ from typing import Any
 import msgspec
 
 from core.answer_parts import TextPart
-from core.events import LikelyToken, RequestDone, TokenEvent
+from core.events import RequestDone, TokenEvent, TokenLogprobs
 from core.node.answers.answer_stream import Said
-from core.node.public_api.choice import AnswerChoice
-from core.node.public_api.openai_replies import finish, usage
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.chat_replies import finish, usage
 
 
 class TextChoice(AnswerChoice):
-    """One answer so far, behind what is `echoed` of its prompt."""
+    """One answer so far."""
 
-    echoed: str = ""
+    echoed: str = ""  # the prompt's text, shown before the answer
 
 
 class CompletionReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What all bodies and chunks of one reply have in common; `created` in seconds since the epoch. `n`: so many
-    choices share a prompt.
-    """
+    """The body of a reply, or the chunks of its stream."""
 
     id: str
     model: str
-    created: int
-    n: int
+    created: int  # seconds since the epoch
+    n: int  # choices for each prompt
 
     def whole(self, choices: Sequence[TextChoice]) -> dict[str, Any]:
-        """The body of a reply that does not stream."""
         reported = [self._choice(choice, choice.echoed + choice.text, choice.tokens) for choice in choices]
         return {**self._head(reported), "usage": usage(choices, self.n)}
 
     def beginning(self, choice: TextChoice) -> dict[str, Any] | None:
-        """The first chunk of a choice, where something is echoed."""
         return self._head([self._choice(choice, choice.echoed, [])]) if choice.echoed else None
 
     def piece(self, choice: TextChoice, said: Said) -> dict[str, Any] | None:
-        """A chunk, after `choice` took what was said."""
         if not isinstance(said, TextPart | RequestDone):
             return None
         untold, choice.untold = choice.untold, []
         return self._head([self._choice(choice, said.text if isinstance(said, TextPart) else "", untold)])
 
     def ending(self, choices: Sequence[TextChoice]) -> dict[str, Any]:
-        """The chunk with the usage."""
         return {**self._head([]), "usage": usage(choices, self.n)}
 
     def _head(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -64,9 +58,9 @@ class CompletionReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _logprobs(choice: TextChoice, tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
-    """Of those that tell how likely they were; the other likely ones, and those of a prompt, are known by their ids,
-    for nobody turned them into text. The first token of a prompt is given, as if it were certain: OpenAI's own client
-    takes no null there.
+    """Logprobs of the tokens that have one; alternatives and prompt tokens are named by id, never decoded.
+
+    The first token of a prompt has logprob 0.0: OpenAI's own client takes no null there.
     """
     tokens = [token for token in tokens if token.logprob is not None]
     if not tokens:
@@ -75,7 +69,7 @@ def _logprobs(choice: TextChoice, tokens: Sequence[TokenEvent]) -> dict[str, Any
     offsets = [start + sum(len(each.text) for each in tokens[:at]) for at in range(len(tokens))]
     prompt = choice.prompt
     first = 1 if prompt else 0
-    reported: list[LikelyToken | TokenEvent] = [*prompt, *tokens]
+    reported: list[TokenLogprobs | TokenEvent] = [*prompt, *tokens]
     return {
         "tokens": [""] * first + [_name(each.token) for each in prompt] + [token.text for token in tokens],
         "token_logprobs": [0.0] * first + [each.logprob for each in reported],

@@ -1,4 +1,4 @@
-"""What the node can be watched by: Prometheus' text, made of the events and the snapshot that everybody sees."""
+"""Prometheus metrics, from the node's events and its snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from core.events import AnyEvent, HopSample, Recovery, RequestDone, Snapshot, TokenEvent
 from core.node.base.bus import Bus
-from core.node.public_api.waiting_line import WaitingLine
+from core.node.public_api.request_queue import RequestQueue
 
 _FIRST_TOKEN_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _TOKENS_PER_S: Final = (1, 2, 5, 10, 20, 30, 50, 75, 100, 200, 400)
@@ -21,35 +21,33 @@ _HOP_PARTS: Final = ("compute_s", "codec_s", "seal_s", "send_s", "wait_s", "open
 
 
 class Metrics:
-    """Counts what happens while `watch` runs; what is so at the moment is read when it is asked for."""
+    """Counts events while `watch` runs; gauges are read from the snapshot when scraped."""
 
-    def __init__(self, bus: Bus, line: WaitingLine) -> None:
+    def __init__(self, bus: Bus, line: RequestQueue) -> None:
         self._bus = bus
         self._state = "running"
         self._registry = registry = CollectorRegistry()
         self._requests = Counter("macluster_requests", "Answers that ended.", ["reason"], registry=registry)
-        self._prompt = Counter("macluster_prompt_tokens", "Tokens of prompts of answers that ended.", registry=registry)
-        self._reused = Counter("macluster_reused_tokens", "Those that were in memory already.", registry=registry)
-        self._tokens = Counter("macluster_tokens", "Tokens that were written.", registry=registry)
+        self._prompt = Counter("macluster_prompt_tokens", "Prompt tokens of answers that ended.", registry=registry)
+        self._reused = Counter("macluster_reused_tokens", "Prompt tokens that were cached.", registry=registry)
+        self._tokens = Counter("macluster_tokens", "Tokens generated.", registry=registry)
         first = "Seconds from admission to the first token."
         self._first = Histogram("macluster_first_token_seconds", first, registry=registry, buckets=_FIRST_TOKEN_S)
-        rate = "Tokens a second of an answer, from its first token on."
+        rate = "Decode tokens per second of an answer."
         self._rate = Histogram("macluster_tokens_per_second", rate, registry=registry, buckets=_TOKENS_PER_S)
-        turns = "How often the recovery of a plan came to a state."
+        turns = "Recovery states entered."
         self._recoveries = Counter("macluster_recoveries", turns, ["state"], registry=registry)
         registry.register(_Now(bus, line))
 
     def routes(self) -> list[web.RouteDef]:
-        """What is answered here."""
         return [web.get("/metrics", self._show)]
 
     async def watch(self) -> None:
-        """Count, until the bus is closed."""
+        """Count until the bus is closed."""
         async for event in self._bus.follow():
             self.take(event)
 
     def take(self, event: AnyEvent) -> None:
-        """The next event."""
         match event:
             case TokenEvent():
                 self._tokens.inc()
@@ -70,28 +68,25 @@ class Metrics:
 
 
 class _Now(Collector):
-    """What the snapshot says, at the moment of asking."""
+    """Gauges of the current snapshot."""
 
-    def __init__(self, bus: Bus, line: WaitingLine) -> None:
+    def __init__(self, bus: Bus, line: RequestQueue) -> None:
         self._bus, self._line = bus, line
 
     def collect(self) -> Iterator[Metric]:
-        """One family after the other."""
         now = self._bus.now
-        waiting = GaugeMetricFamily("macluster_queue", "Requests of other programs that wait for a row.")
+        waiting = GaugeMetricFamily("macluster_queue", "API requests that wait for a row.")
         waiting.add_metric([], len(self._line))
         yield waiting
-        rows = GaugeMetricFamily("macluster_rows", "Answers that are under way.", labels=["state"])
+        rows = GaugeMetricFamily("macluster_rows", "Answers in progress.", labels=["state"])
         for state in ("waiting", "reading", "writing"):
             rows.add_metric([state], sum(row.state == state for row in now.batch.rows))
         yield rows
-        macs = GaugeMetricFamily("macluster_macs", "Macs that this one knows of.", labels=["state"])
+        macs = GaugeMetricFamily("macluster_macs", "Known Macs.", labels=["state"])
         for known in ("seen", "connected", "suspect", "lost"):
             macs.add_metric([known], sum(peer.state == known for peer in now.peers))
         yield macs
-        plan = GaugeMetricFamily(
-            "macluster_plan", "1 for the plan that there is.", labels=["model", "topology", "status"]
-        )
+        plan = GaugeMetricFamily("macluster_plan", "1 for the current plan.", labels=["model", "topology", "status"])
         if now.plan:
             plan.add_metric([now.plan.name, now.plan.topology, now.plan_status], 1)
         yield plan
@@ -99,18 +94,18 @@ class _Now(Collector):
 
 
 def _hops(now: Snapshot) -> Iterator[Metric]:
-    """Sums since the ring was last idle: they begin anew, as a counter may."""
+    """Sums since the ring was last idle; they restart at zero, as a counter may."""
     names = {peer.device_id: peer.name for peer in now.peers}
 
     def ends(hop: HopSample) -> list[str]:
         return [names.get(device_id, device_id) for device_id in (hop.source, hop.target)]
 
     seconds = CounterMetricFamily(
-        "macluster_hop_seconds", "Time of a link between neighbours.", labels=["source", "target", "part"]
+        "macluster_hop_seconds", "Seconds spent on a hop.", labels=["source", "target", "part"]
     )
-    frames = CounterMetricFamily("macluster_hop_frames", "Frames that it carried.", labels=["source", "target"])
-    carried = CounterMetricFamily("macluster_hop_bytes", "Bytes of them.", labels=["source", "target"])
-    trip = GaugeMetricFamily("macluster_hop_rtt_seconds", "There and back, empty.", labels=["source", "target"])
+    frames = CounterMetricFamily("macluster_hop_frames", "Frames sent over a hop.", labels=["source", "target"])
+    carried = CounterMetricFamily("macluster_hop_bytes", "Bytes sent over a hop.", labels=["source", "target"])
+    trip = GaugeMetricFamily("macluster_hop_rtt_seconds", "Round trip time of a hop.", labels=["source", "target"])
     for hop in now.hops:
         for part in _HOP_PARTS:
             seconds.add_metric([*ends(hop), part.removesuffix("_s")], getattr(hop, part))

@@ -1,4 +1,4 @@
-"""Chat completions: what is asked, run, and answered whole or as it comes."""
+"""OpenAI's `/v1/chat/completions` and `/v1/completions`."""
 
 from __future__ import annotations
 
@@ -7,33 +7,49 @@ import time
 
 from aiohttp import web
 
-from core.node.public_api.answering import Answering
-from core.node.public_api.bodies import WATCH, read_body, refused
-from core.node.public_api.choice import AnswerChoice
-from core.node.public_api.models import Models
-from core.node.public_api.openai_chat import ChatCompletion
-from core.node.public_api.openai_form import OpenAiForm
-from core.node.public_api.openai_replies import Reply
-from core.node.public_api.replying import replied
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.api_answers import ApiAnswers, LedModel
+from core.node.public_api.chat_replies import ChatReply
+from core.node.public_api.chat_request import ChatCompletion
+from core.node.public_api.completions_replies import CompletionReply, TextChoice
+from core.node.public_api.completions_request import Prompt, TextCompletion
+from core.node.public_api.http_bodies import WATCH, read_body
+from core.node.public_api.model_list import Models
+from core.node.public_api.openai_encoder import OpenAiEncoder
+from core.node.public_api.send_reply import send_reply
 
 
 class OpenAiHandlers:
-    """`POST /v1/chat/completions`."""
+    """`POST /v1/chat/completions` and `POST /v1/completions`."""
 
-    def __init__(self, answering: Answering, models: Models) -> None:
-        self._answering, self._models = answering, models
+    def __init__(self, answers: ApiAnswers, models: Models) -> None:
+        self._answers, self._models = answers, models
 
     def routes(self) -> list[web.RouteDef]:
-        """What is answered here."""
-        return [web.post("/v1/chat/completions", self._answer)]
+        return [web.post("/v1/chat/completions", self._chat), web.post("/v1/completions", self._complete)]
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, ChatCompletion)
         model = self._models.find(asked.model)
-        if model is None:
-            return refused(404, self._models.unknown(asked.model), "model_not_found")
-        reply = Reply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model.name, created=int(time.time()))
+        reply = ChatReply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model.name, created=int(time.time()))
         choices = [AnswerChoice(index) for index in range(asked.n)]
-        form = OpenAiForm(reply, choices, reports_usage=asked.stream_options.include_usage)
-        events = self._answering.events([asked.request()] * asked.n, model, request[WATCH])
-        return await replied(request, form, events, streams=asked.stream)
+        encoder = OpenAiEncoder(reply, choices, reports_usage=asked.stream_options.include_usage)
+        events = self._answers.events([asked.request()] * asked.n, model, request[WATCH])
+        return await send_reply(request, encoder, events, streams=asked.stream)
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        asked = await read_body(request, TextCompletion)
+        model = self._models.find(asked.model)
+        prompts = asked.prompts()
+        wanted = asked.requests(prompts)
+        echoed = [await self._text(prompt, model) if asked.echo else "" for prompt in prompts]
+        choices = [TextChoice(index, echoed=echoed[index // asked.n]) for index in range(len(wanted))]
+        reply = CompletionReply(
+            id=f"cmpl-{secrets.token_hex(12)}", model=asked.model or model.name, created=int(time.time()), n=asked.n
+        )
+        encoder = OpenAiEncoder(reply, choices, reports_usage=asked.stream_options.include_usage)
+        events = self._answers.events(wanted, model, request[WATCH])
+        return await send_reply(request, encoder, events, streams=asked.stream)
+
+    async def _text(self, prompt: Prompt, model: LedModel) -> str:
+        return prompt if isinstance(prompt, str) else await self._answers.text_of(prompt, model)

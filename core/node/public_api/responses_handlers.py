@@ -1,4 +1,4 @@
-"""`responses`: what is asked, run, answered whole or as it comes, and kept to be gone on with."""
+"""OpenAI's `/v1/responses`: answers that are kept in memory, so that a later request can continue one."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from core.node.public_api.answering import Answering
-from core.node.public_api.bodies import OWNER, WATCH, json_reply, read_body, refused
-from core.node.public_api.models import Models
-from core.node.public_api.replying import replied
-from core.node.public_api.responses_asked import ResponseBody
-from core.node.public_api.responses_replies import ResponseForm, ResponseReply
+from core.node.public_api.api_answers import ApiAnswers
+from core.node.public_api.http_bodies import OWNER, WATCH, json_reply, read_body, refused
+from core.node.public_api.model_list import Models
+from core.node.public_api.responses_replies import ResponseEncoder, ResponseReply
+from core.node.public_api.responses_request import ResponseBody
+from core.node.public_api.send_reply import send_reply
 from core.node.public_api.stored_responses import StoredResponses
 from core.requests.answers import Message
 
 
 class ResponsesHandlers:
-    """`POST /v1/responses`, and `GET` and `DELETE` of one that is kept."""
+    """`POST /v1/responses`, and `GET` and `DELETE` of a stored response."""
 
-    def __init__(self, answering: Answering, models: Models) -> None:
-        self._answering, self._models = answering, models
+    def __init__(self, answers: ApiAnswers, models: Models) -> None:
+        self._answers, self._models = answers, models
         self._stored = StoredResponses()
 
     def routes(self) -> list[web.RouteDef]:
-        """What is answered here."""
         return [
             web.post("/v1/responses", self._answer),
             web.get("/v1/responses/{id}", self._show),
@@ -48,14 +47,12 @@ class ResponsesHandlers:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, ResponseBody)
         model = self._models.find(asked.model)
-        if model is None:
-            return refused(404, self._models.unknown(asked.model), "model_not_found")
-        said = asked.said()
+        messages = asked.messages()
         if asked.previous_response_id:
             before = self._stored.find(request[OWNER], asked.previous_response_id)
             if before is None:
                 return _unknown(asked.previous_response_id)
-            said = [*before.said, *said]
+            messages = [*before.messages, *messages]
         reply = ResponseReply(
             id=f"resp_{secrets.token_hex(24)}",
             model=asked.model or model.name,
@@ -63,15 +60,18 @@ class ResponsesHandlers:
             asked=asked,
             tools=msgspec.json.decode(await request.read()).get("tools") or [],
         )
-        form = ResponseForm(reply, partial(self._keep, request[OWNER], asked, said))
-        events = self._answering.events([asked.request(said)], model, request[WATCH])
-        return await replied(request, form, events, streams=asked.stream)
+        store = partial(self._store, request[OWNER], messages) if asked.store is not False else _drop
+        events = self._answers.events([asked.request(messages)], model, request[WATCH])
+        return await send_reply(request, ResponseEncoder(reply, store), events, streams=asked.stream)
 
-    def _keep(self, owner: str, asked: ResponseBody, said: list[Message], body: dict[str, Any], of: Message) -> None:
-        if asked.store is not False:
-            self._stored.keep(owner, body, (*said, of))
+    def _store(self, owner: str, messages: list[Message], body: dict[str, Any], answer: Message) -> None:
+        self._stored.keep(owner, body, (*messages, answer))
+
+
+def _drop(body: dict[str, Any], answer: Message) -> None:
+    """The client asked for `"store": false`."""
 
 
 def _unknown(name: str) -> web.Response:
-    what = f"There is no response {name!r}: they are kept in memory, the newest alone, until the node ends."
+    what = f"There is no response {name!r}. Only the newest are kept, in memory, until macluster quits."
     return refused(404, what)

@@ -1,4 +1,4 @@
-"""What clients of `responses` are answered: whole bodies, and the events of a stream; nothing here waits."""
+"""Reply bodies and stream events of `/v1/responses`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import MaclusterError
 from core.events import RequestDone
 from core.node.answers.answer_stream import Said
-from core.node.public_api.bodies import event
-from core.node.public_api.choice import AnswerChoice
-from core.node.public_api.responses_asked import ResponseBody
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.http_bodies import typed_event
+from core.node.public_api.responses_request import ResponseBody
 from core.requests.answers import Message
 
 _Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -23,11 +23,11 @@ _Event = dict[str, Any]
 
 
 class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What all bodies of one response have in common; `created` in seconds since the epoch."""
+    """What all bodies of one response share."""
 
     id: str
     model: str
-    created: int
+    created: int  # seconds since the epoch
     asked: ResponseBody
     tools: list[Any]
 
@@ -38,7 +38,7 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
         choice: AnswerChoice | None = None,
         error: MaclusterError | None = None,
     ) -> dict[str, Any]:
-        """The response, as far as it is."""
+        """The response so far."""
         asked = self.asked
         cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
         return {
@@ -69,82 +69,66 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _status_of(done: RequestDone) -> _Status:
-    """One that was broken off by its length is not whole."""
     return "incomplete" if done.finish_reason == "length" else "completed"
 
 
 def _answer_of(choice: AnswerChoice) -> Message:
-    """The answer as the next request has it in its history."""
     return Message(role="assistant", content=choice.text, reasoning=choice.reasoning, tool_calls=tuple(choice.calls))
 
 
-class ResponseForm:
-    """A `Form` of `core.node.public_api.replying` for the one answer; `keep` is told the whole body and the message."""
+class ResponseEncoder:
+    """The `ReplyEncoder` of one response."""
 
     has_comments: ClassVar = False
 
-    def __init__(self, reply: ResponseReply, keep: Callable[[dict[str, Any], Message], None]) -> None:
-        self._reply, self._keep = reply, keep
+    def __init__(self, reply: ResponseReply, store: Callable[[dict[str, Any], Message], None]) -> None:
+        self._reply, self._store = reply, store  # called with the whole body and the answer
         self._choice, self._items = AnswerChoice(0), ItemEvents(reply.asked.custom)
 
     def take(self, _: int, said: Said) -> list[bytes]:
-        """What came of it."""
         self._choice.take(said)
-        return [_line(each) for each in self._items.take(said)]
+        return [typed_event(each) for each in self._items.take(said)]
 
     def beginning(self) -> list[bytes]:
-        """The response, which is empty."""
         return [self._so_far("response.created"), self.still_there()]
 
     def still_there(self) -> bytes:
-        """The items that are whole."""
         return self._so_far("response.in_progress")
 
     def failed(self, error: MaclusterError) -> bytes:
-        """What there is, and why there is no more."""
         body = self._reply.body("failed", list(self._items.output), error=error)
-        return _line(self._items.event("response.failed", response=body))
+        return typed_event(self._items.event("response.failed", response=body))
 
     def ending(self) -> list[bytes]:
-        """The end of the last item, and all of it."""
-        lines = [_line(each) for each in self._items.close()]
+        lines = [typed_event(each) for each in self._items.close()]
         body = self.whole()
-        return [*lines, _line(self._items.event(f"response.{body['status']}", response=body))]
+        return [*lines, typed_event(self._items.event(f"response.{body['status']}", response=body))]
 
     def whole(self) -> dict[str, Any]:
-        """All of it, which is kept."""
         list(self._items.close())
         assert self._choice.done
         body = self._reply.body(_status_of(self._choice.done), self._items.output, self._choice)
-        self._keep(body, _answer_of(self._choice))
+        self._store(body, _answer_of(self._choice))
         return body
 
     def _so_far(self, name: str) -> bytes:
         body = self._reply.body("in_progress", list(self._items.output))
-        return _line(self._items.event(name, response=body))
-
-
-def _line(reported: _Event) -> bytes:
-    return event(reported, reported["type"])
+        return typed_event(self._items.event(name, response=body))
 
 
 class ItemEvents:
-    """The parts of one answer in, events out. `output`: the items that are whole. `custom`: names of the tools that
-    take text.
-    """
+    """Turns the parts of one answer into the events of a stream."""
 
     def __init__(self, custom: frozenset[str]) -> None:
-        self._custom = custom
+        self._custom = custom  # names of the tools that take text
         self._numbers = count()
         self._open: _Item | None = None
-        self.output: list[dict[str, Any]] = []
+        self.output: list[dict[str, Any]] = []  # finished items
 
     def event(self, kind: str, **fields: Any) -> _Event:
-        """The next event."""
         return {"type": kind, "sequence_number": next(self._numbers), **fields}
 
     def take(self, said: Said) -> Iterator[_Event]:
-        """What is told of the next that comes."""
         match said:
             case TextPart() | ReasoningPart():
                 if self._open is None or self._open.kind is not type(said):
@@ -158,7 +142,7 @@ class ItemEvents:
                 yield from self._call(said)
 
     def close(self) -> Iterator[_Event]:
-        """The item that is open is whole."""
+        """End the open item."""
         item, self._open = self._open, None
         if item is None:
             return
@@ -196,7 +180,7 @@ class ItemEvents:
 
 
 class _Item:
-    """A message, or what was thought, while it grows."""
+    """A message or reasoning item while it grows."""
 
     def __init__(self, kind: type[AnswerPart]) -> None:
         self.kind = kind
@@ -206,17 +190,14 @@ class _Item:
         self.logprobs: dict[str, Any] = {"logprobs": []} if kind is TextPart else {}
 
     def part(self) -> dict[str, Any]:
-        """Its one part, so far."""
         if self.kind is TextPart:
             return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": []}
         return {"type": "reasoning_text", "text": self.text}
 
     def empty(self) -> dict[str, Any]:
-        """As it begins."""
         return {**self.body("in_progress"), "content": []}
 
     def body(self, status: str) -> dict[str, Any]:
-        """All of it."""
         common = {"id": self.id, "status": status, "content": [self.part()]}
         if self.kind is TextPart:
             return {**common, "type": "message", "role": "assistant"}
@@ -224,7 +205,7 @@ class _Item:
 
 
 def _call_item(call: ToolCall, is_custom: bool) -> tuple[dict[str, Any], str]:
-    """The item of a call, and which of its fields says what was called with."""
+    """The item of a call, and the name of the field that holds its input."""
     if not is_custom:
         item = {"id": f"fc_{secrets.token_hex(12)}", "type": "function_call", "status": "completed"}
         return {**item, "call_id": call.id, "name": call.name, "arguments": call.arguments}, "arguments"

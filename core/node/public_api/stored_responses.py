@@ -1,4 +1,4 @@
-"""Responses that can be gone on with: in this process' memory alone, the newest of them, each for its own key."""
+"""Responses that a later request can continue: the newest, in memory only, each for its own API key."""
 
 from __future__ import annotations
 
@@ -9,41 +9,40 @@ import msgspec
 
 from core.requests.answers import Message
 
-MOST: Final = 256
-MOST_BYTES: Final = 64 << 20
+MAX_RESPONSES: Final = 256
+MAX_BYTES: Final = 64 << 20
 
 
 class StoredResponse(NamedTuple):
-    """The `body` that was answered, and all that was `said` until then, the answer last; `size` in bytes."""
+    """A response that can be continued."""
 
     body: dict[str, Any]
-    said: tuple[Message, ...]
-    size: int
+    messages: tuple[Message, ...]  # the conversation up to the answer, which is the last
+    size: int  # bytes
 
 
 class StoredResponses:
-    """By who owns them and their ids."""
+    """Stored responses by owner and id."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str], StoredResponse] = OrderedDict()
         self._bytes = 0
 
-    def keep(self, owner: str, body: dict[str, Any], said: tuple[Message, ...]) -> None:
-        """The oldest make room; one for which too many would have to go is not kept."""
-        size = len(msgspec.msgpack.encode((body, said)))
-        if size > MOST_BYTES // 4:
+    def keep(self, owner: str, body: dict[str, Any], messages: tuple[Message, ...]) -> None:
+        """Store one, dropping the oldest; one larger than a quarter of `MAX_BYTES` is not stored."""
+        size = len(msgspec.msgpack.encode((body, messages)))
+        if size > MAX_BYTES // 4:
             return
-        self._kept[owner, body["id"]] = StoredResponse(body, said, size)
+        self._kept[owner, body["id"]] = StoredResponse(body, messages, size)
         self._bytes += size
-        while len(self._kept) > MOST or self._bytes > MOST_BYTES:
+        while len(self._kept) > MAX_RESPONSES or self._bytes > MAX_BYTES:
             self._bytes -= self._kept.popitem(last=False)[1].size
 
     def find(self, owner: str, name: str) -> StoredResponse | None:
-        """One that is still kept."""
         return self._kept.get((owner, name))
 
     def forget(self, owner: str, name: str) -> bool:
-        """Whether there was such a one."""
+        """Delete one; whether it was there."""
         found = self._kept.pop((owner, name), None)
         self._bytes -= found.size if found else 0
         return found is not None

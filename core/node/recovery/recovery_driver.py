@@ -13,11 +13,8 @@ import msgspec
 from core.errors import Busy, MaclusterError, NotLoaded, Problem, UsageError
 from core.events import Recovery, RecoveryChoice
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import SavedSessions
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.signals import Signals
-from core.node.base.tasks import Tasks
+from core.node.answers.saved_sessions import SavedSessions
+from core.node.base.context import NodeContext
 from core.node.peers.peer_table import PeerTable
 from core.node.recovery.recovery_actions import (
     Action,
@@ -34,7 +31,6 @@ from core.node.recovery.recovery_states import RecoveryStates
 from core.node.ring.plan_leader import PlanLeader, PlanLost, RingBroke, RingReady, StageProgressed
 from core.node.ring.planning import Planned, Planning
 from core.requests.plans import LoadRequest
-from core.trust.trust_assessment import TrustAssessment
 from core.worker.messages import AnswerDone, Prefilled, Token
 
 TICK_S = 0.25
@@ -48,20 +44,16 @@ class RecoveryDriver:
 
     def __init__(
         self,
+        node: NodeContext,
         planning: Planning,
-        assessment: TrustAssessment,
         peers: PeerTable,
         leader: PlanLeader,
         answers: Answers,
         sessions: SavedSessions,
-        signals: Signals,
-        bus: Bus,
-        journal: Journal,
-        tasks: Tasks,
     ) -> None:
-        self._planning, self._assessment, self._peers = planning, assessment, peers
+        self._assessment, self._bus, self._journal, self._tasks = node.assessment, node.bus, node.journal, node.tasks
+        self._planning, self._peers = planning, peers
         self._leader, self._answers, self._sessions = leader, answers, sessions
-        self._bus, self._journal, self._tasks = bus, journal, tasks
         self._machine: RecoveryStates | None = None  # from the moment when the plan was ready
         self._request = LoadRequest(model="")
         self._no_group = ""  # why the Macs could not add up their parts of a layer
@@ -70,6 +62,7 @@ class RecoveryDriver:
         self._linked: set[str] = set()
         self._turn = asyncio.Lock()
         self._is_beginning = False
+        signals = node.signals
         signals.on(RingReady, self._ready)
         signals.on(StageProgressed, self._progressed)
         signals.on(RingBroke, self._broke)
@@ -104,7 +97,6 @@ class RecoveryDriver:
             planned.directory,
             verify=planned.verify,
             lacks=planned.lacks,
-            spares=planned.spares,
             drafter=planned.drafter,
         )
         try:
@@ -315,7 +307,6 @@ class RecoveryDriver:
                 planned.directory,
                 verify=planned.verify,
                 lacks=planned.lacks,
-                spares=planned.spares,
                 drafter=planned.drafter,
             )
 
@@ -325,6 +316,5 @@ class RecoveryDriver:
             planned.directory,
             verify=planned.verify,
             lacks=planned.lacks,
-            spares=planned.spares,
             drafter=planned.drafter,
         )

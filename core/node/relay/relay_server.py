@@ -12,8 +12,11 @@ import msgspec
 
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded
 from core.node.base.client_name import CLIENT
-from core.node.base.messages import RelayReply, RelayStop, RelayWord
-from core.node.base.relayed import (
+from core.node.base.tasks import Tasks
+from core.node.public_api.api_answers import ApiAnswers, LedModel
+from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
+from core.node.relay.relayed_answers import RelayLinks
+from core.node.relay.relayed_values import (
     MOST_ASKED,
     Accepted,
     AnswerWanted,
@@ -30,9 +33,6 @@ from core.node.base.relayed import (
     pieces,
     wanted_from,
 )
-from core.node.base.tasks import Tasks
-from core.node.public_api.answering import Answering, LedModel
-from core.node.relay.relayed_answers import RelayLinks
 from core.requests.answers import RequestAccepted
 from core.settings import MAX_LANE_ROWS
 
@@ -65,7 +65,7 @@ class RelayServer:
 
     def __init__(
         self,
-        answering: Answering,
+        answering: ApiAnswers,
         links: RelayLinks,
         tasks: Tasks,
         name_of: Callable[[str], str],
@@ -77,7 +77,7 @@ class RelayServer:
         self._name_of, self._check_trust, self._is_on = name_of, check_trust, is_on
         self._askers: dict[str, _Asker] = {}
 
-    async def handle_message(self, device_id: str, message: RelayWord) -> None:
+    async def handle_message(self, device_id: str, message: RelayAsk | RelayStop) -> None:
         """A linked Mac wants something, or does not want it any more. Raises ProtocolError where it is too long."""
         asker = self._askers.setdefault(device_id, _Asker())
         if isinstance(message, RelayStop):

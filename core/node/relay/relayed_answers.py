@@ -13,10 +13,14 @@ from core.errors import LinkLost, MaclusterError, NotLoaded, ProtocolError, Usag
 from core.events import LedElsewhere, RequestDone
 from core.node.answers.answer_stream import Said
 from core.node.base.bus import Bus
-from core.node.base.message_frames import AnyMessage
-from core.node.base.messages import Leads, RelayAsk, RelayReply, RelayStop
-from core.node.base.own_worker import OwnWorker
-from core.node.base.relayed import (
+from core.node.base.node_message import NodeMessage
+from core.node.base.stopwatch import Stopwatch
+from core.node.base.tasks import Tasks
+from core.node.peers.messages import Leads
+from core.node.peers.worker_state import WorkerState
+from core.node.public_api.api_answers import LedModel
+from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
+from core.node.relay.relayed_values import (
     LAST,
     MOST_ASKED,
     Accepted,
@@ -34,20 +38,17 @@ from core.node.base.relayed import (
     pieces,
     relayed_from,
 )
-from core.node.base.stopwatch import Stopwatch
-from core.node.base.tasks import Tasks
-from core.node.public_api.answering import LedModel
 from core.requests.answers import ChatRequest, RequestAccepted
 from core.text import clean_text
 
-MOST_TOLD: Final = 256 << 20  # bytes of one answer, as they are counted here
+MAX_ANSWER_BYTES: Final = 256 << 20  # bytes of one answer, as they are counted here
 PIECE_COST: Final = 512  # what even the smallest piece takes
 
 
 class RelayLinks(Protocol):
     """What is needed of the control links."""
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         """Whether that Mac is linked."""
 
     def leaders(self) -> Mapping[str, Leads]:
@@ -62,7 +63,7 @@ class Relay:
     def __init__(
         self,
         links: RelayLinks,
-        worker: OwnWorker,
+        worker: WorkerState,
         bus: Bus,
         tasks: Tasks,
         check_trust: Callable[[], None],
@@ -70,7 +71,7 @@ class Relay:
         is_on: bool,
     ) -> None:
         self._links, self._worker, self._bus, self._tasks = links, worker, bus, tasks
-        self._check_trust, self._is_on = check_trust, is_on
+        self.check_trust, self._is_on = check_trust, is_on
         self._numbers = count(1)
         self._sending = asyncio.Lock()  # pieces of one request follow each other
         self._asked: dict[tuple[str, int], _Asked] = {}
@@ -103,7 +104,7 @@ class Relay:
         """What that Mac tells of it. Who stops listening before it has ended does not want it any more. Raises
         MaclusterError: what that Mac refused it by, NotPaired, or LinkLost.
         """
-        self._check_trust()
+        self.check_trust()
         number = next(self._numbers)
         asked = self._asked[device_id, number] = _Asked()
         try:
@@ -149,16 +150,16 @@ class _Asked:
     """One request that another Mac has. `is_over`: nothing more comes of it, for whoever reads it."""
 
     def __init__(self) -> None:
-        self._assembly, self._cost = Assembly(MOST_TOLD), 0
+        self._assembly, self._cost = Assembly(MAX_ANSWER_BYTES), 0
         self._replies: asyncio.Queue[Relayed | MaclusterError] = asyncio.Queue()
         self.is_over = False
 
     def take(self, message: RelayReply) -> None:
         """The next piece. Raises ProtocolError where it makes nothing that could be told."""
-        if self._cost > MOST_TOLD:
+        if self._cost > MAX_ANSWER_BYTES:
             return
         self._cost += PIECE_COST + len(message.data)
-        if self._cost > MOST_TOLD:
+        if self._cost > MAX_ANSWER_BYTES:
             self.fail(ProtocolError("More came for a relayed request than an answer has."))
         elif whole := self._assembly.add(message.number, message.data, is_last=message.is_last):
             self._replies.put_nowait(relayed_from(whole))

@@ -12,7 +12,7 @@ from core.node.base.bus import Bus
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.planning import Planning
 from core.node.ring.throughput_history import ThroughputHistory
-from core.plan.predict import kept_advice
+from core.plan.forecast import kept_advice
 
 
 class PlanAdvisor:

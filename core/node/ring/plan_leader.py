@@ -10,9 +10,11 @@ from time import monotonic
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
 from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded, Topology, Transfer
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.messages import (
+from core.node.base.context import NodeContext
+from core.node.base.signals import Signal
+from core.node.peers.mesh import Mesh
+from core.node.peers.worker_state import WorkerState
+from core.node.ring.messages import (
     Checked,
     LinkUp,
     Prepared,
@@ -23,16 +25,11 @@ from core.node.base.messages import (
     StageReport,
     StageWord,
 )
-from core.node.base.own_worker import OwnWorker
-from core.node.base.signals import Signal, Signals
-from core.node.base.tasks import Tasks, together
-from core.node.peers.mesh import Mesh
 from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
 from core.node.ring.plan_member import OwnStageReported, PlanMember
 from core.node.ring.prefill_link import PrefillLink
 from core.node.ring.stage_files import Lack, StageFiles
 from core.plan.topology import has_ranks
-from core.trust.known_faults import KnownFaults
 from core.worker.messages import (
     Failed,
     LinkBroken,
@@ -84,26 +81,11 @@ class PlanLeader:
     """
 
     def __init__(
-        self,
-        device_id: str,
-        mesh: Mesh,
-        member: PlanMember,
-        files: StageFiles,
-        worker: OwnWorker,
-        faults: KnownFaults,
-        signals: Signals,
-        bus: Bus,
-        journal: Journal,
-        tasks: Tasks,
+        self, node: NodeContext, mesh: Mesh, member: PlanMember, files: StageFiles, worker: WorkerState
     ) -> None:
-        self._device_id = device_id
-        self._mesh = mesh
-        self._member, self._files = member, files
-        self._worker = worker
-        self._faults = faults
-        self._signals = signals
-        self._bus = bus
-        self._journal, self._tasks = journal, tasks
+        self._device_id, self._faults = node.own_id, node.faults
+        self._signals, self._bus, self._journal, self._tasks = node.signals, node.bus, node.journal, node.tasks
+        self._mesh, self._member, self._files, self._worker = mesh, member, files, worker
         self._lifecycle: PlanLifecycle | None = None
         self._bringing: asyncio.Task[None] | None = None
         self._started = 0.0
@@ -111,13 +93,12 @@ class PlanLeader:
         self._directory = Path()
         self._drafter: Path | None = None
         self._verify = False
-        self._spares: Sequence[Lack] = ()
         self._reported_at: dict[str, float] = {}  # when a Mac last told how far it is
         self._compared: set[Computed] = set()  # with the whole model
         self._paths: dict[str, PathKind] = {}
-        self._prefill = PrefillLink(device_id, mesh, member, journal, tasks)
+        self._prefill = PrefillLink(self._device_id, mesh, member, self._journal, self._tasks)
         self._last_gen = 0
-        signals.on_awaited(OwnStageReported, self._handle_own)
+        self._signals.on_awaited(OwnStageReported, self._handle_own)
 
     @property
     def ready(self) -> bool:
@@ -161,12 +142,11 @@ class PlanLeader:
         *,
         verify: bool = False,
         lacks: Sequence[Lack] = (),
-        spares: Sequence[Lack] = (),
         drafter: Path | None = None,
     ) -> None:
         """Hand out the stages of `plan` in the place of the one before, once `lacks` are on their disks and what came
         from the hub was compared, which is not waited for; this Mac's model lies in `directory`. `verify`: compare what
-        the ring computes with the whole model on this Mac. `spares` come to the disks once the ring runs. `drafter`:
+        the ring computes with the whole model on this Mac.  `drafter`:
         where the model lies that guesses. Raises BadModel for a map that is damaged, and
         NotLoaded if it is unloaded meanwhile.
         """
@@ -175,7 +155,7 @@ class PlanLeader:
         self._note_plan()
         self._faults.other_model.clear()
         self._first_gen, self._started = plan.plan_gen, monotonic()
-        self._directory, self._verify, self._spares, self._drafter = directory, verify, spares, drafter
+        self._directory, self._verify, self._drafter = directory, verify, drafter
         self._reported_at.clear()
         await self._stop_bringing()
         if before:
@@ -206,15 +186,6 @@ class PlanLeader:
         else:
             with suppress(NotLoaded):
                 await self._hand_out_all(lifecycle)
-
-    async def _bring_spares(self, plan: Plan, spares: Sequence[Lack]) -> None:
-        async def bring(spare: Lack) -> None:
-            if failed := await self._files.bring(plan, [spare], lambda _: None):
-                self._journal.warn(f"{spare.peer} has no spare layers of {plan.name}: {failed.problem.what}")
-
-        self._journal.info(f"Spare layers come to disks: {self._files.words(spares)}.")
-        await together(bring(spare) for spare in spares)
-        self._bringing = None
 
     async def _stop_bringing(self) -> None:
         """What has come stays where it is."""
@@ -409,9 +380,6 @@ class PlanLeader:
                     self._bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds, proof=proof))
                     self._signals.emit(RingReady())
                     await self._prefill.begin(plan, self._directory)
-                    if spares := self._spares:
-                        self._spares = ()
-                        self._bringing = self._tasks.spawn("Spare layers", self._bring_spares(plan, spares))
                 case Broke(device_id=device_id, problem=problem):
                     self._signals.emit(RingBroke(device_id, problem))
                 case GiveUp(device_id=device_id, problem=problem):

@@ -17,7 +17,7 @@ import msgspec
 
 from core.errors import Problem
 from core.events import Plan, StageState, StageStatus
-from core.node.ring.ownership import first_fault, mismatched
+from core.node.ring.layer_ownership import first_fault, mismatched
 from core.worker.messages import Loaded
 
 MAX_RELINKS = 3

@@ -22,11 +22,16 @@ from core.errors import (
     ProtocolError,
 )
 from core.events import Plan, Stage
-from core.link.rekey_limits import KeyUse
-from core.link.ways import Way
-from core.node.base.journal import Journal
-from core.node.base.message_frames import to_frame
-from core.node.base.messages import (
+from core.link.network_paths import NetworkPath
+from core.node.base.context import NodeContext
+from core.node.base.node_message import to_frame
+from core.node.base.signals import AwaitedSignal, Signal
+from core.node.disks.hub_comparison import HubComparison
+from core.node.disks.local_models import LocalModels
+from core.node.peers.mesh import Mesh
+from core.node.peers.paths import Paths
+from core.node.peers.worker_state import WorkerState
+from core.node.ring.messages import (
     Checked,
     LinkUp,
     Prepared,
@@ -37,19 +42,10 @@ from core.node.base.messages import (
     StageReport,
     StageWord,
 )
-from core.node.base.own_worker import OwnWorker
-from core.node.base.signals import AwaitedSignal, Signal, Signals
-from core.node.base.tasks import Tasks
-from core.node.disks.hub_comparison import HubComparison
-from core.node.disks.local_models import LocalModels
-from core.node.peers.mesh import Mesh
-from core.node.peers.paths import Paths
-from core.node.ring.edge import Edge
-from core.node.ring.supervisor import Supervisor, WorkerReported
+from core.node.ring.outgoing_link import OutgoingLink
+from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.plan.topology import has_ranks, is_ring
 from core.settings import MAX_CONTROL_BODY
-from core.trust.roster import RosterStore
-from core.trust.trust_assessment import TrustAssessment
 from core.worker.messages import Connect, ConnectPrefill, LinkBroken, Linked, Load, Prove, UnlinkPrefill
 
 MAX_STAGES = 64
@@ -77,30 +73,19 @@ class PlanMember:
 
     def __init__(
         self,
-        device_id: str,
+        node: NodeContext,
         mesh: Mesh,
         paths: Paths,
         supervisor: Supervisor,
-        worker: OwnWorker,
+        worker: WorkerState,
         models: LocalModels,
         comparison: HubComparison,
-        store: RosterStore,
-        assessment: TrustAssessment,
-        signals: Signals,
-        journal: Journal,
-        tasks: Tasks,
-        key_limits: KeyUse,
     ) -> None:
-        self._device_id = device_id
-        self._mesh, self._paths = mesh, paths
-        self._supervisor = supervisor
-        self._worker = worker
+        self._device_id, self._store, self._assessment = node.own_id, node.store, node.assessment
+        self._signals, self._journal, self._tasks = node.signals, node.journal, node.tasks
+        self._key_limits = node.config.key_limits
+        self._mesh, self._paths, self._supervisor, self._worker = mesh, paths, supervisor, worker
         self._models, self._comparison = models, comparison
-        self._store = store
-        self._assessment = assessment
-        self._signals = signals
-        self._journal, self._tasks = journal, tasks
-        self._key_limits = key_limits
         self._head: str | None = None
         self._index = 0
         self._released: dict[str, int] = {}
@@ -109,7 +94,7 @@ class PlanMember:
         self._checking: asyncio.Task[None] | None = None
         self._letting_go: asyncio.Task[None] | None = None  # the head is gone, and may be back
         self._linking: asyncio.Task[None] | None = None
-        self._edge = Edge()
+        self._outgoing = OutgoingLink()
         self._step = 0
 
     async def prepare_own(self, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
@@ -246,7 +231,7 @@ class PlanMember:
     async def reported(self, report: StageReport) -> None:
         """Pass a report of the worker on to the head."""
         if isinstance(report, Linked):
-            self._edge.linked(report.way)
+            self._outgoing.linked(report.way)
         if self._worker.plan and self._head:
             await self._report(self._head, Reported(plan_gen=self._worker.plan.plan_gen, report=report))
 
@@ -332,14 +317,14 @@ class PlanMember:
         is_idle, self._step = self._step == self._worker.step, self._worker.step
         if plan is None or (direct := self._paths.direct(self._after(plan).device_id)) is None:
             return
-        if why := self._edge.reason_to_move(direct, self._after(plan).peer):
+        if why := self._outgoing.reason_to_move(direct, self._after(plan).peer):
             self._move(plan, direct, why)
-        elif is_idle and (way := self._edge.to_measure(direct)):
+        elif is_idle and (way := self._outgoing.to_measure(direct)):
             self._tasks.spawn("Measuring a path", self._measure(self._after(plan), way))
-        elif ways := self._edge.to_try(direct, monotonic()):
+        elif ways := self._outgoing.to_try(direct, monotonic()):
             self._tasks.spawn("Timing the paths", self._time_paths(plan, ways))
 
-    async def _measure(self, after: Stage, way: Way) -> None:
+    async def _measure(self, after: Stage, way: NetworkPath) -> None:
         path, rate = f"The {way.kind or 'direct'} path to {after.peer} at {way.host}", 0
         try:
             rate = await self._paths.rate(after.device_id, way)
@@ -347,16 +332,16 @@ class PlanMember:
         except MaclusterError as error:
             self._journal.info(f"{path} could not be measured: {error.what}")
         finally:
-            self._edge.measured(way, rate)
+            self._outgoing.measured(way, rate)
 
-    async def _time_paths(self, plan: Plan, ways: Sequence[Way]) -> None:
+    async def _time_paths(self, plan: Plan, ways: Sequence[NetworkPath]) -> None:
         after = self._after(plan)
         tried = await self._paths.tried(after.device_id, ways)
-        if self._worker.plan is plan and (why := self._edge.tried(tried, monotonic(), after.peer)):
+        if self._worker.plan is plan and (why := self._outgoing.tried(tried, monotonic(), after.peer)):
             self._move(plan, ways, why)
 
-    def _move(self, plan: Plan, direct: Sequence[Way], why: str) -> None:
-        self._edge.offer(direct)
+    def _move(self, plan: Plan, direct: Sequence[NetworkPath], why: str) -> None:
+        self._outgoing.offer(direct)
         self._say_broken(plan, why)
 
     def _after(self, plan: Plan) -> Stage:
@@ -377,12 +362,12 @@ class PlanMember:
                 self._say_broken(order.plan, f"{own} and {after.peer} are not linked with each other.")
                 return
             await asyncio.sleep(LOOK_S)
-        self._edge.offer(self._paths.direct(after.device_id) or ())
+        self._outgoing.offer(self._paths.direct(after.device_id) or ())
         self._supervisor.send(
             Connect(
                 plan=order.plan,
                 cluster=self._store.cluster().encode(),
-                ways=tuple(self._edge.rated(ways)),
+                ways=tuple(self._outgoing.rated(ways)),
                 next_port=order.port,
                 key_limits=self._key_limits,
             )
@@ -393,15 +378,6 @@ def check_order(plan: Plan, index: int, head: str, own: str) -> None:
     """What an honest head sends: a ring of its topology, its own stage first, ours at `index`. Raises ProtocolError."""
     ids = [stage.device_id for stage in plan.stages]
     fits = 1 <= index < len(ids) <= MAX_STAGES and 0 < plan.plan_gen < 1 << 31
-    spare = plan.spare or tuple((stage.start, stage.stop) for stage in plan.stages)
-    fits = (
-        fits
-        and len(spare) == len(ids)
-        and all(
-            first <= stage.start and stage.stop <= last <= plan.layers
-            for stage, (first, last) in zip(plan.stages, spare, strict=True)
-        )
-    )
     if not (fits and len(set(ids)) == len(ids) and (ids[0], ids[index]) == (head, own) and is_ring(plan)):
         raise ProtocolError("The plan is not valid.")
 

@@ -17,27 +17,27 @@ from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
 from core.models.text.vocabulary import ids_fingerprint
-from core.node.base.file_messages import HeldModel
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
+from core.node.disks.messages import HeldModel
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
 from core.node.ring.plan_leader import PlanLeader
-from core.node.ring.prefill_choice import PrefillChoice
+from core.node.ring.prefill_mac_choice import PrefillChoice
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import Lack, StageFiles
 from core.node.ring.throughput_history import ThroughputHistory
-from core.plan.balance import is_clearly_slower
-from core.plan.draft import Draft, beside, draft_of, with_draft
-from core.plan.fit import make_plan, with_verification
-from core.plan.hops import hop_bytes
+from core.plan.balance_by_speed import is_clearly_slower
+from core.plan.draft_model import DraftOnHead, budgets_beside_draft, draft_on_head, with_draft
+from core.plan.forecast import MacSpeeds, forecast, plan_work_of
+from core.plan.hop_bytes import hop_bytes
+from core.plan.make_plan import make_plan, with_verification
 from core.plan.mirror import with_mirror
-from core.plan.on_disks import spans_here
-from core.plan.plan_inputs import How, Surroundings, how_of
-from core.plan.predict import MacSpeeds, forecast, work_of
+from core.plan.plan_inputs import PlanContext, PlanOptions, plan_options_of
 from core.plan.preview import preview_of
-from core.plan.sizes import Sizes
-from core.plan.survival import how_to_go_on
+from core.plan.split_by_disk import spans_on_disks
+from core.plan.stage_sizes import StageSizes
+from core.plan.survival import options_after_loss
 from core.requests.disks import DiskUse
 from core.requests.plans import Forecast, LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from core.settings import DEFAULT_CONTEXT
@@ -50,8 +50,8 @@ _Request = TypeVar("_Request", bound=PlanRequest)
 
 class Planned(NamedTuple):
     """A plan that fits, where its model lies on this Mac, and whether its logits are to be compared. `lacks`: what has
-    to come to disks first; `words` says that to a person, "" where it is nothing. `spares`: what comes once it runs.
-    `drafter`: where the model lies on this Mac that guesses.
+    to come to disks first; `words` says that to a person, "" where it is nothing. `drafter`: where the model lies on
+    this Mac that guesses.
     """
 
     plan: Plan
@@ -59,14 +59,13 @@ class Planned(NamedTuple):
     verify: bool
     lacks: tuple[Lack, ...] = ()
     words: str = ""
-    spares: tuple[Lack, ...] = ()
     drafter: Path | None = None
 
 
 class _Drafter(NamedTuple):
     """The model that guesses, and where it lies."""
 
-    draft: Draft | None = None
+    draft: DraftOnHead | None = None
     directory: Path | None = None
 
 
@@ -112,7 +111,7 @@ class Planning:
             macs = self._macs(request)
             draft = (await self._drafter(request, entry, macs[0])).draft
             preview = await self._preview(
-                entry, request, await self._profiles.of(entry), beside(draft, macs), draft=draft
+                entry, request, await self._profiles.of(entry), budgets_beside_draft(draft, macs), draft=draft
             )
             return await self._profiles.with_parts(entry, preview) if parts else preview
         except MaclusterError as error:
@@ -125,7 +124,7 @@ class Planning:
     async def plan(self, request: LoadRequest) -> Planned:
         """The plan that a person asks for. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
         request = await self._with_reader(request)
-        planned = await self._plan(request, how_of(request))
+        planned = await self._plan(request, plan_options_of(request))
         await self._inventory.renew(planned.plan)
         return await self._with_lacks(planned, request)
 
@@ -146,7 +145,7 @@ class Planning:
 
     async def _plan_on(self, request: LoadRequest, without: Collection[str], no_group: str) -> Planned:
         macs = [peer.device_id for peer in self._macs(request) if peer.device_id not in without]
-        planned = await self._plan(request, how_to_go_on(request, len(macs)), without, no_group)
+        planned = await self._plan(request, options_after_loss(request, len(macs)), without, no_group)
         holdings = self._inventory.holdings(planned.plan.fingerprint)
         if holdings.missing(planned.plan) and (on_disks := await self._on_disks(request, planned, holdings, macs)):
             return on_disks
@@ -154,7 +153,7 @@ class Planning:
         if holdings.missing(planned.plan) and macs[0] in whole:
             others = {*without, *(mac for mac in macs if mac not in whole)}
             with suppress(PlanError):
-                return await self._plan(request, how_to_go_on(request, len(whole)), others, no_group)
+                return await self._plan(request, options_after_loss(request, len(whole)), others, no_group)
         return await self._with_lacks(planned, request)
 
     async def _on_disks(
@@ -162,13 +161,13 @@ class Planning:
     ) -> Planned | None:
         """The same Macs with boundaries at which none of them has to fetch a layer, where it fits so."""
         entry, plan = await self._models.find(request.model), planned.plan
-        spans = spans_here(plan, holdings.layers, (await self._profiles.of(entry)).cuts, macs)
+        spans = spans_on_disks(plan, holdings.layers, (await self._profiles.of(entry)).cuts, macs)
         if not spans:
             return None
         members = {stage.device_id for stage in plan.stages}
         others = [peer.device_id for peer in self._macs(request) if peer.device_id not in members]
-        how = how_of(request)
-        how |= How(
+        how = plan_options_of(request)
+        how |= PlanOptions(
             context=request.context,
             layers=spans,
             topology=plan.topology,
@@ -194,16 +193,15 @@ class Planning:
         entry = await self._models.find(request.model)
         layout = await self._models.layout(entry)
         lacks = await self._files.lacks(planned.plan, entry, layout)
-        spares = await self._files.spares(planned.plan, entry, layout)
-        return planned._replace(lacks=lacks, words=self._files.words(lacks), spares=spares)
+        return planned._replace(lacks=lacks, words=self._files.words(lacks))
 
     async def forecast(self, plan: Plan) -> Forecast | None:
         """What a request gets of `plan`, which runs, by what is known now. Raises ModelError, UsageError."""
         entry = await self._models.find(plan.model)
         layout = await self._models.layout(entry)
         profile = await asyncio.to_thread(self._profiles.known, entry)
-        kv_bytes = Sizes(layout, profile, plan.context, plan.kv_bits).kv_bytes(range(layout.layers))
-        work = work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes + kv_bytes)
+        kv_bytes = StageSizes(layout, profile, plan.context, plan.kv_bits).kv_bytes(range(layout.layers))
+        work = plan_work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes + kv_bytes)
         return forecast(work, self._speeds(self._peers.linked()))
 
     def _macs(self, request: PlanRequest) -> list[Peer]:
@@ -217,14 +215,16 @@ class Planning:
             raise UsageError(what, "Leave out other Macs, or load the model on one of them.")
         return [own, *(peer for peer in others if peer.device_id not in (*request.without, request.prefill))]
 
-    async def _plan(self, request: LoadRequest, how: How, without: Collection[str] = (), no_group: str = "") -> Planned:
+    async def _plan(
+        self, request: LoadRequest, how: PlanOptions, without: Collection[str] = (), no_group: str = ""
+    ) -> Planned:
         self._assessment.check()
         entry = await self._models.find(request.model)
         layout = await self._models.layout(entry)
         profile = await self._profiles.of(entry)
         drafter = await self._drafter(request, entry, self._macs(request)[0])
         # of now: examining a model takes seconds, and a Mac may have come or gone
-        macs = beside(drafter.draft, self._macs(request))
+        macs = budgets_beside_draft(drafter.draft, self._macs(request))
         self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
         around = self._around(entry.fingerprint, layout, profile, macs, how["context"], how.get("kv_bits"))
         around["no_group"] = no_group
@@ -260,7 +260,7 @@ class Planning:
             )
             raise ModelMismatch(what, "Choose a draft of the same family, or load the model without --draft.")
         layout = await self._models.layout(draft)
-        return _Drafter(draft_of(draft.name, layout, request.context, head), Path(draft.path))
+        return _Drafter(draft_on_head(draft.name, layout, request.context, head), Path(draft.path))
 
     async def _choice(self, entry: ModelEntry) -> ModelChoice:
         plan, holdings = self._leader.plan, self._inventory.holdings(entry.fingerprint)
@@ -310,7 +310,7 @@ class Planning:
         profile: SplitProfile | None,
         macs: Sequence[Peer],
         *,
-        draft: Draft | None = None,
+        draft: DraftOnHead | None = None,
     ) -> PlanPreview:
         try:
             layout = await self._models.layout(entry)
@@ -333,7 +333,9 @@ class Planning:
             mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
             mirrored = self._beside.added(mirrored, request, profile, layout)
             preview = msgspec.structs.replace(preview, plan=with_draft(mirrored, draft))
-        work = work_of(preview.plan or split, layout, hop_bytes(split, profile), preview.total_bytes + preview.kv_bytes)
+        work = plan_work_of(
+            preview.plan or split, layout, hop_bytes(split, profile), preview.total_bytes + preview.kv_bytes
+        )
         missing = self._inventory.holdings(entry.fingerprint).missing(split)
         copied = sum(layout.layer_bytes[layer] for layers in missing.values() for layer in layers)
         try:
@@ -356,14 +358,17 @@ class Planning:
         macs: Sequence[Peer],
         context: int,
         kv_bits: int | None,
-    ) -> Surroundings:
-        speeds, kv_bytes = self._speeds(macs), Sizes(layout, profile, context, kv_bits).kv_bytes(range(layout.layers))
+    ) -> PlanContext:
+        speeds, kv_bytes = (
+            self._speeds(macs),
+            StageSizes(layout, profile, context, kv_bits).kv_bytes(range(layout.layers)),
+        )
         whole_bytes = layout.total_bytes + kv_bytes
 
         def expects(plan: Plan) -> Forecast | None:
-            return forecast(work_of(plan, layout, hop_bytes(plan, profile), whole_bytes), speeds)
+            return forecast(plan_work_of(plan, layout, hop_bytes(plan, profile), whole_bytes), speeds)
 
-        return Surroundings(
+        return PlanContext(
             rtt=self._peers.rtt,
             stage_s=cache(partial(speeds.stage_s, layout)),  # asked for every pair of cuts
             expects=expects,
@@ -373,10 +378,12 @@ class Planning:
     def _mirrored(
         self, plan: Plan, request: PlanRequest, profile: SplitProfile | None, layout: Layout, macs: Sequence[Peer]
     ) -> Plan:
+        if not request.mirror:
+            return plan
         speeds = self._speeds(macs)
-        told = forecast(work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes), speeds)
+        told = forecast(plan_work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes), speeds)
         token_s = told.token_s if told else None
-        return with_mirror(plan, request.mirror, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
+        return with_mirror(plan, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
 
     async def _with_reader(self, request: _Request) -> _Request:
         """`request` with the Mac that reads prompts, where that is to be found out. Raises ModelError, UsageError."""

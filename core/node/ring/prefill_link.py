@@ -11,12 +11,13 @@ from typing import Final
 from core.errors import MaclusterError, Problem
 from core.events import Plan
 from core.node.base.journal import Journal
-from core.node.base.messages import Checked, LinkUp, Prepared, PrepareStage, Release, Reported, StageLost, StageWord
 from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
-from core.node.ring.ownership import first_fault
+from core.node.ring.layer_ownership import first_fault
+from core.node.ring.messages import Checked, LinkUp, Prepared, PrepareStage, Release, Reported, StageLost, StageWord
 from core.node.ring.plan_member import PlanMember
-from core.plan.prefill import reading_plan
+from core.plan.prefill import prefill_plan
+from core.rates import BackOff
 from core.worker.messages import Failed, LinkBroken, Loaded, PrefillBroken, PrefillLinked
 
 BACK_OFF_S: Final = (2.0, 5.0, 15.0, 60.0)
@@ -42,14 +43,15 @@ class PrefillLink:
         self._ring: Plan | None = None
         self._directory = Path()
         self._now: _ReaderState | None = None
-        self._failures = 0
+        self._back_off = BackOff(BACK_OFF_S)
         self.last_gen = 0
 
     async def begin(self, ring: Plan, directory: Path) -> None:
         """The ring of that plan runs, and links that were made anew change nothing here. `directory`: the model's."""
         if self._ring and self._ring.prefill == ring.prefill and self._ring.fingerprint == ring.fingerprint:
             return
-        self._ring, self._directory, self._failures = ring, directory, 0
+        self._ring, self._directory = ring, directory
+        self._back_off.reset()
         self.last_gen = max(self.last_gen, ring.plan_gen)
         if ring.prefill:
             await self._ask(ring)
@@ -99,13 +101,13 @@ class PrefillLink:
         if isinstance(report, PrefillBroken):
             self._give_up(now, report.problem)
             return
-        self._failures = 0
+        self._back_off.reset()
         least = self._ring.prefill.least
         self._journal.info(f"{now.plan.stages[1].peer} reads prompts of {least} tokens or more.")
 
     async def _ask(self, ring: Plan) -> None:
         self.last_gen += 1
-        self._now = now = _ReaderState(reading_plan(ring, self.last_gen))
+        self._now = now = _ReaderState(prefill_plan(ring, self.last_gen))
         if not await self._mesh.send(_mac(now.plan), PrepareStage(plan=now.plan, index=1)):
             self._now = None  # it is asked when it comes
 
@@ -130,8 +132,7 @@ class PrefillLink:
         self._now = None
         self._member.unlink_prefill()
         self._journal.warn(f"{now.plan.stages[1].peer} reads no prompts now, the ring does: {problem.what}")
-        wait_s = BACK_OFF_S[min(self._failures, len(BACK_OFF_S) - 1)]
-        self._failures += 1
+        wait_s = self._back_off.failed()
         self._tasks.spawn("Asking a Mac to read again", self._ask_later(self._ring, wait_s))
 
     async def _ask_later(self, ring: Plan | None, wait_s: float) -> None:

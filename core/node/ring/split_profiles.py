@@ -12,16 +12,16 @@ from typing import Final, TypeVar, get_args
 
 import msgspec
 
-from core.errors import BadModel, ModelNotFound, Problem, TrustError, UnsupportedModel, error_from
+from core.errors import BadModel, Problem, TrustError, UnsupportedModel, error_from
 from core.events import Plan, WireType
 from core.models.files.catalog import ModelEntry
+from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
-from core.models.files.safetensors import header_bytes, weight_files
 from core.models.files.sandbox import Job, run_child
 from core.models.slicing.split_profile import SplitProfile
 from core.requests.plans import PlanPreview
 from core.settings import MIB, VERSION
-from core.trust.files import private_folder, read_private, write_private
+from core.trust.private_files import private_folder, read_private, write_private
 
 SECONDS: Final = 60.0
 RSS_BYTES: Final = 2048 * MIB
@@ -115,9 +115,7 @@ def _ask(entry: ModelEntry, stop: threading.Event) -> SplitProfile:
 def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], stop: threading.Event) -> tuple[int, bytes]:
     """Exit status and answer of a child that looks at the model's files."""
     directory = Path(entry.path)
-    if not directory.is_dir():
-        raise ModelNotFound(f"There is no model directory {directory}.")
-    headers = sum(len(header_bytes(file)) for file in weight_files(directory))
+    headers = sum(header.nbytes for header in read_folder(directory).headers.values())
     job = Job(
         module=module,
         arguments=(str(directory), *words),

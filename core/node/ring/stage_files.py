@@ -9,13 +9,12 @@ from typing import NamedTuple
 from core.errors import MaclusterError, Problem
 from core.events import Plan, Transfer
 from core.models.files.catalog import ModelEntry
-from core.models.files.layers_here import Ranges, layers_text, ranges, size_text
+from core.models.files.layers_on_disk import Ranges, layers_text, ranges, size_text
 from core.models.files.layout import Layout
 from core.node.base.tasks import together
 from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
-from core.node.ring.last_stages import stage_in
 from core.node.ring.split_profiles import FileParts, SplitProfiles
 from core.plan.topology import has_ranks
 from core.requests.disks import CopyRequest, DiskUse
@@ -69,27 +68,6 @@ class StageFiles:
             )
             for stage, wanted in zip(plan.stages, parts, strict=True)
             if stage.device_id in macs
-        )
-
-    async def spares(self, plan: Plan, entry: ModelEntry, layout: Layout) -> tuple[Lack, ...]:
-        """What each Mac of `plan` lacks of what is to be spare on its disk. Raises as `SplitProfiles.of`."""
-        here = self._inventory.holdings(plan.fingerprint).layers
-        lacking = {
-            stage: missing
-            for stage, kept in zip(plan.stages, plan.spare, strict=False)
-            if (missing := set(range(*kept)) - here.get(stage.device_id, set()) - set(range(stage.start, stage.stop)))
-        }
-        words = tuple(stage_in(plan, plan.stages.index(stage)).words for stage in lacking)
-        parts = await self._profiles.slices(entry, words) if lacking else ()
-        return tuple(
-            Lack(
-                device_id=stage.device_id,
-                peer=stage.peer,
-                layers=ranges(sorted(layers)),
-                nbytes=sum(layout.layer_bytes[layer] for layer in layers),
-                parts=wanted,
-            )
-            for (stage, layers), wanted in zip(lacking.items(), parts, strict=True)
         )
 
     def disks(self, plan: Plan) -> list[DiskUse]:

@@ -28,7 +28,7 @@ from core.events import (
     TokenEvent,
 )
 from core.models.files.layout import Layout
-from core.node.ring.measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
+from core.node.ring.speed_measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
 from core.plan.cost_curve import (
     MOST_POINTS,
     MOST_TIMES,
@@ -42,11 +42,11 @@ from core.plan.cost_curve import (
     point_of,
     seconds_for,
 )
-from core.plan.hops import hop_bytes
-from core.plan.predict import MacSpeeds, apart_s, work_of
-from core.trust.files import read_private, write_private
+from core.plan.forecast import MacSpeeds, apart_s, plan_work_of
+from core.plan.hop_bytes import hop_bytes
+from core.trust.private_files import read_private, write_private
 
-# so that the file never grows beyond what `core.trust.files.read_private` reads
+# so that the file never grows beyond what `core.trust.private_files.read_private` reads
 MOST_CURVES: Final = 128
 DIGITS: Final = 7
 
@@ -103,7 +103,9 @@ class ThroughputHistory:
                 staying = self._plan.stages if self._plan and self._plan.fingerprint == plan.fingerprint else ()
                 held = frozenset(stage.device_id for stage in staying)
                 self._answer, self._loading = None, LoadMeasurement(plan, now, held)
-                self._loaded = MeasuredLoad(plan, work_of(plan, known[1], hop_bytes(plan, None), 0)) if known else None
+                self._loaded = (
+                    MeasuredLoad(plan, plan_work_of(plan, known[1], hop_bytes(plan, None), 0)) if known else None
+                )
             case StageState() if self._loading:
                 self._loading.handle_event(event, now)
             case PlanLoaded() if self._loading:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from core.node.base.journal import Journal
-from core.node.base.killing import kill
+from core.node.base.kill_process import kill
 from core.node.base.tasks import Tasks
 from core.pipe_messages import pack, read_message
 from core.trust.identity import Identity

@@ -9,15 +9,14 @@ import asyncio
 
 from core.errors import Problem
 from core.events import Plan
-from core.node.base.journal import Journal
-from core.node.base.own_worker import OwnWorker
-from core.node.base.signals import Signal, Signals
+from core.node.base.context import NodeContext
+from core.node.base.signals import Signal
 from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh, RosterArrived
 from core.node.peers.peer_table import PeerTable
+from core.node.peers.worker_state import WorkerState
 from core.trust.identity import text_id
-from core.trust.roster import RosterStore
-from core.trust.trust_assessment import TrustAssessment, successor
+from core.trust.trust_assessment import successor
 
 
 class PlanDistrusted(Signal, frozen=True):
@@ -41,24 +40,14 @@ class KeyReplaced(Signal, frozen=True):
 class RosterEnforcement:
     """`news` is set by every roster, and waited for by whoever clears it."""
 
-    def __init__(
-        self,
-        own_id: bytes,
-        store: RosterStore,
-        assessment: TrustAssessment,
-        book: AddressBook,
-        mesh: Mesh,
-        peers: PeerTable,
-        worker: OwnWorker,
-        signals: Signals,
-        journal: Journal,
-    ) -> None:
-        self._own_id, self._store, self._assessment = own_id, store, assessment
+    def __init__(self, node: NodeContext, book: AddressBook, mesh: Mesh, peers: PeerTable, worker: WorkerState) -> None:
+        self._own_id, self._store, self._assessment = node.identity.device_id, node.store, node.assessment
         self._book, self._mesh, self._peers, self._worker = book, mesh, peers, worker
-        self._signals, self._journal = signals, journal
-        self._revoked = {r.device_id for r in store.current.revoked} if store.current else set[bytes]()
+        self._signals, self._journal = node.signals, node.journal
+        current = node.store.current
+        self._revoked = {r.device_id for r in current.revoked} if current else set[bytes]()
         self.news = asyncio.Event()
-        signals.on_awaited(RosterArrived, self._arrived)
+        node.signals.on_awaited(RosterArrived, self._arrived)
 
     def enforce(self) -> None:
         """Let no prompt go further than the roster allows: first the level, then the plan."""

@@ -11,22 +11,19 @@ from typing import Final
 
 from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, RosterError, UsageError, error_from
 from core.events import TrustChanged
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.messages import KeyChange, KeyRefused
-from core.node.base.own_worker import OwnWorker
+from core.node.base.context import NodeContext
 from core.node.peers.mesh import Mesh
+from core.node.peers.worker_state import WorkerState
+from core.node.trust.messages import KeyChange, KeyRefused
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_view import fork_notes, trusted_macs
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustView
-from core.settings import Home
 from core.trust.identity import Identity, parse_text_id, text_id
 from core.trust.name_matching import pick
-from core.trust.roster import Roster, RosterStore
+from core.trust.roster import Roster
 from core.trust.roster.changes import affirm, demote, promote, recover, rename, revoke, rotate, set_recovery
+from core.trust.roster.key_rotation import ask_rotation, decode_rotation, prepare_rotation
 from core.trust.roster.recovery_key import make_recovery_key, parse_words
-from core.trust.roster.rotation import ask_rotation, decode_rotation, prepare_rotation
-from core.trust.trust_assessment import TrustAssessment
 
 ROTATE_S: Final = 10.0
 # of some 600 keys that a roster can revoke; who is paired must not use up the room that people need
@@ -38,21 +35,10 @@ Change = Callable[[Roster, Identity, bytes], Roster]
 class TrustCommands:
     """Each method is one command; it raises a MaclusterError with the reason and the cure."""
 
-    def __init__(
-        self,
-        identity: Identity,
-        home: Home,
-        store: RosterStore,
-        assessment: TrustAssessment,
-        enforcement: RosterEnforcement,
-        mesh: Mesh,
-        worker: OwnWorker,
-        bus: Bus,
-        journal: Journal,
-    ) -> None:
-        self._identity, self._home, self._store = identity, home, store
-        self._assessment, self._enforcement = assessment, enforcement
-        self._mesh, self._worker, self._bus, self._journal = mesh, worker, bus, journal
+    def __init__(self, node: NodeContext, enforcement: RosterEnforcement, mesh: Mesh, worker: WorkerState) -> None:
+        self._identity, self._home, self._store = node.identity, node.home, node.store
+        self._assessment, self._bus, self._journal = node.assessment, node.bus, node.journal
+        self._enforcement, self._mesh, self._worker = enforcement, mesh, worker
         self._asked = ""
         self._refused: MaclusterError | None = None
 

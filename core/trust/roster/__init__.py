@@ -1,17 +1,7 @@
-"""The roster, for everyone outside `core.trust`: its values, its rules, its changes, its travels and its store."""
+"""The roster: its format, rules, changes, transport and store. Import it from here outside `core.trust`."""
 
+from core.trust.roster.acceptance import accept
 from core.trust.roster.bundle import Bundle, Cluster, decode_bundle, encode_bundle, member_certificates
-from core.trust.roster.chain import (
-    SUITE,
-    Member,
-    Revoked,
-    Role,
-    Roster,
-    Stand,
-    decode,
-    encode,
-    verify,
-)
 from core.trust.roster.changes import (
     add,
     affirm,
@@ -24,9 +14,19 @@ from core.trust.roster.changes import (
     rotate,
     set_recovery,
 )
-from core.trust.roster.rivals import Fork
+from core.trust.roster.forks import Fork
+from core.trust.roster.format import (
+    SUITE,
+    Member,
+    Revoked,
+    Role,
+    Roster,
+    Stand,
+    decode,
+    encode,
+    verify,
+)
 from core.trust.roster.store import RosterStore
-from core.trust.roster.succession import accept
 
 __all__ = [
     "SUITE",

@@ -15,14 +15,14 @@ import msgspec
 from core.errors import IdentityError, RosterError
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import MAX_CERTIFICATE, certificate_key, device_id_of
-from core.trust.roster.chain import COUNT, MAX_ROSTER, Cursor, Roster, Stand, decode, encode
+from core.trust.roster.format import COUNT, MAX_ROSTER, Cursor, Roster, Stand, decode, encode
 
 STAND: Final = struct.Struct("<Q32s")
-MAX_POINTS: Final = 80  # a history of 2^64 epochs needs 65 (`core.trust.roster.rivals.points`)
+MAX_POINTS: Final = 80  # a history of 2^64 epochs needs 65 (`core.trust.roster.forks.points`)
 
 
 class Bundle(NamedTuple):
-    """Rosters and certificates on their way; `stand` is where the sender stands, `points` some rosters that it has."""
+    """Rosters and certificates in transit; `stand` is the sender's position, `points` some rosters that it has."""
 
     stand: Stand
     rosters: list[Roster]
@@ -33,7 +33,7 @@ class Bundle(NamedTuple):
 def encode_bundle(
     stand: Stand, rosters: Sequence[bytes], certificates: Iterable[bytes], points: Sequence[Stand] = ()
 ) -> bytes:
-    """The bytes of a bundle (layout in the module docstring)."""
+    """Encode a bundle (layout above)."""
     parts = [STAND.pack(*stand), COUNT.pack(len(points)), *(STAND.pack(*point) for point in points)]
     for pieces in (list(rosters), list(certificates)):
         parts.append(COUNT.pack(len(pieces)))
@@ -43,7 +43,7 @@ def encode_bundle(
 
 
 def decode_bundle(data: bytes) -> Bundle:
-    """The parts of a bundle, none of them verified yet. Raises RosterError."""
+    """Decode a bundle without verifying its parts. Raises RosterError."""
     if len(data) > MAX_CONTROL_BODY:
         raise RosterError(f"A roster bundle of {len(data)} bytes is longer than {MAX_CONTROL_BODY}.")
     cursor = Cursor(data)
@@ -58,18 +58,18 @@ def decode_bundle(data: bytes) -> Bundle:
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """The roster and the members' certificates (DER, by device id): all that a link needs to judge a peer."""
+    """The roster and the members' certificates (DER, by device id): all that a link needs to check a peer."""
 
     roster: Roster
     certificates: Mapping[bytes, bytes]
 
     def encode(self) -> bytes:
-        """Bytes for a pipe to a process of this Mac."""
+        """Bytes for a process of this Mac."""
         return encode_bundle(self.roster.stand, [encode(self.roster)], self.certificates.values())
 
     @classmethod
     def decode(cls, data: bytes) -> Cluster:
-        """The cluster of `encode`'s bytes. Raises RosterError. The chain was verified by the node that sent it."""
+        """Decode `encode`'s bytes; the sending node has verified the chain. Raises RosterError."""
         bundle = decode_bundle(data)
         if len(bundle.rosters) != 1:
             raise RosterError("A cluster has one roster.")
@@ -77,8 +77,8 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 def member_certificates(roster: Roster, certificates: Iterable[bytes]) -> dict[bytes, bytes]:
-    """The certificates that belong to members, by device id; those of strangers are left out. Raises RosterError if
-    one of them is no valid leaf (CA:TRUE, not self-signed, another kind of key).
+    """Certificates of members by device id; strangers' are dropped. Raises RosterError for an invalid one (CA:TRUE, not
+    self-signed, wrong kind of key).
     """
     kept = {}
     for certificate in certificates:

@@ -1,5 +1,5 @@
-"""What a person may change in a roster: each function gives the next epoch, signed, and held to `accept`, so that none
-of them makes what other Macs refuse. All are pure; all raise RosterError, and where it helps, with the cure.
+"""Changes to a roster: each function returns the next signed epoch, checked with `accept`, so other Macs will take it.
+All are pure and raise RosterError.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from core.errors import RosterError, UsageError
 from core.text import clean_name
 from core.trust.device_name import name_bytes
 from core.trust.identity import Identity, device_id_of, text_id
-from core.trust.roster.chain import NO_HASH, Member, Revoked, Role, Roster, words
+from core.trust.roster.acceptance import accept
+from core.trust.roster.format import NO_HASH, Member, Revoked, Role, Roster, words
+from core.trust.roster.key_rotation import Rotation, check_rotation
 from core.trust.roster.recovery_key import RecoveryKey, as_member, check_recovery_key
-from core.trust.roster.rotation import Rotation, check_rotation
-from core.trust.roster.succession import accept
 
 
 class Signer(Protocol):
-    """A key that signs rosters: this Mac's, or the one on paper."""
+    """A key that signs rosters: this Mac's, or the recovery key."""
 
     @property
     def device_id(self) -> bytes:
-        """Whose key it is."""
+        """Id of the key."""
 
     def sign(self, data: bytes) -> bytes:
         """64 bytes."""
 
 
 def found(identity: Identity, name: str, cluster_id: bytes) -> Roster:
-    """The first roster: this Mac alone, as admin. `cluster_id` is 16 random bytes."""
+    """First roster: this Mac alone, as admin. `cluster_id` is 16 random bytes."""
     founder = Member(
         device_id=identity.device_id,
         public=identity.public,
@@ -45,20 +45,19 @@ def found(identity: Identity, name: str, cluster_id: bytes) -> Roster:
 
 
 def add(roster: Roster, identity: Identity, member: Member) -> Roster:
-    """`member` is in."""
     _check_admin(roster, identity)
     return _next(roster, identity, (*roster.members, member))
 
 
 def promote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
-    """That Mac is an admin too."""
+    """Make a Mac admin."""
     if _mac(roster, device_id).is_admin:
         raise RosterError(f"{_mac(roster, device_id).name} is an admin already.")
     return _alter(roster, identity, device_id, role=Role.ADMIN)
 
 
 def demote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
-    """That Mac is an admin no more; the last one stays."""
+    """Remove a Mac's admin role, unless it is the only admin."""
     if not _mac(roster, device_id).is_admin:
         raise RosterError(f"{_mac(roster, device_id).name} is not an admin.")
     _check_not_last(roster, device_id)
@@ -66,7 +65,7 @@ def demote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
 
 
 def rename(roster: Roster, identity: Identity, device_id: bytes, name: str) -> Roster:
-    """That Mac is called `name`, cut to 32 bytes. Raises UsageError where nothing of the name can be shown."""
+    """Rename a Mac; the name is cut to 32 bytes. Raises UsageError if nothing of it can be shown."""
     clean = clean_name(name)
     if clean is None:
         raise UsageError("A Mac's name needs a letter, a number or a sign.", "Choose another name.")
@@ -74,7 +73,7 @@ def rename(roster: Roster, identity: Identity, device_id: bytes, name: str) -> R
 
 
 def revoke(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
-    """That Mac is out, and its key never comes back. An admin may revoke itself, unless it is the last one."""
+    """Remove a Mac for good. An admin may revoke itself, unless it is the only one."""
     _check_admin(roster, identity)
     _mac(roster, device_id)
     _check_not_last(roster, device_id)
@@ -82,8 +81,8 @@ def revoke(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
 
 
 def rotate(roster: Roster, identity: Identity, rotation: Rotation) -> Roster:
-    """The new key stands where the old one stood, with its role, name and level; the old one is revoked. `identity` is
-    an admin, which may be the very Mac that changes its key, still with the old one.
+    """Replace a Mac's key; role, name and level stay, the old key is revoked. `identity` is an admin, possibly the same
+    Mac with its old key.
     """
     _check_admin(roster, identity)
     check_rotation(roster, rotation)
@@ -92,14 +91,14 @@ def rotate(roster: Roster, identity: Identity, rotation: Rotation) -> Roster:
 
 
 def set_recovery(roster: Roster, identity: Identity, public: bytes) -> Roster:
-    """`public` is the recovery key from now on; the words of the one before are worth nothing."""
+    """Set the recovery key; earlier words become void."""
     _check_admin(roster, identity)
     return _next(roster, identity, (*roster.macs, as_member(public, roster.epoch + 1)))
 
 
 def recover(roster: Roster, key: RecoveryKey, device_id: bytes, fresh: bytes, lost: Collection[bytes] = ()) -> Roster:
-    """The words make the Mac `device_id` admin, revoke the Macs in `lost`, and are used up: `fresh` is the public key
-    of the words that count from now on.
+    """Use the recovery words: make `device_id` admin and revoke the Macs in `lost`. The words are used up; `fresh` is
+    the public key of the next ones.
     """
     check_recovery_key(roster, key)
     if _mac(roster, device_id).is_admin:
@@ -115,7 +114,7 @@ def recover(roster: Roster, key: RecoveryKey, device_id: bytes, fresh: bytes, lo
 
 
 def affirm(roster: Roster, identity: Identity) -> Roster:
-    """Nothing is changed but the epoch: after a fork, an admin's word that this is the history that counts."""
+    """Change only the epoch: after a fork, an admin's statement that this history counts."""
     _check_admin(roster, identity)
     return _next(roster, identity, roster.members)
 
@@ -131,7 +130,7 @@ def _altered(roster: Roster, device_id: bytes, /, **changes: object) -> list[Mem
 
 
 def _next(roster: Roster, signer: Signer, members: Iterable[Member]) -> Roster:
-    """The next epoch with these members. Whoever is not among them any more is revoked by that."""
+    """The next epoch with these members; missing ones are revoked."""
     members, epoch = tuple(members), roster.epoch + 1
     staying = {m.device_id for m in members}
     following = msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""What follows once two people have confirmed each other's Mac: who makes the next roster, and what it holds. Pure."""
+"""After both users confirmed: which Mac makes the next roster, and what it contains. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CARD: Final = struct.Struct("<16sQBH")
 
 
 class Card(NamedTuple):
-    """What each side tells once both have confirmed: its certificate, and where it stands."""
+    """Sent by each side after confirming: its certificate and its cluster."""
 
     certificate: bytes
     cluster_id: bytes = NO_CLUSTER
@@ -30,7 +30,7 @@ def encode_card(card: Card) -> bytes:
 
 
 def decode_card(data: bytes) -> Card:
-    """The card of these bytes; its certificate is not looked at yet. Raises PairingError."""
+    """Decode a card without checking its certificate. Raises PairingError."""
     if len(data) < _CARD.size:
         raise PairingError("The other Mac's card ends too soon.")
     cluster_id, epoch, admin, length = _CARD.unpack_from(data)
@@ -42,12 +42,12 @@ def decode_card(data: bytes) -> Card:
 def decide(mine: Card, theirs: Card, *, initiator: bool) -> Literal["found", "admit", "join"]:
     """Who makes the next roster: "found" a cluster and admit the peer, "admit" it to ours, or "join" theirs.
 
-    Raises PairingError where nobody may.
+    Raises PairingError if none of these is possible.
     """
     if mine.cluster_id == theirs.cluster_id == NO_CLUSTER:
         return "found" if initiator else "join"
     if mine.cluster_id == theirs.cluster_id:
-        raise PairingError("These two Macs are in one cluster already.", "`macluster trust list` shows it.")
+        raise PairingError("These two Macs are already paired.", "`macluster trust list` shows it.")
     if NO_CLUSTER not in (mine.cluster_id, theirs.cluster_id):
         cure = "Remove the roster folder of the Mac that should move, and pair it again."
         raise PairingError("The two Macs belong to different clusters.", cure)
@@ -60,7 +60,7 @@ def decide(mine: Card, theirs: Card, *, initiator: bool) -> Literal["found", "ad
 
 
 def check_may_pair(identity: Identity, roster: Roster | None) -> None:
-    """Before anybody types digits: whom this Mac could pair with. Raises PairingError where that is nobody."""
+    """Check, before digits are shown, that this Mac may pair. Raises PairingError."""
     me = roster.member(identity.device_id) if roster else None
     if roster and not (me and me.is_admin):
         raise PairingError(
@@ -70,7 +70,6 @@ def check_may_pair(identity: Identity, roster: Roster | None) -> None:
 
 
 def card_of(identity: Identity, roster: Roster | None) -> Card:
-    """This Mac's own card."""
     if roster is None:
         return Card(identity.certificate_der)
     me = roster.member(identity.device_id)
@@ -78,7 +77,7 @@ def card_of(identity: Identity, roster: Roster | None) -> Card:
 
 
 def check_certificate(card: Card, peer: Confirmed) -> None:
-    """The card's certificate is a valid leaf of the key that was compared. Raises PairingError."""
+    """Check that the card's certificate belongs to the compared key. Raises PairingError."""
     try:
         public = certificate_key(card.certificate)
     except IdentityError as error:
@@ -88,7 +87,7 @@ def check_certificate(card: Card, peer: Confirmed) -> None:
 
 
 def found_with(identity: Identity, name: str, cluster_id: bytes, peer: Confirmed, theirs: Card) -> bytes:
-    """A bundle with the first two rosters of a new cluster: this Mac alone, then with the peer."""
+    """Bundle with the first two rosters of a new cluster: this Mac alone, then with the peer."""
     first = found(identity, name, cluster_id)
     second = add(first, identity, _as_member(peer, 2))
     certificates = [identity.certificate_der, theirs.certificate]
@@ -96,8 +95,8 @@ def found_with(identity: Identity, name: str, cluster_id: bytes, peer: Confirmed
 
 
 def admit(identity: Identity, roster: Roster, peer: Confirmed, theirs: Card) -> bytes:
-    """A bundle with the roster that has the peer in it. A member that never got its roster, because the connection
-    broke, needs no new epoch. Raises RosterError.
+    """Bundle with a roster that contains the peer. A member that never received its roster needs no new epoch. Raises
+    RosterError.
     """
     if roster.member(peer.device_id) is None:
         roster = add(roster, identity, _as_member(peer, roster.epoch + 1))
@@ -105,8 +104,8 @@ def admit(identity: Identity, roster: Roster, peer: Confirmed, theirs: Card) -> 
 
 
 def check_joined(roster: Roster, identity: Identity, peer: Confirmed, theirs: Card) -> None:
-    """What this Mac demands of the roster that it is handed: both Macs in it, the peer as admin, the cluster of the
-    card. Raises PairingError.
+    """Check the roster received while joining: both Macs in it, the peer as admin, the card's cluster. Raises
+    PairingError.
     """
     admin = roster.member(peer.device_id)
     if roster.member(identity.device_id) is None or admin is None or not admin.is_admin:

@@ -1,7 +1,7 @@
-"""The key on paper: 24 words that make another Mac admin when the last admin is lost. It is no Mac.
+"""The recovery key: 24 words that make another Mac admin when the last admin is lost. It is no Mac.
 
-The words are the Ed25519 seed in BIP-39's English list, the last one with 8 bits of checksum. Only the public key is
-kept, in the roster; the words are shown once, and used once (`core.trust.roster.changes.recover`).
+The words are the Ed25519 seed in BIP-39's English list, with 8 bits of checksum in the last one. Only the public key is
+stored, in the roster; the words are shown once and used once (`core.trust.roster.changes.recover`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mnemonic import Mnemonic
 from core.errors import RosterError, UsageError
 from core.text import clean_name
 from core.trust.identity import device_id_of
-from core.trust.roster.chain import Member, Role, Roster
+from core.trust.roster.format import Member, Role, Roster
 
 WORDS: Final = 24
 
 
 class RecoveryKey:
-    """The whole key. It lives as long as it is on the screen, or a roster is being signed with it."""
+    """The complete key; exists only while it is shown or signs a roster."""
 
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
@@ -34,7 +34,7 @@ class RecoveryKey:
 
     @property
     def words(self) -> str:
-        """The 24 words, a space between them."""
+        """The 24 words, separated by spaces."""
         return _list().to_mnemonic(self._seed)
 
     def sign(self, data: bytes) -> bytes:
@@ -43,12 +43,12 @@ class RecoveryKey:
 
 
 def make_recovery_key(random: Callable[[int], bytes] = secrets.token_bytes) -> RecoveryKey:
-    """A fresh one; no roster knows it yet."""
+    """Make a new key, not in any roster yet."""
     return RecoveryKey(random(32))
 
 
 def parse_words(text: str) -> RecoveryKey:
-    """The key of 24 typed words, whatever their case and spacing. Raises UsageError, which names the wrong word."""
+    """The key of 24 typed words in any case and spacing. Raises UsageError, naming the wrong word."""
     typed = text.lower().split()
     if len(typed) != WORDS:
         raise UsageError(f"A recovery key has {WORDS} words; these are {len(typed)}.", "Type them in their order.")
@@ -61,12 +61,12 @@ def parse_words(text: str) -> RecoveryKey:
     try:
         return RecoveryKey(bytes(_list().to_entropy(typed)))
     except ValueError as error:
-        cure = "One is another word of the list, or two have changed places: compare each with the paper."
+        cure = "One word is wrong, or two are swapped: compare each with the paper."
         raise UsageError("Each word is in the list, but together they are not a key.", cure) from error
 
 
 def check_recovery_key(roster: Roster, key: RecoveryKey) -> None:
-    """These words are the ones that count in `roster`. Raises RosterError, which says what they are instead."""
+    """Check that this is the recovery key of `roster`. Raises RosterError with the reason."""
     spent = roster.revocation(key.device_id)
     if spent:
         what = f"These words were used up or replaced in epoch {spent.epoch}; newer ones count."
@@ -78,7 +78,7 @@ def check_recovery_key(roster: Roster, key: RecoveryKey) -> None:
 
 
 def as_member(public: bytes, epoch: int) -> Member:
-    """A recovery key's entry in a roster. "unpaired", so that nothing takes it for a Mac that may see prompts."""
+    """A recovery key's roster entry; "unpaired", so that it never counts as a Mac that may see prompts."""
     return Member(
         device_id=device_id_of(public),
         public=public,

@@ -1,10 +1,10 @@
-"""What a Mac keeps of its cluster: every roster, the members' certificates, and two facts that no deletion may undo
-quietly: how far the chain had come, and that it has forked.
+"""A Mac's stored roster history: every roster, the members' certificates, and two facts that deleting files can't undo
+unnoticed: the highest epoch, and that it forked.
 
-Folder (0700, every file 0600): `<epoch>.roster`, `<text id>.der`; `epoch`, the highest one of the history that counts,
-in digits; `<epoch>-<hash>.rival`, the rosters of other histories; `declined`, the hashes by which a person on this Mac
-decided against some (`core.trust.roster.rivals`); `taken`, the hash of the roster of another history while this Mac
-changes over to that. Everything is on disk before it is used.
+Folder (0700, files 0600): `<epoch>.roster`, `<text id>.der`; `epoch`, the highest one in digits;
+`<epoch>-<hash>.rival`, rosters of other histories; `declined`, hashes that a user decided against
+(`core.trust.roster.forks`); `taken`, the roster's hash while switching to another history. Everything is on disk before
+it is used.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Final
 from core.errors import NotPaired, RosterError, RosterFork
 from core.events import Level
 from core.settings import MAX_CONTROL_BODY
-from core.trust.files import private_folder, read_private, write_private
 from core.trust.identity import text_id
 from core.trust.levels import level_of
+from core.trust.private_files import private_folder, read_private, write_private
+from core.trust.roster.acceptance import DECIDE, accept
 from core.trust.roster.bundle import STAND, Cluster, decode_bundle, encode_bundle, member_certificates
-from core.trust.roster.chain import COUNT, Roster, Stand, decode, encode
-from core.trust.roster.rivals import MAX_RIVALS, Fork, Side, claim, fork_of, is_open, left_of, longest, points, sort_in
-from core.trust.roster.succession import DECIDE, accept
+from core.trust.roster.forks import MAX_RIVALS, Fork, Side, claim, fork_of, is_open, left_of, longest, points, sort_in
+from core.trust.roster.format import COUNT, Roster, Stand, decode, encode
 
 MAX_DECLINED: Final = 256  # the newest; an older one would be asked about again
 _HASH_BYTES: Final = 32
@@ -32,10 +32,10 @@ _DIGITS: Final = 20  # of the highest epoch that a roster can carry
 
 
 class RosterStore:
-    """The rosters and certificates of this Mac on disk."""
+    """Rosters and certificates of this Mac on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Read and verify the whole chain. Raises RosterError on damage, a gap, a chain that was longer once, or unsafe
+        """Read and verify the whole chain. Raises RosterError on damage, a gap, a chain that was longer before, or open
         permissions.
         """
         private_folder(folder, RosterError)
@@ -56,7 +56,6 @@ class RosterStore:
         self._adopted_at = self._path(self.current).stat().st_mtime if self.current else None
 
     def lists(self, device_id: bytes) -> bool:
-        """Whether the newest roster has that member."""
         return bool(self.current and self.current.member(device_id))
 
     @property
@@ -66,7 +65,7 @@ class RosterStore:
 
     @property
     def history(self) -> Sequence[Roster]:
-        """Every roster, that of epoch 1 first."""
+        """Every roster from epoch 1 on."""
         return self._history
 
     @property
@@ -76,16 +75,16 @@ class RosterStore:
 
     @property
     def adopted_at(self) -> float | None:
-        """When this Mac took the newest roster, in seconds since 1970 by its own clock: shown, never to decide by."""
+        """When this Mac adopted the newest roster, seconds since the epoch; for display only."""
         return self._adopted_at
 
     @property
     def forked(self) -> Fork | None:
-        """The fork that nobody has decided yet. Until `resolve` nothing new is adopted, and no Mac carries prompts."""
+        """The undecided fork, if any. Until `resolve`, nothing new is adopted and no Mac carries prompts."""
         return self._fork
 
     def is_revoked(self, device_id: bytes) -> bool:
-        """Whether the newest roster revokes that Mac, or that of a rival which nobody has decided about yet."""
+        """Whether the newest roster, or that of an undecided rival, revokes that Mac."""
         tips = self._fork.tips if self._fork else self._history[-1:]
         return any(roster.revocation(device_id) for roster in tips)
 
@@ -98,7 +97,7 @@ class RosterStore:
     def level(
         self, device_id: bytes, *, seen: bool = False, wrong_key: bool = False, other_model: bool = False
     ) -> Level:
-        """How far that Mac is trusted, by this roster and what the caller knows of it (see `level_of`)."""
+        """Trust level of a Mac by this roster and the caller's knowledge (see `level_of`)."""
         member = self.current.member(device_id) if self.current else None
         return level_of(
             listed=member.level if member else None,
@@ -110,10 +109,10 @@ class RosterStore:
         )
 
     def bundle(self, since_epoch: int = 0) -> bytes:
-        """The rosters from `since_epoch` on, as many as fit a control frame, and all certificates. Raises NotPaired.
+        """The rosters from `since_epoch` on that fit a control frame, and all certificates. Raises NotPaired.
 
-        That of `since_epoch` itself is in it, for the receiver to find out whether its own is another one. Where not
-        all fit, the receiver stands at a lower epoch than the bundle's head says, and the next bundle goes on there.
+        Includes `since_epoch` itself, so that the receiver can detect a fork. If not all fit, the receiver remains
+        below the bundle's head, and the next bundle continues there.
         """
         cluster = self.cluster()
         certificates = list(cluster.certificates.values())
@@ -131,20 +130,20 @@ class RosterStore:
         return encode_bundle(cluster.roster.stand, chosen, certificates, stands)
 
     def shared_epoch(self, theirs: Iterable[Stand]) -> int:
-        """The newest of our epochs that a Mac with these rosters has too: `bundle` from there on is what it lacks. The
-        epoch after our newest where it has told of none: then what it hears first is what we have.
+        """Our newest epoch that a Mac with these rosters has too; `bundle` from there on is what it lacks. The epoch
+        after our newest if it named none.
         """
         return max((p.epoch for p in theirs if self._epochs.get(p.hash) == p.epoch), default=len(self._history) + 1)
 
     def advance(self, following: Roster, certificates: Iterable[bytes] = ()) -> None:
-        """Take the next epoch that this Mac made itself (`core.trust.roster.changes`). Raises RosterError."""
+        """Adopt the next epoch made on this Mac (`core.trust.roster.changes`). Raises RosterError."""
         self.adopt(encode_bundle(following.stand, [encode(following)], certificates))
 
     def adopt(self, bundle: bytes) -> bool:
-        """Verify a bundle, write it to disk, then use it; whether this Mac stands at a newer epoch now.
+        """Verify a bundle, write it to disk, then use it; whether the epoch advanced.
 
-        What is known already is passed over. Raises RosterError, and keeps nothing, if any of it breaks a rule; of a
-        fork, however deep, it keeps the proof (see `forked`), and says so by RosterFork.
+        Known rosters are skipped. Raises RosterError and keeps nothing if any part breaks a rule; for a fork of any
+        depth it keeps the proof (see `forked`) and raises RosterFork.
         """
         offered = decode_bundle(bundle)
         fresh, stands = sort_in(self._history, self._epochs, self._rivals, offered.rosters)
@@ -173,9 +172,9 @@ class RosterStore:
         return bool(fresh)
 
     def resolve(self, keep: bytes) -> Roster:
-        """A person on this Mac decided that the history with roster `keep` (its hash) counts; that roster is the newest
-        one now. Every Mac that knows both asks its own person. An admin then makes the next epoch on it (`affirm`), so
-        that those who know one only are past the fork. Raises RosterError if there is no fork, or no such roster in it.
+        """Apply a user's decision: the history with roster `keep` (its hash) counts, and that roster is the newest.
+        Each Mac that knows both asks its own user. An admin then makes the next epoch (`affirm`), which takes the Macs
+        that know only one past the fork. Raises RosterError if there is no fork, or no such roster in it.
         """
         fork = self._fork
         rivals = [side[: n + 1] for side in self._rivals for n, roster in enumerate(side) if roster.hash == keep]
@@ -200,7 +199,7 @@ class RosterStore:
         return self._fork.sides[1:] if self._fork else ()
 
     def _weigh(self, rivals: Iterable[Side]) -> None:
-        """Which of these rivals leave the history that we have now, and are open."""
+        """Determine which of these rivals branch off the current history and are open."""
         left = (left_of(self._history, self._epochs, side) for side in rivals)
         still = [side for side in left if side and is_open(self._history, side, self._declined)]
         self._fork = fork_of(self._history, still[:MAX_RIVALS])
@@ -214,7 +213,7 @@ class RosterStore:
         return RosterFork(what, "On the Mac that offers it, decide for this one: `macluster trust resolve`.")
 
     def _decline(self, chosen: Side, sides: Iterable[Side]) -> None:
-        """Remember against what a person decided, before anything else is changed."""
+        """Store what the user decided against, before changing anything else."""
         others = list[bytes]()
         for side in sides:
             shared = 0
@@ -228,7 +227,7 @@ class RosterStore:
         self._declined = declined
 
     def _keep(self, rivals: list[Side]) -> None:
-        """Write what is new of the rivals, and forget the files of those that are decided."""
+        """Write new rivals, and delete the files of decided ones."""
         self._fork = fork_of(self._history, rivals[:MAX_RIVALS])  # a full disk must not silence it
         wanted = {self._rival_path(roster): roster for side in rivals[:MAX_RIVALS] for roster in side}
         there = set(self._folder.glob("*.rival"))
@@ -238,7 +237,7 @@ class RosterStore:
             path.unlink(missing_ok=True)
 
     def _restored(self, rivals: Iterable[Roster]) -> tuple[Side, ...]:
-        """The rivals of these files; what leaves no history that stands is passed over."""
+        """Rivals from their files; those that branch off nothing known are skipped."""
         sides = list[Side]()
         for roster in rivals:
             with suppress(RosterError):
@@ -246,7 +245,7 @@ class RosterStore:
         return tuple(sides)
 
     def _finish_change(self, rivals: Iterable[Roster]) -> None:
-        """What was cut off in the middle of changing over to another history is done again."""
+        """Redo a switch to another history that was interrupted."""
         if not os.path.lexists(self._taken_path):
             return
         known, wanted, side = {r.hash: r for r in rivals}, read_private(self._taken_path, RosterError), list[Roster]()
@@ -277,7 +276,7 @@ class RosterStore:
             raise
 
     def _check_epoch(self) -> None:
-        """A chain that ends below the highest epoch ever used here was rolled back on the disk."""
+        """Detect a chain that was rolled back on disk: it ends below the highest epoch used here."""
         path, epoch = self._folder / "epoch", len(self._history)
         digits = read_private(path, RosterError) if os.path.lexists(path) else b"0"
         had = int(digits) if digits.isdigit() and len(digits) <= _DIGITS else None

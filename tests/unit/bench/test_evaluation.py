@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core.bench.evaluation import form
-from core.bench.evaluation.form import check_harness, figures, tiny_tasks
+from core.bench.evaluation import lm_eval_tasks
+from core.bench.evaluation.lm_eval_tasks import check_harness, figures, tiny_tasks
 from core.errors import UsageError
 from tui.cli.evaluation import ALONE, RING, lines
 
@@ -45,7 +45,7 @@ def test_the_task_that_comes_along_has_its_questions_with_it() -> None:
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(form, "find_spec", lambda _: None)
+    monkeypatch.setattr(lm_eval_tasks, "find_spec", lambda _: None)
     with pytest.raises(UsageError) as refused:
         check_harness()
     assert "pip install 'macluster[eval]'" in refused.value.fix

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from core.bench.scenarios.arithmetic import ReplyFigures, per_second, segment, segments
 from core.bench.scenarios.assertions import LIMITS, Limit, assertions, time_text
-from core.bench.scenarios.curve import points, svg
-from core.bench.scenarios.listing import HEAVY_BYTES, SCENARIOS, Scenario, asked, chosen, prompt
+from core.bench.scenarios.definitions import HEAVY_BYTES, SCENARIOS, Scenario, asked, chosen, prompt
+from core.bench.scenarios.percentiles import ReplyFigures, per_second, segment, segments
 from core.bench.scenarios.report import (
     AskedServer,
     LoadLevel,
@@ -21,6 +20,7 @@ from core.bench.scenarios.report import (
     markdown,
     result,
 )
+from core.bench.scenarios.throughput_chart import points, svg
 from core.errors import UsageError
 
 LAPS = {"parse": 16.5e-6, "reserve": 1e-3, "encrypt": 90e-6, "dispatch": 2e-3}

@@ -9,7 +9,7 @@ import pytest
 from mlx_lm.generate import stream_generate
 
 from core.demo import DEMO_MODEL
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import Message
 from tests.demo_model.evaluate import answer_held_out
@@ -51,7 +51,7 @@ def test_it_is_small_and_looks_like_a_real_model() -> None:
     assert len([f for f in files if f.suffix == ".safetensors"]) >= 2
     entry = read_entry(DEMO_MODEL)
     assert (entry.model_type, entry.quantization) == ("llama", "8-bit")
-    assert read_layout(DEMO_MODEL).layers >= 16
+    assert read_folder(DEMO_MODEL).layout().layers >= 16
 
 
 def test_it_answers_the_first_question_right_and_ends(loaded: tuple[Any, Any]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from core.demo import DEMO_MODEL
+from core.models.files.model_folder import read_folder
 from core.models.slicing.loading import load_slice
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import Message
@@ -98,7 +99,7 @@ def test_the_exported_model_loads_like_any_other(model: Path) -> None:
     loaded, tokenizer, *_ = mlx_lm.load(str(model))
     assert len(loaded.layers) == 2
     assert tokenizer.eos_token_ids == {0}
-    stage = load_slice(model, 1, 2, embed=False, output=False)
+    stage = load_slice(read_folder(model), 1, 2, embed=False, output=False)
     assert 0 < stage.weight_bytes < entry.total_bytes
 
 

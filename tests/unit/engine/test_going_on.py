@@ -90,7 +90,7 @@ def test_what_is_written_is_read_with_the_prompt_and_counts_in_the_answer() -> N
     _, first, second, step = (scheduler.next() for _ in range(4))
     assert isinstance(first, Chunk)
     assert isinstance(second, Chunk)
-    assert [*first.tokens[0], *second.tokens[0]] == asked.beginning[:-1]
+    assert [*first.tokens[0], *second.tokens[0]] == asked.prefix[:-1]
     told = [*scheduler.acked(first), *scheduler.acked(second)]
     assert told == [PrefillProgress("a", 4, 7), PrefillProgress("a", 6, 7)]
     assert isinstance(step, Step)
@@ -100,7 +100,7 @@ def test_what_is_written_is_read_with_the_prompt_and_counts_in_the_answer() -> N
     assert isinstance(step, Step)
     (ended,) = scheduler.stepped(step, [[34]]).ended
     assert ended.reason == "length"
-    assert scheduler.parked == (CachedPrefix(1, (*asked.beginning, 33)),)
+    assert scheduler.parked == (CachedPrefix(1, (*asked.prefix, 33)),)
 
 
 def cut_off(name: str, prompt: int, written: int) -> Request:
@@ -116,7 +116,7 @@ def test_what_is_read_again_travels_together_and_the_shortest_goes_on_first() ->
         head.submit(each)
     works = [head.turn(0.0) for _ in range(3)]
     assert works[0] == Compose((New(1), New(2), New(3), Merge(4, (1, 2, 3))))
-    rows = tuple(each.beginning[:2] for each in asked)
+    rows = tuple(each.prefix[:2] for each in asked)
     assert works[1] == Chunk(("a", "b", "c"), 4, (0, 0, 0), rows), "no more tokens together than of one prompt"
     head.carry()
     chunks = [work for work in head.round() if isinstance(work, Chunk)]

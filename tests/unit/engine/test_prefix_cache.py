@@ -473,7 +473,7 @@ def test_how_many_guesses_go_with_a_step(trim_limit: int | None, tokens: int, mo
 
 def test_only_a_plain_row_that_may_is_guessed_for() -> None:
     head = Head(1, chunk=100, draft=8)
-    head.submit(Request(request_id="a", tokens=cycle(12), max_tokens=9), guess=False)
+    head.submit(Request(request_id="a", tokens=cycle(12), max_tokens=9), may_draft=False)
     assert [step.drafts for step in steps_of(head.round())] == [()]
     head = Head(1, chunk=100, draft=8)
     for name in "ab":

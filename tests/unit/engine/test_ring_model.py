@@ -17,6 +17,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from core.engine.ring_model import RingModel
 from core.engine.ring_work import Copy, Drop, Op
 from core.errors import ProtocolError, UsageError
+from core.models.files.model_folder import read_folder
 from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice
 from core.models.slicing.probe import ModelProbe
@@ -66,7 +67,7 @@ def test_mlx_lm_runs_over_a_ring(variant: str) -> None:
 def test_mlx_lm_streams_text_from_a_model_on_disk(tmp_path: Path) -> None:
     make_model(tmp_path, "llama")
     whole, tokenizer, *_ = mlx_lm.load(str(tmp_path))
-    stages = [load_slice(tmp_path, a, b, embed=a == 0, output=b == 8) for a, b in ((0, 5), (5, 8))]
+    stages = [load_slice(read_folder(tmp_path), a, b, embed=a == 0, output=b == 8) for a, b in ((0, 5), (5, 8))]
     model = RingModel(Ring(stages, head=1))
     check_generation(model, whole, tokenizer)
     check_speculation(model, whole, tokenizer)

@@ -223,7 +223,7 @@ def test_logprobs_are_of_what_the_processors_left_before_temperature(name: str, 
         assert picked.top == tuple((one, all_of_them[one]) for one in best)
 
 
-def test_what_is_ruled_out_is_not_told_as_likely() -> None:
+def test_ruled_out_tokens_are_not_among_the_top_logprobs() -> None:
     sampling = Sampling(logit_bias=dict.fromkeys(range(2, 6), 3.0), logprobs=20)
     row = sampler(sampling, [1], [0, 3, 4, 5], 1, vocab_size=6)
     (picked,) = pick_all([row], mx.zeros((1, 6)))

@@ -30,7 +30,7 @@ from core.engine.sessions import (
 )
 from core.errors import SessionError, UsageError
 from core.requests.answers import Message
-from core.trust.sealed import CHUNK, write_sealed
+from core.trust.sealed_files import CHUNK, write_sealed
 from tests.support.search import SEARCH
 
 SECRET = b"s" * 32

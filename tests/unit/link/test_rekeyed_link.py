@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from core.errors import LinkError, LinkLost, ProtocolError, SealError
-from core.link import control
-from core.link.control import ControlLink, serve_control
+from core.link import control_link
+from core.link.control_link import ControlLink, serve_control
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 from core.link.rekeyed_link import RekeyedLink
@@ -27,7 +27,7 @@ ENDLESS = KeyUse(frames=1 << 52, bytes=1 << 52, age_s=1e9)
 
 @pytest.fixture
 async def house(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    monkeypatch.setattr(control, "PEER_LINKS", ROUNDS)  # an hour's change of keys takes a moment here
+    monkeypatch.setattr(control_link, "PEER_LINKS", ROUNDS)  # an hour's change of keys takes a moment here
     house = House()
     house.server = await serve_control(HOST, 0, identity=mac(1), cluster=lambda: house.knows(), on_link=house.take)
     yield house

@@ -15,8 +15,8 @@ import pytest
 
 from core.errors import LinkError, LinkLost
 from core.link import tunnel as module
-from core.link.channel import DataLink, accept, dial, listen
-from core.link.ends import Sender
+from core.link.data_link import Sender
+from core.link.data_plane import DataLink, accept, dial, listen
 from core.link.frames import FrameType
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.tunnel import Tunnel, Tunnels, local_pair

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from core.events import Peer
-from core.mac import doctor, local_network, multicast
+from core.mac import doctor, local_network_permission, multicast
 from core.mac.firewall import Firewall, parse_state
 from core.mac.interfaces import Interface, interfaces_of, on_subnet
 from core.mac.multicast import Echo
-from core.node.peers.check import bonjour_finding, key_finding, mac_findings, node_finding
+from core.node.peers.node_check import bonjour_finding, key_finding, mac_findings, node_finding
 from core.requests.checks import FindingState
 from core.settings import GB, MIB
 
@@ -115,7 +115,7 @@ def test_where_this_mac_can_be_met(found: tuple[Interface, ...], host: str, stat
         pytest.param({"en0": "heard"}, "darwin", "ok", "", id="heard"),
         pytest.param({"en0": "heard", "utun4": "denied"}, "darwin", "ok", "", id="one-is-enough"),
         pytest.param({"en0": "denied"}, "darwin", "bad", "Local Network", id="permission"),
-        pytest.param({"eth0": "denied"}, "linux", "bad", "forbids", id="rule"),
+        pytest.param({"eth0": "denied"}, "linux", "bad", "blocks it", id="rule"),
         pytest.param({"en0": "silent"}, "darwin", "bad", "blocks", id="silent"),
         pytest.param({"en0": "failed"}, "linux", "bad", "by address", id="failed"),
     ],
@@ -150,14 +150,14 @@ def test_disk_memory_and_programs() -> None:
 
 def test_a_gpu_that_may_use_less_than_the_budget_is_told_with_the_setting_of_macos() -> None:
     told = doctor.memory_finding(64 * GB, 20 * GB, 54 * GB, 51 * GB)
-    assert (told.state, told.what) == ("warn", "macOS lets the GPU use 51 of 64 GB: no model may take more.")
+    assert (told.state, told.what) == ("warn", "macOS limits the GPU, and so every model, to 51 of 64 GB.")
     assert f"iogpu.wired_limit_mb={54 * GB // MIB}`" in told.fix
     assert doctor.memory_finding(64 * GB, 20 * GB, 48 * GB, 51 * GB).state == "ok"
 
 
 def test_a_hard_limit_of_256_open_files_is_told_with_its_cure() -> None:
     told = doctor.files_finding(256)
-    assert (told.state, told.what) == ("bad", "A process may have 256 files open, 1024 are needed.")
+    assert (told.state, told.what) == ("bad", "A process can open 256 files, 1024 are needed.")
     assert "ulimit -H -n" in told.fix
     assert doctor.files_finding(4096).state == "ok"
 
@@ -220,4 +220,4 @@ def test_the_node_its_key_and_bonjour() -> None:
     ],
 )
 def test_who_needs_the_local_network_permission(environment: dict[str, str], said: str) -> None:
-    assert said in local_network.advice(environment)
+    assert said in local_network_permission.advice(environment)

@@ -14,7 +14,7 @@ from core.models.files.sharding import SHARDED
 from core.models.slicing.batching import one_row
 from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.probe import ModelProbe
-from core.models.slicing.quirks import checks_guesses
+from core.models.slicing.quirks import verifies_drafts
 from core.models.slicing.slots import Slice
 from tests.support.atlas import CANNOT_RUN, FAMILIES, RUNNING
 from tests.support.made import architectures, build, poison, twin
@@ -145,7 +145,7 @@ def test_several_tokens_at_once_give_what_they_give_one_by_one(variant: str, mad
     parts = [model(mx.array([part]), cache=together)[0] for part in (tokens[:3], tokens[3:7], tokens[7:])]
     logits = np.array(mx.concatenate(parts))
     same = bool((logits.argmax(-1) == expected.argmax(-1)).all() and np.nanmax(np.abs(logits - expected)) < 1e-3)
-    assert same == checks_guesses(model)
+    assert same == verifies_drafts(model)
     assert same == (variant not in ONE_BY_ONE)
 
 

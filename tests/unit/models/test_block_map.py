@@ -19,9 +19,9 @@ from core.errors import BadModel, ModelNotFound, TransferError
 from core.models.files import block_map
 from core.models.files.block_map import MAP_NAME, BlockMap, FileFacts, read_map
 from core.models.files.block_writer import BlockWriter
-from core.models.files.catalog import fingerprint
-from core.models.files.layers_here import layers_text, ranges
+from core.models.files.layers_on_disk import layers_text, ranges
 from core.models.files.manifest import Manifests
+from core.models.files.model_folder import fingerprint, read_folder
 from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice, slice_parts
@@ -56,7 +56,7 @@ def fetched(whole: Path, into: Path, start: int, stop: int) -> Path:
     writer = BlockWriter(into, facts)
     small = [Part(file=n, begin=0, end=each.size) for n, each in facts.items() if not n.endswith(".safetensors")]
     ends = {"embed": start == 0, "output": stop == LAYERS}
-    for part in (*small, *slice_parts(whole, start, stop, **ends)):
+    for part in (*small, *slice_parts(read_folder(whole), start, stop, **ends)):
         put(whole, writer, part)
     writer.close()
     return into
@@ -93,11 +93,11 @@ def test_a_slice_that_is_there_runs_and_one_that_is_not_says_which_layers_lack(w
     assert entry.fingerprint == fingerprint(whole)
     assert (entry.layers_here, read_entry(whole).layers_here) == (((1, 3),), ((0, LAYERS),))
     assert entry.missing_bytes > 0 == read_entry(whole).missing_bytes
-    assert load_slice(part, 1, 3, embed=False, output=False).weight_bytes > 0
+    assert load_slice(read_folder(part), 1, 3, embed=False, output=False).weight_bytes > 0
     with pytest.raises(ModelNotFound, match=r"only in part: \d+\.\d MB of layer 3 are missing"):
-        load_slice(part, 1, 4, embed=False, output=False)
+        load_slice(read_folder(part), 1, 4, embed=False, output=False)
     with pytest.raises(ModelNotFound, match="only in part"):
-        load_slice(part, 1, 3, embed=False, output=True)
+        load_slice(read_folder(part), 1, 3, embed=False, output=True)
 
 
 def test_what_is_not_there_takes_no_room(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.files.cache_size import CacheSize, rough_size
+from core.models.files.model_folder import read_folder
 from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model, random_model
 from core.models.slicing.batching import whole_bits
@@ -29,7 +30,7 @@ LENGTHS: Final = (64, 128)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_an_examination_says_is_what_evaluated_caches_take(family: str, tmp_path: Path) -> None:
     make_model(tmp_path, family, layers=5)
-    sizes = examine(tmp_path).caches
+    sizes = examine(read_folder(tmp_path)).caches
     model: Any = mlx_lm.load(str(tmp_path))[0]
     caches = make_prompt_cache(model)
     # a multiple of the step in which caches grow

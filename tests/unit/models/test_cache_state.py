@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from core.errors import SessionError
 from core.models.made.maker import random_model
 from core.models.slicing import cache_state
+from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.probe import ModelProbe
-from core.models.slicing.slots import KV_GROUP, Slice
+from core.models.slicing.slots import Slice
 from tests.support.atlas import RUNNING, config_of
 from tests.support.made import build, twin
 from tests.support.rings import wire
@@ -51,7 +52,7 @@ class Row:
             for start, stop in pairwise((0, *cuts, probe.layers))
         ]
         self.bits = bits
-        self.caches = [stage.new_caches() for stage in self.stages]
+        self.caches = [stage.caches.new() for stage in self.stages]
         self.tokens = 0
 
     def step(self, tokens: list[list[int]]) -> Any:
@@ -66,22 +67,22 @@ class Row:
             logits = first.output(boundary, self.caches[0], self.tokens)
         self.tokens += len(tokens[0])
         if self.bits:
-            self.caches = [s.quantise(c, self.bits) for s, c in zip(self.stages, self.caches, strict=True)]
-        mx.eval(logits, [s.states(c) for s, c in zip(self.stages, self.caches, strict=True)])
+            self.caches = [s.caches.quantise(c, self.bits) for s, c in zip(self.stages, self.caches, strict=True)]
+        mx.eval(logits, [s.caches.states(c) for s, c in zip(self.stages, self.caches, strict=True)])
         return np.array(logits.astype(mx.float32))
 
     def save(self) -> Saved:
         """The bytes of every cache, by its place in the model."""
         pairs = zip(self.stages, self.caches, strict=True)
-        return {i: b"".join(cache_state.pack(caches[i])) for stage, caches in pairs for i in stage.cache_indices}
+        return {i: b"".join(cache_state.pack(caches[i])) for stage, caches in pairs for i in stage.caches.indices}
 
     def load(self, saved: Saved, tokens: int) -> None:
         """Hold what another row held."""
         self.caches = [stage.outline(tokens, self.bits) for stage in self.stages]
         self.tokens = tokens
-        assert sorted(saved) == sorted(index for stage in self.stages for index in stage.cache_indices)
+        assert sorted(saved) == sorted(index for stage in self.stages for index in stage.caches.indices)
         for stage, caches in zip(self.stages, self.caches, strict=True):
-            for index in stage.cache_indices:
+            for index in stage.caches.indices:
                 assert cache_state.packed_bytes(caches[index]) == len(saved[index])
                 cache_state.fill(caches[index], saved[index])
 

@@ -17,7 +17,8 @@ import pytest
 
 from core.errors import BadModel, ModelError, ModelNotFound, UnsupportedModel, UsageError
 from core.models.files.architectures import ALIASES
-from core.models.files.catalog import BrokenModel, Catalog, ModelEntry, fingerprint
+from core.models.files.catalog import BrokenModel, Catalog, ModelEntry
+from core.models.files.model_folder import fingerprint
 from core.models.files.safetensors import INDEX_NAME, MAX_HEADER_BYTES
 from core.models.made.maker import make_model
 from core.settings import DEFAULT_CONTEXT, hub_cache
@@ -397,7 +398,7 @@ def test_what_changes_is_read_anew_and_nothing_else(model: Path, monkeypatch: py
     (model / "config.json").write_text(json.dumps(config))
     assert catalog.find("little-llama").context_max == 99
     assert catalog.layout(model).layers == 4
-    monkeypatch.setattr("core.models.files.catalog.read_config", lambda _: pytest.fail("it was read again"))
+    monkeypatch.setattr("core.models.files.catalog.read_folder", lambda _: pytest.fail("it was read again"))
     assert len(catalog.survey()) == 1
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from core.errors import MaclusterError
 from core.models.files.manifest import Manifests
+from core.models.files.model_folder import read_folder
 from core.models.files.safetensors import INDEX_NAME
 from core.models.files.sandbox import Job, run_child
 from core.models.made.maker import make_model
@@ -295,7 +296,7 @@ def gates(model: Path) -> dict[str, str]:
     opened: dict[str, Callable[[Path], object]] = {
         "catalog": read_entry,
         "tokens": Tokens.load,
-        "weights": build_lazily,
+        "weights": lambda directory: build_lazily(read_folder(directory)),
         "manifest": lambda directory: Manifests(directory.with_suffix(".hashes")).of(directory),
     }
     said: dict[str, str] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.models.known.known_models import KnownModels, known_models
 from core.models.known.make_list import from_published, main
 from core.models.known.published_configs import PUBLISHED
@@ -59,6 +59,6 @@ async def test_a_list_is_made_from_what_a_hub_has(
     (row,) = made.models
     assert (made.source, made.made_on) == ("hub", date.today().isoformat())
     assert (row.repo, row.revision, row.licence) == (REPO, COMMIT, "mit")
-    assert row.layout == read_layout(folder)
+    assert row.layout == read_folder(folder).layout()
     assert (row.model_type, row.quantization, row.context_max) == ("qwen3_moe", "4-bit", 4096)
     assert not (tmp_path / "no").exists()

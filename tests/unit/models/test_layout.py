@@ -12,8 +12,9 @@ import pytest
 from mlx.utils import tree_flatten
 
 from core.errors import BadModel
-from core.models.files.layout import layout_of, read_layout
-from core.models.files.safetensors import Tensor, read_tensors
+from core.models.files.layout import layout_of
+from core.models.files.model_folder import read_folder
+from core.models.files.safetensors import Tensor
 from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model
 from tests.support import atlas
@@ -27,17 +28,17 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_layout_bytes_equal_file_bytes(made: Path) -> None:
-    layout = read_layout(made)
+    layout = read_folder(made).layout()
     assert layout.layers == len(layout.layer_bytes) == 5
-    assert layout.total_bytes == sum(t.nbytes for t in read_tensors(made).values())
+    assert layout.total_bytes == sum(t.nbytes for t in read_folder(made).tensors.values())
     halves = [layout.stage_bytes(0, 2, embed=True, output=False), layout.stage_bytes(2, 5, embed=False, output=True)]
     assert sum(halves) == layout.total_bytes + (layout.embed_bytes if layout.tied else 0)
 
 
 def test_a_token_needs_all_but_the_experts_that_it_does_not_pass(made: Path) -> None:
     """Each of these families passes two of its four."""
-    layout = read_layout(made)
-    experts = sum(t.nbytes for n, t in read_tensors(made).items() if ".switch_mlp." in n or ".experts." in n)
+    layout = read_folder(made).layout()
+    experts = sum(t.nbytes for n, t in read_folder(made).tensors.items() if ".switch_mlp." in n or ".experts." in n)
     assert sum(layout.layer_bytes) - sum(layout.token_bytes) == experts // 2
     ends = layout.output_bytes + layout.tied * layout.embed_bytes
     assert layout.read_bytes(0, 5, output=True) == sum(layout.token_bytes) + ends

@@ -17,7 +17,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import BadModel, IllegalCut, ModelNotFound, UnsupportedModel
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model, random_model
 from core.models.made.maker import write_weights as write_model
@@ -33,7 +33,7 @@ TOKENS = mx.array([[5, 17, 300, 41, 8, 99, 250, 6, 77, 123]])
 
 
 def load(directory: Path, start: int, stop: int) -> Slice:
-    return load_slice(directory, start, stop, embed=start == 0, output=stop == LAYERS)
+    return load_slice(read_folder(directory), start, stop, embed=start == 0, output=stop == LAYERS)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def model(original: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("bits", [None, 4])
 def test_a_slice_weighs_what_the_layout_says(family: str, bits: int | None, tmp_path: Path) -> None:
     make_model(tmp_path, family, layers=LAYERS, bits=bits)
-    layout = read_layout(tmp_path)
+    layout = read_folder(tmp_path).layout()
     for start, stop in STAGES:
         expected = layout.stage_bytes(start, stop, embed=start == 0, output=stop == LAYERS)
         assert load(tmp_path, start, stop).weight_bytes == expected
@@ -61,7 +61,14 @@ def test_a_slice_weighs_what_the_layout_says(family: str, bits: int | None, tmp_
 
 def test_progress_counts_to_the_end(original: Path) -> None:
     seen: list[tuple[int, int]] = []
-    stage = load_slice(original, 1, 3, embed=False, output=False, on_progress=lambda a, b: seen.append((a, b)))
+    stage = load_slice(
+        read_folder(original),
+        1,
+        3,
+        embed=False,
+        output=False,
+        on_progress=lambda a, b: seen.append((a, b)),
+    )
     done = [a for a, _ in seen]
     assert done == sorted(done)
     assert seen[-1] == (stage.weight_bytes, stage.weight_bytes)
@@ -85,7 +92,7 @@ def test_other_tensors_play_no_part(original: Path, model: Path) -> None:
     results = []
     for directory in (original, model):
         stage = load(directory, 1, 3)
-        [out] = stage.run([hidden], stage.new_caches(), 0)
+        [out] = stage.run([hidden], stage.caches.new(), 0)
         results.append(np.array(out))
     assert np.isfinite(results[0]).all()
     np.testing.assert_array_equal(results[0], results[1])
@@ -95,7 +102,7 @@ def test_other_tensors_play_no_part(original: Path, model: Path) -> None:
 def test_what_another_slice_held_is_not_read_again(original: Path, model: Path, start: int, stop: int) -> None:
     held = dict(load(model, 1, 3).weights)
     poison(model, (".layers.0.", ".layers.3.", "embed", "norm", "lm_head"))
-    seen = load_slice(model, start, stop, embed=start == 0, output=stop == LAYERS, held=held)
+    seen = load_slice(read_folder(model), start, stop, embed=start == 0, output=stop == LAYERS, held=held)
     assert held == {}, "the rest is let go"
     expected = load(original, start, stop)
     assert seen.weight_bytes == expected.weight_bytes
@@ -103,9 +110,9 @@ def test_what_another_slice_held_is_not_read_again(original: Path, model: Path, 
         np.testing.assert_array_equal(np.array(seen.weights[path]), np.array(array), err_msg=path)
     hidden = mx.random.normal((1, 5, 96), key=mx.random.key(1))
     if start:
-        results = [stage.run([hidden], stage.new_caches(), 0) for stage in (seen, expected)]
+        results = [stage.run([hidden], stage.caches.new(), 0) for stage in (seen, expected)]
     else:
-        results = [stage.embed(TOKENS, stage.new_caches(), 0) for stage in (seen, expected)]
+        results = [stage.embed(TOKENS, stage.caches.new(), 0) for stage in (seen, expected)]
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(np.array(one), np.array(other))
 
@@ -157,7 +164,7 @@ def test_an_impossible_range_is_refused_before_anything_is_read(original: Path) 
         with pytest.raises(IllegalCut):
             load(original, start, stop)
     with pytest.raises(IllegalCut, match="embedding"):
-        load_slice(original, 1, 2, embed=True, output=False)
+        load_slice(read_folder(original), 1, 2, embed=True, output=False)
 
 
 def change_weights(model: Path, change: Callable[[dict[str, mx.array]], object]) -> None:
@@ -186,7 +193,7 @@ def test_a_tensor_that_does_not_fit_is_named_with_its_file(name: str, model: Pat
     change_weights(model, change)
     for work in (load_slice, slice_parts):
         with pytest.raises(BadModel, match=sentence) as caught:
-            work(model, 0, 1, embed=True, output=False)
+            work(read_folder(model), 0, 1, embed=True, output=False)
         assert "fetch the model again" in caught.value.fix
 
 
@@ -247,11 +254,11 @@ def test_a_file_that_shrinks_while_it_is_read_is_named(model: Path) -> None:
             os.truncate(file, 5000)
 
     with pytest.raises(BadModel, match=r"model-0000\d-of-00003\.safetensors is cut short"):
-        load_slice(model, 0, LAYERS, embed=True, output=True, on_progress=cut)
+        load_slice(read_folder(model), 0, LAYERS, embed=True, output=True, on_progress=cut)
 
 
 def test_a_lazily_built_model_is_the_familys_own(original: Path) -> None:
-    model = build_lazily(original)
+    model = build_lazily(read_folder(original))
     assert type(model).__module__ == "mlx_lm.models.llama"
     assert type(model).__name__ == "Model"
 
@@ -262,7 +269,7 @@ def test_what_a_family_remembers_of_its_first_forward_is_no_dry_run(tmp_path: Pa
     whole = random_model(config, 0, mx.float32)
     write_model(tmp_path, whole, 1)
     (tmp_path / "config.json").write_text(json.dumps(config))
-    layers = load_slice(tmp_path, 0, len(whole.layers), embed=True, output=True)
+    layers = load_slice(read_folder(tmp_path), 0, len(whole.layers), embed=True, output=True)
     tokens = TOKENS % 200
     expected = whole(tokens, cache=make_prompt_cache(whole))[:, -1]
-    assert mx.array_equal(layers.whole(tokens, layers.new_caches()), expected)
+    assert mx.array_equal(layers.whole(tokens, layers.caches.new()), expected)

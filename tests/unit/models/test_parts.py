@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx.utils import tree_flatten
 
+from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part, in_fewer, parts_of
-from core.models.files.safetensors import SafetensorsHeader, Tensor, read_headers
+from core.models.files.safetensors import SafetensorsHeader, Tensor
 from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice, slice_parts
@@ -33,15 +34,15 @@ CHECKPOINTS = {**{f"{family} {bits or ''}": (family, bits) for family in FAMILIE
 
 
 def load(directory: Path, start: int, stop: int) -> Slice:
-    return load_slice(directory, start, stop, embed=start == 0, output=stop == LAYERS)
+    return load_slice(read_folder(directory), start, stop, embed=start == 0, output=stop == LAYERS)
 
 
 def parts(directory: Path, start: int, stop: int) -> tuple[Part, ...]:
-    return slice_parts(directory, start, stop, embed=start == 0, output=stop == LAYERS)
+    return slice_parts(read_folder(directory), start, stop, embed=start == 0, output=stop == LAYERS)
 
 
 def logits(stages: list[Slice]) -> np.ndarray[Any, Any]:
-    caches = [stage.new_caches() for stage in stages]
+    caches = [stage.caches.new() for stage in stages]
     boundary = stages[0].embed(TOKENS, caches[0], 0)
     for stage, own in zip(stages[1:], caches[1:], strict=True):
         boundary = stage.run(boundary, own, 0)
@@ -78,7 +79,7 @@ def test_the_parts_of_a_slice_are_found_without_data_and_are_enough(checkpoint: 
 
 
 def test_the_parts_of_a_slice_hold_no_tensor_of_another(checkpoint: Path) -> None:
-    headers = read_headers(checkpoint)
+    headers = read_folder(checkpoint).headers
     tensors = {name: t.nbytes for header in headers.values() for name, t in header.tensors.items()}
     tied = not any("lm_head" in name for name in tensors)
     for start, stop in STAGES:
@@ -98,7 +99,9 @@ def test_a_family_whose_forward_looks_at_values_reads_no_more_for_it(tmp_path: P
     (tmp_path / "config.json").write_text(json.dumps(atlas.config_of("dbrx")))
     write_weights(tmp_path, dict(tree_flatten(build("dbrx").parameters())))
     read = {name for name in read_weights(tmp_path) if re.search(r"blocks\.[0-3]\.|wte", name)}
-    assert slice_parts(tmp_path, 0, 4, embed=True, output=False) == parts_of(read_headers(tmp_path), read)
+    assert slice_parts(read_folder(tmp_path), 0, 4, embed=True, output=False) == parts_of(
+        read_folder(tmp_path).headers, read
+    )
 
 
 def test_tensors_with_hostile_names_are_told_apart(tmp_path: Path) -> None:

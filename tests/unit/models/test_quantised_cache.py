@@ -13,8 +13,9 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import UnsupportedModel
 from core.models.made.maker import random_model
+from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.probe import ModelProbe
-from core.models.slicing.slots import KV_GROUP, Slice
+from core.models.slicing.slots import Slice
 from tests.support.atlas import config_of
 
 WIDE = {"hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": KV_GROUP}
@@ -40,7 +41,7 @@ def test_stages_equal_the_whole(name: str, bits: int) -> None:
     for start, stop in ((0, 3), (3, 8)):
         part = build(CONFIGS[name])
         stages.append(Slice(part, ModelProbe(part), start, stop, embed=start == 0, output=start == 0))
-    lists = [stage.new_caches() for stage in stages]
+    lists = [stage.caches.new() for stage in stages]
     rng = np.random.default_rng(1)
     position, token, seen = 0, 1, []
     for length in (*CHUNKS, *(1 for _ in range(STEPS))):
@@ -51,19 +52,21 @@ def test_stages_equal_the_whole(name: str, bits: int) -> None:
         for number, stage in enumerate(stages):
             now = lists[number]
             boundary = stage.run(boundary, now, position) if boundary else stage.embed(inputs, now, position)
-            lists[number] = stage.quantise(now, bits)
+            lists[number] = stage.caches.quantise(now, bits)
         position += length
         logits = stages[0].output(boundary, lists[0], position)
         np.testing.assert_allclose(np.array(logits), np.array(expected), rtol=0, atol=1e-5)
         token = int(expected.argmax().item())
         seen.append(token)
     assert len(set(seen)) > STEPS // 2
-    assert any(hasattr(cache, "bits") for stage, now in zip(stages, lists, strict=True) for cache in stage.own(now))
+    assert any(
+        hasattr(cache, "bits") for stage, now in zip(stages, lists, strict=True) for cache in stage.caches.own(now)
+    )
 
 
 def test_a_rotating_cache_is_refused_with_the_cure() -> None:
     model = build(config_of("gpt_oss"))
     stage = Slice(model, ModelProbe(model), 0, 4, embed=True, output=True)
     with pytest.raises(UnsupportedModel, match="8 bits") as caught:
-        stage.quantise(stage.new_caches(), 8)
+        stage.caches.quantise(stage.caches.new(), 8)
     assert "--kv-bits" in caught.value.fix

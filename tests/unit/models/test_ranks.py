@@ -9,6 +9,7 @@ import mlx.core as mx
 import pytest
 
 from core.errors import UnsupportedModel
+from core.models.files.model_folder import read_folder
 from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice
 from core.models.slicing.ranks import Rank
@@ -25,7 +26,7 @@ def make(directory: Path, family: str = "llama", **more: Any) -> Path:
 
 
 def load(directory: Path, rank: Rank | None = None, *, output: bool = True, layers: int = LAYERS) -> Slice:
-    return load_slice(directory, 0, layers, embed=True, output=output, rank=rank)
+    return load_slice(read_folder(directory), 0, layers, embed=True, output=output, rank=rank)
 
 
 @pytest.mark.parametrize(("family", "bits"), [("llama", None), ("llama", 4), ("deepseek_v3", 4), ("gpt_oss", None)])

@@ -13,6 +13,7 @@ import pytest
 from mlx_lm.utils import _get_classes
 
 from core.errors import IllegalCut, StageFailed, UnsupportedModel
+from core.models.files.model_folder import read_folder
 from core.models.made.maker import make_model
 from core.models.slicing.legal_cuts import check_cuts, legal_cuts
 from core.models.slicing.loading import load_slice
@@ -53,7 +54,9 @@ def reference(made: Path) -> Reference:
 
 def ring(directory: Path, ranges: list[tuple[int, int]], *, private: bool = False) -> Ring:
     head = 0 if private else len(ranges) - 1
-    stages = [load_slice(directory, a, b, embed=a == 0, output=i == head) for i, (a, b) in enumerate(ranges)]
+    stages = [
+        load_slice(read_folder(directory), a, b, embed=a == 0, output=i == head) for i, (a, b) in enumerate(ranges)
+    ]
     return Ring(stages, head)
 
 
@@ -180,7 +183,7 @@ def small_slice(start: int, stop: int) -> Slice:
 
 def test_a_stage_refuses_a_boundary_of_another_shape() -> None:
     stage = small_slice(4, 8)
-    caches = stage.new_caches()
+    caches = stage.caches.new()
     for hostile in ([], [mx.zeros((1, 3, 95))], [mx.zeros((1, 96))], [mx.zeros((1, 3, 96))] * 2):
         with pytest.raises(StageFailed, match="previous stage"):
             stage.run(hostile, caches, 0)
@@ -191,12 +194,12 @@ def test_a_stage_refuses_a_boundary_of_another_shape() -> None:
 def test_a_stage_does_only_what_it_owns() -> None:
     first, last = small_slice(0, 4), small_slice(4, 8)
     with pytest.raises(StageFailed):
-        last.embed(mx.array([[1]]), last.new_caches(), 0)
+        last.embed(mx.array([[1]]), last.caches.new(), 0)
     with pytest.raises(StageFailed):
-        first.run([mx.zeros((1, 1, 96))], first.new_caches(), 0)
+        first.run([mx.zeros((1, 1, 96))], first.caches.new(), 0)
     with pytest.raises(StageFailed):
-        first.output([mx.zeros((1, 1, 96))], first.new_caches(), 0)
+        first.output([mx.zeros((1, 1, 96))], first.caches.new(), 0)
     with pytest.raises(StageFailed):
-        first.whole(mx.array([[1]]), first.new_caches())
+        first.whole(mx.array([[1]]), first.caches.new())
     with pytest.raises(IllegalCut):
         small_slice(4, 9)

@@ -13,11 +13,11 @@ from core.engine.requests import Admit
 from core.engine.ring_work import New
 from core.engine.sampling import RowSampler, pick_all
 from core.models.files.cache_size import CacheSize
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.models.files.step_size import StepSize, step_size
 from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice
-from core.plan.sizes import Sizes
+from core.plan.stage_sizes import StageSizes
 from core.sampling_options import Sampling
 from core.settings import MIB
 from core.worker.stage import LoadedStage
@@ -31,7 +31,11 @@ SCOUT = LLAMA | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256
 
 def taken(directory: Path, layers: int, kv_bits: int | None) -> int:
     """What the chunk behind as many tokens as `BEFORE` takes beside weights and caches, by MLX's own count."""
-    stage = LoadedStage(load_slice(directory, 0, layers - 1, embed=True, output=False), StageMeter(0), kv_bits)
+    stage = LoadedStage(
+        load_slice(read_folder(directory), 0, layers - 1, embed=True, output=False),
+        StageMeter(0),
+        kv_bits,
+    )
     stage.compose([New(0)])
     stage.embed(0, mx.ones((1, BEFORE), mx.int32))
     held, before = mx.get_active_memory(), stage.nbytes(0)
@@ -58,7 +62,7 @@ def test_a_step_takes_what_the_plan_reserves_and_not_much_less(
 ) -> None:
     options = {"layers": LAYERS, "hidden": 128, "intermediate": 256} | more
     make_model(tmp_path, family, **options)
-    reserved = Sizes(read_layout(tmp_path), None, BEFORE + CHUNK, kv_bits, CHUNK).step_bytes(output=False)
+    reserved = StageSizes(read_folder(tmp_path).layout(), None, BEFORE + CHUNK, kv_bits, CHUNK).step_bytes(output=False)
     measured = taken(tmp_path, options["layers"], kv_bits)
     if measured > reserved:  # on a busy machine MLX may free an array later than it could
         measured = taken(tmp_path, options["layers"], kv_bits)
@@ -77,7 +81,7 @@ def test_choosing_tokens_takes_what_the_plan_reserves_for_as_many_positions_as_a
     pick_all(samplers, logits)
     measured = mx.get_peak_memory() - held
     layout: Any = SimpleNamespace(step=step_size({"vocab_size": vocabulary}), caches=(CacheSize(),))
-    assert measured <= Sizes(layout, None, 1, None, chunk=1, rows=rows).step_bytes(output=True)
+    assert measured <= StageSizes(layout, None, 1, None, chunk=1, rows=rows).step_bytes(output=True)
 
 
 def test_a_kernel_that_keeps_no_scores_needs_no_room_for_them_but_with_quantised_caches() -> None:

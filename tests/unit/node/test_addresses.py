@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from core.address import Place
 from core.node.options import add_options
 from core.node.peers.addresses import MAX_MACS, MAX_PLACES, AddressBook, Proven, read_proven, write_proven
-from core.node.peers.sightings import LINGER_S, MAX_CLAIMS, MAX_RECORDS, Sightings
+from core.node.peers.advertised_macs import LINGER_S, MAX_CLAIMS, MAX_RECORDS, AdvertisedMacs
 from core.trust.identity import text_id
 
 
@@ -31,8 +31,8 @@ MEMBER, OTHER, STRANGER = mac_id(1), mac_id(2), mac_id(3)
 GOOD, GIVEN, CLAIMED, ROGUE = at(1), at(2), at(3), at(66)
 
 
-def table(*members: str) -> Sightings:
-    return Sightings(lambda device_id: device_id in members)
+def table(*members: str) -> AdvertisedMacs:
+    return AdvertisedMacs(lambda device_id: device_id in members)
 
 
 # ---- the order in which a Mac is looked for

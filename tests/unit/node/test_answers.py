@@ -286,7 +286,7 @@ async def test_only_what_went_through_the_ring_forgives_broken_links(desk: Desk)
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        pytest.param({"text": "a b c d e " * 10}, "leaves no room in a context of 24", id="prompt"),
+        pytest.param({"text": "a b c d e " * 10}, "the context holds 24", id="prompt"),
         pytest.param({"min_tokens": 24}, "at least 24 tokens cannot end after", id="more_than_room"),
         pytest.param({"min_tokens": 5, "max_tokens": 4}, "at least 5 tokens cannot end after 4", id="more_than_most"),
     ],
@@ -522,7 +522,7 @@ async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: Desk, toke
     assert await again.goes_on(request.request_id[:6]) == replace(request, written=ids[:5])
     assert again.answers.under_way == {request.request_id: (len(request.tokens), 5)}
     assert RequestStarted(request_id=request.request_id, prompt_tokens=len(request.tokens)) in again.bus.events
-    with pytest.raises(UsageError, match="No answer is unfinished"):
+    with pytest.raises(UsageError, match="There is no unfinished answer"):
         await again.goes_on()
     again.writes(request, ids[5:])
     assert [event.index for event in again.told(request)] == list(range(5, len(ids)))
@@ -580,7 +580,7 @@ async def test_of_an_answer_that_is_not_to_be_kept_there_is_no_log(desk: Desk, t
     [
         pytest.param(None, NotLoaded, "toy, which began that answer, is not loaded", id="none"),
         pytest.param({"fingerprint": "0" * 64, "model": "other"}, NotLoaded, "and other is loaded", id="other_model"),
-        pytest.param({"context": 12}, UsageError, "leave no room in a context of 12", id="no_room"),
+        pytest.param({"context": 12}, UsageError, "the context holds 12", id="no_room"),
         pytest.param({"rows": -QUEUE_LIMIT}, Busy, "as many as toy takes", id="busy"),
     ],
 )
@@ -626,7 +626,7 @@ async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_
     assert [one.request_id for one in await again.answers.unfinished()] == [r.request_id for r in asked[::-1]]
     assert (await again.goes_on(asked[1].request_id)).request_id == asked[1].request_id
     assert (await again.goes_on()).request_id == asked[2].request_id
-    with pytest.raises(UsageError, match="begins with 'zz'"):
+    with pytest.raises(UsageError, match="starts with 'zz'"):
         await again.goes_on("zz")
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from core.errors import NodeError, UsageError
 from core.events import PlanUnloaded
-from core.node.public_api import answering, bodies, listener
-from core.node.public_api.admission import MOST_OF_A_KEY
-from core.node.public_api.api_options import ApiOptions
+from core.node.config import ApiOptions
+from core.node.public_api import api_answers, http_bodies, listener
+from core.node.public_api.admission import MAX_PER_KEY
 from core.trust.api_certificate import server_context
 from core.worker.messages import Prefilled
 from tests.support.answers import LOST, ROWS, model
@@ -58,7 +58,7 @@ async def test_without_a_key_only_where_the_person_says_so_and_only_on_this_mac(
             assert (await keyless.get("/models")).status_code == 200
             assert (await keyless.get("/models", headers={"Host": "evil.example"})).status_code == 403
         assert "without a key" in desk.served.warning
-    with pytest.raises(UsageError, match="anybody in the network"):
+    with pytest.raises(UsageError, match="any machine on the network"):
         ApiOptions(host="0.0.0.0", no_key=True).check()
 
 
@@ -103,7 +103,7 @@ async def test_who_says_nothing_or_takes_too_long_is_closed(
                 with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                     await reader.readexactly(1)
             writer.close()
-        monkeypatch.setattr(bodies, "BODY_S", 0.1)
+        monkeypatch.setattr(http_bodies, "BODY_S", 0.1)
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(desk))
         head = (
             "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: sesame\r\nContent-Length: 99\r\n\r\n{"
@@ -135,8 +135,8 @@ async def test_who_finds_no_room_is_told_when_to_come_again(tmp_path: Path, mode
 
 async def test_one_key_asks_so_often_at_a_time(tmp_path: Path, model: Path) -> None:
     async with served_desk(tmp_path, model) as desk:
-        asking = [asyncio.create_task(desk.chat()) for _ in range(MOST_OF_A_KEY)]
-        await until(lambda: len(desk.waiting()) == MOST_OF_A_KEY - ROWS)
+        asking = [asyncio.create_task(desk.chat()) for _ in range(MAX_PER_KEY)]
+        await until(lambda: len(desk.waiting()) == MAX_PER_KEY - ROWS)
         assert (await desk.asker.get("/models")).status_code == 429
         for task in asking:
             task.cancel()
@@ -147,8 +147,8 @@ async def test_one_key_asks_so_often_at_a_time(tmp_path: Path, model: Path) -> N
 async def test_a_ring_that_says_nothing_and_one_that_is_lost(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "KEEP_ALIVE_S", 0.05)
-    monkeypatch.setattr(bodies, "QUIET_S", 0.01)
+    monkeypatch.setattr(api_answers, "KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr(http_bodies, "QUIET_S", 0.01)
     async with served_desk(tmp_path, model) as desk:
         asking = asyncio.create_task(desk.chat())
         await until(lambda: bool(desk.asked))
@@ -167,12 +167,12 @@ async def test_a_ring_that_says_nothing_and_one_that_is_lost(
             desk.answers.handle_report(Prefilled(request_id=desk.asked[0].request_id, done=1, total=9))
             assert desk.answers.active_at > began
             desk.answers.active_at += 1000.0  # it reads on and on
-            monkeypatch.setattr(answering, "SILENT_S", 0.0)
+            monkeypatch.setattr(api_answers, "SILENT_S", 0.0)
             for _ in range(2):
                 while await anext(lines) != ": still there":
                     pass
             desk.answers.active_at = began
-            assert "Nothing came for" in "".join([line async for line in lines])
+            assert "No token for" in "".join([line async for line in lines])
         silent = await desk.chat()
         assert (silent.status_code, silent.json()["error"]["type"]) == (503, "server_error")
         assert desk.cancelled == [request.request_id for request in desk.asked]
@@ -182,7 +182,7 @@ async def test_a_defect_leaves_nobody_waiting(tmp_path: Path, model: Path, monke
     monkeypatch.delattr(StreamHere, "reader")
     async with served_desk(tmp_path, model) as desk:
         failed = await desk.chat()
-        assert (failed.status_code, "by a defect" in failed.text) == (503, True)
+        assert (failed.status_code, "Internal error" in failed.text) == (503, True)
         await until(lambda: not desk.answers.under_way)
 
 
@@ -202,7 +202,7 @@ async def test_a_port_that_is_taken_is_told_by_the_option_that_said_it(tmp_path:
         with pytest.raises(NodeError) as refused:
             async with served_desk(tmp_path / "second", model, taken):
                 pass
-        assert "Take another one: --port." in str(refused.value)
+        assert "Choose another port: --port." in str(refused.value)
 
 
 NAMES = ("../toy", "/etc/passwd", "file:///etc/passwd", "http://127.0.0.1:9/model", "toy.pkl")

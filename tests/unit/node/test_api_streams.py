@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.models.text.tokenizer import Tokens
-from core.node.public_api import bodies
+from core.node.public_api import http_bodies
 from tests.support.answers import ids_of, model, tokens
 from tests.support.api import served_desk
 from tests.support.waiting import until
@@ -34,7 +34,7 @@ async def test_a_stream_hears_that_the_model_writes(
     alive: str,
     shown: str,
 ) -> None:
-    monkeypatch.setattr(bodies, "QUIET_S", 0.0)
+    monkeypatch.setattr(http_bodies, "QUIET_S", 0.0)
     body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, **fields}
     async with served_desk(tmp_path, model) as desk:
         asking = asyncio.ensure_future(desk.asker.post(path, json=body))

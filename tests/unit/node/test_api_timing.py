@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from core.bench.scenarios.asking import AskedModel, measured
-from core.bench.scenarios.listing import Scenario
+from core.bench.scenarios.definitions import Scenario
+from core.bench.scenarios.load_generator import AskedModel, measured
 from core.bench.scenarios.report import LoadLevel, result
 from core.engine.requests import Request
 from core.field_errors import decoded
-from core.node.public_api import answering
+from core.node.public_api import api_answers
 from core.worker.messages import Departed
 from tests.support.answers import ROWS, model
 from tests.support.api import KEY, ServedDesk, served_desk
@@ -47,7 +47,7 @@ async def test_a_slowed_parse_makes_its_rows_fail(tmp_path: Path, model: Path, m
         time.sleep(0.02)
         return decoded(*args)
 
-    monkeypatch.setattr("core.node.public_api.bodies.decoded", slowly)
+    monkeypatch.setattr("core.node.public_api.http_bodies.decoded", slowly)
     async with served_desk(tmp_path, model) as desk:
         working = asyncio.create_task(work(desk))
         told = await measured(SCENARIO, LoadLevel(), [AskedModel(desk.served.url, "", [KEY])])
@@ -64,7 +64,7 @@ async def test_a_slowed_parse_makes_its_rows_fail(tmp_path: Path, model: Path, m
 async def test_a_stream_that_begins_before_its_turn_is_told_the_rest_at_its_end(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "KEEP_ALIVE_S", 0.02)
+    monkeypatch.setattr(api_answers, "KEEP_ALIVE_S", 0.02)
     streamed = replace(SCENARIO, streams=True, requests=ROWS + 1, concurrency=ROWS + 1)
     async with served_desk(tmp_path, model) as desk:
         asking = asyncio.create_task(measured(streamed, LoadLevel(), [AskedModel(desk.served.url, "", [KEY])]))

@@ -26,9 +26,7 @@ HAPPENS = st.lists(
 
 
 def made(has: dict[str, set[FileBlock]]) -> BlockSchedule:
-    schedule = BlockSchedule(BLOCKS)
-    schedule.offer(has)
-    return schedule
+    return BlockSchedule(BLOCKS, has)
 
 
 @given(has=HAS, happens=HAPPENS)

@@ -11,8 +11,8 @@ from core.answer_parts import TextPart
 from core.errors import UsageError
 from core.events import RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
-from core.node.public_api.completions_asked import TextCompletion
 from core.node.public_api.completions_replies import CompletionReply, TextChoice
+from core.node.public_api.completions_request import TextCompletion
 from core.requests.answers import ChatRequest
 
 REPLY = CompletionReply(id="cmpl-1", model="tiny", created=7, n=2)
@@ -37,15 +37,15 @@ def test_prompts_are_texts_or_token_ids_and_each_is_asked_for_n_times() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"prompt": 3}, "prompt: it must be text"),
-        ({"prompt": []}, "prompt: there can be 1 to 128"),
-        ({"prompt": [[1], []]}, "prompt: it must be text"),
-        ({"prompt": [-1]}, "prompt: it must be text"),
-        ({"prompt": ["a", 1]}, "prompt: it must be text"),
-        ({"prompt": ["a"] * 129}, "prompt: there can be 1 to 128"),
-        ({"prompt": "a", "echo": True, "logprobs": 1, "stream": True}, "logprobs: with echo they cannot be streamed"),
-        ({"prompt": "a", "suffix": "b"}, "suffix: this API has none"),
-        ({"prompt": "a", "best_of": 2}, "best_of: this API has none"),
+        ({"prompt": 3}, "prompt must be text"),
+        ({"prompt": []}, "prompt must hold 1 to 128"),
+        ({"prompt": [[1], []]}, "prompt must be text"),
+        ({"prompt": [-1]}, "prompt must be text"),
+        ({"prompt": ["a", 1]}, "prompt must be text"),
+        ({"prompt": ["a"] * 129}, "prompt must hold 1 to 128"),
+        ({"prompt": "a", "echo": True, "logprobs": 1, "stream": True}, "logprobs with echo can't be streamed"),
+        ({"prompt": "a", "suffix": "b"}, "suffix is not supported"),
+        ({"prompt": "a", "best_of": 2}, "best_of is not supported"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], said: str) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from core.address import Place
 from core.errors import LinkLost
-from core.link import control, wire
-from core.link.admission import MAX_CONTROL_LINKS
-from core.link.control import ControlLink, dial_control
+from core.link import control_link, tls_stream
+from core.link.connection_admission import MAX_CONTROL_LINKS
+from core.link.control_link import ControlLink, dial_control
 from core.link.tls import link_error
 from core.node.peers import dialling
 from core.trust.identity import text_id
@@ -143,7 +143,7 @@ async def test_a_mac_that_is_no_member_is_not_dialled(desk: Desk) -> None:
 
 
 async def test_what_becomes_of_those_who_knock_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.link.control.TLS_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("core.link.control_link.TLS_TIMEOUT_S", 0.2)
     async with home_of(PEER) as (place, server), AsyncExitStack() as stack:
         stack.push_async_callback(end, await linked(place))
         for says in (b"", b"GET / HTTP/1.1\r\n\r\n"):
@@ -157,7 +157,7 @@ async def test_what_becomes_of_those_who_knock_is_counted(monkeypatch: pytest.Mo
 
 
 async def test_a_mac_with_all_its_links_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "PEER_LINKS", MAX_CONTROL_LINKS)  # one Mac dials here for many
+    monkeypatch.setattr(control_link, "PEER_LINKS", MAX_CONTROL_LINKS)  # one Mac dials here for many
     async with home_of(PEER) as (place, server), AsyncExitStack() as stack:
         for _ in range(MAX_CONTROL_LINKS):
             stack.push_async_callback(end, await linked(place))
@@ -180,7 +180,7 @@ def test_only_on_a_mac_no_route_means_that_the_network_was_not_granted(monkeypat
 
 
 async def test_a_mac_at_the_end_of_a_cable_that_this_one_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "interfaces", tuple)
+    monkeypatch.setattr(tls_stream, "interfaces", tuple)
     with pytest.raises(LinkLost, match=r"169\.254\.1\.2 is at the other end of a cable that this Mac does not have"):
         await dial_control(
             "169.254.1.2", 1, identity=mac(ME), cluster=cluster(SIZE), peer_id=mac(PEER).device_id, timeout_s=60.0

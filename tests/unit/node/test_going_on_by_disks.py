@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from core.events import Peer
-from core.models.files.layers_here import Ranges
+from core.models.files.layers_on_disk import Ranges
 from core.models.made.maker import make_model
 from core.models.slicing.split_profile import SplitProfile
 from core.node.base.bus import Bus
-from core.node.base.file_messages import Holds
-from core.node.base.message_frames import AnyMessage
+from core.node.base.node_message import NodeMessage
 from core.node.disks.local_models import LocalModels
+from core.node.disks.messages import Holds
 from core.node.disks.model_inventory import ModelInventory, held_model
 from core.node.ring.planning import Planned, Planning
 from core.node.ring.split_profiles import SplitProfiles
@@ -33,7 +33,7 @@ class Links:
     def __init__(self) -> None:
         self.contacts = {"B": object()}
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         return True
 
 

@@ -11,10 +11,10 @@ import pytest
 from core.errors import ModelNotFound
 from core.events import Plan
 from core.node.base.bus import Bus
-from core.node.base.file_messages import HeldModel, Holds, HoldsAsk
-from core.node.base.message_frames import AnyMessage
+from core.node.base.node_message import NodeMessage
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
+from core.node.disks.messages import HeldModel, Holds, HoldsAsk
 from core.node.disks.model_inventory import ModelInventory
 from tests.support.copies import held_model_named
 from tests.support.planning import part
@@ -127,7 +127,7 @@ class Link:
     def __init__(self) -> None:
         self.contacts = {mac: object() for mac in "BCD"}
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         if isinstance(message, HoldsAsk):
             await self.inventory.handle_message(device_id, Holds(models=(), answers=message.number))
         return True

@@ -15,14 +15,16 @@ from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 from core.errors import ProtocolError, UsageError
 from core.events import Plan, Stage
 from core.link.frames import FrameType
-from core.node.base.message_frames import from_frame, to_frame
-from core.node.base.messages import Checked, Pong, Prepared, Status
+from core.node.base.node_message import to_frame
 from core.node.base.signals import Signals
 from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
+from core.node.peers.messages import Pong, Status
 from core.node.peers.search import Search
+from core.node.ring.messages import Checked, Prepared
 from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
 from core.requests.trust import Address
 from core.trust.identity import text_id
+from tests.support.node_messages import from_frame
 from tests.support.plans import mac_id, plan_of
 from tests.support.tasks import tasks_of
 

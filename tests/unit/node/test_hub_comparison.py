@@ -15,15 +15,15 @@ import pytest
 from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map
 from core.models.files.block_writer import BlockWriter
-from core.models.files.catalog import fingerprint
-from core.models.files.compared import COMPARED_NAME, check_compared, read_compared, uncompared, write_compared
+from core.models.files.compared_hashes import COMPARED_NAME, check_compared, read_compared, uncompared, write_compared
 from core.models.files.hub_origin import HubOrigin, write_origin
+from core.models.files.model_folder import fingerprint
 from core.models.made.maker import make_model
-from core.node.base.file_messages import FalseFile
-from core.node.base.message_frames import AnyMessage
-from core.node.disks.block_door import SourceAnswers
-from core.node.disks.block_runs import RunAsk
+from core.node.base.node_message import NodeMessage
+from core.node.disks.block_serving import BlockReader
+from core.node.disks.byte_links import RunRequest
 from core.node.disks.hub_comparison import HubComparison
+from core.node.disks.messages import FalseFile
 from tests.support.copies import Mac, held_model_named
 
 NAME = "model-00001-of-00001.safetensors"
@@ -63,7 +63,7 @@ class One:
     def _holdings(self, _: str) -> Any:
         return SimpleNamespace(sources=tuple(name for name, one in self.cluster.ones.items() if one.directory.exists()))
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         assert isinstance(message, FalseFile)
         await self.cluster.ones[device_id].comparison.drop(message)
         return True
@@ -94,7 +94,7 @@ class Cluster:
         }
         self.model = msgspec.structs.replace(held_model_named("toy"), fingerprint=fingerprint(whole))
         self.blocks = self.facts[NAME].blocks
-        self.given: list[tuple[str, RunAsk]] = []
+        self.given: list[tuple[str, RunRequest]] = []
 
 
 async def nothing(*_: object) -> None:
@@ -104,13 +104,13 @@ async def nothing(*_: object) -> None:
 @pytest.fixture
 def macs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Every Mac sees what it gives."""
-    made, real = Cluster(tmp_path), SourceAnswers.of
+    made, real = Cluster(tmp_path), BlockReader.read
 
-    def given(self: SourceAnswers, run: RunAsk) -> memoryview:
+    def given(self: BlockReader, run: RunRequest) -> memoryview:
         made.given.append((self._served.directory.parent.name, run))
         return real(self, run)
 
-    monkeypatch.setattr(SourceAnswers, "of", given)
+    monkeypatch.setattr(BlockReader, "read", given)
     return made
 
 

@@ -16,8 +16,8 @@ from core.errors import NodeError, UsageError
 from core.events import Snapshot, TokenEvent
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
+from core.node.base.local_server import LocalServer
 from core.node.disks.conversations import Conversations
-from core.node.local_api import LocalApi
 from core.requests.answers import AnswerId
 from core.requests.body import Done
 from core.requests.checks import Finding
@@ -31,13 +31,10 @@ from core.requests.conversations import (
 )
 from core.sampling_options import Sampling
 from core.settings import Home
-from tests.support.tasks import tasks_of
+from tests.support.contexts import context_of
+from tests.support.rooms import routes_of
 from tui.client import NodeClient
 
-PARTS: Final = (
-    "planning known recovery answers sessions conversations transfers trimming speed tracing logs search check pairing "
-    "trust api"
-)
 TYPED: Final = "what a person typed"
 ID: Final = "0123456789abcdef" * 2
 
@@ -46,8 +43,8 @@ ID: Final = "0123456789abcdef" * 2
 async def serving(folder: Path, **parts: Any) -> AsyncIterator[tuple[NodeClient, Bus]]:
     """An API with those parts, and a client of it."""
     home, bus = Home(folder), Bus()
-    given: dict[str, Any] = {name: parts.get(name, MagicMock()) for name in PARTS.split()}
-    api = LocalApi(**given, bus=bus, tasks=tasks_of(Journal(folder / "log", "mac", bus)))
+    node = context_of(bus=bus, journal=Journal(folder / "log", "mac", bus))
+    api = LocalServer(routes_of(node, **parts), bus, node.tasks)
     await api.start(home.socket)
     try:
         async with NodeClient(home) as client:
@@ -83,7 +80,7 @@ async def test_the_name_of_a_session_reaches_its_command_whole(tmp_path: Path, n
 
 async def test_a_session_without_a_name_or_with_too_long_a_one_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path) as (client, _):
-        for name, told in (("", "A session has a name."), ("x" * 129, "Name must be ")):
+        for name, told in (("", "The session needs a name."), ("x" * 129, "Name must be ")):
             with pytest.raises(UsageError) as refused:
                 await client.session(SessionName(name=name))
             assert refused.value.what.startswith(told)
@@ -187,10 +184,10 @@ async def test_a_command_that_fails_by_a_defect_is_logged_with_its_place_only(
 ) -> None:
     trust = MagicMock()
     trust.view.side_effect = KeyError(TYPED)
-    async with serving(tmp_path, trust=trust) as (client, bus):
+    async with serving(tmp_path, commands=trust) as (client, bus):
         with pytest.raises(NodeError, match="HTTP 500"):
             await client.trust()
     (line,) = bus.now.logs
-    assert line.text.startswith("A command failed by a defect: KeyError at core/node/local_api.py:")
+    assert line.text.startswith("A command failed by a defect: KeyError at core/node/base/local_server.py:")
     assert TYPED not in line.text
     assert TYPED not in "".join(capfd.readouterr())

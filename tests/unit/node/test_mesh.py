@@ -12,15 +12,15 @@ import pytest
 
 from core.address import Place
 from core.errors import LinkError, LinkLost
-from core.link import control
-from core.link.control import HANDSHAKES, ControlLink, dial_control
+from core.link import control_link
+from core.link.control_link import HANDSHAKES, ControlLink, dial_control
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
-from core.node.base.message_frames import AnyMessage, to_frame
-from core.node.base.messages import Bye, Ping, Pong, Release
+from core.node.base.node_message import BEATS, NodeMessage, to_frame
 from core.node.peers import dialling, mesh
-from core.node.peers.message_budget import BEATS
+from core.node.peers.messages import Bye, Ping, Pong
 from core.node.peers.networks import NetworksChanged
+from core.node.ring.messages import Release
 from core.trust.identity import text_id
 from tests.support.macs import cluster, mac
 from tests.support.meshes import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
@@ -274,10 +274,10 @@ async def test_a_pong_to_a_ping_that_was_never_sent_ends_the_link_and_no_round_t
         assert not post.tasks.failure
 
 
-class Fails(list[AnyMessage]):
+class Fails(list[NodeMessage]):
     """Whoever writes a message down here fails by a defect."""
 
-    def append(self, message: AnyMessage) -> None:
+    def append(self, message: NodeMessage) -> None:
         raise KeyError("what a person typed")
 
 
@@ -321,8 +321,8 @@ async def test_a_member_that_dials_all_the_time_keeps_no_other_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:
     # an honest handshake takes milliseconds, but for a machine that is busy with something else
-    monkeypatch.setattr(control, "SILENT_S", 60.0)
-    monkeypatch.setattr(control, "GRACE_S", 60.0)
+    monkeypatch.setattr(control_link, "SILENT_S", 60.0)
+    monkeypatch.setattr(control_link, "GRACE_S", 60.0)
     async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as rogue, hand(HIGH, post, MIDDLE) as honest:
 
         async def dial() -> None:

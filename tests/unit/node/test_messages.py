@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,16 +15,19 @@ from hypothesis import strategies as st
 from core.errors import ProtocolError
 from core.link.frames import FrameType
 from core.node.base.journal import LINE_LIMIT
-from core.node.base.message_frames import FRAMES, AnyMessage, from_frame, to_frame
-from core.node.base.messages import MAX_LOG_LINES, Checked, LogEntry, LogReply, PrepareStage
+from core.node.base.node_message import NodeMessage, to_frame
+from core.node.config import NodeConfig
+from core.node.parts import NodeParts
+from core.node.peers.messages import MAX_LOG_LINES, LogEntry, LogReply
+from core.node.ring.messages import Checked, PrepareStage
 from core.numbers import MOST
-from core.settings import MAX_CONTROL_BODY
-from tests.support.node_messages import EVERY
+from core.settings import GB, MAX_CONTROL_BODY, Home
+from tests.support.node_messages import EVERY, FRAMES, KINDS, from_frame
 from tests.support.plans import plan_of
 
 
 @pytest.mark.parametrize("message", EVERY, ids=lambda m: type(m).__name__)
-def test_a_message_comes_back_and_only_in_its_own_frame(message: AnyMessage) -> None:
+def test_a_message_comes_back_and_only_in_its_own_frame(message: NodeMessage) -> None:
     kind, body = to_frame(message)
     assert from_frame(kind, body) == message
     for other in set(FrameType) - {kind}:
@@ -31,7 +36,16 @@ def test_a_message_comes_back_and_only_in_its_own_frame(message: AnyMessage) -> 
 
 
 def test_every_kind_of_message_is_tried_here() -> None:
-    assert {type(m) for m in EVERY} == set(FRAMES)
+    assert set(KINDS) == {kind for kind in _subclasses(NodeMessage) if not _subclasses(kind)}
+
+
+async def test_a_node_accepts_every_kind_of_message_and_no_other(tmp_path: Path) -> None:
+    config = NodeConfig(home=Home(tmp_path / "home"), name="mac", host="127.0.0.1", port=0, budget_bytes=GB)
+    assert NodeParts(config, asyncio.Event()).node.messages.kinds == set(KINDS)
+
+
+def _subclasses(kind: type[NodeMessage]) -> set[type[NodeMessage]]:
+    return {each for sub in kind.__subclasses__() for each in (sub, *_subclasses(sub))}
 
 
 def test_the_largest_plan_fits_a_control_frame() -> None:
@@ -86,7 +100,7 @@ def leaves(value: Any) -> Iterator[Any]:
             yield value
 
 
-def bent(message: AnyMessage, spot: str, put: str) -> Iterator[AnyMessage]:
+def bent(message: NodeMessage, spot: str, put: str) -> Iterator[NodeMessage]:
     """What is decoded where `put` stands at each one of the places in the message's JSON that `spot` finds."""
     kind, body = to_frame(message)
     if kind in (FrameType.PROBE, FrameType.FILE_PART, FrameType.RELAY_ASK, FrameType.RELAY_REPLY):  # they are no JSON
@@ -98,7 +112,7 @@ def bent(message: AnyMessage, spot: str, put: str) -> Iterator[AnyMessage]:
 
 
 @pytest.mark.parametrize("message", EVERY, ids=lambda m: type(m).__name__)
-def test_no_text_of_another_mac_has_an_end_of_a_line_but_newline(message: AnyMessage) -> None:
+def test_no_text_of_another_mac_has_an_end_of_a_line_but_newline(message: NodeMessage) -> None:
     for came in bent(message, r'"()', r"a\u2028b\u2029\u0085\u000b\u000c\u001c\u001d\u001e\r"):
         for text in leaves(msgspec.to_builtins(came)):
             assert not isinstance(text, str) or len(text.splitlines()) <= text.count("\n") + 1
@@ -118,7 +132,7 @@ def test_junk_is_a_protocol_error(kind: FrameType, body: bytes) -> None:
     st.one_of(st.binary(max_size=3), st.text("\x00\"'{}[],:-9eE.", max_size=6).map(str.encode)),
 )
 def test_a_damaged_message_decodes_or_is_a_protocol_error(
-    message: AnyMessage, kind: FrameType, at: int, piece: bytes
+    message: NodeMessage, kind: FrameType, at: int, piece: bytes
 ) -> None:
     _, body = to_frame(message)
     at %= len(body)
@@ -133,6 +147,6 @@ NUMBERS = ["1.7e308", "-1.7e308", "1" + "0" * 400, "-1" + "0" * 400, "9" * 19, "
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda n: n[:8])
 @pytest.mark.parametrize("message", EVERY, ids=lambda m: type(m).__name__)
-def test_no_number_of_another_mac_is_beyond_what_can_be_counted_with(message: AnyMessage, number: str) -> None:
+def test_no_number_of_another_mac_is_beyond_what_can_be_counted_with(message: NodeMessage, number: str) -> None:
     for came in bent(message, r"(?<=[:,\[])(-?\d[\d.e-]*)(?=[,}\]])", number):
         assert all(abs(n) < 1 << 53 for n in leaves(msgspec.to_builtins(came)) if isinstance(n, int | float))

@@ -16,11 +16,16 @@ import pytest
 from core.errors import BadModel, LinkLost, ModelMismatch, ProtocolError, TransferError
 from core.link.frames import FrameType
 from core.models.files.block_map import BLOCK_BYTES, MAP_NAME, WHOLE_NAME, FileFacts, read_map
-from core.models.files.catalog import fingerprint
 from core.models.files.hub_origin import HubOrigin
+from core.models.files.model_folder import fingerprint, read_folder
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
-from core.node.base.file_messages import (
+from core.node.base.node_message import MAX_MODEL_NAME, NodeMessage, to_frame
+from core.node.disks.block_requests import BlockLink
+from core.node.disks.block_serving import BlockReader, served_model
+from core.node.disks.byte_links import RunRequest
+from core.node.disks.copy_checks import PARTIAL, check_names
+from core.node.disks.messages import (
     MAX_BROKEN,
     MAX_HASHES,
     MAX_HELD,
@@ -31,17 +36,10 @@ from core.node.base.file_messages import (
     HeldModel,
     Holds,
 )
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import MAX_MODEL_NAME
-from core.node.disks.arrivals import check_names
-from core.node.disks.block_door import SourceAnswers
-from core.node.disks.block_link import BlockLink
-from core.node.disks.block_runs import RunAsk
-from core.node.disks.file_serving import _served
-from core.node.disks.places import PARTIAL
 from core.settings import GB, MAX_CONTROL_BODY
 from tests.support.copies import Blocks, Mac, Pair, held_model_named, pair
 from tests.support.models import read_entry
+from tests.support.node_messages import from_frame
 from tests.support.waiting import until
 
 __all__ = ["pair"]  # fixtures
@@ -83,7 +81,7 @@ async def test_what_was_fetched_is_given_on_without_hashing_it_anew(
         hashed.append(len(data))
         return hashlib.sha256(data)
 
-    monkeypatch.setattr("core.node.disks.block_door.hashlib", SimpleNamespace(sha256=sha256))
+    monkeypatch.setattr("core.node.disks.block_serving.hashlib", SimpleNamespace(sha256=sha256))
     await pair.copy(sources=("asker",), to=third)
     assert facts_of(third.folder / "solo") == facts_of(pair.sender.folder / "solo")
     assert (hashed == []) == is_known
@@ -144,7 +142,7 @@ def test_sizes_that_no_model_has_are_refused(files: dict[str, FileFacts], says: 
         check_names(files)
 
 
-def flipped(_: RunAsk, data: bytes) -> bytes:
+def flipped(_: RunRequest, data: bytes) -> bytes:
     """The last byte of what leaves is another one."""
     return data[:-1] + bytes([data[-1] ^ 1])
 
@@ -154,7 +152,7 @@ def blocks_of_all(pair: Pair) -> int:
 
 
 async def test_a_damaged_block_is_found_and_fetched_again(pair: Pair) -> None:
-    def once(run: RunAsk, data: bytes) -> bytes:
+    def once(run: RunRequest, data: bytes) -> bytes:
         return flipped(run, data) if len(pair.sender.given) == 3 else data
 
     pair.sender.blocks = once
@@ -177,12 +175,12 @@ async def test_a_mac_that_sends_damaged_blocks_again_and_again_is_asked_no_more(
 
 async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_mac(pair: Pair) -> None:
     whole, helper = pair.sender.folder / "solo", pair.empty("helper")
-    parts = slice_parts(whole, 0, 1, embed=True, output=False)
+    parts = slice_parts(read_folder(whole), 0, 1, embed=True, output=False)
     await pair.copy(parts=parts, to=helper)
     part = max(parts, key=lambda part: part.nbytes)
     right = (whole / part.file).read_bytes()
 
-    def changed(message: AnyMessage) -> AnyMessage:
+    def changed(message: NodeMessage) -> NodeMessage:
         if isinstance(message, FilesSent):
             with (helper.folder / "solo" / part.file).open("r+b") as content:
                 content.seek(part.begin)
@@ -191,7 +189,7 @@ async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_ma
 
     asked = threading.Event()
 
-    def given(run: RunAsk, data: bytes) -> bytes:
+    def given(run: RunRequest, data: bytes) -> bytes:
         if run.name == part.file and part.begin // BLOCK_BYTES in range(run.first, run.first + run.count):
             asked.set()
         return data
@@ -208,7 +206,7 @@ async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_ma
 
 async def test_a_slice_is_copied_alone_and_grows_where_it_lies(pair: Pair) -> None:
     whole = pair.sender.folder / "solo"
-    first, second = (slice_parts(whole, n, n + 1, embed=n == 0, output=n == 1) for n in (0, 1))
+    first, second = (slice_parts(read_folder(whole), n, n + 1, embed=n == 0, output=n == 1) for n in (0, 1))
     await pair.copy(parts=first)
     there = read_entry(pair.asker.folder / "solo")
     assert (there.fingerprint, there.layers_here) == (pair.model.fingerprint, ((0, 1),))
@@ -228,7 +226,7 @@ async def test_two_macs_that_have_a_model_both_give_of_it_and_one_may_go(pair: P
     gave: dict[Mac, threading.Event] = {helper: threading.Event(), pair.sender: threading.Event()}
 
     def in_turn(own: Mac, other: Mac) -> Blocks:
-        def given(_: RunAsk, data: bytes) -> bytes:
+        def given(_: RunRequest, data: bytes) -> bytes:
             gave[own].set()
             return data if gave[other].wait(WAIT_S) else b""
 
@@ -246,7 +244,7 @@ async def test_two_macs_that_have_a_model_both_give_of_it_and_one_may_go(pair: P
 
 async def test_macs_of_which_each_has_a_part_make_one_of_them_whole(pair: Pair) -> None:
     whole = pair.sender.folder / "solo"
-    first, second = (slice_parts(whole, n, n + 1, embed=n == 0, output=n == 1) for n in (0, 1))
+    first, second = (slice_parts(read_folder(whole), n, n + 1, embed=n == 0, output=n == 1) for n in (0, 1))
     helper = pair.empty("helper")
     await pair.copy(parts=first)
     await pair.copy(parts=second, to=helper)
@@ -262,7 +260,10 @@ async def test_macs_of_which_each_has_a_part_make_one_of_them_whole(pair: Pair) 
 
 async def test_what_nobody_has_ends_a_copy_with_what_there_is(pair: Pair) -> None:
     helper = pair.empty("helper")
-    await pair.copy(parts=slice_parts(pair.sender.folder / "solo", 0, 1, embed=True, output=False), to=helper)
+    await pair.copy(
+        parts=slice_parts(read_folder(pair.sender.folder / "solo"), 0, 1, embed=True, output=False),
+        to=helper,
+    )
     with pytest.raises(TransferError, match="GB of it are on no linked Mac"):
         await pair.copy(sources=("helper",))
     (begun,) = (pair.asker.folder / PARTIAL).iterdir()
@@ -274,7 +275,7 @@ async def test_what_nobody_has_ends_a_copy_with_what_there_is(pair: Pair) -> Non
 
 
 async def test_what_is_here_is_asked_of_nobody(pair: Pair) -> None:
-    part = slice_parts(pair.sender.folder / "solo", 0, 1, embed=True, output=False)
+    part = slice_parts(read_folder(pair.sender.folder / "solo"), 0, 1, embed=True, output=False)
     await pair.copy(parts=part)
     asked = len(pair.asker.sent)
     await pair.copy(parts=part)
@@ -315,7 +316,7 @@ async def test_what_arrives_is_examined_before_it_lies_among_the_models(pair: Pa
     config.write_text(json.dumps(json.loads(config.read_text()) | {"num_hidden_layers": 10**400}))
     real = fingerprint(pair.sender.folder / "solo")
     facts = facts_of(pair.sender.folder / "solo")
-    served = _served(pair.sender.folder / "solo", {name: each.sha256 for name, each in facts.items()})
+    served = served_model(pair.sender.folder / "solo", {name: each.sha256 for name, each in facts.items()})
     pair.sender.copying.serving._served["asker", real] = served
     told = FilesSent(fingerprint=real, files=facts)
     pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
@@ -335,10 +336,10 @@ async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) ->
     ask = HashesAsk(number=1, fingerprint=fingerprint, name="../../secret", first=0)
     await pair.sender.copying.handle_message("asker", ask)
     assert len(pair.sender.sent) == before
-    answers = SourceAnswers(pair.sender.copying.serving._served["asker", fingerprint], lambda _: None)
+    answers = BlockReader(pair.sender.copying.serving._served["asker", fingerprint])
     for name, first in (("../../secret", 0), ("config.json", 1)):
         with pytest.raises(ProtocolError):
-            answers.of(RunAsk(name, first, 1))
+            answers.read(RunRequest(name, first, 1))
 
 
 async def test_blocks_are_hashed_for_the_first_mac_that_copies_them_and_anew_only_where_a_file_changed(
@@ -351,7 +352,7 @@ async def test_blocks_are_hashed_for_the_first_mac_that_copies_them_and_anew_onl
         await pair.copy()
         shutil.rmtree(pair.asker.folder / "solo")
         assert serving._last
-        said.append(serving._last.hashed)
+        said.append(serving._last.hashes)
     assert said[1] is said[0]
     assert said[2] is not said[0]
     for name, hashes in said[0].items():
@@ -362,7 +363,7 @@ async def test_blocks_are_hashed_for_the_first_mac_that_copies_them_and_anew_onl
 
 
 async def test_a_full_disk_is_told_before_anything_is_fetched(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.node.disks.arrivals.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
+    monkeypatch.setattr("core.node.disks.copy_checks.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
     with pytest.raises(TransferError, match="free on this disk"):
         await pair.copy()
     assert pair.blocks_given == 0
@@ -376,7 +377,7 @@ async def test_a_disk_that_others_fill_meanwhile_ends_a_copy_with_what_there_is(
     def free(_: Path) -> SimpleNamespace:
         return SimpleNamespace(free=2 * GB if next(looked) < 4 else 0)
 
-    monkeypatch.setattr("core.node.disks.arrivals.shutil.disk_usage", free)
+    monkeypatch.setattr("core.node.disks.copy_checks.shutil.disk_usage", free)
     with pytest.raises(TransferError, match=r"0\.5 GB too little"):
         await pair.copy()
     monkeypatch.undo()
@@ -410,7 +411,7 @@ def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
         from_frame(FrameType.FILE_PART, bytes(12 + 32 * MAX_HASHES + 1))
 
 
-def held(message: AnyMessage) -> tuple[HeldModel, ...]:
+def held(message: NodeMessage) -> tuple[HeldModel, ...]:
     assert isinstance(message, Holds)
     return message.models
 
@@ -421,7 +422,7 @@ async def test_a_defect_where_blocks_leave_ends_the_copy_and_is_logged(
     def of(*_: object) -> memoryview:
         raise KeyError("secret")
 
-    monkeypatch.setattr(SourceAnswers, "of", of)
+    monkeypatch.setattr(BlockReader, "read", of)
     with pytest.raises(LinkLost):
         await pair.copy()
     await until(lambda: bool(pair.sender.bus.now.logs))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from core.address import Place
 from core.node.pairing.pairing_backoff import GIVE_WAY_S, PairingBackoff
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.discovery import read_sighting
-from core.node.peers.sightings import Sightings
 from core.trust.pairing import APART_S
 from tests.support.macs import mac
 
@@ -30,7 +30,7 @@ def test_nobody_knocks_at_one_place_again_before_the_window_takes_another_attemp
 
 def test_a_host_speaks_for_its_own_window_only() -> None:
     """Else whoever advertises in another Mac's name could hide that Mac's window."""
-    table = Sightings(lambda _: False)
+    table = AdvertisedMacs(lambda _: False)
     real, rogue = Place("10.0.0.1", 4717), Place("10.0.0.9", 4717)
     table.saw(ID, "mini", (real,), (HERE,))
     table.saw(ID, "mini", (rogue,), ())

@@ -8,13 +8,13 @@ import pytest
 
 from core.address import Place
 from core.errors import LinkError, LinkLost
-from core.link.control import ControlLink, dial_control
+from core.link.control_link import ControlLink, dial_control
+from core.link.network_paths import NetworkPath
 from core.link.session import Kind
-from core.link.ways import Way
-from core.mac.network import interface_of
-from core.node.base.message_frames import AnyMessage, to_frame
-from core.node.base.messages import LinkProbe, Ping
+from core.mac.network_kind import interface_of
+from core.node.base.node_message import NodeMessage, to_frame
 from core.node.peers.link_probe import FRAME_BYTES
+from core.node.peers.messages import LinkProbe, Ping
 from core.node.peers.networks import Networks
 from core.node.peers.path_rate import BURST
 from core.node.peers.paths import Paths
@@ -42,11 +42,11 @@ async def test_a_path_is_measured_beside_the_control_link(tmp_path: Path) -> Non
         await until(lambda: low.knows(HIGH) and high.knows(LOW))
         paths = Paths(mac(LOW), low.store, low.mesh, Networks(HOST, low.signals), low.book)
         for interface in ("", interface_of(HOST)):
-            assert await paths.rate(mac(HIGH).text_id, Way(HOST, interface)) > 0
+            assert await paths.rate(mac(HIGH).text_id, NetworkPath(HOST, interface)) > 0
         await until(lambda: high.open == 1)
         assert (low.ends, high.ends, high.heard) == ([], [], [])
         with pytest.raises(LinkLost, match="No address"):
-            await paths.rate(mac(MIDDLE).text_id, Way(HOST))
+            await paths.rate(mac(MIDDLE).text_id, NetworkPath(HOST))
 
 
 async def answers(link: ControlLink) -> int:
@@ -71,7 +71,7 @@ async def answers(link: ControlLink) -> int:
     ],
 )
 async def test_nobody_has_more_answered_over_a_path_than_a_burst(
-    tmp_path: Path, words: list[AnyMessage], most: int
+    tmp_path: Path, words: list[NodeMessage], most: int
 ) -> None:
     assert BURST.frames * FRAME_BYTES <= 2 << 20
     async with posted(tmp_path, HIGH) as high:

@@ -21,10 +21,11 @@ from core.events import Peer, PeerSeen
 from core.node.base import journal
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.message_frames import from_frame, to_frame
-from core.node.base.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogReply, LogWord
+from core.node.base.node_message import to_frame
 from core.node.peers import peer_logs
+from core.node.peers.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogMessage, LogReply
 from core.node.peers.peer_logs import ANSWER_S, PeerLog, PeerLogs
+from tests.support.node_messages import from_frame
 from tests.support.plans import mac_id
 from tests.support.tasks import tasks_of
 from tests.support.waiting import until
@@ -88,10 +89,10 @@ class Link:
 
     def __init__(self, own: str, other: str) -> None:
         self.own, self.contacts = own, {other: None}
-        self.said: list[LogWord] = []
+        self.said: list[LogMessage] = []
         self.peer: PeerLogs
 
-    async def send(self, device_id: str, message: LogWord) -> bool:
+    async def send(self, device_id: str, message: LogMessage) -> bool:
         self.said.append(message)
         heard: Any = from_frame(*to_frame(message))
         await self.peer.handle_message(self.own, heard)

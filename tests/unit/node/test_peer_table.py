@@ -16,8 +16,7 @@ from tests.support.waiting import until
 
 def peers_of(post: Post) -> PeerTable:
     """As that Mac sees them."""
-    parts = (post.store, post.assessment, post.seen, post.sightings, post.book, post.mesh, post.bus)
-    return PeerTable(post.own, post.worker, *parts)
+    return PeerTable(post.node, post.own, post.worker, post.sightings, post.book, post.mesh)
 
 
 async def test_the_steps_of_a_plan_are_told_by_every_mac_in_the_order_of_the_ring(tmp_path: Path) -> None:

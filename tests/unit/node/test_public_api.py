@@ -13,9 +13,10 @@ from core.constraint import Constraint
 from core.errors import BadModel, Busy, ContextExceeded, DoesNotFit, NotLoaded, NotPaired, TrustError, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
 from core.node.answers.answer_stream import Said
-from core.node.public_api.choice import AnswerChoice
-from core.node.public_api.openai_chat import ChatCompletion
-from core.node.public_api.openai_replies import Reply, error_body, status, usage
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.api_errors import openai_error, status
+from core.node.public_api.chat_replies import ChatReply, usage
+from core.node.public_api.chat_request import ChatCompletion
 from core.requests.answers import DEFAULT_MAX_TOKENS, ChatRequest, Message
 from core.sampling_options import Sampling
 
@@ -24,7 +25,7 @@ TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type
 CALLED = {"id": "a1", "type": "function", "function": {"name": "look_up", "arguments": '{"word": "hop"}'}}
 TORN = {"id": "a1", "type": "function", "function": {"name": "look_up", "arguments": "{"}}
 CALL = ToolCall(id="a1", name="look_up", arguments='{"word": "hop"}')
-REPLY = Reply(id="chatcmpl-1", model="tiny", created=7)
+REPLY = ChatReply(id="chatcmpl-1", model="tiny", created=7)
 
 
 def chat(**fields: Any) -> ChatRequest:
@@ -85,23 +86,23 @@ def test_how_tokens_are_chosen_goes_all_the_way() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"tools": [{"type": "web_search"}]}, "tools: web_search cannot be called"),
-        ({"tools": [TOOL], "tool_choice": "always"}, "tool_choice: this cannot be honoured"),
-        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice: this cannot be honoured"),
-        ({"tools": [TOOL], "tool_choice": {"function": {"name": "f"}}}, "tool_choice: 'f' is none of the tools"),
-        ({"tool_choice": "required"}, "tool_choice: there is no tool"),
-        ({"functions": [{}]}, "functions: this API has none"),
-        ({"response_format": {"type": "xml"}}, "response_format: xml is no form of answer"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": []}}}, "schema: it is no JSON object"),
-        ({"messages": [{"role": "function", "content": "3"}]}, "the role 'function' cannot be answered"),
-        ({"messages": [{"role": "assistant", "tool_calls": [TORN]}]}, "the call 'a1': it is no JSON"),
+        ({"tools": [{"type": "web_search"}]}, "tools: type 'web_search' is not supported"),
+        ({"tools": [TOOL], "tool_choice": "always"}, "This tool_choice is not supported"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "This tool_choice is not supported"),
+        ({"tools": [TOOL], "tool_choice": {"function": {"name": "f"}}}, "tool_choice names 'f'"),
+        ({"tool_choice": "required"}, 'tool_choice is "required"'),
+        ({"functions": [{}]}, "functions is not supported"),
+        ({"response_format": {"type": "xml"}}, "response_format: type 'xml' is not supported"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": []}}}, "schema must be a JSON object"),
+        ({"messages": [{"role": "function", "content": "3"}]}, "role 'function' is not supported"),
+        ({"messages": [{"role": "assistant", "tool_calls": [TORN]}]}, "the call 'a1' must be a JSON object"),
         (
             {"tools": [{"type": "function", "function": {"name": "f", "parameters": [1]}}]},
-            "schema of 'f': it is no JSON",
+            "schema of 'f' must be a JSON object",
         ),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url cannot be read"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "type 'image_url' is not supported"),
         ({"temperature": 9}, "Temperature must be at most 5"),
-        ({"logit_bias": {"x": 1}}, "token ids, whole numbers"),
+        ({"logit_bias": {"x": 1}}, "token ids (whole numbers)"),
         ({"stop": ["x"] * 17}, "at most 16"),
     ],
 )
@@ -113,7 +114,7 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], 
 
 def test_a_schema_that_is_no_text_is_refused_in_words() -> None:
     said = json.dumps({**HELLO, "tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": "@"}}}]})
-    with pytest.raises(UsageError, match="schema of 'f': it is no JSON object"):
+    with pytest.raises(UsageError, match="schema of 'f' must be a JSON object"):
         msgspec.json.decode(said.encode().replace(b"@", b"\xff"), type=ChatCompletion).request()
 
 
@@ -208,4 +209,4 @@ def test_reasoning_is_told_in_both_fields_and_every_call_with_its_number() -> No
     ids=lambda value: type(value).__name__,
 )
 def test_an_error_says_whether_it_is_worth_asking_again(error: Any, number: int, code: str | None) -> None:
-    assert (status(error), error_body(error.problem)["error"]["code"]) == (number, code)
+    assert (status(error), openai_error(error)["error"]["code"]) == (number, code)

@@ -17,16 +17,18 @@ from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, NotPaired, Pr
 from core.events import PlanLoaded, PlanProposed, PlanUnloaded, TokenEvent, TrustChanged
 from core.node.answers.answer_stream import Said
 from core.node.base.bus import Bus
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import Leads, RelayAsk, RelayReply, RelayStop
-from core.node.base.own_worker import OwnWorker
-from core.node.base.relayed import AnswerWanted, NotAnswered, encoded, relayed_from
-from core.node.public_api.answering import Answering
+from core.node.base.node_message import NodeMessage, to_frame
+from core.node.peers.messages import Leads
+from core.node.peers.worker_state import WorkerState
+from core.node.public_api.api_answers import ApiAnswers
 from core.node.relay import relay_server, relayed_answers
+from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import LeaderAnswers, Relay
+from core.node.relay.relayed_values import AnswerWanted, NotAnswered, encoded, relayed_from
 from core.requests.answers import ChatRequest, Message, RequestAccepted
 from tests.support.answers import LOST, ROWS, Desk, model
+from tests.support.node_messages import from_frame
 from tests.support.plans import plan_of
 from tests.support.tasks import tasks_of
 from tests.support.waiting import until
@@ -42,10 +44,10 @@ class Wire:
     def __init__(self) -> None:
         self.is_up = True
         self.led = {HEAD: Leads(model="tiny", rows=ROWS, takes_relayed=True)}
-        self.sent: list[AnyMessage] = []
+        self.sent: list[NodeMessage] = []
         self.other: Any = None
 
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
+    async def send(self, device_id: str, message: NodeMessage) -> bool:
         if not self.is_up:
             return False
         self.sent.append(message)
@@ -66,8 +68,10 @@ class Two:
     def __init__(self, desk: Desk) -> None:
         self.desk, self.tasks = desk, tasks_of()
         self.there, self.back = Wire(), Wire()
-        self.relay = Relay(self.there, OwnWorker(), Bus(), self.tasks, lambda: None, is_on=True)
-        self.answering = Answering(desk.answers, lambda: desk.bus.now, self.nowhere, self.tasks, 9)
+        self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)
+        self.answering = ApiAnswers(desk.answers, lambda: desk.bus.now, self.nowhere, self.tasks, 9)
+        self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)
+        self.answering = ApiAnswers(desk.answers, lambda: desk.bus.now, self.nowhere, self.tasks, 9)
         self.server = self.there.other = self.serves(is_on=True)
         self.back.other = self.relay
 
@@ -134,12 +138,12 @@ async def test_what_is_asked_and_what_comes_travels_as_it_was_said_and_nothing_o
 @pytest.mark.parametrize("end", ["client", "link", "line"])
 async def test_a_row_ends_where_nobody_waits_for_it_any_more(two: Two, end: str) -> None:
     following = [asyncio.create_task(two.all_of(asking())) for _ in range(ROWS + 1)]
-    await until(lambda: len(two.desk.asked) == ROWS and len(two.answering.line) == 1)
+    await until(lambda: len(two.desk.asked) == ROWS and len(two.answering.queue) == 1)
     if end == "link":
         two.server.gone(MEMBER)
     else:
         following[0 if end == "client" else ROWS].cancel()
-    await until(lambda: len(two.answering.line) == 0)
+    await until(lambda: len(two.answering.queue) == 0)
     ended = {"client": 1, "link": ROWS, "line": 0}[end]
     await until(lambda: len(two.desk.cancelled) == ended)
     assert len(two.desk.asked) == ROWS + (end == "client"), "who waited has his turn"
@@ -190,7 +194,7 @@ async def test_a_mac_has_no_more_under_way_than_its_bounds(two: Two, monkeypatch
 async def test_more_than_an_answer_has_is_not_kept(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     following = asyncio.create_task(two.refused())
     await until(lambda: bool(two.desk.asked))
-    monkeypatch.setattr(relayed_answers, "MOST_TOLD", 4 * relayed_answers.PIECE_COST)
+    monkeypatch.setattr(relayed_answers, "MAX_ANSWER_BYTES", 4 * relayed_answers.PIECE_COST)
     (asked,) = two.relay._asked.values()
     (number,) = (number for _, number in two.relay._asked)
     piece = RelayReply(number=number, data=b"\x80", is_last=False)
@@ -207,7 +211,7 @@ async def test_more_than_an_answer_has_is_not_kept(two: Two, monkeypatch: pytest
 async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothing(two: Two) -> None:
     for leads, is_on in ((replace(two.there.led[HEAD], takes_relayed=False), True), (two.there.led[HEAD], False)):
         two.there.led[HEAD] = leads
-        off = Relay(two.there, OwnWorker(), Bus(), two.tasks, lambda: None, is_on=is_on)
+        off = Relay(two.there, WorkerState(), Bus(), two.tasks, lambda: None, is_on=is_on)
         with pytest.raises(NotLoaded, match=r"tiny is led by head\. Ask the API of head"):
             off.model()
         two.there.led[HEAD] = replace(leads, takes_relayed=True)
@@ -222,7 +226,7 @@ async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothi
     assert two.desk.leader.plan
     two.desk.bus.publish(PlanUnloaded(plan_gen=two.desk.leader.plan.plan_gen))
     assert "does not lead any more" in str(await two.refused())
-    two.relay._check_trust = two.desk.answers.check_trust
+    two.relay.check_trust = two.desk.answers.check_trust
     two.desk.bus.publish(TrustChanged(level="seen", weakest="mini"))
     sent = len(two.there.sent)
     assert isinstance(await two.refused(), NotPaired)
@@ -231,7 +235,7 @@ async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothi
 
 
 def test_the_mac_whose_layers_this_one_has_is_asked_first() -> None:
-    wire, worker, bus = Wire(), OwnWorker(), Bus()
+    wire, worker, bus = Wire(), WorkerState(), Bus()
     relay = Relay(wire, worker, bus, tasks_of(), lambda: None, is_on=True)
     plan = plan_of(2)
     wire.led = {"a": Leads(model="\x1bother", rows=1, takes_relayed=True), plan.head.device_id: wire.led[HEAD]}

@@ -9,9 +9,9 @@ import pytest
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import UsageError
-from core.node.public_api.responses_asked import ResponseBody
 from core.node.public_api.responses_replies import ItemEvents
-from core.node.public_api.stored_responses import MOST, StoredResponses
+from core.node.public_api.responses_request import ResponseBody
+from core.node.public_api.stored_responses import MAX_RESPONSES, StoredResponses
 from core.requests.answers import ChatRequest, Message
 
 CALL = ToolCall(id="call_1", name="look_up", arguments='{"word": "ring"}')
@@ -34,7 +34,7 @@ def asked(**fields: Any) -> ResponseBody:
 
 def request(**fields: Any) -> ChatRequest:
     body = asked(**fields)
-    return body.request(body.said())
+    return body.request(body.messages())
 
 
 def test_what_was_thought_said_and_called_in_one_go_is_one_message() -> None:
@@ -71,13 +71,22 @@ def test_what_was_thought_said_and_called_in_one_go_is_one_message() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"background": True}, "background: this API has none"),
-        ({"conversation": {"id": "c"}}, "conversation: this API has none"),
-        ({"text": {"format": {"type": "json_schema", "name": "n", "schema": 1}}}, "text: the schema: it is no JSON"),
-        ({"tool_choice": "required"}, "tool_choice: there is no tool"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input: item_reference cannot be read"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input: input_image cannot be read"),
-        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]}, "no JSON object"),
+        ({"background": True}, "background is not supported"),
+        ({"conversation": {"id": "c"}}, "conversation is not supported"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n", "schema": 1}}},
+            "the schema must be a JSON object",
+        ),
+        ({"tool_choice": "required"}, 'tool_choice is "required"'),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input: type 'item_reference' is not supported"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "type 'input_image' is not supported",
+        ),
+        (
+            {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]},
+            "must be a JSON object",
+        ),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], said: str) -> None:
@@ -117,12 +126,12 @@ def test_the_events_of_an_answer_come_to_its_items() -> None:
 
 def test_the_newest_are_kept_each_for_its_own_key() -> None:
     kept = StoredResponses()
-    for number in range(MOST + 1):
+    for number in range(MAX_RESPONSES + 1):
         kept.keep("laptop", {"id": f"resp_{number}"}, (Message(role="user", content="hello"),))
     assert (kept.find("laptop", "resp_0"), kept.find("agent", "resp_1")) == (None, None)
     found = kept.find("laptop", "resp_1")
     assert found
-    assert found.said[0].content == "hello"
+    assert found.messages[0].content == "hello"
     assert [kept.forget("laptop", "resp_1"), kept.forget("laptop", "resp_1")] == [True, False]
     for number in range(5):
         kept.keep("laptop", {"id": f"large_{number}", "text": "x" * (15 << 20)}, ())

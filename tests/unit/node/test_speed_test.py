@@ -16,12 +16,11 @@ from core.events import Level, Peer, PeerSeen, Progress
 from core.link.frames import FrameType
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.message_frames import AnyMessage, from_frame, to_frame
-from core.node.base.messages import LinkProbe, Probed, SpeedAsk, SpeedMoved, SpeedResultSent, SpeedStop, SpeedWord
+from core.node.base.node_message import NodeMessage, to_frame
 from core.node.base.signals import Signals
 from core.node.peers import link_probe, speed_test
 from core.node.peers.addresses import AddressBook
-from core.node.peers.contact import Contact
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.link_probe import (
     FRAME_BYTES,
     FRAMES,
@@ -33,12 +32,14 @@ from core.node.peers.link_probe import (
     LinkProbing,
     next_window,
 )
+from core.node.peers.linked_mac import LinkedMac
+from core.node.peers.messages import LinkProbe, Probed, SpeedAsk, SpeedMessage, SpeedMoved, SpeedResultSent, SpeedStop
 from core.node.peers.networks import Networks
 from core.node.peers.paths import Paths
-from core.node.peers.sightings import Sightings
-from core.node.peers.speed_test import ANSWERS_AT_ONCE, SpeedTests
+from core.node.peers.speed_test import ANSWERS, SpeedTests
 from core.requests.checks import SpeedRequest, SpeedResult
 from core.settings import MAX_CONTROL_BODY
+from tests.support.node_messages import from_frame
 from tests.support.plans import mac_id
 from tests.support.tasks import tasks_of
 from tests.support.waiting import until
@@ -170,7 +171,7 @@ class Macs:
     """Nodes of which each is linked with the others, without sockets. `cut` has pairs that are not linked."""
 
     def __init__(self, folder: Path) -> None:
-        self.said: list[tuple[str, str, AnyMessage]] = []
+        self.said: list[tuple[str, str, NodeMessage]] = []
         self.cut: set[frozenset[str]] = set()
         self.deaf: set[str] = set()
         self.buses = {mac: Bus() for mac in NAMES}
@@ -197,14 +198,14 @@ class Macs:
 
 def no_paths(line: Any) -> Paths:
     """Of Macs of which nobody has told an address."""
-    nobody, networks = AddressBook(Sightings(lambda _: True)), Networks("127.0.0.1", Signals())
+    nobody, networks = AddressBook(AdvertisedMacs(lambda _: True)), Networks("127.0.0.1", Signals())
     return Paths(cast(Any, None), cast(Any, None), line, networks, nobody)
 
 
 class Line:
     """What a Speed needs of a mesh; what is sent goes over the wire's own words."""
 
-    contacts: Mapping[str, Contact] = {}
+    contacts: Mapping[str, LinkedMac] = {}
 
     def __init__(self, macs: Macs, own: str) -> None:
         self._macs, self._own = macs, own
@@ -212,7 +213,7 @@ class Line:
     def local_host_of(self, device_id: str) -> str:
         return "127.0.0.1"
 
-    async def send(self, device_id: str, message: SpeedWord) -> bool:
+    async def send(self, device_id: str, message: SpeedMessage) -> bool:
         if device_id not in NAMES or {device_id, self._own} in self._macs.cut or device_id == self._own:
             return False
         self._macs.said.append((self._own, device_id, message))
@@ -338,9 +339,9 @@ async def test_nobody_can_have_a_mac_send_without_end(macs: Macs) -> None:
 
 
 async def test_answers_to_probes_are_rationed_and_smaller_than_those(macs: Macs) -> None:
-    for number in range(5 * int(ANSWERS_AT_ONCE)):
+    for number in range(5 * int(ANSWERS.burst)):
         await macs.speeds[B].handle_message(A, LinkProbe(number=number, size=0))
-    assert ANSWERS_AT_ONCE <= macs.sent(B, Probed) < 2 * ANSWERS_AT_ONCE
+    assert ANSWERS.burst <= macs.sent(B, Probed) < 2 * ANSWERS.burst
     answers = [message for _, _, message in macs.said if isinstance(message, Probed)]
     assert all(len(to_frame(answer)[1]) < 64 for answer in answers)
     await macs.speeds[B].handle_message(C, LinkProbe(number=1, size=0))

@@ -17,41 +17,40 @@ import core.node
 from core.address import Place
 from core.errors import NodeError, NotLoaded, PairingError, WorkerDied
 from core.events import AnyEvent, LogLine
-from core.link.control import ControlServer
-from core.link.ways import Way
+from core.link.control_link import ControlServer
+from core.link.network_paths import NetworkPath
 from core.node import service
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import SavedSessions
+from core.node.answers.saved_sessions import SavedSessions
 from core.node.base import tasks as tasks_module
-from core.node.base.back_off import BackOff
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.local_clients import LocalClients
-from core.node.base.messages import LinkUp, PrepareStage, StageLost
+from core.node.base.local_server import LocalServer
 from core.node.base.signals import AwaitedSignal, Signal
 from core.node.base.tasks import Tasks, place_of
+from core.node.config import ApiOptions, NodeConfig
 from core.node.disks.model_inventory import ModelInventory
 from core.node.pairing.pairing_session import PairingSession
-from core.node.parts import NodeConfig, NodeParts
-from core.node.peers.check import restart_findings
+from core.node.parts import NodeParts
 from core.node.peers.dialling import Dialling
 from core.node.peers.discovery import Discovery
-from core.node.peers.mesh import Mesh, PeerMessage
+from core.node.peers.mesh import Mesh
+from core.node.peers.node_check import restart_findings
 from core.node.peers.peer_logs import PeerLogs
-from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.listener import Listener
 from core.node.public_api.metrics import Metrics
 from core.node.recovery.recovery_actions import Rebuild, Relink
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.recovery.recovery_states import RecoveryStates
+from core.node.ring.messages import LinkUp, PrepareStage, StageLost
 from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_lifecycle import PlanLifecycle, ProveRing
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planned
 from core.node.ring.stage_files import Lack
-from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.ring.throughput_history import ThroughputHistory
+from core.node.ring.worker_supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.service import Node
 from core.node.trust.roster_enforcement import MacsRevoked, PlanDistrusted, RosterEnforcement
 from core.settings import GB, Home
@@ -77,60 +76,60 @@ Trigger = Callable[[NodeParts], Awaitable[None]]
 
 def said(signal: Signal) -> Trigger:
     async def trigger(parts: NodeParts) -> None:
-        parts.signals.emit(signal)
+        parts.node.signals.emit(signal)
 
     return trigger
 
 
 def told(signal: AwaitedSignal) -> Trigger:
     async def trigger(parts: NodeParts) -> None:
-        await parts.signals.deliver(signal)
+        await parts.node.signals.deliver(signal)
 
     return trigger
 
 
 async def take_stage(parts: NodeParts) -> None:
-    parts.supervisor._up.set()  # as if a worker listened
-    await parts.recovery._leader._member.prepare_own(plan_of(2), 0, Path())
+    parts.ring.supervisor._up.set()  # as if a worker listened
+    await parts.recovery.driver._leader._member.prepare_own(plan_of(2), 0, Path())
 
 
 async def link(parts: NodeParts) -> None:
-    parts.recovery._leader._member.link_own(LinkUp(plan=plan_of(2), port=1))
+    parts.recovery.driver._leader._member.link_own(LinkUp(plan=plan_of(2), port=1))
 
 
 async def end(parts: NodeParts) -> None:
-    parts.recovery._end(PROBLEM, PROBLEM)
+    parts.recovery.driver._end(PROBLEM, PROBLEM)
 
 
 async def recover(parts: NodeParts) -> None:
-    parts.recovery._machine = RecoveryStates(plan_of(2))
-    parts.recovery._act([Relink()])
+    parts.recovery.driver._machine = RecoveryStates(plan_of(2))
+    parts.recovery.driver._act([Relink()])
 
 
 async def load_again(parts: NodeParts) -> None:
     plan = plan_of(2)
-    parts.recovery._found = Planned(plan, Path(), verify=False)
-    await parts.recovery._do(Rebuild(plan), RecoveryStates(plan))
+    parts.recovery.driver._found = Planned(plan, Path(), verify=False)
+    await parts.recovery.driver._do(Rebuild(plan), RecoveryStates(plan))
 
 
 async def load_what_lacks(parts: NodeParts) -> None:
     lack = Lack(device_id=mac_id(1), peer="mac1", layers=((2, 4),), nbytes=1, parts=())
-    await parts.recovery._leader.load(plan_of(2), Path(), lacks=[lack])
+    await parts.recovery.driver._leader.load(plan_of(2), Path(), lacks=[lack])
 
 
 async def look_at_stages(parts: NodeParts) -> None:
     plan = plan_of(2)
-    await parts.recovery._leader._hand_out_all(PlanLifecycle(replace(plan, stages=())))
+    await parts.recovery.driver._leader._hand_out_all(PlanLifecycle(replace(plan, stages=())))
 
 
 async def prove(parts: NodeParts) -> None:
-    leader, plan = parts.recovery._leader, plan_of(2)
+    leader, plan = parts.recovery.driver._leader, plan_of(2)
     leader._lifecycle = PlanLifecycle(plan)
     await leader._act([ProveRing(plan)])
 
 
 ESSENTIAL = {
-    "The local API": (LocalClients, "serve"),
+    "The local API": (LocalServer, "_serve"),
     "The API": (Listener, "_serve"),
     "The watch over trust": (Node, "_watch"),
     "The watch over answers": (RecoveryDriver, "watch"),
@@ -148,7 +147,11 @@ RESTARTABLE = {
     "Asking for other Macs' logs": (PeerLogs, "watch"),
 }
 ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
-    "A report of the worker": (PlanMember, "reported", said(WorkerReported(Linked(plan_gen=1, way=Way("10.0.0.7"))))),
+    "A report of the worker": (
+        PlanMember,
+        "reported",
+        said(WorkerReported(Linked(plan_gen=1, way=NetworkPath("10.0.0.7")))),
+    ),
     "The proof of the ring": (PlanLeader, "proved", said(WorkerReported(Unproved(plan_gen=1, problem=PROBLEM)))),
     "The end of the worker": (PlanMember, "worker_died", said(WorkerEnded(WorkerDied("It ended.")))),
     "The check of files": (PlanMember, "_check", take_stage),
@@ -170,7 +173,7 @@ MAY_CREATE = {  # these wait for what they begin, look again whatever fails, or 
     "peers/speed_test.py",
     "answers/model_tokenizer.py",
     "answers/tokenizer_process.py",
-    "disks/whole_file.py",
+    "disks/whole_file_hash.py",
     "peers/path_rate.py",
 }
 
@@ -260,7 +263,7 @@ async def test_a_node_stops_in_order_where_a_plan_would_wait_for_ever_after_what
     node = node_in(tmp_path)
     async with asyncio.timeout(SEEN_S):
         run = asyncio.create_task(node.run())
-        await until(lambda: node.parts.supervisor._wanted)
+        await until(lambda: node.parts.ring.supervisor._wanted)
         await trigger(node.parts)
         with pytest.raises(NodeError, match=f"{name} failed by a defect, and the node has stopped."):
             await run
@@ -282,8 +285,8 @@ async def test_what_another_mac_sends_stops_no_node_and_that_mac_need_not_wait(
     node, head = node_in(tmp_path), mac_id(0)
     run = asyncio.create_task(node.run())
     async with asyncio.timeout(SEEN_S):
-        await until(lambda: node.parts.supervisor._wanted)
-        await node.parts.signals.deliver(PeerMessage(head, PrepareStage(plan=plan_of(2), index=1)))
+        await until(lambda: node.parts.ring.supervisor._wanted)
+        await node.parts.node.messages.handle(head, PrepareStage(plan=plan_of(2), index=1))
         await until(lambda: bool(sent))
         assert not run.done()
         node.stop()
@@ -428,18 +431,6 @@ def test_the_place_is_the_innermost_one_of_ours_and_holds_no_value() -> None:
         clean_text(len)  # type: ignore[arg-type]
     assert place_of(caught.value).startswith("AttributeError at core/text.py:")
     assert place_of(KeyError(TYPED)) == "KeyError"
-
-
-def test_what_fails_again_and_again_waits_longer_until_it_has_run_steadily() -> None:
-    back_off = BackOff((1, 5, 30), steady_s=60)
-    waits = []
-    for ran_s in (0, 0, 59, 10, 61, 0):
-        back_off.started(100.0)
-        waits.append(back_off.failed(100.0 + ran_s))
-    assert waits == [1, 5, 30, 30, 1, 5]
-    back_off.ended_well()
-    back_off.started(0.0)
-    assert back_off.failed(0.0) == 1
 
 
 def test_a_node_without_defects_says_nothing_of_them() -> None:

@@ -28,11 +28,11 @@ from core.events import (
 from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.models.files.sharding import Sharding
-from core.node.ring.measurements import LEAST_TOKENS
+from core.node.ring.speed_measurements import LEAST_TOKENS
 from core.node.ring.throughput_history import DIGITS, MOST_CURVES, ThroughputHistory, read_curves, write_curves
 from core.plan.cost_curve import MOST_POINTS, MOST_TIMES, Curves, Point, curve_name, point_of
-from core.plan.predict import MacSpeeds, forecast, shape_of, work_of
-from core.trust.files import MAX_PRIVATE_FILE
+from core.plan.forecast import MacSpeeds, forecast, plan_work_of, shape_of
+from core.trust.private_files import MAX_PRIVATE_FILE
 from tests.support.plans import mac_id, plan_of
 
 A, B = mac_id(0), mac_id(1)
@@ -164,7 +164,8 @@ def test_a_plan_that_ran_takes_what_it_took_then_and_its_parts_in_proportion(tmp
     assert curve_name("plan", shape_of(other)) not in heard(paces, *answer("the first", token_s=4.0))
     curves = heard(paces, *answer("slower", token_s=0.4), *answer("slower still", token_s=0.4))
     told, there = (
-        forecast(work_of(p, LAYOUT, (FRAME, FRAME), 0), MacSpeeds({}, lambda *_: None, curves)) for p in (RING, other)
+        forecast(plan_work_of(p, LAYOUT, (FRAME, FRAME), 0), MacSpeeds({}, lambda *_: None, curves))
+        for p in (RING, other)
     )
     assert told is not None
     assert there is not None
@@ -174,7 +175,7 @@ def test_a_plan_that_ran_takes_what_it_took_then_and_its_parts_in_proportion(tmp
     assert isinstance(done, RequestDone)
     long = msgspec.structs.replace(done, prompt_tokens=900, ttft_s=9.4)
     curves = heard(paces, *events, msgspec.structs.replace(long, beside_tokens=800), *events, long)
-    there = forecast(work_of(other, LAYOUT, (FRAME, FRAME), 0), MacSpeeds({}, lambda *_: None, curves))
+    there = forecast(plan_work_of(other, LAYOUT, (FRAME, FRAME), 0), MacSpeeds({}, lambda *_: None, curves))
     assert there is not None
     assert there.prompt_s == pytest.approx(9.35 * 1000 / 900, rel=0.01)
 
@@ -302,7 +303,7 @@ def test_ranks_tell_what_adding_up_takes_once_it_is_known_what_they_compute(tmp_
     heard(paces, *answer())
     paces.handle_event(PlanProposed(plan=ranks), 0.0)
     curves = heard(paces, *answer(token_s=0.09))
-    told = forecast(work_of(ranks, LAYOUT, (4, 4), 0), MacSpeeds({}, lambda *_: None, curves))
+    told = forecast(plan_work_of(ranks, LAYOUT, (4, 4), 0), MacSpeeds({}, lambda *_: None, curves))
     assert told is not None
     chunks = -(-101 // ranks.chunk)
     assert [point.amount for point in curves[name]] == pytest.approx([128, 128 * 101 / chunks])

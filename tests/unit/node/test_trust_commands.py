@@ -7,6 +7,7 @@ import os
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ import pytest
 from core.address import Place
 from core.errors import HandshakeError, LinkError, LinkLost, ModelMismatch, NotPaired, RosterFork, UsageError, WrongKey
 from core.events import Peer, Plan, TrustChanged
-from core.link.control import ControlLink, dial_control, serve_control
+from core.link.control_link import ControlLink, dial_control, serve_control
 from core.link.frames import FrameType
 from core.link.tls import check_peer
 from core.node.answers.answers import Answers
@@ -24,18 +25,17 @@ from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog, forget_sha
 from core.node.answers.tokenizer import Tokenizer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.message_frames import from_frame, to_frame
-from core.node.base.messages import KeyChange
-from core.node.base.own_worker import OwnWorker
-from core.node.base.signals import Signals
+from core.node.base.node_message import to_frame
 from core.node.peers.addresses import AddressBook
+from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.mesh import Mesh
 from core.node.peers.peer_table import PeerTable
-from core.node.peers.sightings import Sightings
+from core.node.peers.worker_state import WorkerState
 from core.node.ring.plan_leader import PlanLeader as Leading
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.stage_files import StageFiles
+from core.node.trust.messages import KeyChange
 from core.node.trust.roster_enforcement import PlanDistrusted, RosterEnforcement
 from core.node.trust.trust_commands import in_pieces, voucher
 from core.node.trust.trust_view import fork_notes, trusted_macs
@@ -45,16 +45,18 @@ from core.trust.levels import LEVELS
 from core.trust.name_matching import pick
 from core.trust.roster import Cluster, Roster, RosterStore, encode
 from core.trust.roster.changes import affirm, promote, recover, rename, revoke, rotate, set_recovery
+from core.trust.roster.key_rotation import ask_rotation, decode_rotation
 from core.trust.roster.recovery_key import make_recovery_key
-from core.trust.roster.rotation import ask_rotation, decode_rotation
-from core.trust.seen import SeenMacs
+from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import TrustAssessment, Verdict, successor
+from tests.support.contexts import context_of
 from tests.support.dialler import ME as ME_AT
 from tests.support.dialler import OTHER as OTHER_AT
 from tests.support.dialler import PEER as PEER_AT
 from tests.support.dialler import another_cluster, at_desk, home_of
 from tests.support.macs import bundle, certificate, chain, cluster, mac
 from tests.support.meshes import MeshDesk
+from tests.support.node_messages import from_frame
 from tests.support.plans import held, mac_id, plan_of
 from tests.support.tokenizers import read_here
 from tests.support.waiting import until
@@ -251,8 +253,9 @@ def test_an_advertisement_of_a_members_id_is_at_most_seen_and_a_revoked_one_is_b
 ) -> None:
     """T3: whoever takes a member's name and id on the Wi-Fi gains nothing by it."""
     desk = MeshDesk(tmp_path, 0, paired.store)
-    sightings, bus, here = desk.sightings, desk.bus, (paired.store, paired.assessment, paired.seen)
-    peers = PeerTable(desk.own, desk.worker, *here, sightings, desk.book, desk.mesh, bus)
+    sightings, bus = desk.sightings, desk.bus
+    node = replace(desk.node, store=paired.store, assessment=paired.assessment, seen=paired.seen)
+    peers = PeerTable(node, desk.own, desk.worker, sightings, desk.book, desk.mesh)
     for device_id in (PEER, THIRD):
         sightings.saw(device_id, "claimed", (Place(HOST, 1),))
         peers.refresh(device_id)
@@ -296,7 +299,8 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
     bus = Bus()
     journal = Journal(tmp_path / "log", "me", bus)
     mesh = mesh_of(tmp_path, paired.store)
-    leading = Leading(ME, mesh, None, None, OwnWorker(), KnownFaults(), Signals(), bus, journal, None)  # type: ignore[arg-type]
+    node = context_of(identity=mac(0), bus=bus, journal=journal)
+    leading = Leading(node, mesh, None, None, WorkerState())  # type: ignore[arg-type]
     leading._lifecycle = PlanLifecycle(plan(ME, PEER))
     tokenizer: ModelTokenizer[Tokenizer] = ModelTokenizer(read_here)  # type: ignore[arg-type]
     answers = Answers(leading, None, bus, journal, None, tmp_path / "tokens", b"s" * 32, tokenizer)  # type: ignore[arg-type]
@@ -328,18 +332,11 @@ async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path:
             return True
 
     desk, taken, told = MeshDesk(tmp_path, 0, paired.store), asyncio.Event(), list[PlanDistrusted]()
-    journal = Journal(tmp_path / "log", "me", desk.bus)
     member = Member.__new__(Member)
     files = Files.__new__(Files)
-    leading = Leading(
-        ME, desk.mesh, member, files, desk.worker, desk.faults, desk.signals, desk.bus, journal, desk.tasks
-    )
-    peers = PeerTable(
-        desk.own, desk.worker, desk.store, desk.assessment, desk.seen, desk.sightings, desk.book, desk.mesh, desk.bus
-    )
-    enforcement = RosterEnforcement(
-        mac(0).device_id, desk.store, desk.assessment, desk.book, desk.mesh, peers, desk.worker, desk.signals, journal
-    )
+    leading = Leading(desk.node, desk.mesh, member, files, desk.worker)
+    peers = PeerTable(desk.node, desk.own, desk.worker, desk.sightings, desk.book, desk.mesh)
+    enforcement = RosterEnforcement(desk.node, desk.book, desk.mesh, peers, desk.worker)
     desk.signals.on(PlanDistrusted, told.append)
     loading = asyncio.create_task(leading.load(plan(ME, PEER), tmp_path))
     async with asyncio.timeout(60):
@@ -359,7 +356,7 @@ async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path:
 
 def test_the_addresses_of_a_mac_outlive_its_key(tmp_path: Path) -> None:
     told: list[object] = []
-    book = AddressBook(Sightings(lambda _: True), on_proof=told.append)
+    book = AddressBook(AdvertisedMacs(lambda _: True), on_proof=told.append)
     book.by_hand(PEER, Place(HOST, 2))
     book.met(PEER, Place(HOST, 1))
     book.moved(PEER, STRANGER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.events import MirrorChoice, Plan, Stage
+from core.events import Plan, Stage
 from core.models.files.cache_size import CacheSize
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.mirror import wire_share, with_mirror
@@ -54,25 +54,19 @@ def hop_s(size: int, source: str, target: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("choice", "free_gb", "macs", "token_s", "caches", "gigabytes", "said"),
+    ("free_gb", "macs", "token_s", "caches", "gigabytes", "said"),
     [
-        pytest.param("off", 9, 3, 4.0, [KEYS], 0, "", id="not wanted"),
-        pytest.param("auto", 9, 3, 4.0, [KEYS], 3, "5 % of the wire, 3.0 GB there", id="worth it"),
-        pytest.param("auto", 9, 3, None, [KEYS], 0, "", id="a wire that would carry little else"),
-        pytest.param("on", 9, 3, None, [KEYS], 3, "400 % of the wire, 3.0 GB there", id="wanted all the same"),
-        pytest.param("auto", 2, 3, 4.0, [KEYS], 0, "", id="no memory for all of it"),
-        pytest.param("on", 2, 3, 4.0, [KEYS], 2, "2.0 of 3.0 GB there", id="as much as there is memory for"),
-        pytest.param("on", 0, 3, 4.0, [KEYS], 0, "studio has no memory left", id="no memory at all"),
-        pytest.param("auto", 9, 1, 4.0, [KEYS], 0, "", id="nobody to lose"),
-        pytest.param("on", 9, 1, 4.0, [KEYS], 1, "less than 1 % of the wire, 1.0 GB there", id="a worker to lose"),
-        pytest.param("auto", 9, 3, 4.0, [KEYS, WINDOW], 3, "5 % of the wire, 3.0 GB there", id="windows"),
-        pytest.param("auto", 9, 3, 4.0, [KEYS, STATE], 3.048, "4 % of the wire, 3.0 GB there. 48.0 MB of", id="states"),
-        pytest.param("on", 9, 3, 4.0, [LARGE], 0, "state of a layer of tiny has more than 8 MiB", id="a large state"),
-        pytest.param("auto", 9, 3, 4.0, [LARGE], 0, "", id="a large state is not asked for"),
+        pytest.param(9, 3, 4.0, [KEYS], 3, "5 % of the link and 3.0 GB", id="wanted"),
+        pytest.param(9, 3, None, [KEYS], 3, "400 % of the link and 3.0 GB", id="wanted all the same"),
+        pytest.param(2, 3, 4.0, [KEYS], 2, "2.0 of 3.0 GB there", id="as much as there is memory for"),
+        pytest.param(0, 3, 4.0, [KEYS], 0, "studio has no memory left", id="no memory at all"),
+        pytest.param(9, 1, 4.0, [KEYS], 1, "less than 1 % of the link and 1.0 GB", id="a worker to lose"),
+        pytest.param(9, 3, 4.0, [KEYS, WINDOW], 3, "5 % of the link and 3.0 GB", id="windows"),
+        pytest.param(9, 3, 4.0, [KEYS, STATE], 3.048, "4 % of the link and 3.0 GB there. 48.0 MB of", id="states"),
+        pytest.param(9, 3, 4.0, [LARGE], 0, "state of a layer of tiny is over 8 MiB", id="a large state"),
     ],
 )
 def test_where_a_mirror_is_kept(
-    choice: MirrorChoice,
     free_gb: float,
     macs: int,
     token_s: float | None,
@@ -80,10 +74,9 @@ def test_where_a_mirror_is_kept(
     gigabytes: float,
     said: str,
 ) -> None:
-    plan = with_mirror(a_plan(free_gb, macs), choice, a_profile(*caches), token_s, hop_s)
+    plan = with_mirror(a_plan(free_gb, macs), a_profile(*caches), token_s, hop_s)
     assert plan.mirror_bytes == round(gigabytes * GB)
     assert said in " ".join(plan.notes)
-    assert bool(said) == bool(plan.notes)
 
 
 def test_the_last_link_carries_what_all_the_others_keep() -> None:

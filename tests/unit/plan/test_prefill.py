@@ -9,14 +9,24 @@ from core.demo import DEMO_MODEL
 from core.errors import DoesNotFit, MaclusterError, PlanError, UnsupportedModel
 from core.events import Peer, Plan, Prefill, Stage
 from core.models.files.cache_size import CacheSize
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.cost_curve import Curve, Point, curve_name
+from core.plan.forecast import Estimate, MacSpeeds
 from core.plan.notes import sees
-from core.plan.predict import Estimate, MacSpeeds
-from core.plan.prefill import LEAST, TAKEN, Readers, beside_s, is_worth, quickest, reader_of, reading_plan, with_prefill
-from core.plan.sizes import Sizes
+from core.plan.prefill import (
+    LEAST,
+    TAKEN,
+    ReadTimes,
+    beside_s,
+    is_worth,
+    prefill_plan,
+    quickest_reader,
+    reader_of,
+    with_prefill,
+)
 from core.plan.stage_roles import StageRole, arriving, departing, role_of, sights
+from core.plan.stage_sizes import StageSizes
 from core.plan.topology import is_ring
 from core.settings import GB
 
@@ -57,7 +67,7 @@ def a_peer(budget_gb: float = 8.0) -> Peer:
 @pytest.mark.parametrize("macs", [1, 2, 3])
 def test_head_and_reader_share_a_plan_in_which_the_head_does_nothing(macs: int) -> None:
     reader = a_stage("ultra", 0, 4 * macs)
-    plan = reading_plan(replace(a_plan(macs), prefill=Prefill(stage=reader, least=1, share=0.5)), 7)
+    plan = prefill_plan(replace(a_plan(macs), prefill=Prefill(stage=reader, least=1, share=0.5)), 7)
     assert is_ring(plan)
     assert (plan.plan_gen, [stage.device_id for stage in plan.stages]) == (7, ["studio", "ultra"])
     assert departing(plan) == NOTHING
@@ -94,17 +104,17 @@ def test_a_prompt_is_read_beside_where_that_is_sooner(tokens: int, unread: int, 
     ("ring", "beside", "share", "said"),
     [
         pytest.param((6.0, True), (2.0, True), 1 / 3, "2.0 s for 1,000 tokens instead of 6.0 s (measured)", id="quick"),
-        pytest.param((6.0, False), (3.0, False), 0.5, "instead of 6.0 s (a guess by the chip)", id="a quicker chip"),
-        pytest.param(None, (2.0, True), TAKEN, "nobody has measured yet", id="the ring is not known"),
-        pytest.param((6.0, False), (2.0, True), TAKEN, "nobody has measured yet", id="a guess beside a measurement"),
-        pytest.param((2.0, True), (1.9, True), None, "ultra is not quicker at it", id="not clearly quicker"),
+        pytest.param((6.0, False), (3.0, False), 0.5, "instead of 6.0 s (estimated)", id="a quicker chip"),
+        pytest.param(None, (2.0, True), TAKEN, "not measured yet", id="the ring is not known"),
+        pytest.param((6.0, False), (2.0, True), TAKEN, "not measured yet", id="a guess beside a measurement"),
+        pytest.param((2.0, True), (1.9, True), None, "ultra would not be faster", id="not clearly quicker"),
         pytest.param((2.0, True), (9.0, True), None, "9.0 s for 1,000 tokens instead of 2.0 s", id="slower"),
     ],
 )
 def test_who_was_asked_for_reads_unless_it_is_known_not_to_be_quicker(
     ring: tuple[float, bool] | None, beside: tuple[float, bool] | None, share: float | None, said: str
 ) -> None:
-    readers = Readers(ring and Estimate(*ring), beside and Estimate(*beside))
+    readers = ReadTimes(ring and Estimate(*ring), beside and Estimate(*beside))
     plan = with_prefill(a_plan(), a_stage("ultra", 0, 8), readers)
     assert (plan.prefill.share if plan.prefill else None) == share
     assert said in plan.notes[-1]
@@ -126,11 +136,11 @@ def test_who_was_asked_for_reads_unless_it_is_known_not_to_be_quicker(
 def test_auto_takes_who_is_clearly_quicker_and_costs_no_token_much(
     beside: float, without_s: float | None, measured: bool, chosen: str
 ) -> None:
-    found = ("ultra", Readers(Estimate(6.0, measured), Estimate(beside, measured)), without_s)
-    slower = ("mini", Readers(Estimate(6.0, measured), Estimate(3.0, measured)), 0.1)
-    assert quickest([found], Estimate(4.0, measured), 0.1) == chosen
-    assert quickest([slower, found], Estimate(4.0, measured), 0.1) == (chosen or ("mini" if measured else ""))
-    assert quickest([], Estimate(4.0, measured), 0.1) == ""
+    found = ("ultra", ReadTimes(Estimate(6.0, measured), Estimate(beside, measured)), without_s)
+    slower = ("mini", ReadTimes(Estimate(6.0, measured), Estimate(3.0, measured)), 0.1)
+    assert quickest_reader([found], Estimate(4.0, measured), 0.1) == chosen
+    assert quickest_reader([slower, found], Estimate(4.0, measured), 0.1) == (chosen or ("mini" if measured else ""))
+    assert quickest_reader([], Estimate(4.0, measured), 0.1) == ""
 
 
 def test_what_it_takes_is_the_slowest_of_computing_and_handing_on() -> None:
@@ -151,8 +161,8 @@ def test_what_it_takes_is_the_slowest_of_computing_and_handing_on() -> None:
 
 def test_who_cannot_read_for_a_plan_is_refused_by_name() -> None:
     plan = replace(a_plan(), layers=8)
-    layout = read_layout(DEMO_MODEL)
-    sizes = Sizes(layout, None, 1000, None)
+    layout = read_folder(DEMO_MODEL).layout()
+    sizes = StageSizes(layout, None, 1000, None)
     large = SplitProfile(layers=8, cuts=(4,), caches=(CacheSize(fixed_bytes=9 << 20),) * 8)
     assert reader_of(replace(plan, layers=layout.layers), sizes, a_peer(), None).stop == layout.layers
     ranks = replace(plan, topology="tensor")

@@ -10,7 +10,7 @@ import pytest
 from core.errors import DoesNotFit, PlanError, UsageError
 from core.events import Parallelism, ParallelismChoice, Plan, Topology
 from core.models.files.sharding import Sharding
-from core.plan.hops import hop_bytes
+from core.plan.hop_bytes import hop_bytes
 from core.plan.notes import EVERY_RANK_SEES, ON_THE_CABLE, sees
 from core.plan.strategy import Circumstances, decide
 from core.plan.topology import is_ring
@@ -22,8 +22,8 @@ ABLE = Sharding(family="llama", has_variant=True, heads=8, kv_heads=4, pieces=((
 UNABLE = Sharding(family="gemma3", heads=8, kv_heads=4)
 AWAY, FAR = Circumstances(no_group="rdma_ctl says disabled"), Circumstances(rtt_s=0.0123)
 LARGE, SLOW = Circumstances(too_large="equal parts need 2.0 GB more on b"), Circumstances(slower="3 instead of 9")
-ALONE = "no cluster peer connected (worldSize=1)"
-NO_VARIANT = "mlx-lm has no tensor-parallel variant of gemma3"
+ALONE = "no other Mac is linked"
+NO_VARIANT = "mlx-lm can't split every layer of gemma3"
 HEADS = "8 heads and 4 KV heads do not divide by 3"
 TOO_FAR = "a round trip takes 12.3 ms, more than 5 ms"
 GROUPS = "6 groups of 64 do not divide by 4"
@@ -33,21 +33,21 @@ GROUPS = "6 groups of 64 do not divide by 4"
     ("choice", "world", "model", "other", "strategy", "reason"),
     [
         *((choice, 1, ABLE, Circumstances(), "single", ALONE) for choice in ("auto", "tp", "pp", "single")),
-        ("single", 2, ABLE, Circumstances(), "single", "operator selected --parallelism single"),
-        ("pp", 2, ABLE, Circumstances(), "pp", "operator selected --parallelism pp"),
+        ("single", 2, ABLE, Circumstances(), "single", "your choice"),
+        ("pp", 2, ABLE, Circumstances(), "pp", "your choice"),
         ("tp", 2, ABLE, AWAY, "single", "rdma_ctl says disabled"),
         ("tp", 2, UNABLE, Circumstances(), "single", NO_VARIANT),
         ("tp", 3, ABLE, Circumstances(), "single", HEADS),
         ("tp", 4, ABLE, Circumstances(), "single", GROUPS),
-        ("tp", 2, ABLE, Circumstances(), "tp", "capabilities OK"),
-        ("tp", 2, ABLE, FAR, "tp", "capabilities OK"),
-        ("auto", 2, ABLE, AWAY, "pp", "auto → pp: rdma_ctl says disabled"),
-        ("auto", 2, UNABLE, FAR, "pp", f"auto → pp: {NO_VARIANT}"),
-        ("auto", 3, ABLE, Circumstances(), "pp", f"auto → pp: {HEADS}"),
-        ("auto", 4, ABLE, Circumstances(), "pp", f"auto → pp: {GROUPS}"),
-        ("auto", 2, ABLE, FAR, "pp", f"auto → pp: {TOO_FAR}"),
-        ("auto", 2, ABLE, LARGE, "pp", f"auto → pp: {LARGE.too_large}"),
-        ("auto", 2, ABLE, SLOW, "pp", "auto → pp: 3 instead of 9"),
+        ("tp", 2, ABLE, Circumstances(), "tp", "your choice"),
+        ("tp", 2, ABLE, FAR, "tp", "your choice"),
+        ("auto", 2, ABLE, AWAY, "pp", "rdma_ctl says disabled"),
+        ("auto", 2, UNABLE, FAR, "pp", NO_VARIANT),
+        ("auto", 3, ABLE, Circumstances(), "pp", HEADS),
+        ("auto", 4, ABLE, Circumstances(), "pp", GROUPS),
+        ("auto", 2, ABLE, FAR, "pp", TOO_FAR),
+        ("auto", 2, ABLE, LARGE, "pp", LARGE.too_large),
+        ("auto", 2, ABLE, SLOW, "pp", "3 instead of 9"),
         ("tp", 3, UNABLE, AWAY, "single", "rdma_ctl says disabled"),
         ("tp", 3, UNABLE, Circumstances(), "single", NO_VARIANT),
         (
@@ -56,11 +56,11 @@ GROUPS = "6 groups of 64 do not divide by 4"
             ABLE,
             FAR._replace(too_large="a", slower="b"),
             "pp",
-            "auto → pp: a round trip takes 12.3 ms, more than 5 ms",
+            "a round trip takes 12.3 ms, more than 5 ms",
         ),
-        ("auto", 2, ABLE, LARGE._replace(slower="b"), "pp", f"auto → pp: {LARGE.too_large}"),
-        ("auto", 2, ABLE, Circumstances(rtt_s=0.005), "tp", "auto → tp: all capabilities OK"),
-        ("auto", 2, ABLE, Circumstances(), "tp", "auto → tp: all capabilities OK"),
+        ("auto", 2, ABLE, LARGE._replace(slower="b"), "pp", LARGE.too_large),
+        ("auto", 2, ABLE, Circumstances(rtt_s=0.005), "tp", "chosen automatically"),
+        ("auto", 2, ABLE, Circumstances(), "tp", "chosen automatically"),
     ],
 )
 def test_every_branch(
@@ -83,8 +83,8 @@ def test_ranks_have_equal_parts_of_all_layers_and_see_the_words() -> None:
     assert [s.weight_bytes * 2 // GB for s in plan.stages] == [21, 15]
     assert [s.kv_bytes for s in plan.stages] == [10 * (GB // 10) // 2] * 2
     assert (plan.topology, plan.output, plan.window, is_ring(plan)) == ("tensor", "aaa", 2, True)
-    assert plan.parallelism == Parallelism(choice="tp", strategy="tp", reason="capabilities OK", group="sealed")
-    assert plan.notes == ("Parallelism tp – capabilities OK; parts are added up over sealed links.", EVERY_RANK_SEES)
+    assert plan.parallelism == Parallelism(choice="tp", strategy="tp", reason="your choice", group="sealed")
+    assert plan.notes == ("Every layer split: your choice; reduces over encrypted links.", EVERY_RANK_SEES)
     assert [sees(plan, mac) for mac in ("aaa", "bbb")] == ["token ids, logits", "token ids"]
     assert hop_bytes(plan, None) == (4, 4)
 
@@ -93,7 +93,7 @@ def test_over_rdma_the_plan_says_that_the_cable_is_plain() -> None:
     plan = split(24, 24, parallelism="tp", rdma=True)
     assert plan.parallelism is not None
     assert plan.parallelism.group == "rdma"
-    assert plan.notes[0] == "Parallelism tp – capabilities OK; parts are added up over RDMA."
+    assert plan.notes[0] == "Every layer split: your choice; reduces over RDMA."
     assert ON_THE_CABLE in plan.notes
     cannot = split(24, 24, parallelism="tp", rdma=True, no_group="no cable").parallelism
     assert cannot == Parallelism(choice="tp", strategy="single", reason="no cable", group="sealed")
@@ -124,7 +124,7 @@ def test_what_was_asked_for_makes_the_topology(how: dict[str, Any], topology: To
 
 
 def test_the_plan_says_why_it_is_not_shared() -> None:
-    assert split(24, 24, parallelism="pp").notes == ("Parallelism pp – operator selected --parallelism pp.",)
+    assert split(24, 24, parallelism="pp").notes == ("Split by layers: your choice.",)
     assert split(24, 24).notes == (), "nothing was decided"
 
 
@@ -135,10 +135,10 @@ def test_auto_goes_by_memory_and_by_what_is_expected() -> None:
 
     small = split(40, 4, parallelism="auto").parallelism
     assert small is not None
-    assert small.reason == "auto → pp: equal parts need 4.0 GB more on b"
+    assert small.reason == "equal parts need 4.0 GB more on b"
     slow = split(24, 24, parallelism="auto", expects=expects).parallelism
     assert slow is not None
-    assert slow.reason == "auto → pp: about 4.0 tokens/s are expected of tp, 10.0 of pp"
+    assert slow.reason == "splitting every layer would give about 4.0 tokens/s, splitting by layers 10.0"
     with pytest.raises(DoesNotFit, match="on b"):
         split(40, 4, parallelism="tp")
 
@@ -149,12 +149,20 @@ def test_auto_goes_by_memory_and_by_what_is_expected() -> None:
         ({"parallelism": "tp", "topology": "private"}, "makes the topology tensor, not private", "Leave out"),
         ({"parallelism": "pp", "topology": "tensor"}, "private or forward or reverse, not tensor", "Leave out"),
         ({"parallelism": "single", "topology": "forward"}, "makes the topology single, not forward", "Leave out"),
-        ({"parallelism": "auto", "topology": "private"}, "the one that is chosen, not private", "--parallelism pp"),
-        ({"parallelism": "tp", "layers": ("0:4", "5:9")}, "--parallelism tp gives none", "--parallelism pp"),
-        ({"parallelism": "auto", "layers": ("0:4", "5:9")}, "--parallelism auto gives none", "Leave out the layers"),
-        ({"topology": "tensor", "layers": ("0:4", "5:9")}, "the topology tensor gives none", "Leave out the layers"),
-        ({"rdma": True}, "RDMA adds up parts of layers", "--parallelism tp or auto"),
-        ({"rdma": True, "parallelism": "pp"}, "RDMA adds up parts of layers", "--parallelism tp or auto"),
+        ({"parallelism": "auto", "topology": "private"}, "the one that is chosen, not private", "split by layers"),
+        ({"parallelism": "tp", "layers": ("0:4", "5:9")}, "parallelism tp gives no Mac layers", "split by layers"),
+        (
+            {"parallelism": "auto", "layers": ("0:4", "5:9")},
+            "parallelism auto gives no Mac layers",
+            "Leave out the layers",
+        ),
+        (
+            {"topology": "tensor", "layers": ("0:4", "5:9")},
+            "the topology tensor gives no Mac layers",
+            "Leave out the layers",
+        ),
+        ({"rdma": True}, "RDMA is only for splitting every layer", "parallelism tp or auto"),
+        ({"rdma": True, "parallelism": "pp"}, "RDMA is only for splitting every layer", "parallelism tp or auto"),
     ],
 )
 def test_wishes_that_exclude_each_other_are_refused_with_what_to_do(how: dict[str, Any], said: str, cure: str) -> None:

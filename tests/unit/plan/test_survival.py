@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from core.errors import PlanError
 from core.events import Topology
-from core.plan.fit import draft_plan, make_plan
-from core.plan.plan_inputs import PlanInputs, how_of
-from core.plan.survival import how_to_go_on
+from core.plan.make_plan import draft_plan, make_plan
+from core.plan.plan_inputs import PlanInputs, plan_options_of
+from core.plan.survival import options_after_loss
 from core.requests.plans import PlanRequest
 from tests.support.planning import FlatLayout, peer, profile
 
@@ -30,7 +30,7 @@ def wished(request: PlanRequest, gigabytes: tuple[int, ...], cuts: tuple[int, ..
         "profile": None if cuts is None else profile(*cuts),
         "context": request.context,
     }
-    return {**wish, **how_of(request)}
+    return {**wish, **plan_options_of(request)}
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_what_does_not_fit_names_nobody() -> None:
     ],
 )
 def test_it_goes_on_as_was_asked_where_that_can_be(asked: Topology | None, macs: int, topology: Topology) -> None:
-    request = PlanRequest(model="m", context=99, kv_bits=8, rows=2, window=3, topology=asked, layers=("0:4", "5:9"))
+    request = PlanRequest(model="m", context=99, kv_bits=8, rows=2, topology=asked, layers=("0:4", "5:9"))
     ranks = "tp" if asked == "tensor" else None
-    went = {**how_of(request), "layers": (), "topology": topology, "parallelism": ranks}
-    assert how_to_go_on(request, macs) == went
+    went = {**plan_options_of(request), "layers": (), "topology": topology, "parallelism": ranks}
+    assert options_after_loss(request, macs) == went
 
 
 @given(
@@ -106,7 +106,7 @@ def test_indispensable_are_exactly_those_without_whom_no_plan_can_be_made(
     found = []
     for stage in plan.stages[1:]:
         left = [mac for mac in wish["peers"] if mac.device_id != stage.device_id]
-        without: PlanInputs = {**wish, **how_to_go_on(request, len(left)), "peers": left}
+        without: PlanInputs = {**wish, **options_after_loss(request, len(left)), "peers": left}
         try:
             make_plan(**without)
         except PlanError:

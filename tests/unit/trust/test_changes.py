@@ -25,8 +25,8 @@ from core.trust.roster import (
     rotate,
     set_recovery,
 )
+from core.trust.roster.key_rotation import ask_rotation, decode_rotation
 from core.trust.roster.recovery_key import RecoveryKey, as_member
-from core.trust.roster.rotation import ask_rotation, decode_rotation
 from tests.support.macs import chain, mac, member_of, signed
 from tests.support.search import SEARCH
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import IdentityError
-from core.trust.files import read_private
 from core.trust.identity import (
     certificate_key,
     device_id_of,
@@ -25,6 +24,7 @@ from core.trust.identity import (
     parse_text_id,
     text_id,
 )
+from core.trust.private_files import read_private
 from tests.support.macs import certificate, mac
 
 

@@ -14,7 +14,7 @@ from core.errors import IdentityError
 from core.trust import keychain
 from core.trust.identity import load_or_create
 from core.trust.key_storage import key_place, move_key
-from core.trust.roster.rotation import finish_rotation, prepare_rotation
+from core.trust.roster.key_rotation import finish_rotation, prepare_rotation
 
 LOCKED, DENIED, AUTH_FAILED = -25308, -128, -25293
 NOT_FOUND = -25300

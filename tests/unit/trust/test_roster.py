@@ -27,7 +27,7 @@ from core.trust.roster import (
     found,
     verify,
 )
-from core.trust.roster import chain as rules
+from core.trust.roster import format as rules
 from tests.support.macs import CLUSTER_ID, bundle, chain, cluster, mac, member_of, signed
 from tests.support.search import SEARCH
 

@@ -19,11 +19,11 @@ from tui.app import MaclusterApp
 from tui.control import keymap
 from tui.demo_app import DemoApp
 from tui.screens.api import ApiScreen
-from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.batch import BatchScreen
 from tui.screens.check import CheckScreen
 from tui.screens.conversations import ConversationsScreen
 from tui.screens.dashboard import Dashboard
+from tui.screens.dialogs import AskScreen, ChoiceScreen
 from tui.screens.help import HelpScreen, topic_of
 from tui.screens.hop import HopScreen
 from tui.screens.logs import LogsScreen

@@ -10,7 +10,7 @@ from core.events import ApiClient, ApiServed, Batch, BatchLane, BatchRow, Plan, 
 from tests.support.screen_events import PLAN
 from tui.cli.status import status_facts, status_lines
 from tui.state import state
-from tui.state.batch import summary, why_they_wait
+from tui.state.row_words import summary, why_they_wait
 from tui.state.state import UiState
 from tui.widgets.api_text import title_content as api_title
 from tui.widgets.batch_text import empty_content, ring_content, title_content
@@ -49,25 +49,25 @@ def test_every_row_is_as_wide_as_the_list_and_says_its_state_in_words(width: int
     lines = [head_content(width), *rows_content(BATCH.rows, "b" * 32, width)]
     assert {cell_len(line.plain) for line in lines} == {width}
     words = [line.plain[:9] for line in lines[1:]]
-    assert words == ["● writing", "◌ reading", "○ waiting", "○ waiting"]
+    assert words == ["● writing", "◌ reading", "○ queued ", "○ queued "]
 
 
 def test_a_row_says_how_far_it_is_and_whose_it_is() -> None:
     writing, reading, waiting, last = (line.plain for line in rows_content(BATCH.rows, "b" * 32, 90))
-    assert all(part in writing for part in ("aaaaaaaa ", "other client", "412/900 written · prompt 50", "18.0    1"))
+    assert all(part in writing for part in ("aaaaaaaa ", "other", "412/900 written · prompt 50", "18.0    1"))
     assert all(part in reading for part in ("this chat", "512/2048 ▇▇▁▁▁▁▁▁ · 300 reused", "–    –"))
     assert "1 of 2 in the queue · prompt 120" in waiting
     assert "2 of 2 in the queue · prompt 4.0k" in last
     narrow = rows_content((msgspec.structs.replace(WAITING, written=30),), "", 76)[0].plain
-    assert "1 of 1 in the queue · prompt 120 " in narrow, "what does not fit is left out, not cut"
+    assert "1 of 1 in the queue · prompt 120 " in narrow, "what doesn't fit is left out, not cut"
 
 
 @pytest.mark.parametrize(
     ("batch", "says"),
     [
         pytest.param(Batch(), "0 of 8 rows · context 0/4k", id="nothing"),
-        pytest.param(BATCH, "2 of 8 rows · 1 lane in flight · 2 wait · context 812/4k (parked 300)", id="all"),
-        pytest.param(Batch(rows=(WAITING,)), "0 of 8 rows · 1 waits · context 0/4k", id="one waits"),
+        pytest.param(BATCH, "2 of 8 rows · 1 lane in flight · 2 queued · context 812/4k (cached 300)", id="all"),
+        pytest.param(Batch(rows=(WAITING,)), "0 of 8 rows · 1 queued · context 0/4k", id="one waits"),
     ],
 )
 def test_the_top_line_fits_both_sizes(batch: Batch, says: str) -> None:
@@ -85,10 +85,10 @@ def test_the_top_line_fits_both_sizes(batch: Batch, says: str) -> None:
         pytest.param(now(plan=None), "", id="no plan"),
         pytest.param(now(), "", id="about to be admitted"),
         pytest.param(
-            now(Batch(rows=(WRITING, LAST), reserved_tokens=962)), "4096 tokens of memory, and 3134", id="memory"
+            now(Batch(rows=(WRITING, LAST), reserved_tokens=962)), "4096 tokens of memory; 3134 are free", id="memory"
         ),
-        pytest.param(now(plan=msgspec.structs.replace(PLAN, rows=2)), "All 2 rows are taken", id="rows"),
-        pytest.param(msgspec.structs.replace(now(), plan_status="broken"), "The model is not ready", id="broken"),
+        pytest.param(now(plan=msgspec.structs.replace(PLAN, rows=2)), "All 2 rows are busy", id="rows"),
+        pytest.param(msgspec.structs.replace(now(), plan_status="broken"), "The model isn't ready", id="broken"),
     ],
 )
 def test_the_queue_knows_what_it_waits_for(snapshot: Snapshot, why: str) -> None:
@@ -107,10 +107,10 @@ def test_only_what_is_known_is_drawn_of_the_ring() -> None:
 
 
 def test_an_empty_screen_says_what_is_going_on_and_what_to_do() -> None:
-    assert "tried again" in empty_content(now(), attached=False).plain
+    assert "retrying" in empty_content(now(), attached=False).plain
     assert "Ctrl+O" in empty_content(Snapshot(), attached=True).plain
-    assert "m is not ready" in empty_content(msgspec.structs.replace(now(), plan_status="loading"), attached=True).plain
-    assert "300 tokens of earlier answers" in empty_content(now(Batch(parked_tokens=300)), attached=True).plain
+    assert "m isn't ready" in empty_content(msgspec.structs.replace(now(), plan_status="loading"), attached=True).plain
+    assert "300 tokens of earlier chats" in empty_content(now(Batch(parked_tokens=300)), attached=True).plain
 
 
 def test_the_status_line_counts_rows_where_there_are_several() -> None:
@@ -136,7 +136,7 @@ def test_what_starts_and_what_ends_is_on_screen_at_once() -> None:
 
 def test_status_tells_rows_lanes_and_queue_and_nothing_without_a_plan() -> None:
     lines = "\n".join(status_lines(now()))
-    assert "Rows: 2 of 8 rows · 1 lane in flight · 2 wait · context 812/4k (parked 300)" in lines
+    assert "Rows: 2 of 8 rows · 1 lane in flight · 2 queued · context 812/4k (cached 300)" in lines
     assert "aaaaaaaa  writing      50    49      412     1" in lines
     facts = status_facts(now())["batch"]
     assert (facts["rows_max"], facts["context_tokens"], facts["waiting"]) == (8, 4096, 2)
@@ -149,7 +149,7 @@ def test_status_tells_rows_lanes_and_queue_and_nothing_without_a_plan() -> None:
 def test_the_title_of_other_programs_counts_what_waits_for_a_row_though_it_has_none_to_be_listed() -> None:
     row = msgspec.structs.replace(WRITING, client="laptop")
     full, nobody = Batch(rows=(row,) * PLAN.rows), Batch()
-    for batch, asking, said in ((full, PLAN.rows + 2, ", 2 wait "), (full, PLAN.rows, " way "), (nobody, 1, " way ")):
+    for batch, asking, said in ((full, PLAN.rows + 2, ", 2 queued "), (full, PLAN.rows, " way "), (nobody, 1, " way ")):
         clients = (ApiClient(name="x", asking=asking),)
         told = msgspec.structs.replace(now(batch), api=ApiServed(url="u"), clients=clients)
         assert api_title(told, 80).plain.endswith(said)

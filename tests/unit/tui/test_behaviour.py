@@ -24,7 +24,7 @@ from tests.support.screen_events import PLAN
 from tui.app import MaclusterApp
 from tui.control import crash, quitting
 from tui.own_node import OwnNode
-from tui.screens.asking import ChoiceScreen
+from tui.screens.dialogs import ChoiceScreen
 from tui.screens.help import HelpLine, HelpScreen, Keys, Topic, help_content, searched
 from tui.screens.logs import LogsScreen
 from tui.screens.pairing import PairingScreen
@@ -78,13 +78,13 @@ ASKED = sent(UiState(snapshot=READY, attached=True), "why?", 1.0)
 @pytest.mark.parametrize(
     ("now", "run", "why"),
     [
-        pytest.param(UiState(), "pair", "does not run", id="offline"),
+        pytest.param(UiState(), "pair", "isn't running", id="offline"),
         pytest.param(UiState(attached=True), "pair", "", id="pair"),
-        pytest.param(UiState(attached=True), "go_on", "no answer of this Mac was interrupted", id="go-on"),
-        pytest.param(UiState(attached=True), "stop_answer", "no answer is being written", id="stop"),
-        pytest.param(UiState(attached=True), "unload", "no model is loaded", id="unload"),
-        pytest.param(UiState(attached=True), "retry", "nothing was asked yet", id="retry"),
-        pytest.param(ASKED, "retry", "an answer is being written", id="retry-under-way"),
+        pytest.param(UiState(attached=True), "go_on", "There is no interrupted answer to continue.", id="go-on"),
+        pytest.param(UiState(attached=True), "stop_answer", "No answer is being written.", id="stop"),
+        pytest.param(UiState(attached=True), "unload", "No model is loaded.", id="unload"),
+        pytest.param(UiState(attached=True), "retry", "Nothing has been asked yet.", id="retry"),
+        pytest.param(ASKED, "retry", "An answer is being written", id="retry-under-way"),
         pytest.param(UiState(attached=True), "keep", "Ctrl+O loads one", id="keep"),
         pytest.param(UiState(attached=True), "open('trust')", "", id="open"),
     ],
@@ -105,10 +105,10 @@ async def test_a_key_that_can_do_nothing_says_why_and_stays_in_its_place(tmp_pat
         at = content.plain.index("c Continue")
         assert any(span.start <= at < span.end and span.style == "$text-muted" for span in content.spans)
         await pilot.press("c")
-        assert [n.message for n in app._notifications][-1] == "Not now: no answer of this Mac was interrupted."
+        assert [n.message for n in app._notifications][-1] == "There is no interrupted answer to continue."
         titles = {c.title: c.help for c in app.get_system_commands(app.screen)}
-        assert titles["Stop the answer"] == "No key\nNot now: no answer is being written"
-        assert titles["Ask the last question again"] == "Key: Ctrl+R\nNot now: nothing was asked yet"
+        assert titles["Stop the answer"] == "No key\nNo answer is being written."
+        assert titles["Ask the last question again"] == "Key: Ctrl+R\nNothing has been asked yet."
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ async def test_in_the_smallest_terminal_other_programs_have_a_line_of_everything
     async with app.run_test(size=(60, 16)) as pilot:
         await until(pilot, lambda: app.state.attached)
         app.open_screen("api")
-        await sees(pilot, "○ off", "n makes one", "Nothing is asked now", "In the shell", "Esc Back")
+        await sees(pilot, "○ off", "n makes one", "No requests right now", "In the shell", "Esc Back")
         assert app.screen.max_scroll_y == 0
 
 
@@ -180,11 +180,11 @@ def test_quitting_is_a_question_where_something_is_lost() -> None:
     table: list[tuple[UiState, quitting.Owner, tuple[str, ...]]] = [
         (UiState(snapshot=Snapshot(peers=PEERS)), "window", ()),
         (UiState(snapshot=Snapshot(peers=PEERS)), "demo", ()),
-        (loaded, "window", ("1 other Mac", "can be continued")),
-        (here, "window", ("is then unloaded here",)),
+        (loaded, "window", ("1 other Mac", "can continue it")),
+        (here, "window", ("unloads m",)),
         (here, "demo", ("The demo ends",)),
         (loaded, "service", ()),
-        (sent(loaded, "why?", 1.0), "service", ("what comes of it after this is not kept",)),
+        (sent(loaded, "why?", 1.0), "service", ("the rest won't be saved",)),
     ]
     for now, owner, words in table:
         asked = quitting.effect(now, owner)
@@ -195,7 +195,7 @@ def test_quitting_is_a_question_where_something_is_lost() -> None:
 def test_ctrl_c_says_what_quitting_ends() -> None:
     here = UiState(attached=True)
     assert "its model keep running" in quitting.words(here, "service")
-    assert "was started by this window and ends with it" in quitting.words(here, "window")
+    assert "stops macluster on this Mac" in quitting.words(here, "window")
     assert "end with the demo" in quitting.words(here, "demo")
     assert quitting.words(UiState(), "service") == "Ctrl+Q quits."
 
@@ -295,7 +295,7 @@ async def test_how_an_earlier_pairing_ended_is_not_shown_of_the_one_that_just_be
     async with app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "5 Chat · m")
         app.action_pair()
-        await sees(pilot, "any Mac: show this Mac's address")
+        await sees(pilot, "another Mac: show this Mac's address")
         await pilot.press("end", "enter")
         await sees(pilot, "◌ waiting")
         # a second passes before the node has said that it began
@@ -358,12 +358,12 @@ TOPIC = Topic(
 @pytest.mark.parametrize("width", [pytest.param(110, id="wide"), pytest.param(70, id="narrow")])
 def test_the_help_finds_keys_by_what_is_typed(width: int) -> None:
     text = help_content(TOPIC, width).plain
-    assert "(not now: nobody is here)" in text
+    assert " – nobody is here" in text
     assert max(map(len, text.splitlines()[:6])) <= width
     found = searched(TOPIC, "qui")
     assert (found.here, [line.does for line in found.everywhere.lines]) == ((), ["Quit"])
     assert searched(TOPIC, "esc").here == (Keys("Trust", (BACK,)),)
-    assert "No key does that" in help_content(searched(TOPIC, "fly"), width).plain
+    assert "No key found" in help_content(searched(TOPIC, "fly"), width).plain
 
 
 async def test_what_is_typed_in_the_help_searches_and_escape_clears_it_first(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ async def test_what_is_typed_in_the_help_searches_and_escape_clears_it_first(tmp
         await pilot.press("f1")
         await sees(pilot, "type to search the keys")
         await pilot.press(*"zoom q")
-        await sees(pilot, "/ zoom q", "No key does that")
+        await sees(pilot, "/ zoom q", "No key found")
         await pilot.press("backspace", "backspace")
         await sees(pilot, "/ zoom")
         await pilot.press("escape")

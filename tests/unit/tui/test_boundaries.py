@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from core.events import Parallelism, Peer, Plan, Snapshot, Topology
-from core.plan.fit import draft_plan
+from core.plan.make_plan import draft_plan
 from core.requests.plans import Forecast, PlanPreview, PlanRequest, StageDisk
 from core.settings import GB
 from tests.support.app import StillNode, app_with, text_of
@@ -23,7 +23,7 @@ from tui.app import MaclusterApp
 from tui.screens.split import SplitScreen
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, spans
-from tui.state.effects import effect
+from tui.state.split_effects import effect
 from tui.widgets.split_text import Loaded, applying_content, bar_content, disks_content, effect_content, title_content
 
 START = Boundaries(layers=20, cuts=(9, 14))
@@ -87,9 +87,9 @@ def test_illegal_places_are_jumped_and_said(by: int, cut: int, says: str) -> Non
 
 def test_a_boundary_that_cannot_move_says_why() -> None:
     tight = Boundaries(layers=3, cuts=(1, 2))
-    assert boundaries.moved(tight, 1) == msgspec.structs.replace(tight, remark="Every Mac keeps at least one layer.")
+    assert boundaries.moved(tight, 1) == msgspec.structs.replace(tight, remark="Every Mac needs at least one layer.")
     only = msgspec.structs.replace(START, legal=(9, 14))
-    assert "cannot be cut" in boundaries.moved(only, 1).remark
+    assert "can't be cut" in boundaries.moved(only, 1).remark
     alone = Boundaries(layers=3, cuts=())
     assert boundaries.moved(boundaries.chosen_next(alone), 1).cuts == ()
 
@@ -221,7 +221,7 @@ def test_what_has_to_come_to_each_disk_moves_with_the_layers(cuts: tuple[int, ..
     means = effect(ON_DISKS, cuts)
     assert means
     head, *lines = (" ".join(line.split()) for line in disks_content(means, 76).plain.split("\n"))
-    assert (head, lines[: len(says)]) == ("Mac on its disk comes first", says)
+    assert (head, lines[: len(says)]) == ("Mac on disk to download", says)
     counts = [share.layers for share in means.shares]
     assert [s.disk and s.disk.missing_bytes for s in means.shares] == [100 * (counts[0] - 9), 100 * counts[1], 0]
 
@@ -235,7 +235,7 @@ def test_where_nothing_has_to_come_one_line_says_so_and_what_nobody_told_is_not_
     assert "c" not in disks_content(told, 76).plain.split("\n")[2].split()
     whole = effect(msgspec.structs.replace(ON_DISKS, disks=(ON_DISKS.disks[0],) * 3), (9, 14))
     assert whole
-    assert disks_content(whole, 76).plain == "✓ Nothing has to come to a disk first."
+    assert disks_content(whole, 76).plain == "✓ Every Mac already has its layers."
     assert disks_content(silent, 76).plain == ""
 
 
@@ -269,19 +269,19 @@ def test_a_mac_that_lacks_memory_is_told_by_glyph_word_and_number() -> None:
 @pytest.mark.parametrize(
     ("loaded", "says"),
     [
-        pytest.param(Loaded((9, 14), "m", 1), "● This is the split that is loaded.", id="same"),
-        pytest.param(Loaded(None, "", 0), "Enter loads the model like this on 3 Macs.", id="nothing"),
+        pytest.param(Loaded((9, 14), "m", 1), "● Currently loaded.", id="same"),
+        pytest.param(Loaded(None, "", 0), "Enter loads the model with this split on 3 Macs.", id="nothing"),
         pytest.param(Loaded(None, "x", 0), "▲ Applying unloads x and loads this model on 3 Macs.", id="another"),
         pytest.param(
             Loaded((7, 14), "m", 1),
-            "▲ Applying unloads the model and loads it again on 3 Macs (b +2, c −2 layers), and stops the answer that "
-            "is being written.",
+            "▲ Applying unloads the model and loads it again on 3 Macs (b +2, c −2 layers), and stops the running "
+            "answer.",
             id="writing",
         ),
         pytest.param(
             Loaded((9, 13), "m", 3),
-            "▲ Applying unloads the model and loads it again on 3 Macs (c +1, head −1 layers), and stops the 3 answers "
-            "that are being written.",
+            "▲ Applying unloads the model and loads it again on 3 Macs (c +1, head −1 layers), and stops 3 running "
+            "answers.",
             id="rows",
         ),
     ],
@@ -292,7 +292,7 @@ def test_what_applying_does_is_said_before(loaded: Loaded, says: str) -> None:
 
 def test_one_mac_has_nothing_to_move() -> None:
     text = bar_content(Boundaries(layers=4, cuts=()), ["studio"], 60).plain
-    assert "studio holds the whole model: there is no boundary to move." in text
+    assert "studio holds the whole model, so there is no boundary to move." in text
 
 
 class PartlyOnDisks(StillNode):
@@ -344,7 +344,7 @@ async def test_ranks_are_not_edited_and_the_editor_says_what_to_do() -> None:
             await pilot.pause()
         await pilot.press("f4")
         async with asyncio.timeout(10):
-            while "an equal part of every layer" not in text_of(app):
+            while "part of every layer, so" not in text_of(app):
                 await pilot.pause()
         assert "→ Choose a topology other than tensor" in text_of(app)
         await pilot.press("left", "b", "enter")

@@ -17,8 +17,8 @@ from core.requests.conversations import SavedSession, SessionName
 from tests.support.app import StillNode, text_of
 from tests.support.screen_events import PLAN
 from tui.app import MaclusterApp
-from tui.screens.asking import AskScreen
 from tui.screens.conversations import ConversationsScreen
+from tui.screens.dialogs import AskScreen
 from tui.state import conversation
 
 SAID = (Message(role="user", content="hello"), Message(role="assistant", content="good day"))
@@ -119,7 +119,7 @@ async def test_a_conversation_is_kept_and_taken_up() -> None:
 async def test_who_says_no_changes_nothing() -> None:
     async with opened(Keeper()) as (app, pilot, keeper):
         await app.run_action("keep")
-        await until(pilot, lambda: any("nothing was said yet" in n.message for n in app._notifications))
+        await until(pilot, lambda: any("Nothing has been asked yet." in n.message for n in app._notifications))
         await pilot.press("escape")
         app.set_state(conversation.taken_up(app.state, SAID, 1.0))
         await app.run_action("keep")

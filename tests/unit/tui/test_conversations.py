@@ -29,7 +29,7 @@ from tests.support.app import StillNode, text_of
 from tests.support.screen_events import PLAN, done, token
 from tui.app import MaclusterApp
 from tui.state import branches, chats, conversation, export, sampling, state
-from tui.state.kept import Kept, kept_list, said_in
+from tui.state.saved_chats import SavedChat, preview_messages, saved_chats
 from tui.state.state import UiState
 from tui.state.turns import INTERRUPTED, Turn
 from tui.widgets import markdown
@@ -158,7 +158,7 @@ def test_a_system_prompt_comes_first_and_a_new_chat_is_asked_the_same_way() -> N
     new = conversation.cleared(unkept)
     assert (new.turns, new.chat) == ((), chats.Chat(options=options))
     assert title_content(unkept, 80).plain.startswith(
-        f" Chat · {PLAN.model} · 2 Macs · stop 1 · system prompt · not kept"
+        f" Chat · {PLAN.model} · 2 Macs · stop 1 · system prompt · not saved"
     )
     assert len(title_content(unkept, 60).plain) == 60
 
@@ -171,16 +171,16 @@ FORM = sampling.texts_of(ChatOptions())
     [
         pytest.param("temperature", "6", "at most 5", id="too-hot"),
         pytest.param("temperature", "-1", "at least 0", id="negative"),
-        pytest.param("temperature", "warm", "this is not a number", id="word"),
-        pytest.param("temperature", "nan", "this is not a number", id="nan"),
+        pytest.param("temperature", "warm", "not a number", id="word"),
+        pytest.param("temperature", "nan", "not a number", id="nan"),
         pytest.param("top_p", "1.1", "at most 1", id="share"),
-        pytest.param("top_k", "1.5", "this is not a whole number", id="not-whole"),
+        pytest.param("top_k", "1.5", "not a whole number", id="not-whole"),
         pytest.param("repetition_penalty", "0", "more than 0", id="penalty"),
         pytest.param("max_tokens", "0", "at least 1", id="no-tokens"),
-        pytest.param("constraint", "yes|no", "begins with schema, regex or grammar", id="no-shape"),
-        pytest.param("constraint", "schema", "begins with schema, regex or grammar", id="no-schema"),
-        pytest.param("constraint", "schema /none.json", "There is no file /none.json", id="no-file"),
-        pytest.param("constraint", 'schema {"type":', "There is no file", id="half-a-schema"),
+        pytest.param("constraint", "yes|no", "Start with schema, regex or grammar", id="no-shape"),
+        pytest.param("constraint", "schema", "Start with schema, regex or grammar", id="no-schema"),
+        pytest.param("constraint", "schema /none.json", "The file /none.json doesn't exist", id="no-file"),
+        pytest.param("constraint", 'schema {"type":', "The file", id="half-a-schema"),
         pytest.param("seed", str(1 << 63), "at most 9223372036854775807", id="seed"),
         pytest.param("stop", "|".join("abcdefghijklmnopq"), "at most 16", id="stops"),
     ],
@@ -220,7 +220,7 @@ def test_a_shape_is_typed_as_its_file_or_itself_and_kept_as_it_was_read(tmp_path
         assert sampling.options_of(FORM, options) == (ChatOptions(), {})
 
 
-@pytest.mark.parametrize(("valid", "mark"), [(True, "✓ valid · 2 tok"), (False, "✗ cut off: not valid · 2 tok")])
+@pytest.mark.parametrize(("valid", "mark"), [(True, "✓ valid · 2 tok"), (False, "✗ cut off, not valid · 2 tok")])
 def test_the_foot_says_whether_an_answer_has_its_shape(valid: bool, mark: str) -> None:
     now = conversation.accepted(conversation.sent(asked(), "one", 1.0), "r1", 5, 1.0)
     now = state.fold(now, msgspec.structs.replace(done(tokens=2), is_valid=valid), 3.0)
@@ -267,8 +267,8 @@ def info(name: str, **fields: object) -> ConversationInfo:
     return msgspec.structs.replace(base, **fields)
 
 
-def rows(*infos: ConversationInfo, sessions: tuple[SavedSession, ...] = (), wanted: str = "") -> tuple[Kept, ...]:
-    return kept_list(infos, sessions, wanted)
+def rows(*infos: ConversationInfo, sessions: tuple[SavedSession, ...] = (), wanted: str = "") -> tuple[SavedChat, ...]:
+    return saved_chats(infos, sessions, wanted)
 
 
 @pytest.mark.parametrize("width", [118, 76, 40, 24])
@@ -304,14 +304,14 @@ def test_the_preview_shows_the_conversation_from_what_was_searched_on() -> None:
     turns.append(KeptTurn(role="assistant", text="Hidden Treasure\x1b[2J", at=1.0, back=2))
     kept = Conversation(id=ID, title="t", created_at=1.0, changed_at=1.0, turns=tuple(turns), newer=1)
     (row,) = rows(info("1"))
-    whole = preview_content(row, said_in(kept, ""), "").plain
+    whole = preview_content(row, preview_messages(kept, ""), "").plain
     assert whole.startswith("… 20 messages before\n\nyou\nword 20")
     assert whole.endswith("model\nword 39")
-    assert preview_content(row, said_in(kept, "ORD 7"), "ORD 7").plain.startswith(
+    assert preview_content(row, preview_messages(kept, "ORD 7"), "ORD 7").plain.startswith(
         "… 7 messages before\n\nmodel\nword 7"
     )
-    hidden = preview_content(row, said_in(kept, "treasure"), "treasure")
-    assert hidden.plain == "… 40 messages before\n\nmodel · in another branch\nHidden Treasure[2J"
+    hidden = preview_content(row, preview_messages(kept, "treasure"), "treasure")
+    assert hidden.plain == "… 40 messages before\n\nmodel · in another version\nHidden Treasure[2J"
     assert any(str(span.style) == "reverse" for span in hidden.spans)
 
 
@@ -337,7 +337,7 @@ def test_a_code_block_has_a_frame_that_fits(width: int) -> None:
 
 
 def test_the_prompt_says_what_an_edit_does() -> None:
-    assert "Esc gives up" in hint_words(conversation.editing(asked("why?"), 1))
+    assert "Esc: cancel" in hint_words(conversation.editing(asked("why?"), 1))
 
 
 class Shelf(StillNode):
@@ -374,7 +374,7 @@ async def test_what_cannot_be_saved_is_told_once_and_saved_later(monkeypatch: py
         app.set_state(asked("why?"))
         await until(pilot, lambda: app.state.problem is not None)
         assert app.state.problem
-        assert "could not be saved. The disk is full." in app.state.problem.what
+        assert "isn't saved. The disk is full." in app.state.problem.what
         assert "Nothing is lost" in app.state.problem.fix
         app.set_state(state.failed(app.state, None))
         tried = shelf.tries
@@ -503,7 +503,7 @@ async def test_the_last_conversation_is_offered_and_one_key_away() -> None:
     library.kept = [chats.kept(now.chat, now.turns, 9.0)]
     app = MaclusterApp(library)  # type: ignore[arg-type]
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "Ctrl+L goes on with the last conversation: why?" in text_of(app))
+        await until(pilot, lambda: "Ctrl+L continues the last conversation: why?" in text_of(app))
         await pilot.press("ctrl+l")
         await until(pilot, lambda: len(app.state.turns) == 2)
         assert app.state.chat.id == ID

@@ -82,7 +82,7 @@ def test_what_is_on_its_way_is_told_by_bytes_and_who_gets_it() -> None:
     half = coming("B", done=2 * GB, bytes_per_s=1e8)
     now = msgspec.structs.replace(NOW, transfers=(half, coming("C")))
     assert disk_words(choice(), now) == "↑ 25 %"
-    assert fit_mark(choice(), now).word == "going out, about 20 s left"
+    assert fit_mark(choice(), now).word == "copying out, about 20 s left"
     assert transfer_words(half, now, 60)[1].endswith("2.0/4.0 GB · 100.0 MB/s · about 20 s left")
     assert "left" not in transfer_words(coming("C"), now, 60)[1], "no figure is invented"
     assert len(with_coming([choice()], now)) == 1
@@ -111,7 +111,7 @@ def test_who_could_be_given_it(model: ModelChoice, names: str | None) -> None:
 def test_where_which_layers_lie_is_a_map() -> None:
     parted = choice("A", layers_on=(("B", ((0, 2), (4, 6))), ("C", ())))
     assert [line.plain for line in map_lines(parted, NOW, 40)] == [
-        "Layers on disks",
+        "Layers on disk",
         "this Mac    ████████████ all",
         "b           ▓▓▓▓▁▁▁▁▓▓▓▓ 0–1, 4–5",
         "c           ▁▁▁▁▁▁▁▁▁▁▁▁ none",
@@ -119,7 +119,7 @@ def test_where_which_layers_lie_is_a_map() -> None:
     assert "b           ▓" in fit_content(parted, UiState(snapshot=NOW), 60).plain
     assert not map_lines(choice("AB"), NOW, 60)
     now = msgspec.structs.replace(NOW, transfers=(coming("C", done=GB),))
-    assert map_lines(choice("AB"), now, 40)[-1].plain == "c           ▁▁▁▁▁▁▁▁▁▁▁▁ none · 25 % of what comes"
+    assert map_lines(choice("AB"), now, 40)[-1].plain == "c           ▁▁▁▁▁▁▁▁▁▁▁▁ none · 25 % copied"
 
 
 @pytest.mark.parametrize(
@@ -154,12 +154,12 @@ def test_what_comes_says_where_from(mac: str, more: dict[str, object], words: st
 
 def test_what_is_paused_or_limited_says_so() -> None:
     slow = coming("B", done=GB, bytes_per_s=1e7, limit_bytes_per_s=10_000_000)
-    assert "1.0/4.0 GB · 10.0 MB/s (at most 10) · about 5 min" in transfer_words(slow, NOW, 80)[1]
+    assert "1.0/4.0 GB · 10.0 MB/s (limit 10 MB/s) · about 5 min" in transfer_words(slow, NOW, 80)[1]
     paused = msgspec.structs.replace(slow, state="paused", bytes_per_s=0.0)
-    assert transfer_words(paused, NOW, 80)[1].endswith("1.0/4.0 GB · paused (at most 10)")
+    assert transfer_words(paused, NOW, 80)[1].endswith("1.0/4.0 GB · paused (limit 10 MB/s)")
     now = msgspec.structs.replace(NOW, transfers=(paused,))
     shown = fit_content(choice(), UiState(snapshot=now), 80).plain
-    assert shown.index("Space goes on") < shown.index(PLAN.stages[0].peer + " "), "before what may need scrolling"
+    assert shown.index("Space: resume") < shown.index(PLAN.stages[0].peer + " "), "before what may need scrolling"
     assert fit_mark(choice(), now).word == "paused"
 
 
@@ -180,8 +180,8 @@ def test_a_model_that_a_mac_of_the_plan_lacks_is_copied_there_first() -> None:
     assert (mark.glyph, mark.word) == ("↓", "copies 3.0 GB")
     assert [c.preview.missing_on for c in arranged((lacking, choice("ABC")), "", "best fit")] == [(), ("B",)]
     shown = fit_content(lacking, UiState(snapshot=NOW), 60).plain
-    assert "Loading copies 3.0 GB to b first; d copies all of it." in shown
-    assert "Enter load" in shown
+    assert "Loading first copies 3.0 GB to b; d copies the whole model." in shown
+    assert "Enter: load" in shown
     stage = Stage(device_id="A", peer="a", start=0, stop=6, weight_bytes=90 * GB, kv_bytes=0, budget_bytes=17 * GB)
     draft = msgspec.structs.replace(PLAN, stages=(stage,))
     short = choice(preview=PlanPreview(draft=draft))
@@ -200,11 +200,11 @@ def test_every_row_keeps_to_its_width(width: int) -> None:
 def test_a_forecast_says_where_it_comes_from_and_none_says_nothing() -> None:
     forecast = Forecast(stages_s=(0.1,), hops_s=(0.025,), prompt_s=3, load_s=40, measured=True, advice="Use one Mac.")
     shown = fit_content(choice(preview=PlanPreview(plan=PLAN, forecast=forecast)), UiState(snapshot=NOW), 60).plain
-    assert "≈ 8.0 tok/s  (from past runs here)" in shown
+    assert "about 8.0 tok/s (measured)" in shown
     assert "▲ Use one Mac." in shown
     guessed = msgspec.structs.replace(forecast, measured=False, advice="")
     shown = fit_content(choice(preview=PlanPreview(plan=PLAN, forecast=guessed)), UiState(snapshot=NOW), 60).plain
-    assert "(a guess by the chip)" in shown
+    assert "(estimated)" in shown
     assert "▲" not in shown
     assert "tok/s" not in fit_content(choice(), UiState(snapshot=NOW), 60).plain
 
@@ -229,12 +229,12 @@ def test_how_it_is_loaded_is_chosen_in_steps() -> None:
     assert not in_topology(tp, "forward").rdma
     broken = choice(preview=PlanPreview())
     shown = fit_content(broken, UiState(snapshot=NOW), 60, with_bits(request, model)).plain
-    assert "context 4k of 128k · KV in 8 bits" in shown
+    assert "context 4k of 128k · cache 8-bit" in shown
 
 
 @pytest.mark.parametrize("text", ["nope", "a/b/c", "../x", "a/..", "", "a b/c", "-a/b"])
 def test_what_is_no_repository_is_told_so(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a repository"):
+    with pytest.raises(UsageError, match="is not the name of a repository"):
         download_of(text)
 
 

@@ -17,8 +17,8 @@ from tui.app import MaclusterApp
 from tui.screens.hop import HopScreen
 from tui.state import state
 from tui.state.hop_history import HOP_WINDOW_S, PAST_S, HopPoint, faded, last_of
+from tui.state.hop_phases import CABLE_RTT_S, phases_of, points_of, spread_of, worth_of
 from tui.state.hops import Hop, ring_of
-from tui.state.phases import CABLE_RTT_S, phases_of, points_of, spread_of, worth_of
 from tui.state.state import UiState
 from tui.widgets.hop_details import (
     ROWS,
@@ -137,7 +137,7 @@ def test_without_points_nothing_is_made_up() -> None:
     now = UiState(snapshot=Snapshot(peers=PEERS, plan=PLAN, plan_status="ready"), attached=True)
     hop = first(now)
     assert "Times appear" in phases_content(hop, [], 60).plain
-    assert "Nothing came over this hop" in chart_content(now, ring_of(now), hop, NOW, 60, 60).plain
+    assert "No traffic in this period" in chart_content(now, ring_of(now), hop, NOW, 60, 60).plain
     assert worth_content(ring_of(now), hop, SpeedTest()).plain == ""
     assert "–" in ring_content(now, ring_of(now), hop, NOW, 60, 60).plain
 
@@ -163,20 +163,20 @@ def test_a_cable_saves_half_of_the_round_trip_that_it_makes_shorter() -> None:
     assert found.saved_s == pytest.approx((0.0062 - CABLE_RTT_S) / 2)
     assert found.gain == pytest.approx(found.token_s / (found.token_s - found.saved_s) - 1)
     said = worth_content(ring, first(now), SpeedTest()).plain
-    assert "With 0.50 ms there and back instead of 6.2 ms (a cable) this hop would save 2.9 ms" in said
+    assert "With a cable (0.50 ms round trip instead of 6.2 ms) this hop would save 2.9 ms" in said
     assert f"+{100 * found.gain:.0f} % tok/s" in said
 
 
 @pytest.mark.parametrize(
     ("rtt_s", "test", "said"),
     [
-        pytest.param(0.0006, SpeedTest(), "Nothing to gain", id="a cable already"),
-        pytest.param(None, SpeedTest(), "its round trip is not known", id="not known"),
+        pytest.param(0.0006, SpeedTest(), "A cable wouldn't help", id="a cable already"),
+        pytest.param(None, SpeedTest(), "the round trip isn't measured yet", id="not known"),
         pytest.param(None, SpeedTest(result=FOUND), "instead of 6.2 ms", id="the test knows it"),
         pytest.param(
             0.0062,
             SpeedTest(result=msgspec.structs.replace(FOUND, rtt_s=0.0004)),
-            "Nothing to gain",
+            "A cable wouldn't help",
             id="the test knows better",
         ),
     ],
@@ -275,9 +275,9 @@ def test_windows_have_words(seconds: float, word: str) -> None:
     ("test", "said"),
     [
         pytest.param(SpeedTest(), "s tests the speed", id="none yet"),
-        pytest.param(SpeedTest(is_running=True), "95 of 190  Esc stops it", id="runs"),
-        pytest.param(SpeedTest(problem=Busy("One runs.").problem), "✗ No speed test: One runs.", id="refused"),
-        pytest.param(SpeedTest(result=FOUND), "10 MB/s · 6.2 ms there and back (least 5.0 ms)", id="found"),
+        pytest.param(SpeedTest(is_running=True), "95 of 190  Esc: stop", id="runs"),
+        pytest.param(SpeedTest(problem=Busy("One runs.").problem), "✗ Speed test failed: One runs.", id="refused"),
+        pytest.param(SpeedTest(result=FOUND), "10 MB/s · 6.2 ms round trip (min 5.0 ms)", id="found"),
         pytest.param(
             SpeedTest(result=msgspec.structs.replace(FOUND, answering=True)),
             "An answer was being",

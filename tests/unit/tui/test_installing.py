@@ -12,8 +12,8 @@ import pytest
 
 from core.errors import UsageError
 from core.settings import Home
-from core.trust.files import write_private
 from core.trust.identity import load_or_create
+from core.trust.private_files import write_private
 from tui.cli.completions import WHERE, script
 from tui.cli.parser import parser
 from tui.cli.uninstall import left, made_in, uninstall

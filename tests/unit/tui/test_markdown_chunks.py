@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.text import Clean
-from tui.widgets.long_blocks import PARAGRAPH, TABLE
+from tui.widgets.long_block_split import PARAGRAPH, TABLE
 from tui.widgets.markdown import render
 from tui.widgets.markdown_chunks import LIMIT, NOTHING, Chunk, grown
 

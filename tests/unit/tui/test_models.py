@@ -15,7 +15,7 @@ from tests.support.app import text_of
 from tests.support.screen_events import PLAN
 from tests.support.waiting import until
 from tui.app import MaclusterApp
-from tui.control.catalog import ModelCatalog
+from tui.control.model_catalog import ModelCatalog
 from tui.screens.help import topic_of
 from tui.screens.models import ModelsScreen
 from tui.screens.topology import TopologyScreen
@@ -25,7 +25,7 @@ from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.model_list import fit_mark
 
-NOTE = "mini begins with layer 15 instead of 13: layers 13 to 14 share state with those before."
+NOTE = "mini starts at layer 15 instead of 13: layers 13 to 14 share state with those before."
 NOTED = msgspec.structs.replace(PLAN, notes=(NOTE,))
 
 
@@ -77,7 +77,7 @@ async def test_in_the_smallest_terminal_the_picker_keeps_the_fit_and_the_keys_to
     app = MaclusterApp(ExaminingNode())  # type: ignore[arg-type]
     async with app.run_test(size=(60, 16)) as pilot:
         await pilot.press("ctrl+o")
-        await until(lambda: "Enter load" in text_of(app))
+        await until(lambda: "Enter: load" in text_of(app))
         lines = text_of(app).splitlines()
         preview = next(at for at, line in enumerate(lines) if "Fit preview" in line)
         shown = "\n".join(lines[preview:-1])
@@ -108,7 +108,7 @@ def test_bits_that_cannot_be_are_not_offered() -> None:
     in_eight = msgspec.structs.replace(asked, kv_bits=8, topology="forward")
     assert with_bits(asked, whole).kv_bits is with_bits(in_eight, whole).kv_bits is None
     assert option_words(asked, whole) == []
-    assert option_words(in_eight, whole) == ["keys and values in 8 bits", "forward"]
+    assert option_words(in_eight, whole) == ["cache: 8-bit", "forward"]
 
 
 def test_hidden_states_travel_as_they_are_and_then_as_each_type() -> None:
@@ -117,15 +117,15 @@ def test_hidden_states_travel_as_they_are_and_then_as_each_type() -> None:
     for _ in range(4):
         request = with_wire(request)
         seen.append(option_words(request, toy))
-    assert seen == [["hidden states as float32"], ["hidden states as bfloat16"], ["hidden states as int8"], []]
+    assert seen == [["link data: float32"], ["link data: bfloat16"], ["link data: int8"], []]
     assert "Chosen" not in fit_content(toy, UiState(), 60, request).plain
     by_speed = with_balance(request)
-    assert "Chosen: layers by speed\n" in fit_content(toy, UiState(), 60, by_speed).plain
+    assert "Chosen: layers: by speed\n" in fit_content(toy, UiState(), 60, by_speed).plain
     assert with_balance(with_balance(by_speed)) == request
 
 
 def test_without_a_node_and_while_it_loads_nothing_else_is_promised() -> None:
-    assert "No node answers" in fit_content(None, UiState(), 60).plain
+    assert "isn't running" in fit_content(None, UiState(), 60).plain
     loaded = msgspec.structs.replace(choice("toy", PlanPreview(plan=PLAN)), loaded=True)
     loading = Snapshot(plan=PLAN, plan_status="loading")
     assert [fit_mark(loaded, now).word for now in (loading, Snapshot())] == ["loading", "loaded"]
@@ -142,9 +142,9 @@ async def test_every_cursor_is_seen_without_colour_and_the_help_has_the_name_of_
         topic = topic_of(app.screen)
         assert topic.title == topic.here[-1].head == "Choose a model"
         await pilot.press("c")
-        await until(lambda: "▸4k, as now" in text_of(app))
+        await until(lambda: "▸4k (current)" in text_of(app))
         await pilot.press("escape", "ctrl+p", "down")
-        await until(lambda: re.search(r"▸ +Edit the split: who has which layers", text_of(app)) is not None)
+        await until(lambda: re.search(r"▸ +Edit the split: which Mac holds which layers", text_of(app)) is not None)
 
 
 async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loaded() -> None:
@@ -171,12 +171,12 @@ async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loade
         screen = app.screen
         assert isinstance(screen, ModelsScreen)
         assert {screen.why_not(run) for run in ("bits", "context", "parallelism", "longer(1)")} == {
-            "one is loaded; u unloads it, then that can be chosen"
+            "Unload the model first (u) to change this."
         }
         assert screen.why_not("topology") == ""
-        assert screen.list.why_not("select") == "one is loaded already"
+        assert screen.list.why_not("select") == "one is already loaded."
         await pilot.press("enter")
-        await until(lambda: [note.message for note in app._notifications] == ["Not now: one is loaded already."])
+        await until(lambda: [note.message for note in app._notifications] == ["one is already loaded."])
         await pilot.press("T")
         await until(lambda: isinstance(app.screen, TopologyScreen))
         await pilot.press("escape")
@@ -185,7 +185,7 @@ async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loade
         two = next(each for each in ("two", "three") if screen.list.pointed.name == each)
         if two != "two":
             await pilot.press("down")
-        assert screen.why_not("bits") == "keys and values stay as they are: its heads are odd"
+        assert screen.why_not("bits") == "This model's cache can't be compressed: its heads are odd."
         assert screen.list.why_not("select") == ""
         assert screen.why_not("topology") == ""
         await pilot.press("T", "enter")
@@ -224,9 +224,9 @@ async def test_while_a_model_is_loaded_nobody_is_asked_about_another_topology() 
         await pilot.press("escape", "T")
         await until(lambda: "forward  2 Macs" in text_of(app))
         assert isinstance(app.screen, TopologyScreen)
-        assert app.screen.list.why_not("select") == "private is loading already"
+        assert app.screen.list.why_not("select") == "private is already loading."
         await pilot.press("down", "enter")
-        await until(lambda: "Not now: a model is being loaded." in text_of(app))
+        await until(lambda: "Wait until the model has loaded." in text_of(app))
         assert isinstance(app.screen, TopologyScreen)
 
 
@@ -323,8 +323,8 @@ def test_no_choice_is_unseen() -> None:
     usual = LoadRequest(model="toy")
     toy = choice("toy", PlanPreview(plan=PLAN))
     others: dict[str, object] = {
-        "context": 2048, "kv_bits": 4, "rows": 2, "chunk": 64, "window": 2, "topology": "forward", "mirror": "auto",
-        "parallelism": "tp", "balance": "auto", "spare_bytes": 10**9, "wire": "int8", "replay_check": True,
+        "context": 2048, "kv_bits": 4, "rows": 2, "topology": "forward", "mirror": True,
+        "parallelism": "tp", "balance": "auto", "wire": "int8",
         "draft": "tiny", "prefill": "auto",
     }  # fmt: skip
     elsewhere = {"model", "layers", "without", "verify", "rdma"}  # shown by the plan, or asked for once

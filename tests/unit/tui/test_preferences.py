@@ -13,7 +13,7 @@ from tests.support.app import StillNode
 from tui.app import MaclusterApp
 from tui.cli.launch import node_options
 from tui.control import preferences
-from tui.control.appearance import complaints_of, frames_per_s, theme_of
+from tui.control.appearance import config_complaints, frames_per_s, theme_of
 from tui.control.plain_glyphs import ASCII
 from tui.control.preferences import Preferences
 from tui.control.themes import DARK, OWN_THEMES
@@ -29,20 +29,20 @@ def read(folder: Path, text: str) -> Preferences:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        pytest.param('[keys]\nmodel = "f5"', "line 2: There is no action 'model'; 'models'?", id="unknown"),
-        pytest.param('[keys]\nmodels = "ctrl+m"', "line 2: A terminal cannot tell Ctrl+M from Enter", id="enter"),
-        pytest.param('[keys]\nmodels = "ctrl+["', "cannot tell Ctrl+[ from Esc", id="escape"),
+        pytest.param('[keys]\nmodel = "f5"', "line 2: Unknown action 'model'. Did you mean 'models'?", id="unknown"),
+        pytest.param('[keys]\nmodels = "ctrl+m"', "line 2: A terminal can't tell Ctrl+M from Enter", id="enter"),
+        pytest.param('[keys]\nmodels = "ctrl+["', "can't tell Ctrl+[ from Esc", id="escape"),
         pytest.param('[keys]\nmodels = "alt+x"', "Not every terminal sends Alt+X", id="alt"),
         pytest.param('[keys]\nmodels = "shift+enter"', "Not every terminal sends Shift+Enter", id="shift-enter"),
-        pytest.param('[keys]\nmodels = "hyperspace"', "There is no key 'hyperspace'", id="no-key"),
+        pytest.param('[keys]\nmodels = "hyperspace"', "Unknown key 'hyperspace'", id="no-key"),
         pytest.param("[keys]\nmodels = 5", "models needs its keys in quotes", id="number"),
         pytest.param('[keys]\nmodels = ""', "models needs its keys in quotes", id="empty"),
-        pytest.param('[keys]\n\nmodels = "f1"', "line 3: F1 is the key of 'help' already", id="clash"),
-        pytest.param('[keys]\nlog-level = "f"', "f is the key of 'log-follow' already", id="clash-in-a-pane"),
-        pytest.param('[tui]\ncolour = "x"', "line 2: [tui] knows no 'colour'", id="unknown-setting"),
-        pytest.param('[tui]\nplain = "yes"', "line 2: plain needs true or false", id="kind"),
-        pytest.param("[look]\nx = 1", "line 1: [look] means nothing here", id="unknown-table"),
-        pytest.param("[keys\n", "config.toml is not used: ", id="no-toml"),
+        pytest.param('[keys]\n\nmodels = "f1"', "line 3: F1 is already the key of 'help'", id="clash"),
+        pytest.param('[keys]\nlog-level = "f"', "f is already the key of 'log-follow'", id="clash-in-a-pane"),
+        pytest.param('[tui]\ncolour = "x"', "line 2: unknown setting 'colour' in [tui]", id="unknown-setting"),
+        pytest.param('[tui]\nplain = "yes"', "line 2: plain must be true or false", id="kind"),
+        pytest.param("[look]\nx = 1", "line 1: unknown section [look]", id="unknown-table"),
+        pytest.param("[keys\n", "config.toml can't be read: ", id="no-toml"),
     ],
 )
 def test_what_cannot_be_followed_is_told_and_the_rest_works(tmp_path: Path, text: str, complaint: str) -> None:
@@ -79,7 +79,7 @@ def test_a_theme_is_remembered_unless_the_file_names_one(tmp_path: Path) -> None
     assert theme_of(read(tmp_path, '[tui]\ntheme = "dracula"'), known) == "dracula"
     wrong = read(tmp_path, '[tui]\ntheme = "pink"')
     assert theme_of(wrong, known) == "nord"
-    assert complaints_of(wrong, known) == ("There is no theme 'pink'; the palette lists them.",)
+    assert config_complaints(wrong, known) == ("Unknown theme 'pink'. The palette lists all themes.",)
     memory.write_text('{"theme": 5}')
     assert theme_of(read(tmp_path, ""), known) == DARK.name
 
@@ -98,7 +98,7 @@ async def test_other_keys_work_and_the_footer_and_the_help_say_so(tmp_path: Path
     app = app_with(tmp_path, read(tmp_path, '[keys]\nhelp = "f12"\nfoo = "x"'))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await pilot.pause()
-        assert any("There is no action 'foo'" in note.message for note in app._notifications)
+        assert any("Unknown action 'foo'" in note.message for note in app._notifications)
         await pilot.press("f1")
         assert not isinstance(app.screen, HelpScreen)
         await pilot.press("f12")
@@ -141,6 +141,6 @@ def test_a_node_keeps_no_spare_worker_where_the_file_says_so(tmp_path: Path) -> 
     assert node_options(read(tmp_path, "[node]\nallow_load = true")) == ["--allow-load"]
     assert node_options(read(tmp_path, '[node]\nawake = "always"')) == ["--awake", "always"]
     (complaint,) = read(tmp_path, "[node]\nspare_worker = 3").complaints
-    assert "spare_worker needs true or false" in complaint
+    assert "spare_worker must be true or false" in complaint
     (complaint,) = read(tmp_path, "[node]\nawake = true").complaints
-    assert 'awake needs one of "loaded", "always", "never"' in complaint
+    assert 'awake must be one of "loaded", "always", "never"' in complaint

@@ -77,7 +77,7 @@ def after(*events: AnyEvent) -> UiState:
     [
         pytest.param("suspect", False, "◐ slow 4 s", "◐ b", id="suspect"),
         pytest.param("stuck", False, "◐ stuck 4 s", "◐ b", id="stuck"),
-        pytest.param("resume", False, "↻ linking again 4 s", "● b", id="resume"),
+        pytest.param("resume", False, "↻ reconnecting 4 s", "● b", id="resume"),
         pytest.param("hold", True, "○ paused 4 s", "● b", id="hold"),
         pytest.param("replan", True, "○ paused 4 s", "● b", id="replan"),
         pytest.param("rebuild", True, "↻ rebuilding", "↻ b", id="rebuild"),
@@ -93,7 +93,7 @@ def test_every_state_is_told_with_glyph_and_word(what: RecoveryState, stops: boo
         assert says in status_content(now, width).plain
     assert word in peers_content(now, 60).plain
     assert ("paused at token 3" in head_content(now.turns[-1], now.snapshot.recovery).plain) is stops
-    assert ("Esc stop" in foot_content(now.turns[-1], NOW, now.snapshot.recovery).plain) is not stops
+    assert ("Esc: stop" in foot_content(now.turns[-1], NOW, now.snapshot.recovery).plain) is not stops
     well = state.fold(now, told("running"), NOW)
     assert recovery.readiness(well) is None
     assert "4 s" not in peers_content(well, 60).plain
@@ -102,7 +102,7 @@ def test_every_state_is_told_with_glyph_and_word(what: RecoveryState, stops: boo
 def test_a_lost_mac_is_never_drawn_as_ready() -> None:
     ready = tuple(StageState(device_id=d, status="ready") for d in "AB")
     now = after(*ready, told("wait", requests=()))
-    assert "✗ lost" in split_content(now, 60).plain
+    assert "✗ offline" in split_content(now, 60).plain
     assert "✗ b lost" in status_content(now, 120).plain
     rebuilt = after(*ready, told("rebuild", plan=ALONE), PlanProposed(plan=ALONE))
     assert "waiting" in split_content(rebuilt, 60).plain
@@ -131,14 +131,14 @@ def test_what_can_be_chosen_and_what_it_means() -> None:
     lost = told("hold", choices=("replan", "wait", "save", "stop"), plan=ALONE)
     found = recovery.choices(READY, lost)
     assert [c.order for c in found] == ["replan", "wait", "save", "stop"]
-    assert [c.word for c in found] == ["Re-plan on 1 Mac", "Wait for b", "Save", "Stop here"]
+    assert [c.word for c in found] == ["Continue on 1 Mac", "Wait for b", "Save", "Stop"]
     assert found[0].effect == "a 0–5"
-    assert recovery.choices(READY, told("hold", choices=("replan",)))[0].word == "Re-plan"
-    assert recovery.title(READY, lost) == "b is gone · layers 3–5 have no home"
+    assert recovery.choices(READY, told("hold", choices=("replan",)))[0].word == "Continue"
+    assert recovery.title(READY, lost) == "b is offline · layers 3–5 are missing"
 
 
 def test_a_step_that_takes_long_on_no_mac_in_particular_is_not_called_stuck() -> None:
-    assert "◐ long step 4 s" in status_content(after(told("stuck", mac="")), 120).plain
+    assert "◐ slow step 4 s" in status_content(after(told("stuck", mac="")), 120).plain
 
 
 def test_progress_counts_bytes_and_then_tokens() -> None:
@@ -146,7 +146,7 @@ def test_progress_counts_bytes_and_then_tokens() -> None:
     now = after(told("rebuild", plan=ALONE), PlanProposed(plan=ALONE), loads)
     assert recovery.progress_words(now.snapshot, told("rebuild")) == "layers 1.0/4.0 GB"
     reads = told("rebuild", done=400, total=812, eta_s=17.2)
-    assert recovery.progress_words(now.snapshot, reads) == "read again 400/812 tok · 24 tok/s · about 17 s left"
+    assert recovery.progress_words(now.snapshot, reads) == "re-read 400/812 tok · 24 tok/s · about 17 s left"
 
 
 def test_code_that_was_interrupted_goes_on_as_code() -> None:
@@ -267,17 +267,17 @@ async def test_the_pane_says_what_is_kept_and_takes_a_choice(size: tuple[int, in
     async with person(size) as someone:
         await ask(someone)
         await someone.told(told("hold", plan=ALONE, choices=CHOICES, since=time.time() - 4))
-        await someone.sees("b is gone · layers 3–5 have no home", "kept, 3 tokens", "paused")
+        await someone.sees("b is offline · layers 3–5 are missing", "Nothing lost so far (3 tokens written)", "paused")
         if size[1] > 16:
             await someone.sees("paused at token 3", "one two", "(4 s ago)")
             await someone.sees("(5 s ago)")
-        await someone.sees("1▸ Re-plan on 1 Mac", "a 0–5", "2  Wait for b", "3  Save", "4  Stop here")
-        await someone.sees("1 Re-plan", "4 Stop")
+        await someone.sees("1▸ Continue on 1 Mac", "a 0–5", "2  Wait for b", "3  Save", "4  Stop")
+        await someone.sees("1 Continue", "4 Stop")
         assert max(map(len, someone.text.splitlines())) == size[0]
         assert someone.app.focused is someone.app.dashboard.recovery.choices
         assert someone.app.dashboard.recovery.choices.highlighted == 0
         titles = {line.does for keys in topic_of(someone.app.screen).here for line in keys.lines}
-        assert "The first choice" in titles
+        assert "First choice" in titles
         await someone.pilot.press("escape", "escape", "escape")
         assert not someone.node.cancelled
         assert someone.node.orders == []
@@ -295,10 +295,10 @@ async def test_it_counts_while_it_waits_and_goes_on_by_itself() -> None:
         await someone.told(waits)
         await someone.sees("Waiting", "for 5 s. Ctrl+O loads a smaller model", "✗ b lost")
         await someone.told(msgspec.structs.replace(waits, choices=CHOICES))
-        await someone.sees("Turn b on.", "Re-plan")
+        await someone.sees("Turn b on.", "Continue")
         await someone.told(told("rebuild", plan=ALONE, done=4, total=8, eta_s=2.0, choices=("replan",)))
         await someone.told(PlanProposed(plan=ALONE), PlanLoaded(plan_gen=2, seconds=1.0))
-        await someone.sees("read again 4/8 tok · 2 tok/s · about 2 s left", "▇▇▇▇▇▇▇▇▁▁▁▁▁▁▁")
+        await someone.sees("re-read 4/8 tok · 2 tok/s · about 2 s left", "▇▇▇▇▇▇▇▇▁▁▁▁▁▁▁")
         await someone.told(told("running"), token(3, " three"))
         await someone.sees("one two", f"─── {RECOVERED} ───", "three")
         lines = [line.strip(" │║") for line in someone.text.splitlines()]
@@ -317,7 +317,7 @@ async def test_who_is_writing_keeps_the_prompt() -> None:
         await ask(someone)
         await someone.pilot.press(*"and ")
         await someone.told(told("hold", choices=CHOICES))
-        await someone.sees("b is gone")
+        await someone.sees("b is offline")
         await someone.pilot.press(*"1 more", "enter")
         assert someone.app.dashboard.prompt.text == "and 1 more"
         assert someone.node.orders == []

@@ -31,7 +31,7 @@ from tui.cli.models import model_facts, model_lines
 from tui.cli.output import gigabytes, table, to_json
 from tui.cli.plan import plan_facts, plan_lines, preview_facts, preview_lines
 from tui.cli.status import status_facts, status_lines, unfinished_facts, unfinished_lines, worker_facts
-from tui.state.survival import survival
+from tui.state.droppable_macs import survival
 
 STAGE = ["peer", "device_id", "start", "stop", "bytes", "kv_bytes", "step_bytes", "budget_bytes", "free_bytes", "sees"]
 HOP_TIMES = ["compute_s", "wait_s", "seal_s", "open_s", "send_s", "rtt_s"]
@@ -141,12 +141,12 @@ def split(*needs: int, notes: tuple[str, ...] = ()) -> Plan:
 
 
 def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> None:
-    preview = PlanPreview(plan=split(8, 3, notes=("mac1 begins with layer 2.",)), cuts=(2,), hop_bytes=(384, 768))
+    preview = PlanPreview(plan=split(8, 3, notes=("mac1 starts at layer 2.",)), cuts=(2,), hop_bytes=(384, 768))
     lines = preview_lines(preview)
     assert lines[2].split()[-4:] == ["2.0", "GB", "384", "B"]
     assert lines[4:] == [
-        "mac1 begins with layer 2.",
-        "It can lose mac1: mac0 can hold it alone.",
+        "mac1 starts at layer 2.",
+        "mac1 can drop out; mac0 can take over.",
         "mac0 would see token ids, logits.",
         "mac1 would see hidden states of layers 2–3.",
         "It can be cut before layer 2 only.",
@@ -160,7 +160,7 @@ def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> 
     assert (facts["cuts"], facts["plan"]["batched"], facts["plan"]["notes"]) == (
         [2],
         True,
-        ["mac1 begins with layer 2."],
+        ["mac1 starts at layer 2."],
     )
 
 
@@ -168,7 +168,7 @@ def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> 
     ("macs", "held", "words"),
     [
         pytest.param(1, [], "", id="one"),
-        pytest.param(2, [], "It can lose mac1: mac0 can hold it alone.", id="two"),
+        pytest.param(2, [], "mac1 can drop out; mac0 can take over.", id="two"),
         pytest.param(2, [1], "It cannot lose mac1: mac0 could not hold it alone.", id="two-held"),
         pytest.param(3, [], "It can lose any one Mac but mac0: the others can hold it.", id="any"),
         pytest.param(3, [2], "It cannot lose mac2: the others could not hold it.", id="held"),
@@ -205,7 +205,7 @@ def test_a_split_that_does_not_fit_is_shown_with_what_is_missing_where() -> None
     preview = PlanPreview(draft=split(8, 14), problem=problem, cuts=(1, 2, 3))
     lines = preview_lines(preview)
     assert lines[3].endswith("4.0 GB short")
-    assert not any("lose" in line for line in lines), "what does not fit has nothing to lose"
+    assert not any("lose" in line for line in lines), "what doesn't fit has nothing to lose"
     assert lines[-1].startswith("toy needs 4.1 GB more on mac1. Free memory there")
     facts = json.loads(to_json(preview_facts(preview)))
     assert facts["plan"] is None
@@ -339,7 +339,7 @@ def test_unfinished_answers_are_counted_and_how_they_go_on_is_said_without_their
     ("measured", "advice", "lines"),
     [
         pytest.param(True, "", ["from past runs here"], id="measured"),
-        pytest.param(False, "a alone is faster.", ["a guess by the chip", "a alone is faster."], id="guess"),
+        pytest.param(False, "a alone is faster.", ["estimated", "a alone is faster."], id="guess"),
     ],
 )
 def test_a_forecast_says_what_it_rests_on(measured: bool, advice: str, lines: list[str]) -> None:

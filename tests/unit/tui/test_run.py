@@ -317,7 +317,7 @@ async def test_continue_prints_what_was_there_and_goes_on(
             stderr=PIPE,
         )
         _, err = await status.communicate()
-        assert (status.returncode, "begins with 'zz'" in err.decode()) == (2, True)
+        assert (status.returncode, "starts with 'zz'" in err.decode()) == (2, True)
 
 
 @pytest.mark.parametrize(

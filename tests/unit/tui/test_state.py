@@ -59,15 +59,15 @@ def test_tokens_grow_the_answer_and_done_ends_it() -> None:
 def test_a_prompt_that_is_read_has_a_bar_a_rate_and_what_is_left() -> None:
     now = conversation.accepted(asked(), "r1", 4000, 100.0)
     slow = Recovery(state="stuck", text="This step takes longer.", requests=("r1",))
-    assert foot_content(now.turns[-1], 102.0).plain == "▁▁▁▁▁▁ read 0/4,000 tok · 2 s · Esc stop"
-    assert foot_content(now.turns[-1], 102.0, slow).plain == "▁▁▁▁▁▁ read 0/4,000 tok · Esc stop"
+    assert foot_content(now.turns[-1], 102.0).plain == "▁▁▁▁▁▁ read 0/4,000 tok · 2 s · Esc: stop"
+    assert foot_content(now.turns[-1], 102.0, slow).plain == "▁▁▁▁▁▁ read 0/4,000 tok · Esc: stop"
     short = conversation.accepted(asked(), "r1", 12, 100.0)
-    assert foot_content(short.turns[-1], 102.0).plain == "reading 12 tokens · 2 s · Esc stop"
+    assert foot_content(short.turns[-1], 102.0).plain == "reading 12 tokens · 2 s · Esc: stop"
     for at, read in ((101.0, 1000), (103.0, 2000)):
         now = state.fold(now, Progress(task="prefill", request_id="r1", done=read, total=4000, unit="tokens"), at)
     words = "▇▇▇▁▁▁ read 2,000/4,000 tok · 500 tok/s · about 4 s left"
-    assert foot_content(now.turns[-1], 103.0).plain == f"{words} · Esc stop"
-    assert foot_content(now.turns[-1], 103.0, slow).plain == f"{words} · Esc stop", "it is read all the same"
+    assert foot_content(now.turns[-1], 103.0).plain == f"{words} · Esc: stop"
+    assert foot_content(now.turns[-1], 103.0, slow).plain == f"{words} · Esc: stop", "it is read all the same"
     other = state.fold(now, Progress(task="prefill", request_id="r2", done=1, total=2), 104.0)
     assert other.turns == now.turns
     now = state.fold(now, token(0, "A"), 105.0)
@@ -245,5 +245,5 @@ def test_hostile_text_is_clean_once_it_is_in_the_state() -> None:
 
 
 def test_washing_keeps_what_is_no_text() -> None:
-    assert state.washed(PLAN) == PLAN
-    assert state.washed(sample(3, 1.0)) == sample(3, 1.0)
+    assert state.cleaned(PLAN) == PLAN
+    assert state.cleaned(sample(3, 1.0)) == sample(3, 1.0)

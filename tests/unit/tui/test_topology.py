@@ -13,8 +13,8 @@ from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.models.files.sharding import Sharding
 from core.models.slicing.split_profile import SplitProfile
+from core.plan.forecast import MacSpeeds, forecast, plan_work_of
 from core.plan.notes import EVERY_RANK_SEES, ON_THE_CABLE
-from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
 from core.requests.plans import Forecast, ModelChoice, PlanPreview, PlanRequest
 from core.settings import GB
@@ -23,7 +23,7 @@ from tui.state.format import BAD, GOOD, WARN, Mark
 from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.topology_list import TOPOLOGIES
-from tui.widgets.topology_text import Now, journey, loading_words, row_content, title_content, topology_content
+from tui.widgets.topology_text import Now, loading_words, row_content, title_content, token_path, topology_content
 
 LAYOUT = Layout(
     layers=8,
@@ -68,7 +68,7 @@ def plan(topology: Topology, *budgets: int) -> Plan:
     ],
 )
 def test_the_journey_names_every_mac_in_the_order_of_the_work(topology: Topology, steps: list[str]) -> None:
-    assert journey(plan(topology, 16, 8, 8)) == steps
+    assert token_path(plan(topology, 16, 8, 8)) == steps
 
 
 @pytest.mark.parametrize("width", [118, 70, 54])
@@ -78,7 +78,7 @@ def test_a_row_fits_and_the_ring_is_not_cut_within_a_mac(topology: Topology, wid
     assert row.cell_length == width
     lines = topology_content(topology, preview(topology, 16, 8, 8), NOTHING, NAMES, width).plain.splitlines()
     said = " ".join(line.strip() for line in lines)
-    assert all(step in said for step in journey(plan(topology, 16, 8, 8)))
+    assert all(step in said for step in token_path(plan(topology, 16, 8, 8)))
     table = [line for line in lines if line.startswith(("Mac ", *NAMES)) and "→" not in line]
     assert all(len(line) <= width for line in table if "output" not in line)
 
@@ -93,10 +93,10 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
         "studio      0–3      10.2 KB      token ids",
         "mbp         4–5      10.2 KB      hidden states of layers 4–5",
         "mini        6–7      4 B          token ids, logits",
-        "Expected     16.7 tok/s  (from past runs here)",
-        "First token  ≈ 3.0 s per 1k tokens of prompt",
-        "Load time    ≈ 40 s",
-        "Enter loads it like this",
+        "Speed        16.7 tok/s  (measured)",
+        "First token  about 3.0 s per 1k prompt tokens",
+        "Load time    about 40 s",
+        "Enter: load this way",
     ):
         assert row in text
     ranks = words("tensor", preview("tensor", 16, 8, 8))
@@ -105,7 +105,7 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
         "Mac         rank     sends/token  sees",
         "studio      0        4 B          token ids, logits",
         "mini        2        4 B          token ids",
-        "Every Mac sees the words",
+        "Every Mac can read the text",
     ):
         assert row in ranks
     alone = words("single", preview("single", 16, 8, 8))
@@ -113,26 +113,26 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rdma", "rtt_s", "adding_up", "said"),
+    ("rdma", "rtt_s", "all_reduce_share", "said"),
     [
-        pytest.param(False, 0.004, "≈ 208 ms of the", "slower than studio alone: about 4.4", id="Wi-Fi"),
-        pytest.param(False, 0.0005, "≈ 68.2 ms of the", "slower than studio alone: about 11.5", id="wire"),
-        pytest.param(True, 0.0005, "≈ 4.2 ms of the", "Faster than this Mac alone: about 44.2", id="RDMA"),
+        pytest.param(False, 0.004, "≈ 208 ms of each token's", "slower than studio alone: about 4.4", id="Wi-Fi"),
+        pytest.param(False, 0.0005, "≈ 68.2 ms of each token's", "slower than studio alone: about 11.5", id="wire"),
+        pytest.param(True, 0.0005, "≈ 4.2 ms of each token's", "Faster than this Mac alone: about 44.2", id="RDMA"),
     ],
 )
 def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
-    rdma: bool, rtt_s: float, adding_up: str, said: str
+    rdma: bool, rtt_s: float, all_reduce_share: str, said: str
 ) -> None:
     made = preview("tensor", 64, 64, rdma=rdma)
     assert made.plan
     assert made.plan.parallelism
     macs = MacSpeeds(dict.fromkeys(NAMES, "M2 Max"), lambda _one, _other: rtt_s, {})
-    told = forecast(work_of(made.plan, LAYOUT, made.hop_bytes, made.total_bytes), macs)
+    told = forecast(plan_work_of(made.plan, LAYOUT, made.hop_bytes, made.total_bytes), macs)
     assert told
     _, cost, beside_one = forecast_lines(told)
-    assert cost.startswith(f"Adding up takes {adding_up}")
+    assert cost.startswith(f"Adding up takes {all_reduce_share}")
     assert f"{said} instead of 29.1 tokens/s." in beside_one
-    assert ("Adding up 80 times a token takes" in beside_one) is not rdma
+    assert ("80 reduces per token take" in beside_one) is not rdma
     made = replace(made, forecast=told)
     model = ModelChoice(
         name="m",
@@ -145,9 +145,9 @@ def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
         preview=made,
     )
     for shown in (fit_content(model, UiState(), 90).plain, words("tensor", made)):
-        assert adding_up in shown
+        assert all_reduce_share in shown
         assert beside_one in shown
-        assert "Parallelism tp – capabilities OK" in shown
+        assert "Every layer split: your choice" in shown
         assert EVERY_RANK_SEES in shown
         assert (ON_THE_CABLE in shown) is rdma
     assert "F4" not in fit_content(replace(model, loaded=True), UiState(), 90).plain, "ranks have no boundaries"
@@ -156,33 +156,33 @@ def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
 def test_a_guess_is_called_one_and_advice_is_given() -> None:
     guess = Forecast(stages_s=(0.1,), hops_s=(), prompt_s=1, load_s=1, measured=False, advice="studio alone is faster.")
     shown = preview("private", 16, 8, forecast=guess)
-    assert "(a guess by the chip)" in words("private", shown)
+    assert "(estimated)" in words("private", shown)
     assert "▲ studio alone is faster." in words("private", shown)
     assert row_content("private", shown, NOTHING, 44).plain.rstrip().endswith("≈ 10.0 tok/s")
     silent = preview("private", 16, 8, forecast=None)
-    assert "Expected" not in words("private", silent)
+    assert "Speed" not in words("private", silent)
     assert "tok/s" not in row_content("private", silent, NOTHING, 44).plain
 
 
 @pytest.mark.parametrize(
     ("shown", "row", "said"),
     [
-        pytest.param(None, "◌ private  asking", "The node is planning it", id="asking"),
-        pytest.param(preview("private", 16), "✗ private  cannot be", "→ Pair another Mac", id="one Mac"),
-        pytest.param(preview("private", 4, 3), "✗ private  cannot be", "GB more on", id="too large"),
+        pytest.param(None, "◌ private  planning", "Planning…", id="asking"),
+        pytest.param(preview("private", 16), "✗ private  not possible", "→ Pair another Mac", id="one Mac"),
+        pytest.param(preview("private", 4, 3), "✗ private  not possible", "GB more on", id="too large"),
         pytest.param(
             preview("private", 16, 8, missing_on=("mbp",), missing_bytes=5_000_000_000),
             "✓ private  2 Macs",
-            "5.0 GB come to the disk of mbp first",
+            "5.0 GB are copied to mbp first",
             id="no files",
         ),
         pytest.param(
             PlanPreview(problem=Problem(kind="NodeError", what="It is gone.", fix="Start it.")),
-            "✗ private  cannot be",
+            "✗ private  not possible",
             "✗ It is gone.\n→ Start it.",
             id="no node",
         ),
-        pytest.param(preview("private", 16, 8), "✓ private  2 Macs", "Enter loads it like this", id="fits"),
+        pytest.param(preview("private", 16, 8), "✓ private  2 Macs", "Enter: load this way", id="fits"),
     ],
 )
 def test_what_can_be_loaded_and_why_not(shown: PlanPreview | None, row: str, said: str) -> None:
@@ -199,11 +199,11 @@ def test_what_is_loaded_is_marked_and_a_reload_says_what_it_stops() -> None:
     loading = Now(now.plan, Mark("◌", "loading", WARN), 0)
     assert row_content("private", None, loading, 44).plain.startswith("◌ private  loading")
     assert "stopped" not in loading_words(plan("forward", 16, 8), 0)
-    assert "The answer that is being written is stopped." in loading_words(plan("forward", 16, 8), 1)
-    assert "2 answers are stopped." in loading_words(plan("forward", 16, 8), 2)
+    assert "The running answer stops." in loading_words(plan("forward", 16, 8), 1)
+    assert "2 running answers stop." in loading_words(plan("forward", 16, 8), 2)
 
 
 def test_the_title_says_how_far_the_node_is() -> None:
-    assert title_content("m", 1, 4, 60).plain.rstrip().endswith("asking the node · 1 of 4")
+    assert title_content("m", 1, 4, 60).plain.rstrip().endswith("planning · 1 of 4")
     assert title_content("m", 4, 4, 60).plain.rstrip() == " Topology · m"
     assert title_content("", 0, 4, 60).plain.rstrip() == " Topology"

@@ -17,7 +17,7 @@ from tui.state.format import age, fingerprint_short, trust_mark
 from tui.state.state import UiState
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
 from tui.widgets.mac_list import row_content
-from tui.widgets.pairing_text import about_content, end_content, say_content, stranger_content
+from tui.widgets.pairing_text import about_content, end_content, instruction_content, stranger_content
 from tui.widgets.peer_pane import peers_content
 from tui.widgets.status_line import status_content
 from tui.widgets.trust_text import cluster_content, mac_content, title_content
@@ -52,17 +52,17 @@ VIEW = TrustView(
     ("view", "mac", "action", "why"),
     [
         (VIEW, MEMBER, "revoke", ""),
-        (VIEW, ADMIN, "revoke", "the last admin has to stay one"),
-        (VIEW, ADMIN, "admin", "the last admin has to stay one"),
+        (VIEW, ADMIN, "revoke", "This is the only admin."),
+        (VIEW, ADMIN, "admin", "This is the only admin."),
         (VIEW, ADMIN, "rename", ""),
-        (VIEW, STRANGER, "revoke", "it is not in the roster"),
-        (VIEW, MEMBER, "decide", "there is no fork to decide"),
-        (msgspec.structs.replace(VIEW, is_admin=False), MEMBER, "revoke", "only an admin's Mac can"),
+        (VIEW, STRANGER, "revoke", "This Mac isn't a member of the cluster."),
+        (VIEW, MEMBER, "decide", "There is only one roster."),
+        (msgspec.structs.replace(VIEW, is_admin=False), MEMBER, "revoke", "Only an admin Mac can do this."),
         (msgspec.structs.replace(VIEW, is_admin=False), MEMBER, "rotate", ""),
         (msgspec.structs.replace(VIEW, is_admin=False), MEMBER, "recover", ""),
-        (msgspec.structs.replace(VIEW, has_recovery=False), MEMBER, "recover", "no recovery words were ever made"),
-        (msgspec.structs.replace(VIEW, epoch=0), MEMBER, "rotate", "this Mac is paired with no other yet"),
-        (msgspec.structs.replace(VIEW, fork=("a", "b")), MEMBER, "revoke", "the fork has to be decided first"),
+        (msgspec.structs.replace(VIEW, has_recovery=False), MEMBER, "recover", "No recovery words exist yet."),
+        (msgspec.structs.replace(VIEW, epoch=0), MEMBER, "rotate", "This Mac isn't paired with another Mac yet."),
+        (msgspec.structs.replace(VIEW, fork=("a", "b")), MEMBER, "revoke", "Choose between the two rosters first (d)."),
         (msgspec.structs.replace(VIEW, fork=("a", "b")), MEMBER, "decide", ""),
     ],
 )
@@ -74,31 +74,31 @@ def test_who_may_not_change_something_is_told_why(
 
 def test_every_action_on_trust_says_whether_it_can_be_done() -> None:
     text = mac_content(msgspec.structs.replace(VIEW, is_admin=False), MEMBER, 60, whole=False).plain
-    assert "as a rank    the words (topology tensor)" in text, "before a model is loaded so"
+    assert "in tensor    the text" in text, "before a model is loaded so"
     how = Parallelism(choice="tp", strategy="tp", reason="r", group="rdma")
     assert "▲ not encrypted on the cable" in cluster_content(VIEW, replace(PLAN, parallelism=how)).plain
     assert "cable" not in cluster_content(VIEW, PLAN).plain
     rank = msgspec.structs.replace(MEMBER, sees="token ids")
     for mac in (rank, ADMIN, STRANGER):
         assert "as a rank" not in mac_content(VIEW, mac, 60, whole=False).plain
-    can, cannot = text.split("Not now: only an admin's Mac can.")
-    assert "Give this Mac a new key" in can
-    assert "Revoke the Mac for good" in cannot
+    can, cannot = text.split("Only an admin Mac can do this.")
+    assert "Make a new key for this Mac" in can
+    assert "Revoke the selected Mac for good" in cannot
     assert len(TRUST_ACTIONS) == len(set(TRUST_ACTIONS))
 
 
 def test_the_trust_screen_names_the_store_of_the_key_the_weakest_and_a_fork() -> None:
-    assert "● kept in the keychain" in cluster_content(VIEW).plain
+    assert "● in this Mac's keychain" in cluster_content(VIEW).plain
     files = cluster_content(msgspec.structs.replace(VIEW, key_storage="file permissions", has_recovery=False)).plain
-    assert "▲ kept by file permissions (0600)" in files
+    assert "▲ in a file only you can read" in files
     assert "▲ none" in files
     bad = msgspec.structs.replace(trusted(level="blocked"), reason="another key answered where it was looked for")
     weak = msgspec.structs.replace(VIEW, level="blocked", macs=(ADMIN, bad), fork=("a" * 64, "b" * 64), fork_epoch=7)
     text = cluster_content(weak).plain
     assert "✗ mini: another key answered" in text
-    assert "✗ Fork: two rosters of epoch 7, aaaaaaaa (here) and bbbbbbbb" in text
+    assert "✗ Two rosters of epoch 7, aaaaaaaa (here) and bbbbbbbb" in text
     deep = cluster_content(msgspec.structs.replace(weak, fork_epoch=5)).plain
-    assert "✗ Fork: 2 histories from epoch 5 on, aaaaaaaa (here) and bbbbbbbb" in deep
+    assert "✗ 2 rosters that differ from epoch 5 on, aaaaaaaa (this Mac) and bbbbbbbb" in deep
 
 
 @pytest.mark.parametrize("level", ["blocked", "unpaired", "seen", "paired"])
@@ -106,7 +106,7 @@ def test_the_trust_screen_names_the_store_of_the_key_the_weakest_and_a_fork() ->
 def test_a_level_is_glyph_and_word_in_header_pane_and_list(level: Level, width: int) -> None:
     mark = trust_mark(level)
     view = msgspec.structs.replace(VIEW, level=level)
-    assert f"{mark.glyph} {mark.word} · weakest mini" in title_content(view, width).plain
+    assert f"{mark.glyph} {mark.word} " in title_content(view, width).plain
     peer = Peer(device_id="m" * 26, name="mini", trust=level)
     pane = peers_content(UiState(snapshot=Snapshot(peers=(peer,))), 46).plain
     assert f"{mark.glyph} {'not paired · press p' if level == 'unpaired' else mark.word}" in pane
@@ -132,7 +132,7 @@ def test_no_name_breaks_a_line_or_is_taken_for_markup(name: str, width: int) -> 
 def test_the_pairing_dialog_says_what_to_do_and_how_it_ended() -> None:
     def said(step: PairingChanged, *, typed: bool = False) -> str:
         parts = (
-            say_content(step, "studio", "mini", 100.0, is_typed=typed),
+            instruction_content(step, "studio", "mini", 100.0, is_typed=typed),
             about_content(step, UiState()),
             end_content(step, step.problem, attached=True),
         )
@@ -147,12 +147,12 @@ def test_the_pairing_dialog_says_what_to_do_and_how_it_ended() -> None:
     )
     assert all(word in said(step) for word in ("◍ compare", "061 648", "mmmmmmmm", "10.0.0.2", fingerprint_short(KEY)))
     assert "Nothing has been shared yet" in said(step)
-    assert "The person at mini" in said(step, typed=True)
+    assert "Now type these digits on mini" in said(step, typed=True)
     problem = Problem(kind="PairingError", what="The digits differ.", fix="Start again.")
     assert "✗ failed" in said(PairingChanged(state="failed", problem=problem))
     assert "The digits differ.\n→ Start again." in said(PairingChanged(state="failed", problem=problem))
     assert "◆ paired" in said(PairingChanged(state="paired", peer="mini"))
-    assert "node of this Mac stopped" in end_content(step, None, attached=False).plain
+    assert "macluster's service stopped" in end_content(step, None, attached=False).plain
 
 
 def test_ages_and_fingerprints_are_read_in_groups() -> None:

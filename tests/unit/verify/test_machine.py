@@ -31,11 +31,13 @@ OWN = Interface("lo0", "127.0.0.1", "127.0.0.0/8", True)
             "0.0.0.0",
             passed(
                 "Wi-Fi of 1200 Mbit/s, Thunderbolt; left out, of virtual machines: 1; "
-                "left out, with no address but its own: 1"
+                "left out, link-local address only: 1"
             ),
             id="every kind",
         ),
-        pytest.param([WIFI, CABLE], "169.254.10.1", passed("Thunderbolt; left out, not asked for: 1"), id="one"),
+        pytest.param(
+            [WIFI, CABLE], "169.254.10.1", passed("Thunderbolt; left out, not selected by --host: 1"), id="one"
+        ),
         pytest.param([WIFI._replace(is_up=False), OWN, VIRTUAL], "0.0.0.0", failed("no port is up"), id="none"),
     ],
 )
@@ -48,7 +50,7 @@ def test_ports_are_told_by_their_kinds_and_why_others_are_left_out(
 def test_what_a_mac_prints_of_rdma_must_be_understood() -> None:
     listed = " rdma_en2 \t1\n rdma_en5 \t2\n"
     assert machine.rdma_outcome(RdmaSeen("26.2", "Enabled\n", listed)) == passed("enabled; devices: 2")
-    assert "something else" in machine.rdma_outcome(RdmaSeen("26.2", "on\n", listed)).figure
+    assert "neither enabled nor disabled" in machine.rdma_outcome(RdmaSeen("26.2", "on\n", listed)).figure
     assert machine.rdma_outcome(RdmaSeen()) == NOT_A_MAC
 
 
@@ -58,9 +60,9 @@ def test_a_mac_without_rdma_says_why(seen: RdmaSeen) -> None:
 
 
 def test_what_the_clock_of_the_node_did_in_sleep() -> None:
-    said = "it slept for 60 s since it started, and the node's clock"
-    assert machine.sleep_outcome(160.0, 100.0, 100.0) == passed(f"{said} stood still")
-    assert machine.sleep_outcome(160.0, 100.0, 160.0) == failed(f"{said} went on")
+    slept = "it slept for 60 s since it started"
+    assert machine.sleep_outcome(160.0, 100.0, 100.0) == passed(f"{slept}, and the node's clock stood still")
+    assert machine.sleep_outcome(160.0, 100.0, 160.0) == failed(f"{slept}, but the node's clock ran on")
     assert machine.sleep_outcome(100.0, 100.0, 100.0).skipped_because
 
 

@@ -16,7 +16,7 @@ import pytest
 from rich.color import ColorSystem
 
 from core.errors import LinkLost
-from core.mac.awake import parse_assertions
+from core.mac.prevent_sleep import parse_assertions
 from core.mac.service import ServiceState
 from core.requests.checks import PathFigures, SpeedResult
 from core.settings import Home
@@ -60,7 +60,7 @@ async def test_a_check_that_breaks_fails_by_the_kind_of_its_error_alone_and_the_
 
     found = await ran(private, defect, lambda _: skipped("not a Mac"), lambda _: passed("1"))
     assert [(each.failed, each.figure) for each in found] == [
-        (True, "it ended with LinkLost"),
+        (True, "ended with LinkLost"),
         (True, "a defect: KeyError"),
         (False, ""),
         (False, "1"),
@@ -77,7 +77,7 @@ async def test_a_check_that_does_not_end_fails_and_is_told_that_nobody_waits() -
 
     (found,) = await ran(waits, limit_s=-1.0)
     assert found.failed
-    assert "did not end" in found.figure
+    assert "not done within" in found.figure
     await until(told.is_set)
 
 
@@ -90,7 +90,7 @@ async def test_what_there_is_no_time_for_is_skipped() -> None:
 def test_what_a_child_says_is_its_outcome_and_a_child_that_crashed_is_a_failure() -> None:
     said = passed("3 of 3")
     assert outcome_of(0, msgspec.json.encode(said)) == said
-    assert outcome_of(1, msgspec.json.encode(LinkLost("Ada's").problem)) == failed("it ended with LinkLost")
+    assert outcome_of(1, msgspec.json.encode(LinkLost("Ada's").problem)) == failed("ended with LinkLost")
     assert outcome_of(-11, b"") == failed("its process ended with status -11")
     assert outcome_of(0, b"{") == failed("its process ended with status 0")
 
@@ -105,7 +105,7 @@ def test_a_report_is_told_as_text_that_says_what_a_failed_check_was_to_prove() -
     assert lines == [
         "✓ passed  hop: 2 µs (1.0 s)",
         "– skipped keychain: not a Mac (0.0 s)",
-        "✗ FAILED  Bonjour: silence (it was to show that it works) (5.0 s)",
+        "✗ FAILED  Bonjour: silence (it checks that it works) (5.0 s)",
     ]
     told = summary(Report(version="1", system={}, checks=checks, seconds=6.2))
     assert told.startswith("1 passed, 1 failed, 1 skipped, in 6 s.")
@@ -154,7 +154,7 @@ def test_assertions_are_read_from_what_pmset_prints() -> None:
     [
         pytest.param([{1}, {1, 2}, {1}], passed("macOS lists the assertion while it is held, and not after"), id="on"),
         pytest.param([{1}, {1}], failed("macOS lists no assertion"), id="never"),
-        pytest.param([{1}, {1, 2}, {1, 2}], failed("the assertion stays when it is let go"), id="for-ever"),
+        pytest.param([{1}, {1, 2}, {1, 2}], failed("the assertion stays after its release"), id="for-ever"),
     ],
 )
 def test_staying_awake_is_what_macos_says_of_it(
@@ -243,7 +243,7 @@ async def test_with_a_name_and_no_node_the_link_fails_and_the_person_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = await ran(*(check.run for check in paired_checks.paired_checks(Home(tmp_path), "mini")))
-    assert [each.figure for each in found] == ["it ended with NodeUnreachable"] * 2
+    assert [each.figure for each in found] == ["ended with NodeUnreachable"] * 2
     assert "No node answers on this Mac." in capsys.readouterr().err
 
 

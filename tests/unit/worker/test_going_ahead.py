@@ -13,9 +13,9 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from core.bench.ring import a_request
 from core.engine.requests import Request
 from core.engine.sampling import NextTokens
+from core.local.worker_ring import a_request
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from core.sampling_options import Sampling

@@ -76,12 +76,12 @@ def wire(part: KvPart) -> KvPart:
 def test_a_row_that_came_in_parts_goes_on_as_the_one_that_it_was(giver: LoadedStage, taker: LoadedStage) -> None:
     out, into = Exchange(giver), Exchange(taker)
     count = 0
-    for number in giver.layers.cache_indices:
+    for number in giver.layers.caches.indices:
         for part in fetched(out, number):
             filled = into.answer(9, wire(part))
             assert filled == KvPart(Verb.FILLED, number, part.offset, part.total)
             count += 1
-    assert count > 2 * len(giver.layers.cache_indices)
+    assert count > 2 * len(giver.layers.caches.indices)
     for token in (3, 4, 5):
         expected = np.array(giver.whole(1, mx.array([[token]])))
         np.testing.assert_allclose(np.array(taker.whole(9, mx.array([[token]]))), expected, rtol=0, atol=1e-4)
@@ -89,7 +89,7 @@ def test_a_row_that_came_in_parts_goes_on_as_the_one_that_it_was(giver: LoadedSt
 
 def test_a_row_is_of_no_use_before_all_of_it_is_there(giver: LoadedStage, taker: LoadedStage) -> None:
     into = Exchange(taker)
-    parts = [part for number in giver.layers.cache_indices for part in fetched(Exchange(giver), number)]
+    parts = [part for number in giver.layers.caches.indices for part in fetched(Exchange(giver), number)]
     for part in parts[:-1]:
         into.answer(9, part)
         for use in (lambda: taker.whole(9, mx.array([[3]])), lambda: taker.compose([Copy(8, 9)])):

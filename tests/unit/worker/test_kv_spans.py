@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from core.engine.ring_work import Drop, New, Restore
 from core.errors import ProtocolError
 from core.models.made.maker import random_model
+from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.probe import ModelProbe
-from core.models.slicing.slots import KV_GROUP, Slice
+from core.models.slicing.slots import Slice
 from core.worker.kv_spans import STATE, CachePart, KvSpan, SpanVerb, decode_span, encode_span, is_span, serve_span
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
@@ -62,7 +63,7 @@ def test_a_row_is_the_sum_of_its_spans_or_it_is_known_that_it_is_not(
         holder.whole(3, mx.array([PROMPT[0][start:stop]]))
         if stop in told:
             span = serve_span(holder, 3, KvSpan(SpanVerb.CUT, 0, at, stop, {}))
-            assert sorted(span.caches) == sorted(holder.layers.cache_indices)
+            assert sorted(span.caches) == sorted(holder.layers.caches.indices)
             spans.append(decode_span(b"".join(encode_span(span))))
             at = stop
     try:
@@ -70,7 +71,7 @@ def test_a_row_is_the_sum_of_its_spans_or_it_is_known_that_it_is_not(
         if any(left):
             assert any(part.first > span.start for span in spans for part in span.caches.values())
             return
-        for index in holder.layers.cache_indices:
+        for index in holder.layers.caches.indices:
             assert holder.pack(2, index) == holder.pack(3, index)
     except ProtocolError:
         assert any(part.first > span.start for span in spans for part in span.caches.values())

@@ -7,8 +7,8 @@ import pytest
 
 from core.engine.requests import Request
 from core.errors import LinkLost
-from core.events import Batch, BatchLane, BatchRow, LikelyToken
-from core.link.ways import Way
+from core.events import Batch, BatchLane, BatchRow, PromptLogprobs, TokenLogprobs
+from core.link.network_paths import NetworkPath
 from core.pipe_messages import LENGTH, pack
 from core.requests.answers import Message
 from core.requests.trace import PhaseTurn
@@ -37,11 +37,9 @@ from core.worker.messages import (
     PrefillBroken,
     Prefilled,
     PrefillLinked,
-    PromptScored,
     Prove,
     Proved,
     ReadBeside,
-    Replayed,
     Report,
     Restored,
     Samples,
@@ -70,7 +68,7 @@ from tests.support.plans import held, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
 ID = "ab" * 16
-CABLE = Way("169.254.1.2", "en2", "Thunderbolt", 40000)
+CABLE = NetworkPath("169.254.1.2", "en2", "Thunderbolt", 40000)
 EVERY_WISH = Sampling(
     temperature=0.5,
     top_p=0.9,
@@ -95,7 +93,7 @@ COMMANDS: list[Command] = [
     Connect(
         plan=plan_of(2),
         cluster=bytes(range(256)),
-        ways=(Way("::1"), CABLE),
+        ways=(NetworkPath("::1"), CABLE),
         next_port=65535,
     ),
     Prove(plan_gen=100, directory="/models/ö", verify=True),
@@ -124,7 +122,7 @@ REPORTS: list[Report] = [
     Proved(plan_gen=100, seconds=0.25, tokens=24, difference=1e-6),
     Unproved(plan_gen=100, problem=PROBLEM),
     Prefilled(request_id=ID, done=1, total=2),
-    PromptScored(request_id=ID, start=1, tokens=(LikelyToken(token=7, logprob=-0.5, top=((7, -0.5),)),)),
+    PromptLogprobs(request_id=ID, start=1, tokens=(TokenLogprobs(token=7, logprob=-0.5, top=((7, -0.5),)),)),
     Token(request_id=ID, index=0, token=2**31),
     Token(request_id=ID, index=1, token=7, logprob=-0.5, top=((7, -0.5), (9, -1.25))),
     AnswerDone(
@@ -137,7 +135,6 @@ REPORTS: list[Report] = [
     WantSpans(request_id=ID, behind=2**40),
     Restored(request_id=ID, tokens=2**40),
     Unmirrored(request_id=ID),
-    Replayed(request_id=ID, tokens=9, logits=512, mismatches=2, difference=1e-6, same_token=True),
     Samples(stages=[StageSample(index=0), StageSample(index=1, frames=3, wait_s=0.25)]),
     Traced(spans=[TraceSpan(step=1, handle=2, kind="chunk", start_s=0.5, end_s=0.75)]),
     Worked(step=2**40),

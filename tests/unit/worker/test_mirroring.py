@@ -14,9 +14,10 @@ from core.engine.requests import Request
 from core.engine.ring_work import Work
 from core.events import Plan, Stage
 from core.models.made.maker import random_model
+from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.probe import ModelProbe
-from core.models.slicing.slots import KV_GROUP, Slice
-from core.node.answers.mirror import Mirror
+from core.models.slicing.slots import Slice
+from core.node.answers.kv_mirror import Mirror
 from core.plan import mirror as plan_mirror
 from core.worker import mirroring
 from core.worker.head import Head
@@ -94,7 +95,7 @@ class Desk:
         """Ask, and let it turn until nothing is left to do, or `until` tokens were written."""
         inbox: Any = None
         for request in requests:
-            mirrored = self.mirror.begin(request.request_id, request.beginning)
+            mirrored = self.mirror.begin(request.request_id, request.prefix)
             self.requests[request.request_id] = replace(request, mirrored=mirrored)
             self.head.submit(self.requests[request.request_id])
         at = 0
@@ -115,7 +116,7 @@ class Desk:
 
     def _answer(self, report: Report) -> None:
         if isinstance(report, Mirrored):
-            known = [*self.requests[report.request_id].beginning, *self.tokens(report.request_id)]
+            known = [*self.requests[report.request_id].prefix, *self.tokens(report.request_id)]
             assert self.mirror.keep(report.request_id, report.span, known)
         elif isinstance(report, WantSpans):
             spans = self.mirror.spans(report.request_id, report.behind)[:1]

@@ -29,7 +29,7 @@ FOLLOWING: dict[Phase, str] = {
     "layers_compute": "core.worker.stage.LoadedStage._advance",
     "codec_encode": "core.worker.hidden_states.HiddenStates.encode",
     "aead_seal": "core.link.seal.Sealer.seal",
-    "send_hop": "core.link.ends.Sender._transmit",
+    "send_hop": "core.link.data_link.Sender._transmit",
 }
 LEADING: dict[Phase, str] = {
     "embed": "core.models.slicing.slots.Slice.embed",

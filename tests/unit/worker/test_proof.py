@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import LinkLost, ModelNotFound, StageFailed
 from core.link.arrays import decode_arrays, encode_arrays
-from core.models.files.layout import read_layout
+from core.models.files.model_folder import read_folder
 from core.models.made.maker import make_model
 from core.worker.messages import Prove, Proved
 from core.worker.pipeline import Pipeline
@@ -175,7 +175,7 @@ def test_the_model_in_slices_is_the_whole_model(family: str, bits: int | None, t
     at_once = run(task)
     (logits,) = decode_arrays(memoryview(at_once.logits))
     assert logits.shape == (3, 512)
-    for room_bytes in (0, read_layout(tmp_path).total_bytes // 2):
+    for room_bytes in (0, read_folder(tmp_path).layout().total_bytes // 2):
         in_slices = run(msgspec.structs.replace(task, room_bytes=room_bytes))
         assert compare(logits, in_slices) == 0.0
         assert in_slices.rounding == at_once.rounding < 1e-4

@@ -17,12 +17,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from core.bench.ring import a_request
 from core.engine.requests import Request
 from core.engine.ring_work import New
 from core.errors import GroupFailed
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.frames import FrameType
+from core.local.worker_ring import a_request
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from core.requests.trace import Phase
@@ -186,7 +186,7 @@ def test_a_plain_request_is_its_prompt_and_a_step_for_every_token(
     [
         pytest.param("to_i32", "core.engine.scheduler.Scheduler.next", id="to_i32"),
         pytest.param("allgather", "", id="allgather"),
-        pytest.param("logits_compute", "core.worker.head.choose_all", id="logits_compute"),
+        pytest.param("logits_compute", "core.worker.token_choice.choose_all", id="logits_compute"),
         pytest.param("readback", "core.engine.sampling.NextTokens.read", id="readback"),
     ],
 )

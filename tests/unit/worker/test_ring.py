@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from core.errors import HandshakeError, LinkError, LinkLost, Problem, ProtocolError, SealError, StageFailed
 from core.link import seal
-from core.link.channel import Frame
+from core.link.data_plane import Frame
 from core.link.frames import FrameType
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.seal import MAX_FRAMES_PER_KEY

@@ -18,9 +18,10 @@ from core.errors import ProtocolError, StageFailed
 from core.link.arrays import Arrived
 from core.models.made.maker import random_model
 from core.models.metal import GpuFault
+from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.quirks import order_windows
-from core.models.slicing.slots import KV_GROUP, Slice
+from core.models.slicing.slots import Slice
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from tests.support.atlas import VOCAB, config_of
@@ -259,7 +260,7 @@ def test_caches_are_trimmed_only_as_long_as_mlx_lm_can(variant: str) -> None:
     probe = ModelProbe(whole)
     # neither state nor window is among the layers of the last stage
     stage = LoadedStage(Slice(whole, probe, 7, 8, embed=False, output=True), StageMeter(1))
-    assert all(cache.is_trimmable() for cache in stage.layers.own(stage.layers.new_caches()))
+    assert all(cache.is_trimmable() for cache in stage.layers.caches.own(stage.layers.caches.new()))
     stage.compose([New(1)])
     stage.run(1, boundary(1, 4), 0)
     if variant == "gemma3_text":

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import Problem, ProtocolError
-from core.link.channel import Frame
+from core.link.data_plane import Frame
 from core.link.frames import FrameHeader, FrameType
 from core.worker.work_frames import (
     NO_REQUEST,

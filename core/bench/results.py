@@ -1,0 +1,155 @@
+"""Results of benches: ratios with their targets, printed as text, JSON or Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import Any, TypeVar
+
+import msgspec
+
+from core.errors import MaclusterError
+
+R = TypeVar("R")
+
+
+class Aim(msgspec.Struct, frozen=True, kw_only=True):
+    """Target of a ratio."""
+
+    limit: float
+    at_most: bool  # else at least
+    reached: bool
+    counts: bool = True  # False where the target means nothing on this machine
+
+    @property
+    def bound(self) -> str:
+        """The target in words."""
+        return f"{'at most' if self.at_most else 'at least'} {self.limit:g}"
+
+    @property
+    def verdict(self) -> str:
+        """Whether it was reached, in words."""
+        if not self.counts:
+            return "does not count here"
+        return "reached" if self.reached else "NOT reached"
+
+    def line(self, name: str, ratio: float) -> str:
+        """The ratio, its target and the verdict in one line."""
+        return f"{name}: {ratio:.2f}, target {self.bound}: {self.verdict}"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of any bench; each adds figures of its own."""
+
+    ratios: dict[str, float]
+    reach: dict[str, Aim]  # targets of some of the ratios
+    cores: int
+    system: str
+
+    def verdict(self, ratio: str, words: str) -> str:
+        """A line about a ratio that has a target; `words` name the ratio."""
+        return self.reach[ratio].line(words, self.ratios[ratio])
+
+
+def reach(ratio: float, *, at_most: float | None = None, at_least: float | None = None, counts: bool = True) -> Aim:
+    """Compare `ratio` with a target; exactly one bound is given."""
+    if at_most is not None:
+        return Aim(limit=at_most, at_most=True, reached=ratio <= at_most, counts=counts)
+    assert at_least is not None
+    return Aim(limit=at_least, at_most=False, reached=ratio >= at_least, counts=counts)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def system() -> str:
+    """Operating system and processor family."""
+    return f"{platform.system()} {platform.machine()}"
+
+
+def medians(samples: list[dict[str, float]]) -> dict[str, float]:
+    """Median per name, over samples that all have the same names."""
+    return {name: median(s[name] for s in samples) for name in samples[0]}
+
+
+def speed(times: Sequence[float]) -> float:
+    """Tokens per second between the first and the last token, which came at `times` in seconds."""
+    return (len(times) - 1) / (times[-1] - times[0])
+
+
+def print_result(
+    parser: argparse.ArgumentParser,
+    measure: Callable[[argparse.Namespace], R],
+    describe: Callable[[R], str],
+    arguments: Sequence[str] | None,
+) -> int:
+    """Parse the options of a bench, measure, and print the result. Returns the exit status."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="print one JSON value")
+    how.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    args = parser.parse_args(arguments)
+    try:
+        result = measure(args)
+    except MaclusterError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    if args.json:
+        print(msgspec.json.encode(result).decode())
+    elif args.markdown and isinstance(result, Result):
+        print(markdown(parser.prog, result))
+    else:
+        print(describe(result))
+    return 0
+
+
+def markdown(title: str, result: Result) -> str:
+    """Ratios with their targets, then a table for each field that holds a row of figures per name."""
+    ratios = (
+        (name, _cell(ratio), aim.bound if aim else "", aim.verdict if aim else "")
+        for name, ratio in result.ratios.items()
+        for aim in [result.reach.get(name)]
+    )
+    lines = [f"`{title}`: {result.system}, {result.cores} cores", *_table(("ratio", "seen", "target", ""), ratios)]
+    fields: dict[str, Any] = msgspec.to_builtins(result)
+    for field, rows in fields.items():
+        if field in Result.__struct_fields__ or not isinstance(rows, dict):
+            continue
+        figures = {name: row for name, row in rows.items() if isinstance(row, dict)}
+        heads = list(next(iter(figures.values()), {}))
+        if heads:
+            cells = ((name, *(_cell(row[head]) for head in heads)) for name, row in figures.items())
+            lines += _table((field, *heads), cells)
+    return "\n".join(lines)
+
+
+def _table(heads: Sequence[str], rows: Iterator[Sequence[str]]) -> list[str]:
+    return ["", *(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))]
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value))
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def end_in_order() -> None:
+    """Let SIGTERM unwind as Ctrl+C does, so that workers and temporary folders go with the bench."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def positive(text: str) -> int:
+    """A whole number of at least one, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number

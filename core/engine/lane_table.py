@@ -1,0 +1,214 @@
+"""The rows that run or are about to leave, and the lanes in which the stages hold them.
+
+Methods that change lanes return the ops by which every stage follows. A lane whose step is on the ring never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from core.engine.lanes import Lane, gather, join, leave, split
+from core.engine.memory_use import claimed_tokens, copied_by, lent_rows, reserved_tokens
+from core.engine.prefix_cache import LEAST_REUSED, Lent
+from core.engine.ring_work import Op, Trim
+from core.engine.running import Row
+
+
+class HeldRow(NamedTuple):
+    """Where the stages hold the row of a request once they have done what is on the ring."""
+
+    request_id: str
+    handle: int
+    row: int  # index in the handle
+    tokens: int  # of its history; unconfirmed draft tokens may follow
+
+
+class Removed(NamedTuple):
+    """The result of taking ended rows out of their lanes."""
+
+    ops: list[Op]
+    empty: set[int]  # handles of lanes without rows: to be dropped
+    apart: list[tuple[Row, int]]  # rows that stay in memory, each with a plain handle of its own
+    frees_lost: bool  # memory of lost rows is to be given back
+
+
+class LaneTable:
+    """`most_lanes` lanes at most decode at a time; `batched`: rows share lanes, else each has one of its own."""
+
+    def __init__(self, most_lanes: int, handles: Iterator[int], *, batched: bool) -> None:
+        self.most_lanes, self._handles, self._is_batched = most_lanes, handles, batched
+        self.rows: dict[str, Row] = {}  # those that run, by request id
+        self.leaving: dict[str, Row] = {}  # ended, but still in their lanes and in memory
+        self.lanes: list[Lane] = []  # decoding; the one whose last step is oldest comes first
+        self.reading: list[Lane] = []  # rows whose prefixes are read together: one such lane at most
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row runs or is in a lane."""
+        return not (self.rows or self.lanes)
+
+    @property
+    def all_flying(self) -> bool:
+        """Whether each lane has a step on the ring, and every row is in a lane."""
+        return all(lane.flying for lane in self.lanes) and self.all_joined
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether every row that runs is in a lane."""
+        return all(row.is_in_lane for row in self.rows.values())
+
+    @property
+    def held(self) -> tuple[Row, ...]:
+        """Rows that take memory."""
+        return (*self.rows.values(), *self.leaving.values())
+
+    @property
+    def reserved_tokens(self) -> int:
+        """The most memory that the rows may come to take, in tokens."""
+        return reserved_tokens(self.held)
+
+    def claimed_tokens(self, chunk: int, draft: int) -> int:
+        """Memory of the rows after their next chunk of `chunk` tokens, or step with `draft` draft tokens."""
+        return claimed_tokens({**self.rows, **self.leaving}, (*self.lanes, *self.reading), chunk, draft)
+
+    def lent(self) -> list[Lent]:
+        """Rows whose prefixes other rows can copy now."""
+        return lent_rows(self.rows, (*self.lanes, *self.reading))
+
+    def copied(self, row: Row) -> Callable[[int], Op]:
+        """The op that copies `row`, given the new handle."""
+        return copied_by(row, (*self.reading, *self.lanes))
+
+    def held_rows(self) -> list[HeldRow]:
+        """Where the running rows are after the work that was put on the ring last."""
+        lanes = {name: (lane, at) for lane in (*self.lanes, *self.reading) for at, name in enumerate(lane.rows)}
+        found = []
+        for name, row in self.rows.items():
+            lane, at = lanes.get(name, (Lane(row.handle, (name,)), 0))
+            found.append(HeldRow(name, lane.handle, at, row.position))
+        return found
+
+    def reads_in(self, name: str) -> Lane:
+        """The lane in which a row that does not decode yet is read: a shared one, or its own."""
+        alone = Lane(self.rows[name].handle, (name,))
+        return next((lane for lane in self.reading if name in lane.rows), alone)
+
+    def next_lane(self) -> Lane | None:
+        """The lane whose turn it is to step."""
+        return next((lane for lane in self.lanes if not self._is_under_way(lane)), None)
+
+    def take_off(self, handle: int) -> Lane:
+        """Note that a step of a lane goes on the ring; returns the lane as it was."""
+        at = next(at for at, lane in enumerate(self.lanes) if lane.handle == handle)
+        lane = self.lanes.pop(at)
+        self.lanes.append(lane._replace(flying=lane.flying + 1))
+        return lane
+
+    def land(self, handle: int) -> None:
+        """Note that a step of a lane came back."""
+        self.lanes = [lane._replace(flying=lane.flying - 1) if lane.handle == handle else lane for lane in self.lanes]
+
+    def end(self, name: str) -> tuple[Row, bool]:
+        """End a running row; also returns whether it is still in a lane, which it leaves by `remove_ended`."""
+        row = self.rows.pop(name)
+        is_held = row.is_in_lane or any(name in lane.rows for lane in self.reading)
+        if is_held:
+            self.leaving[name] = row
+        return row, is_held
+
+    def lose(self, handles: set[int]) -> list[str]:
+        """Mark rows under `handles` as lost, with those that share their lanes; returns the running ones."""
+        together = {row for lane in (*self.lanes, *self.reading) if lane.handle in handles for row in lane.rows}
+        for name, row in (*self.rows.items(), *self.leaving.items()):
+            row.is_lost = row.is_lost or name in together or row.handle in handles
+        return [name for name, row in self.rows.items() if row.is_lost]
+
+    def trim_wrong_drafts(self) -> list[Op]:
+        """Take rejected draft tokens off rows whose lanes have no step on the ring that counts."""
+        ops: list[Op] = []
+        for lane in self.lanes:
+            if lane.batched or self._is_under_way(lane):
+                continue
+            row = self.rows.get(lane.rows[0]) or self.leaving[lane.rows[0]]
+            if not row.is_lost and (excess := row.trim()):
+                ops.append(Trim(lane.handle, excess))
+        return ops
+
+    def remove_ended(self) -> Removed:
+        """Take ended rows out of the lanes that have no step on the ring."""
+        if not self.leaving:  # as after almost every step
+            return Removed([], set(), [], frees_lost=False)
+        kept = self._worth_keeping()
+        decoding = leave(self.lanes, self.leaving, kept, self._handles)
+        reading = leave(self.reading, self.leaving, kept, self._handles)
+        handles = {**decoding.apart, **reading.apart}
+        empty = {lane.handle for lane in (*decoding.lanes, *reading.lanes) if not lane.rows}
+        self.lanes = [lane for lane in decoding.lanes if lane.rows]
+        self.reading = [lane for lane in reading.lanes if lane.rows]
+        staying = {name for lane in self.lanes for name in lane.rows}
+        gone = {name: row for name, row in self.leaving.items() if name not in staying}
+        self.leaving = {name: row for name, row in self.leaving.items() if name in staying}
+        return Removed(
+            ops=decoding.ops + reading.ops,
+            empty=empty - set(handles.values()),
+            apart=[(gone[name], handle) for name, handle in handles.items()],
+            frees_lost=any(row.is_lost for row in gone.values()),
+        )
+
+    def part_reading(self) -> tuple[list[Op], set[int]]:
+        """Take rows that are read out of the lane in which they were read with others; also returns the handles of
+        lanes without rows, which are to be dropped.
+        """
+        read = {name for lane in self.reading for name in lane.rows if self.rows[name].is_ready}
+        ops, lanes, apart = leave(self.reading, read, read, self._handles)
+        self.reading = [lane for lane in lanes if lane.rows]
+        for name, handle in apart.items():
+            self.rows[name].handle = handle
+        return ops, {lane.handle for lane in lanes if not lane.rows}
+
+    def gather_reading(self, chunk: int) -> list[Op]:
+        """Read rows whose answers are partly written together, unless they would be padded with more than `chunk`
+        tokens.
+        """
+        together = [name for lane in self.reading for name in lane.rows]
+        alone = [name for name, row in self.rows.items() if row.may_share and name not in together]
+        if not (self._is_batched and alone):
+            return []
+        at = self.rows[(together or alone)[0]].position
+        near = [name for name in alone if abs(self.rows[name].position - at) <= chunk]
+        if not near or len(together) + len(near) < 2:
+            return []
+        ready = [Lane(self.rows[name].handle, (name,)) for name in near]
+        ops, self.reading = gather(self.reading, ready, self._handles)
+        return ops
+
+    def join(self) -> tuple[list[Op], list[str]]:
+        """Put rows that are ready into lanes, and split lanes off where some are missing; also returns who joined."""
+        outside = [row for row in self.rows.values() if row.is_ready and not row.is_in_lane]
+        ready = [Lane(row.handle, (row.request.request_id,)) for row in outside]
+        joined, lanes = join(self.lanes, ready, self.leaving, self.most_lanes, self._handles)
+        in_lanes = {name for lane in lanes for name in lane.rows} if outside else set()
+        for row in outside:
+            row.is_in_lane = row.request.request_id in in_lanes
+        halved, self.lanes = split(lanes, self.leaving, self.most_lanes, self._handles)
+        return joined + halved, [row.request.request_id for row in outside if row.is_in_lane]
+
+    def clear(self) -> None:
+        """Forget all rows and lanes."""
+        for state in (self.rows, self.leaving, self.lanes, self.reading):
+            state.clear()
+
+    def _is_under_way(self, lane: Lane) -> bool:
+        """Whether a step of `lane` is on the ring whose tokens count."""
+        row = None if lane.batched else self.rows.get(lane.rows[0])
+        return lane.flying > (row.void if row else 0)
+
+    def _worth_keeping(self) -> Mapping[str, Row]:
+        """Ended rows to keep in memory: one that is too short to be reused is not taken out of a batch for that."""
+        batched = {name for lane in (*self.lanes, *self.reading) if lane.batched for name in lane.rows}
+        return {
+            name: row
+            for name, row in self.leaving.items()
+            if not row.is_lost and (row.position >= LEAST_REUSED or name not in batched)
+        }

@@ -1,0 +1,42 @@
+"""Accept connections forever, and make room when file descriptors run out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+PAUSE_S: Final = 0.1
+
+
+async def accept_connections(
+    listener: socket.socket, make_room: Callable[[], object]
+) -> AsyncIterator[tuple[socket.socket, Any]]:
+    """Yield each connection and its address. `make_room` closes something expendable when no file descriptor
+    is left.
+    """
+    while True:
+        try:
+            sock, address = listener.accept()
+        except BlockingIOError:
+            await _readable(listener)
+            continue
+        except OSError as error:
+            if not isinstance(error, ConnectionError):  # such a caller is gone already
+                make_room()
+            await asyncio.sleep(PAUSE_S)
+            continue
+        sock.setblocking(False)
+        yield sock, address
+        await asyncio.sleep(0)  # where somebody waits already, nobody else would run
+
+
+async def _readable(listener: socket.socket) -> None:
+    """Wait for a connection. `loop.sock_accept` can lose one when cancelled at that moment (Python 3.11)."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(listener, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(listener)

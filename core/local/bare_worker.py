@@ -1,0 +1,156 @@
+"""A worker process without a node: `python -m core.worker` and its pipe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import perf_counter
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from core.errors import WorkerDied, WorkerError, error_from
+from core.pipe_messages import LENGTH, pack
+from core.trust.identity import Identity
+from core.worker.messages import Command, Failed, Join, Listening, Load, Loaded, Report, unpack_report
+
+HOST: Final = "127.0.0.1"
+START_S: Final = 120.0
+LOAD_S: Final = 300.0
+STOP_S: Final = 2.0
+
+R = TypeVar("R", bound=Report)
+
+
+class Arrival(NamedTuple):
+    """A report of a worker."""
+
+    at: float  # seconds of `perf_counter`
+    report: Report
+
+
+class BareWorker:
+    """A worker process: `send` takes commands, `next` and `expect` give its reports, each with a timeout."""
+
+    def __init__(self, index: int, *, own_gpu: bool = False) -> None:
+        """With `own_gpu` the worker sees only the NVIDIA GPU number `index`; MLX uses one per process."""
+        self.index = index
+        self.port = 0
+        offline = {"PYTHONSAFEPATH": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"}
+        gpu = {"CUDA_VISIBLE_DEVICES": str(index)} if own_gpu else {}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "core.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env={**os.environ, **offline, **gpu},
+        )
+        self._arrivals: SimpleQueue[Arrival | None] = SimpleQueue()
+        self._reader = threading.Thread(target=self._read, name=f"reports of worker {index}", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """Process id, also after the process has ended."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def send(self, command: Command) -> None:
+        """Write one command. Raises WorkerDied."""
+        assert self._process.stdin
+        data = memoryview(pack(command))
+        try:
+            while data:
+                data = data[self._process.stdin.write(data) or 0 :]
+        except OSError as error:
+            raise self._died() from error
+
+    def next(self, timeout_s: float) -> Arrival:
+        """The next report. Raises WorkerDied, or WorkerError if none comes in time."""
+        try:
+            arrival = self._arrivals.get(timeout=max(0.0, timeout_s))
+        except Empty:
+            raise WorkerError(f"Worker {self.index} did not report in time.") from None
+        if arrival is None:
+            self._arrivals.put(None)  # for the next call
+            raise self._died()
+        return arrival
+
+    def expect(self, kind: type[R], timeout_s: float) -> R:
+        """The next report of `kind`; other reports are skipped.
+
+        Raises the error in a Failed report, WorkerDied, or WorkerError if none comes in time.
+        """
+        deadline = perf_counter() + timeout_s
+        while True:
+            report = self.next(deadline - perf_counter()).report
+            if isinstance(report, kind):
+                return report
+            if isinstance(report, Failed):
+                raise error_from(report.problem)
+
+    def kill(self) -> None:
+        """Kill the process, as a crash would end it."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """Close the pipe, as a node does; kill the process if it does not end within `STOP_S`."""
+        assert self._process.stdin
+        assert self._process.stdout
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._reader.join()
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        """Queue reports until the pipe ends. A thread of its own, so each report has the time of its arrival."""
+        while (head := self._exactly(LENGTH.size)) is not None:
+            body = self._exactly(LENGTH.unpack(head)[0])
+            if body is None:
+                break
+            try:
+                self._arrivals.put(Arrival(perf_counter(), unpack_report(body)))
+            except msgspec.MsgspecError:
+                break  # treated like a dead worker
+        self._arrivals.put(None)
+
+    def _exactly(self, count: int) -> bytes | None:
+        assert self._process.stdout
+        data = bytearray()
+        while len(data) < count:
+            part = self._process.stdout.read(count - len(data))
+            if not part:
+                return None
+            data += part
+        return bytes(data)
+
+    def _died(self) -> WorkerDied:
+        return WorkerDied(f"Worker {self.index} (process {self.pid}) ended.", "See what it wrote above.")
+
+
+def load_workers(workers: Mapping[BareWorker, Identity], loads: Mapping[BareWorker, Load]) -> None:
+    """Give each worker its identity and its stage, all at once, and wait until they have loaded.
+
+    Raises the error that a worker reports, WorkerDied or WorkerError.
+    """
+    for worker, mac in workers.items():
+        worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))
+    for worker in workers:
+        worker.port = worker.expect(Listening, START_S).port
+        worker.send(loads[worker])
+    for worker in workers:
+        worker.expect(Loaded, LOAD_S)

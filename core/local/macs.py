@@ -1,0 +1,35 @@
+"""Macs simulated on this machine: real keys in a folder, and one roster that lists them all."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import NamedTuple
+
+from core.trust.identity import Identity, load_or_create
+from core.trust.roster import Cluster, Member, Role, add, found
+
+
+class LocalMacs(NamedTuple):
+    """Identities and the cluster of exactly these Macs."""
+
+    identities: tuple[Identity, ...]  # the first one is the admin
+    cluster: Cluster
+
+
+def make_macs(folder: Path, count: int) -> LocalMacs:
+    """Make `count` Macs with their keys in folders inside `folder`; no keychain is used. Raises IdentityError."""
+    identities = tuple(load_or_create(folder / f"mac-{n}", use_keychain=False) for n in range(count))
+    admin, *others = identities
+    roster = found(admin, "mac-0", secrets.token_bytes(16))
+    for number, identity in enumerate(others, 1):
+        member = Member(
+            device_id=identity.device_id,
+            public=identity.public,
+            role=Role.MEMBER,
+            level="paired",
+            added_epoch=roster.epoch + 1,
+            raw_name=f"mac-{number}".encode(),
+        )
+        roster = add(roster, admin, member)
+    return LocalMacs(identities, Cluster(roster, {i.device_id: i.certificate_der for i in identities}))

@@ -1,0 +1,73 @@
+"""mlx_lm in a process of its own, for comparing rings with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+from core.local.second_process import SecondProcess, second_process
+
+ANSWER_S: Final = 300.0
+
+
+class MlxLmAnswer(NamedTuple):
+    """An answer with its times, in seconds of `perf_counter`."""
+
+    asked: float  # when the request was made
+    tokens: tuple[int, ...]
+    times: tuple[float, ...]  # of each token
+
+
+class _SoloRequest(NamedTuple):
+    directory: str
+    prompt: tuple[int, ...]
+    tokens: int
+
+
+class MlxLmProcess:
+    """The whole model in a process that loads it at the first request."""
+
+    def __init__(self, process: SecondProcess, model: Path) -> None:
+        self._process, self._directory = process, str(model)
+        self.pid = process.pid
+
+    def generate(self, prompt: Sequence[int], tokens: int) -> MlxLmAnswer:
+        """Decode `tokens` greedy tokens. Raises WorkerDied or WorkerError."""
+        self._process.send(_SoloRequest(self._directory, tuple(prompt), tokens))
+        answer: MlxLmAnswer = self._process.receive(ANSWER_S)
+        return answer
+
+
+@contextmanager
+def mlx_lm_process(model: Path) -> Iterator[MlxLmProcess]:
+    """Run mlx_lm over the model in this folder until the end of the block."""
+    with second_process(_answer) as process:
+        yield MlxLmProcess(process, model)
+
+
+def _answer(pipe: Connection[Any, Any]) -> None:
+    from mlx_lm import load
+
+    from core.models.metal import obey_device
+
+    obey_device()
+    asked: _SoloRequest = pipe.recv()
+    model, tokenizer = load(asked.directory)[:2]
+    while True:
+        pipe.send(mlx_lm_answer(model, tokenizer, asked.prompt, asked.tokens))
+        asked = pipe.recv()
+
+
+def mlx_lm_answer(model: Any, tokenizer: Any, prompt: Sequence[int], tokens: int) -> MlxLmAnswer:
+    """Decode `tokens` greedy tokens with mlx_lm in this process."""
+    from mlx_lm import stream_generate
+
+    asked, answer, times = perf_counter(), [], []
+    for response in stream_generate(model, tokenizer, list(prompt), max_tokens=tokens):
+        times.append(perf_counter())
+        answer.append(response.token)
+    return MlxLmAnswer(asked, tuple(answer), tuple(times))

@@ -1,0 +1,59 @@
+"""Plans over Macs that are simulated on this machine, made without measuring anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from core.events import GroupKind, Parallelism, Plan, Stage, Topology
+from core.local.macs import LocalMacs
+from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS
+from core.settings import PREFILL_CHUNK
+from core.trust.identity import Identity
+
+CONTEXT: Final = 65_536
+
+
+def plan_of(model: str, layers: int, cuts: Sequence[int], macs: LocalMacs, topology: Topology) -> Plan:
+    """Cut `layers` layers before `cuts` and give each of `macs` one stage; a plan without cuts is `single`."""
+    owners = list(pairwise((0, *cuts, layers)))
+    topology = topology if cuts else LONE_MAC_TOPOLOGY
+    row, last = TOPOLOGIES[topology], owners[-1]
+    owners.insert(0, owners.pop(row.head(len(owners))))  # the ring begins with the head
+    return _plan(model, topology, owners, owners.index(last) if row.last_outputs else 0, macs)
+
+
+def tensor_plan_of(model: str, layers: int, macs: LocalMacs, group: GroupKind = "sealed") -> Plan:
+    """Make each of `macs` a rank with a part of all `layers` layers."""
+    plan = _plan(model, TOPOLOGY_OF_RANKS, [(0, layers)] * len(macs.identities), 0, macs)
+    return msgspec.structs.replace(
+        plan, parallelism=Parallelism(choice="tp", strategy="tp", reason="It was asked for.", group=group)
+    )
+
+
+def stage_of(mac: Identity, index: int, start: int, stop: int) -> Stage:
+    """Layers [start, stop) on `mac`, without any bytes reserved."""
+    name = f"mac-{index}"
+    return Stage(device_id=mac.text_id, peer=name, start=start, stop=stop, weight_bytes=0, kv_bytes=0, budget_bytes=0)
+
+
+def _plan(model: str, topology: Topology, owners: Sequence[tuple[int, int]], output: int, macs: LocalMacs) -> Plan:
+    stages = tuple(
+        stage_of(mac, index, start, stop)
+        for index, (mac, (start, stop)) in enumerate(zip(macs.identities, owners, strict=True))
+    )
+    return Plan(
+        plan_gen=1,
+        model=model,
+        fingerprint="",
+        topology=topology,
+        layers=max(stop for _, stop in owners),
+        context=CONTEXT,
+        chunk=PREFILL_CHUNK,
+        window=len(stages) + 1,
+        stages=stages,
+        output=stages[output].device_id,
+    )

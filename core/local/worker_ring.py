@@ -1,0 +1,347 @@
+"""A ring of real workers on this machine without nodes, for benches and for tests that step in between stages."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Final, NamedTuple, TypedDict, Unpack
+
+import msgspec
+
+from core.engine.requests import Request
+from core.engine.steps import TRY_S
+from core.errors import error_from
+from core.events import GroupKind, Plan, Prefill, Sight, Topology, WireType
+from core.link.network_paths import NetworkPath
+from core.link.rekey_limits import KEY_LIMITS, KeyUse
+from core.local.bare_worker import HOST, Arrival, BareWorker, load_workers
+from core.local.macs import LocalMacs, make_macs
+from core.local.plans import plan_of, stage_of, tensor_plan_of
+from core.models.files.model_folder import read_folder
+from core.plan.prefill import prefill_plan
+from core.plan.topology import DEFAULT_TOPOLOGY
+from core.requests.trace import PhaseTurn
+from core.sampling_options import Sampling
+from core.settings import MAX_DRAFT
+from core.worker.messages import (
+    AnswerDone,
+    Cancel,
+    Connect,
+    ConnectPrefill,
+    Failed,
+    GroupBroken,
+    LinkBroken,
+    Linked,
+    Load,
+    Prefilled,
+    PrefillLinked,
+    Samples,
+    StageSample,
+    Token,
+    Trace,
+    Traced,
+    TracedPhases,
+    TracePhases,
+    TraceSpan,
+)
+
+LINK_S: Final = 30.0
+ANSWER_S: Final = 300.0
+GREEDY: Final = Sampling()
+
+Reroute = Callable[[int, int], int]  # stage and its port: the port to dial instead
+
+
+class Settings(TypedDict, total=False):
+    """Fields of the plan that tests and benches change."""
+
+    context: int
+    chunk: int
+    window: int
+    adapts: bool
+    wire: WireType | None
+    rows: int
+    kv_bits: int | None
+    batched: bool
+    mirror_bytes: int
+
+
+class RingAnswer(NamedTuple):
+    """One answer of a ring."""
+
+    tokens: tuple[int, ...]
+    done: AnswerDone  # `problem` says why the answer broke, if it did
+    samples: tuple[StageSample, ...]  # newest figures of each stage, in ring order; empty on a ring of one
+    times: tuple[float, ...]  # when each token came out of the head's pipe, seconds of `perf_counter`
+    reports: tuple[Token, ...]  # the head's report of each token
+
+
+class WorkerRing:
+    """Workers that hold all layers of a model and are linked by `plan`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        workers: Sequence[BareWorker],
+        macs: LocalMacs,
+        reroute: Reroute | None,
+        key_limits: KeyUse,
+        prefill_worker: BareWorker | None = None,
+    ) -> None:
+        self.plan = plan
+        self.workers = tuple(workers)
+        self.prefill_worker = prefill_worker
+        self._macs = macs
+        self._reroute = reroute
+        self._key_limits = key_limits
+        self._unread: deque[Arrival] = deque()
+
+    def relink(self) -> None:
+        """Link all stages again with the next plan generation. Raises the error that a stage reports, WorkerError."""
+        self.plan = msgspec.structs.replace(self.plan, plan_gen=self.plan.plan_gen + 1)
+        self.link()
+
+    def link(self) -> None:
+        """Link the stages; a ring of one has no links. Raises the error that a stage reports, WorkerError."""
+        if len(self.workers) == 1:
+            return
+        ports = [self._reroute(w.index, w.port) if self._reroute else w.port for w in self.workers]
+        for index, worker in enumerate(self.workers):
+            worker.send(self._connect(self.plan, ports[(index + 1) % len(ports)]))
+        deadline = perf_counter() + LINK_S
+        for worker in self.workers:
+            self._await_links(worker, deadline)
+
+    def link_prefill(self) -> None:
+        """Link the head and the prefill worker. Raises the error that one of them reports, WorkerError."""
+        assert self.prefill_worker
+        plan, head = prefill_plan(self.plan, 1), self.workers[0]
+        self.prefill_worker.send(self._connect(plan, head.port))
+        head.send(ConnectPrefill(**msgspec.structs.asdict(self._connect(plan, self.prefill_worker.port))))
+        self.prefill_worker.expect(Linked, LINK_S)
+        head.expect(PrefillLinked, LINK_S)
+
+    def _connect(self, plan: Plan, next_port: int) -> Connect:
+        cluster = self._macs.cluster.encode()
+        return Connect(
+            plan=plan, cluster=cluster, ways=(NetworkPath(HOST),), next_port=next_port, key_limits=self._key_limits
+        )
+
+    def _await_links(self, worker: BareWorker, deadline: float) -> None:
+        while True:
+            arrival = worker.next(deadline - perf_counter())
+            report = arrival.report
+            if isinstance(report, Token | AnswerDone | Prefilled | Samples):
+                self._unread.append(arrival)  # the engine does not wait for us
+            if isinstance(report, Failed):
+                raise error_from(report.problem)
+            if not isinstance(report, Linked | LinkBroken) or report.plan_gen != self.plan.plan_gen:
+                continue  # from earlier links
+            if isinstance(report, LinkBroken):
+                raise error_from(report.problem)
+            return
+
+    def _next(self, deadline: float) -> Arrival:
+        return self._unread.popleft() if self._unread else self.workers[0].next(deadline - perf_counter())
+
+    def generate(
+        self,
+        tokens: Sequence[int],
+        *,
+        max_tokens: int = 16,
+        sampling: Sampling = GREEDY,
+        eos: Sequence[int] = (),
+        timeout_s: float = ANSWER_S,
+        on_token: Callable[[Token], None] | None = None,
+    ) -> RingAnswer:
+        """Answer a prompt of token ids; `on_token` is called for each token. A broken answer has a `done.problem`.
+
+        Raises WorkerDied if the head ends, WorkerError if the answer is not done within `timeout_s`.
+        """
+        request = a_request(tokens, max_tokens=max_tokens, sampling=sampling, eos=eos)
+        return self.generate_all([request], timeout_s=timeout_s, on_token=on_token)[0]
+
+    def generate_all(
+        self,
+        requests: Sequence[Request],
+        *,
+        timeout_s: float = ANSWER_S,
+        on_token: Callable[[Token], None] | None = None,
+    ) -> list[RingAnswer]:
+        """Send all requests at once; the answers are in the order of the requests. Raises what `generate` raises."""
+        for request in requests:
+            self.send(request)
+        return self.collect([r.request_id for r in requests], timeout_s=timeout_s, on_token=on_token)
+
+    def send(self, request: Request) -> None:
+        """Send a request without waiting for its answer. Raises WorkerDied."""
+        self.workers[0].send(request)
+
+    def cancel(self, request_id: str) -> None:
+        """Cancel a request. Raises WorkerDied."""
+        self.workers[0].send(Cancel(request_id=request_id))
+
+    def collect(
+        self,
+        request_ids: Sequence[str],
+        *,
+        timeout_s: float = ANSWER_S,
+        on_token: Callable[[Token], None] | None = None,
+    ) -> list[RingAnswer]:
+        """Wait for the answers to these requests. A ring that breaks is linked again, as a node does.
+
+        Raises the error of a stage that can't be linked or of a broken tensor group, WorkerDied, WorkerError.
+        """
+        deadline = perf_counter() + timeout_s
+        parts = {request_id: _RingParts() for request_id in request_ids}
+        samples: tuple[StageSample, ...] = ()
+        while any(part.done is None for part in parts.values()):
+            at, report = self._next(deadline)
+            match report:
+                case LinkBroken(plan_gen=gen) if gen == self.plan.plan_gen:
+                    self.relink()
+                case GroupBroken(problem=problem):
+                    raise error_from(problem)
+                case Token(request_id=request_id) if request_id in parts:
+                    parts[request_id].add(report, at)
+                    if on_token:
+                        on_token(report)
+                case Samples():
+                    samples = tuple(report.stages)
+                case AnswerDone(request_id=request_id) if request_id in parts:
+                    parts[request_id].done = report
+        return [parts[request_id].answer(samples) for request_id in request_ids]
+
+    def traces(self) -> list[list[TraceSpan]]:
+        """Spans that each stage computed since the last call. Raises WorkerDied or WorkerError."""
+        for worker in self.workers:
+            worker.send(Trace())
+        return [worker.expect(Traced, LINK_S).spans for worker in self.workers]
+
+    def phases(self, *, keep_tracing: bool) -> list[list[PhaseTurn]]:
+        """Traced turns of each stage since the last call that had `keep_tracing`. Raises WorkerDied or WorkerError."""
+        return [self._phases_of(worker, keep_tracing) for worker in self.workers]
+
+    def _phases_of(self, worker: BareWorker, keep_tracing: bool) -> list[PhaseTurn]:
+        turns: list[PhaseTurn] = []
+        while True:
+            worker.send(TracePhases(is_on=keep_tracing))
+            more = worker.expect(TracedPhases, LINK_S).turns
+            turns += more
+            if not more:
+                return turns
+
+    def sights(self) -> list[tuple[Sight, ...]]:
+        """Kinds of values that each stage has handled. Raises WorkerDied or WorkerError."""
+        for worker in self.workers:
+            worker.send(Trace())
+        return [worker.expect(Traced, LINK_S).seen for worker in self.workers]
+
+
+class _RingParts:
+    """Collects one answer."""
+
+    def __init__(self) -> None:
+        self.tokens: list[Token] = []
+        self.times: list[float] = []
+        self.done: AnswerDone | None = None
+
+    def add(self, token: Token, at: float) -> None:
+        self.tokens.append(token)
+        self.times.append(at)
+
+    def answer(self, samples: tuple[StageSample, ...]) -> RingAnswer:
+        assert self.done
+        return RingAnswer(
+            tuple(t.token for t in self.tokens), self.done, samples, tuple(self.times), tuple(self.tokens)
+        )
+
+
+def a_request(
+    tokens: Sequence[int],
+    *,
+    max_tokens: int = 16,
+    sampling: Sampling = GREEDY,
+    eos: Sequence[int] = (),
+    min_tokens: int = 0,
+) -> Request:
+    """A request with a random id."""
+    return Request(
+        request_id=secrets.token_hex(16),
+        tokens=list(tokens),
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        eos=list(eos),
+        sampling=sampling,
+    )
+
+
+@contextmanager
+def worker_ring(
+    model_dir: Path,
+    cuts: Sequence[int],
+    *,
+    topology: Topology = DEFAULT_TOPOLOGY,
+    ranks: int = 0,
+    group: GroupKind = "sealed",
+    own_gpus: bool = False,
+    reroute: Reroute | None = None,
+    key_limits: KeyUse = KEY_LIMITS,
+    try_s: float = TRY_S,
+    lanes: int | None = None,
+    draft: int = MAX_DRAFT,
+    drafter: Path | None = None,
+    prefill: int | None = None,
+    **settings: Unpack[Settings],
+) -> Iterator[WorkerRing]:
+    """Load the model in `model_dir` into workers, link them, and stop them at the end of the block.
+
+    `cuts` are the first layers of all stages but the first: () is a ring of one, (3, 7) has three stages.
+    With `ranks`, each of that many workers holds a part of every layer, and they add up through `group`.
+    With `own_gpus` each worker computes on an NVIDIA GPU of its own.
+    `reroute(stage, port)` gives the port to dial instead of a stage's own, so that a proxy can stand between them; it
+    is called again for every link. Links rotate their keys after `key_limits`.
+    `lanes` and `draft` replace the engine's own choice; `drafter` is the folder of a draft model.
+    With `prefill`, one more worker reads prompts of which at least that many tokens are not cached.
+    `settings` are fields of the plan.
+
+    Raises the error that a worker reports, WorkerDied or WorkerError.
+    """
+    layers = read_folder(model_dir).layout().layers
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-")))
+        count = ranks or len(cuts) + 1
+        all_macs = make_macs(folder, count + (prefill is not None))
+        macs = all_macs._replace(identities=all_macs.identities[:count])
+        plan = tensor_plan_of(model_dir.name, layers, macs, group) if ranks else None
+        plan = plan or plan_of(model_dir.name, layers, cuts, macs, topology)
+        plan = msgspec.structs.replace(plan, **settings)
+        if prefill is not None:
+            reader = stage_of(all_macs.identities[-1], count, 0, layers)
+            plan = msgspec.structs.replace(plan, prefill=Prefill(stage=reader, least=prefill, share=0.0))
+        started = [
+            stack.enter_context(closing(BareWorker(index, own_gpu=own_gpus)))
+            for index in range(len(all_macs.identities))
+        ]
+        workers, prefill_worker = started[:count], started[count] if prefill is not None else None
+
+        def load_of(worker: BareWorker) -> Load:
+            own, index = (prefill_plan(plan, 1), 1) if worker is prefill_worker else (plan, worker.index)
+            return Load(
+                plan=own, index=index, directory=str(model_dir), try_s=try_s, lanes=lanes, draft=draft,
+                drafter=str(drafter or ""),
+            )  # fmt: skip
+
+        load_workers(
+            dict(zip(started, all_macs.identities, strict=True)), {worker: load_of(worker) for worker in started}
+        )
+        ring = WorkerRing(plan, workers, macs, reroute, key_limits, prefill_worker)
+        ring.link()
+        if prefill_worker:
+            ring.link_prefill()
+        yield ring

@@ -1,0 +1,123 @@
+"""Reads single files of a model folder after checking them.
+
+A model folder is foreign input: every file must be a regular file inside the folder, and JSON values are counted before
+they are parsed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from core.errors import BadModel
+from core.settings import MIB
+from core.text import clean_text
+
+MAX_JSON_BYTES: Final = 64 * MIB
+# each value becomes a Python object of some 100 bytes; tokenizers of 260,000 words and their merges have 2 million
+MAX_JSON_VALUES: Final = 4_000_000
+# what Python raises for values that cannot be what they should be
+_NONSENSE: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+@contextmanager
+def judged(directory: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while a model folder is read into a BadModel."""
+    try:
+        yield
+    except OSError as error:
+        raise BadModel(f"{name_of(directory)} cannot be read: {error.strerror}.") from error
+    except _NONSENSE as error:
+        what = f"{name_of(directory)} cannot be used: its files say what makes no sense ({type(error).__name__})."
+        raise BadModel(what) from error
+
+
+def inside(directory: Path, name: str) -> Path:
+    """The file `name` of a model directory, resolved; raises BadModel if it is, or links to, something outside.
+
+    Snapshots of the Hugging Face cache link into the `blobs` folder beside them; that folder counts as inside.
+    """
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name or "\0" in name:
+        raise BadModel(f"{name_of(directory)} names the file {name!r}, which lies outside the model's directory.")
+    try:
+        real, home = (directory / name).resolve(), directory.resolve()
+        plain = real.is_file() or not real.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise BadModel(f"{name!r:.200} in {name_of(directory)} cannot be followed: {error!s:.200}.") from error
+    allowed = [home]
+    if home.parent.name == "snapshots" and home.parent.parent.name.startswith("models--"):
+        allowed.append(home.parent.parent / "blobs")
+    if not any(real.is_relative_to(root) for root in allowed):
+        raise BadModel(f"{name} in {name_of(directory)} is a link that leads out of the model's directory.")
+    if not plain:
+        raise BadModel(f"{name} in {name_of(directory)} is not a regular file.")
+    return real
+
+
+def name_of(directory: Path) -> str:
+    """The name of a model: the repository's full id in a hub cache, else the folder's name."""
+    directory = Path(os.path.realpath(directory))
+    repository = (directory.parent.parent if directory.parent.name == "snapshots" else directory).name
+    if repository.startswith("models--"):
+        return " ".join(clean_text("/".join(repository.split("--")[1:])).split()) or "model"
+    return " ".join(clean_text(directory.name).split()) or "model"
+
+
+def check_files(directory: Path) -> None:
+    """Raises BadModel unless every file of a model folder is regular and inside it, because libraries open what they
+    find: a pipe would block the reader forever, a link could lead to a file of somebody else.
+    """
+    for folder in (directory, directory / "additional_chat_templates"):
+        for file in folder.iterdir() if folder.is_dir() else ():
+            if file.is_symlink():
+                inside(directory, str(file.relative_to(directory)))
+            elif not (file.is_file() or file.is_dir()):
+                raise BadModel(f"{file.name} in {name_of(directory)} is not a regular file.")
+
+
+def read_bytes(directory: Path, name: str) -> bytes | None:
+    """The content of the file `name`, None if there is none. Raises BadModel if it is too large."""
+    file = inside(directory, name)
+    if not file.is_file():
+        return None
+    if file.stat().st_size > MAX_JSON_BYTES:
+        raise BadModel(f"{name} in {name_of(directory)} is larger than {MAX_JSON_BYTES // MIB} MiB.")
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise BadModel(f"{name} in {name_of(directory)} cannot be read: {error}.") from error
+    if name.endswith(".json"):
+        check_values(data, f"{name} in {name_of(directory)}")
+    return data
+
+
+def check_values(text: bytes, what: str) -> None:
+    """Raises BadModel for a JSON text with so many values that parsing it would fill the memory."""
+    if sum(text.count(mark) for mark in b",[{") > MAX_JSON_VALUES:
+        raise BadModel(f"{what} has more than {MAX_JSON_VALUES // 1_000_000} million values.")
+
+
+def read_json(directory: Path, name: str) -> dict[str, Any] | None:
+    """The JSON object in the file `name`, or None if there is no such file. Raises BadModel."""
+    data = read_bytes(directory, name)
+    return None if data is None else parse_json(data, f"{name} in {name_of(directory)}")
+
+
+def parse_json(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in `data`. Raises BadModel, which names the file as `what`."""
+    try:
+        value = json.loads(data, parse_int=whole)
+    except (ValueError, RecursionError) as error:
+        raise BadModel(f"{what} is not readable JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise BadModel(f"{what} does not hold a JSON object.")
+    return value
+
+
+def whole(digits: str) -> float:
+    """Parse a whole number of JSON; one of more than 64 bits becomes a float."""
+    return int(digits) if len(digits) < 20 else float(digits)

@@ -1,0 +1,83 @@
+"""Whole blocks of a model that are let go of: out of the map first, then out of the file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from core.errors import Busy, TransferError
+from core.mac.sparse_files import PAGE_BYTES, punch_hole
+from core.models.files.block_map import BLOCK_BYTES, WHOLE_NAME, BlockMap, blocks_of, read_map, write_map
+from core.models.files.compared_hashes import write_compared
+from core.models.files.parts import Part
+from core.trust.private_files import folder_to_disk, to_disk
+
+_WEIGHTS: Final = ".safetensors"
+
+
+def kept_of(there: BlockMap, needed: Iterable[Part]) -> BlockMap:
+    """What stays: every block that holds a byte of `needed`, and all that is no weight."""
+    blocks: dict[str, set[int]] = {}
+    for part in needed:
+        blocks.setdefault(part.file, set()).update(blocks_of(part))
+
+    def stays(name: str, block: int) -> bool:
+        return not name.endswith(_WEIGHTS) or block in blocks.get(name, ())
+
+    hashes = {name: {b: h for b, h in known.items() if stays(name, b)} for name, known in there.hashes.items()}
+    return BlockMap(there.files, hashes)
+
+
+def taken_bytes(directory: Path, names: Iterable[str]) -> int:
+    """What these files take of the disk; holes take nothing."""
+    return sum(512 * (directory / name).lstat().st_blocks for name in names)
+
+
+def let_go(directory: Path, there: BlockMap, kept: BlockMap, is_still_so: Callable[[], bool]) -> None:
+    """Let go of all that is not `kept`, also of what one that was killed has left. Whatever happens meanwhile, the map
+    never says of a hole that something is there. `is_still_so`, asked when the map no longer says it: whether nobody
+    came to need it. Raises TransferError, Busy, OSError.
+    """
+    _check_holes(directory)
+    if read_map(directory) is None:  # whole, and compared as such: what stays is known to be of that
+        write_compared(directory, there.files, {name: _in_order(known) for name, known in there.hashes.items()})
+    write_map(directory, kept)
+    if not is_still_so():
+        write_map(directory, there)
+        raise Busy("That model is being loaded.", "Try again when it is loaded, or was unloaded.")
+    (directory / WHOLE_NAME).unlink(missing_ok=True)
+    folder_to_disk(directory)
+    for name, known in kept.hashes.items():
+        _punch(directory / name, known, len(kept.files[name].blocks))
+
+
+def _in_order(known: Mapping[int, bytes]) -> bytes:
+    return b"".join(known[block] for block in sorted(known))
+
+
+def _punch(file: Path, known: Mapping[int, bytes], blocks: int) -> None:
+    fd = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        begin = 0
+        for block in (*sorted(known), blocks):
+            if block > begin:
+                punch_hole(fd, begin * BLOCK_BYTES, min(block * BLOCK_BYTES, os.fstat(fd).st_size))
+            begin = block + 1
+        to_disk(fd)
+    finally:
+        os.close(fd)
+
+
+def _check_holes(directory: Path) -> None:
+    """Raises TransferError where the disk makes none."""
+    with tempfile.TemporaryFile(dir=directory.parent) as probe:
+        probe.write(bytes(PAGE_BYTES))
+        probe.flush()
+        try:
+            punch_hole(probe.fileno(), 0, PAGE_BYTES)
+        except OSError as error:
+            what = f"The disk of {directory.parent} cannot let go of a part of a file: {error.strerror}."
+            raise TransferError(what, "Delete models there that are not needed.") from error

@@ -1,0 +1,101 @@
+"""Download a model of the hub, or a part of one, resuming where an earlier run stopped.
+
+`python -m core.models.files.hub_download` reads one order as a line of JSON from standard input, and rate limits on the
+lines after it; it writes a `Fetched` per line to standard output. It ends when its standard input does. The rules for
+HF_ENDPOINT and HF_TOKEN are huggingface_hub's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+
+import httpx2
+import msgspec
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from core.errors import MaclusterError, TransferError
+from core.models.files import hub_download_parts, hub_download_whole
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.child_start import say_hello
+from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, FetchOrder, LimitOrder, PartsOrder
+from core.text import clean_text
+
+
+def explained(error: Exception, repo: str) -> MaclusterError:
+    """What went wrong, in words of ours."""
+    match error:
+        case MaclusterError():
+            return error
+        case GatedRepoError():
+            cure = "Accept its terms on the hub's page, then set HF_TOKEN to a token of yours and restart the node."
+            return TransferError(f"{repo} is gated: the hub needs a token that may read it.", cure)
+        case RevisionNotFoundError():
+            return TransferError(f"{repo} has no such revision.", "Leave the revision out, or see the hub's page.")
+        case RepositoryNotFoundError():
+            cure = "Check the spelling, owner/name; one that is not public needs HF_TOKEN where the node runs."
+            return TransferError(f"The hub has no model {repo}, or this Mac may not see it.", cure)
+        case HFValidationError():
+            return TransferError(f"{repo!r} is not the name of a repository.", "Names are owner/name.")
+        case OfflineModeIsEnabled():
+            return TransferError("HF_HUB_OFFLINE is set: nothing is downloaded.", "Start the node without it.")
+        case HfHubHTTPError(response=response):
+            return TransferError(f"The hub answers with HTTP {response.status_code}.", "Try again later.")
+        case httpx2.HTTPError():
+            cure = "Check the network and HF_ENDPOINT, then try again: it goes on where it stopped."
+            return TransferError(f"The hub cannot be reached ({type(error).__name__}).", cure)
+        case OSError(errno=errno.ENOSPC):
+            return TransferError("The disk is full.", "Make room, then try again: it goes on where it stopped.")
+        case _:
+            return TransferError(f"Downloading {repo} failed: {clean_text(str(error))[:200]}")
+
+
+def main() -> int:
+    """The child: returns its exit status."""
+    output = os.dup(1)
+    say_hello()
+    os.dup2(2, 1)  # whatever a library prints must not run into the lines
+    line = sys.stdin.buffer.readline()
+    pace = ByteRateLimit()
+    threading.Thread(target=_follow_parent, args=(pace,), daemon=True).start()
+    order: FetchOrder | BeginOrder | PartsOrder = msgspec.json.decode(line, type=AnyOrder)
+    turn = threading.Lock()
+
+    def report(fetched: Fetched) -> None:
+        with turn:
+            os.write(output, msgspec.json.encode(fetched) + b"\n")
+
+    try:
+        match order:
+            case FetchOrder():
+                hub_download_whole.fetch(order, report, pace)
+            case BeginOrder():
+                hub_download_parts.begin(order, report)
+            case PartsOrder():
+                hub_download_parts.bring(order, report, pace)
+    except Exception as error:  # a library may raise anything, and the person is to read it
+        repo = order.origin.repo if isinstance(order, PartsOrder) else order.repo
+        report(Fetched(problem=explained(error, repo).problem))
+        return 1
+    return 0
+
+
+def _follow_parent(pace: ByteRateLimit) -> None:
+    for line in sys.stdin.buffer:
+        pace.change(msgspec.json.decode(line, type=LimitOrder).bytes_per_s)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # connections that still come in are not waited for

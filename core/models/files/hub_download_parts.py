@@ -1,0 +1,235 @@
+"""A model of the hub by ranges: first what tells of it, then only those blocks of its weights that are wanted.
+
+A range has no hash of its own on the hub. What came over TLS counts with the SHA-256 that it has here; where a file has
+become whole, the hub's own hash decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from huggingface_hub.errors import RevisionNotFoundError
+
+from core.errors import BadModel, TransferError
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_of, read_map
+from core.models.files.block_writer import BlockWriter
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.checked_files import MAX_JSON_BYTES
+from core.models.files.compared_hashes import Compared, block_hash, read_compared
+from core.models.files.hub_download_messages import BeginOrder, Fetched, PartsOrder
+from core.models.files.hub_files import POINTER, HubFile, files_of
+from core.models.files.hub_origin import HubOrigin, write_origin
+from core.models.files.hub_reader import HubReader, Patience, RemoteFile, check_endpoint
+from core.models.files.parts import Part
+from core.models.files.safetensors import DECIDING_FILES, MAX_HEADER_BYTES
+from core.settings import MIB
+from core.trust.private_files import private_folder
+
+CONNECTIONS: Final = 4
+RANGE_BLOCKS: Final = 32
+COMMIT_S: Final = 1.0
+FETCHED_EVERY_S: Final = 0.25
+MAX_SMALL_BYTES: Final = 64 * MIB
+
+Report = Callable[[Fetched], None]
+
+
+class Known(NamedTuple):
+    """A file of a model that was begun, as the hub knows it."""
+
+    name: str
+    size: int
+    etag: str
+
+
+class Run(NamedTuple):
+    """Blocks [start, stop) of a file: one range."""
+
+    name: str
+    start: int
+    stop: int
+
+
+def begin(order: BeginOrder, report: Report) -> None:
+    """Settings whole, and the header of each file of weights. Raises TransferError, and what the hub's library does."""
+    check_endpoint()
+    patience = Patience()
+    origin, found = files_of(order.repo, order.revision, patience)
+    files = [f for f in found if f.name in DECIDING_FILES or f.name.endswith(".safetensors")]
+    below = Path(order.below)
+    reader = HubReader(origin, patience)
+    total = sum(min(file.size, BLOCK_BYTES) if _is_weights(file) else file.size for file in files)
+    done = 0
+    contents: dict[str, bytes] = {}
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        coming = {pool.submit(_beginning, reader, file): file for file in files}
+        for each in as_completed(coming):
+            content = contents[coming[each].name] = each.result()
+            done += min(len(content), total - done)
+            report(Fetched(done=done, total=total))
+    facts = {file.name: _facts(file, contents[file.name]) for file in files}
+    place = below / f"hub-{hashlib.sha256(f'{origin.repo}@{origin.commit}'.encode()).hexdigest()[:32]}"
+    for folder in (below, place):
+        private_folder(folder, TransferError)
+    writer = BlockWriter(place, facts)
+    try:
+        for name, content in contents.items():
+            for block in facts[name].blocks:
+                piece = content[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
+                if len(piece) == facts[name].length(block):
+                    writer.put(name, block, piece)
+    finally:
+        writer.close()
+    write_origin(place, origin)
+    report(Fetched(done=total, total=total, place=str(place)))
+
+
+def _is_weights(file: HubFile) -> bool:
+    return file.is_large and file.name.endswith(".safetensors")
+
+
+def _beginning(reader: HubReader, file: HubFile) -> bytes:
+    """All of a small file, or the blocks of a large one that hold its header."""
+    if not _is_weights(file):
+        if file.size > (MAX_JSON_BYTES if file.name in DECIDING_FILES else MAX_SMALL_BYTES):
+            raise TransferError(f"{file.name} has {file.size} bytes on the hub.", "Choose another repository.")
+        content = b"".join(reader.read(file, 0, file.size))
+        file.check_bytes(content)
+        return content
+    content = b"".join(reader.read(file, 0, min(BLOCK_BYTES, file.size)))
+    if content.startswith(POINTER):
+        file.check_bytes(content)
+    length = struct.unpack("<Q", content[:8])[0] if len(content) >= 8 else 0
+    if not 2 <= length <= min(MAX_HEADER_BYTES, file.size - 8):
+        raise BadModel(f"{file.name} is not a safetensors file: its header claims {length} bytes.")
+    end = min(-(-(8 + length) // BLOCK_BYTES) * BLOCK_BYTES, file.size)
+    return content + b"".join(reader.read(file, len(content), end))
+
+
+def _facts(file: HubFile, content: bytes) -> FileFacts:
+    return FileFacts(size=file.size, sha256=file.etag if file.is_large else hashlib.sha256(content).hexdigest())
+
+
+def bring(order: PartsOrder, report: Report, pace: ByteRateLimit) -> None:
+    """Those blocks of `parts` that are not there. Raises as `begin`; what has come by then counts."""
+    check_endpoint()
+    folder = Path(order.folder)
+    there = read_map(folder)
+    if there is None:
+        return
+    writer = BlockWriter(folder, there.files)
+    work = _Bringing(writer, read_compared(folder, there.files), order.origin, order.parts, report, pace)
+    try:
+        work.run()
+    except RevisionNotFoundError as error:
+        what = f"The commit of {order.origin.repo} with which this model was begun is no longer on the hub."
+        raise TransferError(
+            what, f"`macluster download --split {order.origin.repo}` begins with the one of now."
+        ) from error
+    finally:
+        writer.close()
+    if not writer.map.missing_bytes:
+        report(Fetched(done=work.total, total=work.total, checking=True))
+    writer.finish()
+
+
+class _Bringing:
+    """Some ranges under way at a time; what came is forced to disk at the end of each, and once a second."""
+
+    def __init__(
+        self,
+        writer: BlockWriter,
+        compared: Compared,
+        origin: HubOrigin,
+        parts: Iterable[Part],
+        report: Report,
+        pace: ByteRateLimit,
+    ) -> None:
+        self._writer, self._compared, self._origin, self._report = writer, compared, origin, report
+        self._stop = threading.Event()
+        self._reader = HubReader(origin, Patience(self._stop), pace)
+        self._runs = list(runs_of(writer.map, parts))
+        files = writer.map.files
+        wanted = {(part.file, block) for part in parts for block in blocks_of(part)}
+        self.total = sum(files[name].length(block) for name, block in wanted)
+        self._before = self.total - sum(_end(files, run) - run.start * BLOCK_BYTES for run in self._runs)
+
+    def run(self) -> None:
+        """Raises the first error, when the others have ended."""
+        self._report(self._now())
+        reporting = threading.Thread(target=self._keep_reporting, daemon=True)
+        reporting.start()
+        try:
+            with ThreadPoolExecutor(CONNECTIONS) as pool:
+                coming = [pool.submit(self._bring, run) for run in self._runs]
+                try:
+                    for each in as_completed(coming):
+                        each.result()
+                except BaseException:
+                    self._stop.set()
+                    pool.shutdown(cancel_futures=True)
+                    raise
+        finally:
+            self._stop.set()
+            reporting.join()
+        self._report(self._now())
+
+    def _bring(self, run: Run) -> None:
+        facts = self._writer.map.files[run.name]
+        file: RemoteFile = Known(run.name, facts.size, facts.sha256)
+        begin, end = run.start * BLOCK_BYTES, _end(self._writer.map.files, run)
+        held, block = bytearray(), run.start
+        try:
+            for piece in self._reader.read(file, begin, end):
+                held += piece
+                while len(held) >= facts.length(block):
+                    self._put(run.name, block, bytes(held[: facts.length(block)]))
+                    del held[: facts.length(block)]
+                    block += 1
+                    if block == run.stop:
+                        break
+        finally:
+            self._writer.commit()
+
+    def _put(self, name: str, block: int, data: bytes) -> None:
+        if not self._writer.put(name, block, data, block_hash(self._compared, name, block)):
+            what = f"What {self._origin.repo} on the hub gives of {name} is not what its hash of the whole file says."
+            raise TransferError(what, "Try again; where HF_ENDPOINT is set, without that mirror.")
+
+    def _keep_reporting(self) -> None:
+        waited = 0.0
+        while not self._stop.wait(FETCHED_EVERY_S):
+            waited += FETCHED_EVERY_S
+            if waited >= COMMIT_S:
+                self._writer.commit()
+                waited = 0.0
+            self._report(self._now())
+
+    def _now(self) -> Fetched:
+        return Fetched(done=self._before + self._writer.committed_bytes, total=self.total)
+
+
+def runs_of(there: BlockMap, parts: Iterable[Part]) -> Iterator[Run]:
+    """The blocks of `parts` that are not there, in ranges of at most RANGE_BLOCKS, file by file."""
+    wanted = sorted({(part.file, block) for part in parts for block in blocks_of(part)})
+    missing = [(name, block) for name, block in wanted if block not in there.hashes.get(name, {})]
+    run: Run | None = None
+    for name, block in missing:
+        if run and (name, block) == (run.name, run.stop) and run.stop - run.start < RANGE_BLOCKS:
+            run = run._replace(stop=block + 1)
+            continue
+        if run:
+            yield run
+        run = Run(name, block, block + 1)
+    if run:
+        yield run
+
+
+def _end(files: Mapping[str, FileFacts], run: Run) -> int:
+    return min(run.stop * BLOCK_BYTES, files[run.name].size)

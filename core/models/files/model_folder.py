@@ -1,0 +1,164 @@
+"""Reads a model folder once into one value: settings, weight headers, fingerprint, and how much of it is on this disk.
+
+Reads JSON and safetensors headers only, never a weight, never code. Needs no mlx.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from core.errors import BadModel, ModelNotFound
+from core.models.files.block_map import BlockMap, read_map
+from core.models.files.checked_files import check_files, judged, name_of, parse_json, read_bytes
+from core.models.files.config_limits import check_settings
+from core.models.files.hub_origin import HubOrigin, read_origin
+from core.models.files.layout import Layout, layout_of
+from core.models.files.safetensors import (
+    DECIDING_FILES,
+    INDEX_NAME,
+    SafetensorsHeader,
+    Tensor,
+    check_tensors,
+    header_bytes,
+    parse_header,
+    parse_index,
+    weight_files,
+)
+
+
+class ModelSettings(NamedTuple):
+    """The small files of a model folder: config, index, tokenizer, chat template."""
+
+    path: Path
+    config: dict[str, Any]  # config.json
+    contents: Mapping[str, bytes]  # of those of DECIDING_FILES that are there, by name
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return name_of(self.path)
+
+    def json(self, file: str) -> dict[str, Any]:
+        """The JSON object in one of the files, empty if there is no such file. Raises BadModel."""
+        content = self.contents.get(file)
+        return {} if content is None else parse_json(content, f"{file} in {self.name}")
+
+
+class ModelFolder(NamedTuple):
+    """A model folder as it was when it was read."""
+
+    path: Path
+    name: str
+    config: dict[str, Any]  # config.json
+    headers: Mapping[str, SafetensorsHeader]  # by the name of the weight file
+    weight_file_bytes: int  # of all weight files, with their headers
+    fingerprint: str  # `fingerprint(path)`
+    there: BlockMap | None  # the blocks that are on this disk; None: all
+    hub: HubOrigin | None  # where the rest can be fetched, if that is known
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor, by name."""
+        return {name: tensor for header in self.headers.values() for name, tensor in header.tensors.items()}
+
+    def layout(self) -> Layout:
+        """Bytes of the model, layer by layer. Raises BadModel if its tensors are no stack of layers."""
+        with judged(self.path):
+            return layout_of(self.config, self.tensors, self.name)
+
+
+def read_settings(directory: Path) -> ModelSettings:
+    """The small files of a model folder, each within its limits. Raises ModelNotFound, and BadModel if there is no
+    usable config.json or a file must not be opened.
+    """
+    if not directory.is_dir():
+        raise ModelNotFound(f"There is no model directory {directory}.")
+    check_files(directory)
+    content, name = read_bytes(directory, "config.json"), name_of(directory)
+    if content is None:
+        raise BadModel(f"{name} has no config.json.")
+    config = parse_json(content, f"config.json in {name}")
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or not model_type.replace("-", "_").replace(".", "_").isidentifier():
+        raise BadModel(f"config.json in {name} names no model_type.")
+    check_settings(config, name)
+    return ModelSettings(directory, config, _contents(directory, {"config.json": content}))
+
+
+def read_folder(directory: Path) -> ModelFolder:
+    """Read a model folder and check all that is read. Raises ModelNotFound, BadModel.
+
+    >>> folder = read_folder(Path("~/models/Qwen3-4B-4bit").expanduser())
+    >>> folder.config["model_type"], folder.layout().layers
+    ('qwen3', 36)
+    """
+    with judged(directory):
+        if any("\ud800" <= char < "\ue000" for char in str(directory)):
+            raise BadModel(f"{name_of(directory)} lies where the path is no plain text.", "Rename its folder.")
+        settings = read_settings(directory)
+        index, name = parse_index(settings.contents.get(INDEX_NAME), settings.name), settings.name
+        digest = _Digest(settings.contents)
+        headers: dict[str, SafetensorsHeader] = {}
+        files = weight_files(directory, index)
+        for file in files:
+            content = header_bytes(file)
+            digest.add_header(content)
+            headers[file.name] = parse_header(file, content)
+        check_tensors(headers, index, name)
+        return ModelFolder(
+            path=directory,
+            name=name,
+            config=settings.config,
+            headers=headers,
+            weight_file_bytes=sum(file.stat().st_size for file in files),
+            fingerprint=digest.hexdigest(),
+            there=read_map(directory),
+            hub=read_origin(directory),
+        )
+
+
+def fingerprint(directory: Path) -> str:
+    """Hex SHA-256 over settings, tokenizer and safetensors index (without one, each file's header).
+
+    Equal on two Macs that hold the same model; the folder's own name does not count. Raises ModelNotFound, BadModel.
+    """
+    if not directory.is_dir():
+        raise ModelNotFound(f"There is no model directory {directory}.")
+    with judged(directory):
+        digest = _Digest(_contents(directory, {}))
+        if not digest.has_index:
+            for file in weight_files(directory, None):
+                digest.add_header(header_bytes(file))
+        return digest.hexdigest()
+
+
+def _contents(directory: Path, known: Mapping[str, bytes]) -> dict[str, bytes]:
+    found = {name: known[name] if name in known else read_bytes(directory, name) for name in DECIDING_FILES}
+    return {name: content for name, content in found.items() if content is not None}
+
+
+class _Digest:
+    """Makes the fingerprint from the contents of the small files, and the headers of weights that no index lists."""
+
+    def __init__(self, contents: Mapping[str, bytes]) -> None:
+        self._digest = hashlib.sha256(b"macluster/1 model\0")
+        self.has_index, self._headers = INDEX_NAME in contents, 0
+        for name, content in contents.items():
+            self._add(name, content)
+
+    def add_header(self, content: bytes) -> None:
+        """The header of the next weight file."""
+        if not self.has_index:
+            self._add(f"header {self._headers}", content)
+            self._headers += 1
+
+    def hexdigest(self) -> str:
+        """The fingerprint."""
+        return self._digest.hexdigest()
+
+    def _add(self, name: str, content: bytes) -> None:
+        # the lengths go in too, so that no two sets of files give the same bytes
+        self._digest.update(f"{name}\0{len(content)}\0".encode() + content)

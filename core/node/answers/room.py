@@ -1,0 +1,106 @@
+"""The room of answers: prompts, token logs and sessions of the plan that this Mac leads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from aiohttp import web
+
+from core.events import PromptLogprobs
+from core.node.answers.answers import Answers
+from core.node.answers.model_tokenizer import ModelTokenizer
+from core.node.answers.saved_sessions import SavedSessions
+from core.node.answers.tokenizer import Tokenizer
+from core.node.base.context import NodeContext
+from core.node.base.local_server import BEGUN, json_reply, route
+from core.node.base.room import Room
+from core.node.ring.room import RingRoom
+from core.node.ring.worker_supervisor import WorkerReported
+from core.node.trust.roster_enforcement import MacsRevoked
+from core.requests.answers import AnswerId, ChatRequest
+from core.requests.body import Done
+from core.requests.conversations import SessionName
+from core.worker.messages import (
+    AnswerDone,
+    Batching,
+    Departed,
+    Listening,
+    Mirrored,
+    Prefilled,
+    Restored,
+    SessionFailed,
+    SessionLoaded,
+    SessionSaved,
+    Token,
+    Unmirrored,
+    WantSpans,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswersRoom(Room):
+    """Answers and saved sessions."""
+
+    answers: Answers
+    sessions: SavedSessions
+
+    @classmethod
+    def build(cls, node: NodeContext, ring: RingRoom) -> Self:
+        """The room with all of its parts."""
+        home, identity, leader, supervisor = node.home, node.identity, ring.leader, ring.supervisor
+        secret, tokenizer = identity.secret("token log"), ModelTokenizer(Tokenizer.start)
+        answers = Answers(leader, supervisor, node.bus, node.journal, node.tasks, home.tokens, secret, tokenizer)
+        return cls(
+            node=node,
+            answers=answers,
+            sessions=SavedSessions(
+                leader, supervisor, answers, node.journal, home.sessions, identity.secret("session")
+            ),
+        )
+
+    def routes(self) -> Iterable[web.RouteDef]:
+        answers, sessions = self.answers, self.sessions
+        return (
+            route("POST", "/v1/chat", answers.ask, ChatRequest, BEGUN),
+            web.get("/v1/chat/{request_id}", self._attend),
+            route("POST", "/v1/chat/{request_id}/stop", lambda which: answers.cancel(which.request_id), AnswerId),
+            route("GET", "/v1/answers", answers.unfinished),
+            route("POST", "/v1/answers/continue", answers.go_on, AnswerId, BEGUN),
+            route("GET", "/v1/sessions", sessions.all),
+            route("GET", "/v1/sessions/{name:[^/]+}", sessions.show, SessionName),
+            route("PUT", "/v1/sessions/{name:[^/]+}", sessions.save, SessionName),
+            route("DELETE", "/v1/sessions/{name:[^/]+}", sessions.delete, SessionName),
+            route("POST", "/v1/sessions/{name:[^/]+}/load", sessions.load, SessionName),
+            route("POST", "/v1/sessions/stop", sessions.give_up),
+        )
+
+    def subscribe(self) -> None:
+        self.node.signals.on(WorkerReported, self._worker_reported)
+        self.node.signals.on(MacsRevoked, self._revoked)
+
+    async def _attend(self, request: web.Request) -> web.StreamResponse:
+        """Reply when the answer ends; cancel it if the client goes away before that."""
+        await self.answers.attend(
+            request.match_info["request_id"], lambda: request.transport is None or request.transport.is_closing()
+        )
+        return json_reply(Done())
+
+    def _worker_reported(self, said: WorkerReported) -> None:
+        match report := said.report:
+            case PromptLogprobs() | Departed() | Token() | Prefilled() | AnswerDone():
+                self.answers.handle_report(report)
+            case Mirrored() | Unmirrored() | WantSpans() | Restored():
+                self.answers.handle_mirror_report(report)
+            case Batching(batch=batch):
+                self.answers.counted(batch)
+            case SessionSaved() | SessionLoaded() | SessionFailed():
+                self.sessions.handle_report(report)
+            case Listening():
+                self.node.tasks.spawn("Forgetting unfinished sessions", self.sessions.forget_unfinished())
+
+    def _revoked(self, revoked: MacsRevoked) -> None:
+        tasks, macs = self.node.tasks, revoked.device_ids
+        tasks.spawn_essential("Forgetting shared answers", self.answers.forget_shared(macs))
+        tasks.spawn_essential("Forgetting shared sessions", self.sessions.forget_shared(macs))

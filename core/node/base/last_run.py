@@ -1,0 +1,107 @@
+"""The last run of a node in a home, recorded so that commands can say why no node answers.
+
+A file of the home (0600, a few hundred bytes): written when the node starts, with its problem if it fails, removed
+after a clean exit. It holds no text of a prompt: of a defect it has the place only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import msgspec
+
+from core.errors import IdentityError, MaclusterError, NodeError, NodeUnreachable, Problem
+from core.settings import Home
+from core.text import clean_text
+from core.trust.private_files import read_private, write_private
+
+TEXT_LIMIT = 1000
+NOBODY = "No node answers on this Mac."
+KEYCHAIN_ASKS = IdentityError(
+    "macOS asks, on the screen of this Mac, whether macluster may use the keychain.",
+    'Choose "Always Allow" there; `macluster trust key file` keeps the key in a file instead.',
+)
+
+
+class LastRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The node that ran last."""
+
+    at: float  # when it started, or failed; seconds since the epoch
+    pid: int
+    problem: Problem | None = None  # None while it runs, or if it was killed
+    waits: bool = False  # whether it runs, and its problem is that a person has to allow something
+
+
+@contextmanager
+def recording_run(home: Home) -> Iterator[None]:
+    """Record the run of this process's node, which is the block; `home` is locked. Errors pass through."""
+    _write(home, None)
+    try:
+        yield
+    except MaclusterError as error:
+        _write(home, error.problem)
+        raise
+    except Exception as error:
+        from core.node.base.tasks import place_of  # readers need none of it
+
+        _write(home, NodeError(f"It failed by a defect: {place_of(error)}.", "Please report it.").problem)
+        raise
+    home.last_run.unlink(missing_ok=True)
+
+
+def record_waiting(home: Home, *, is_waiting: bool) -> None:
+    """Record whether this process's node waits for a person to allow the use of the keychain."""
+    _write(home, KEYCHAIN_ASKS.problem if is_waiting else None, waits=is_waiting)
+    if is_waiting:
+        print(f"macluster: {KEYCHAIN_ASKS}", file=sys.stderr, flush=True)
+
+
+def read_last_run(home: Home) -> LastRun | None:
+    """The last run; None after a clean exit, before the first run, or if the file is damaged."""
+    try:
+        return msgspec.json.decode(read_private(home.last_run), type=LastRun)
+    except (MaclusterError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def unreachable(home: Home) -> NodeUnreachable:
+    """The error that says why no node answers in `home`."""
+    last = read_last_run(home)
+    if last is None:
+        return NodeUnreachable(NOBODY)
+    if last.problem is not None and not last.waits:
+        fix = last.problem.fix or NodeUnreachable.fix_by_default
+        when = time.strftime("%Y-%m-%d at %H:%M", time.localtime(last.at))
+        return NodeUnreachable(f"{NOBODY} The last one ended {when}: {last.problem.what}", fix)
+    if _is_running(last):
+        cure = f"Wait a moment. If it stays so, end it (`kill {last.pid}`) and start another."
+        what = f"The node of this Mac (process {last.pid}) does not answer yet."
+        if last.problem is not None:
+            what, cure = f"{what} {last.problem.what}", last.problem.fix
+        return NodeUnreachable(what, cure)
+    what = "The last one ended without a word: it was killed, or this Mac was switched off."
+    return NodeUnreachable(f"{NOBODY} {what}", f"Start one with `macluster node`. {home.log} has what it did last.")
+
+
+def _write(home: Home, problem: Problem | None, *, waits: bool = False) -> None:
+    if problem is not None:
+        what, fix = (clean_text(text)[:TEXT_LIMIT] for text in (problem.what, problem.fix))
+        problem = Problem(kind=problem.kind, what=what, fix=fix)
+    last = LastRun(at=time.time(), pid=os.getpid(), problem=problem, waits=waits)
+    with suppress(MaclusterError):  # on a full disk it is still printed
+        write_private(home.last_run, msgspec.json.encode(last))
+
+
+def _is_running(last: LastRun) -> bool:
+    """Whether that process still runs, and is neither a zombie nor a younger process with the same pid."""
+    import psutil  # the first frame of the screen needs no processes
+
+    try:
+        process = psutil.Process(last.pid)
+        return bool(process.create_time() <= last.at) and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,183 @@
+"""The node's HTTP server on a unix socket: JSON bodies, and streams of server-sent events.
+
+Rooms bring the routes: `route` and `stream_route` make them. What a command takes comes in the path and in the body, as
+one value. GET reads, PUT saves, DELETE deletes; `POST .../stop` cancels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing, suppress
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, Final, TypeVar, overload
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
+from core.field_errors import decoded, refusal
+from core.node.base.bus import Bus
+from core.node.base.defect_logger import defects_logger
+from core.node.base.http_clients import HttpClients
+from core.node.base.tasks import Tasks
+from core.requests.body import Body, Done
+
+MAX_REQUEST: Final = 8 << 20
+MAX_CLIENTS: Final = 128
+REFUSED: Final = 8  # of them, for clients that hear that there are too many
+BACKLOG: Final = 128
+BEGUN: Final = 202  # status of a command that goes on after its reply
+
+_B = TypeVar("_B", bound=Body)
+_V = TypeVar("_V")
+
+
+class LocalServer:
+    """Serves one node's commands; only this user can open the socket."""
+
+    def __init__(self, routes: Iterable[web.RouteDef], bus: Bus, tasks: Tasks) -> None:
+        self._routes, self._bus, self._tasks = routes, bus, tasks
+        self._clients = HttpClients(MAX_CLIENTS, share=2)
+        self._runner: web.AppRunner | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self, path: Path) -> None:
+        """Listen at `path`; a leftover of an ended node is replaced."""
+        app = web.Application(
+            client_max_size=MAX_REQUEST, middlewares=[_problems, self._clients.note, self._refuse_crowd]
+        )
+        app.on_response_prepare.append(self._add_headers)
+        app.add_routes(self._routes)
+        logger = defects_logger("local_api", "A command", self._tasks)
+        self._runner = web.AppRunner(app, access_log=None, logger=logger, shutdown_timeout=1.0)
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+        listener = _listener(path)
+        self._serving = self._tasks.essential("The local API", lambda: self._serve(listener, server))
+        self._serving.add_done_callback(lambda _: listener.close())
+
+    async def stop(self) -> None:
+        """End every stream and close the socket."""
+        self._bus.close()
+        if self._serving:
+            self._serving.cancel()
+        if self._runner:
+            await self._runner.cleanup()
+
+    async def _serve(self, listener: socket.socket, server: web.Server) -> None:
+        async for sock in self._clients.accept(listener):
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(server, sock)
+            self._clients.entered(transport)
+
+    @web.middleware
+    async def _refuse_crowd(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._clients.asking() > self._clients.most - REFUSED:
+            what = f"{self._clients.asking() - 1} clients are asking the node of this Mac already."
+            raise Busy(what, "End some of them, then ask again.")
+        return await handler(request)
+
+    async def _add_headers(self, request: web.Request, reply: web.StreamResponse) -> None:
+        trust = self._bus.now.trust
+        reply.headers["X-Macluster-Trust"] = f"{trust.level}; weakest={quote(trust.weakest)}"
+        reply.headers["Connection"] = "close"  # so an idle connection is one that has not sent a request yet
+        reply.force_close()
+
+
+@overload
+def route(method: str, path: str, command: Callable[[], object], *, status: int = 200) -> web.RouteDef: ...
+@overload
+def route(
+    method: str, path: str, command: Callable[[_B], object], takes: type[_B], status: int = 200
+) -> web.RouteDef: ...
+def route(
+    method: str, path: str, command: Callable[..., object], takes: type[_B] | None = None, status: int = 200
+) -> web.RouteDef:
+    """A row of a room's table: the command that answers there, and the type of value that it takes, if any.
+
+    Example: `route("POST", "/v1/load", recovery.load, LoadRequest, BEGUN)`
+    """
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        answer = command(await _body(request, takes)) if takes else command()
+        said = await answer if isawaitable(answer) else answer
+        return json_reply(Done() if said is None else said, status)
+
+    return web.route(method, path, handle)
+
+
+def stream_route(
+    path: str, values: Callable[[], AsyncGenerator[_V, None]], encode: Callable[[_V], bytes] = msgspec.json.encode
+) -> web.RouteDef:
+    """A row of a room's table: sends each value as a server-sent event, as soon as it is there."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        reply = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await reply.prepare(request)
+        async with aclosing(values()) as following:
+            with suppress(ConnectionError):
+                async for value in following:
+                    await reply.write(b"data: " + encode(value) + b"\n\n")
+        return reply
+
+    return web.get(path, handle)
+
+
+def json_reply(body: object, status: int = 200) -> web.Response:
+    """A reply with that value."""
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json", status=status)
+
+
+def _listener(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    listener.setblocking(False)
+    return listener
+
+
+async def _body(request: web.Request, kind: type[_B]) -> _B:
+    raw = await request.read()
+    if not request.match_info:
+        return decoded(raw, kind)
+    fields = decoded(raw, dict[str, Any]) if raw else {}
+    try:
+        return msgspec.convert({**fields, **request.match_info}, kind, str_keys=True)
+    except msgspec.MsgspecError as error:
+        raise refusal(error) from error
+
+
+@web.middleware
+async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except MaclusterError as error:
+        return json_reply(error.problem, status=_status(error))
+
+
+def _status(error: MaclusterError) -> int:
+    match error:
+        case UsageError():
+            return 400
+        case Busy():
+            return 429
+        case NotLoaded():
+            return 409
+        case NodeError():
+            return 503
+        case _:
+            return 422

@@ -1,0 +1,122 @@
+"""Messages of other Macs: decodes them, and calls the handler that a room's table names for their type."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from core.errors import ProtocolError
+from core.link.frames import FrameType
+from core.node.base.node_message import COMMON, BinaryMessage, NodeMessage
+from core.rates import Rate
+from core.text import clean_text
+
+TEXT_LIMIT: Final = 500
+
+_M = TypeVar("_M", bound=NodeMessage)
+Handler = Callable[[str, Any], Awaitable[None] | None]
+
+
+class MessageRow(NamedTuple):
+    """One type of message in a room's table."""
+
+    kind: type[NodeMessage]
+    handle: Handler  # takes the sender's device id and the message; the link waits for it
+    while_forked: bool = True  # False: dropped while the roster is forked, as its members may be wrong
+
+
+def receives(
+    kind: type[_M], handle: Callable[[str, _M], Awaitable[None] | None], *, while_forked: bool = True
+) -> MessageRow:
+    """A row of a room's table: what handles messages of that type."""
+    return MessageRow(kind, handle, while_forked)
+
+
+class MessageDecoder:
+    """Decodes messages of the given types; a frame that holds none of them is a ProtocolError."""
+
+    def __init__(self, *kinds: type[NodeMessage]) -> None:
+        self._kinds: dict[FrameType, list[type[NodeMessage]]] = {}
+        self._decoders: dict[FrameType, Callable[[bytes], NodeMessage]] = {}
+        for kind in kinds:
+            self.add(kind)
+
+    def add(self, kind: type[NodeMessage]) -> None:
+        """Decode messages of that type, too."""
+        kinds = self._kinds.setdefault(kind.FRAME, [])
+        assert kind not in kinds, f"{kind.__name__} is in the table already"
+        assert all(other.RATE == kind.RATE for other in kinds), f"{kind.__name__} has another rate than its frame type"
+        kinds.append(kind)
+        self._decoders[kind.FRAME] = _decoder(kinds)
+
+    def decode(self, frame: FrameType, body: bytes) -> NodeMessage:
+        """The message of a frame. Raises ProtocolError."""
+        if decode := self._decoders.get(frame):
+            return decode(body)
+        raise ProtocolError(f"No message comes in a control frame of type 0x{frame:02x}.")
+
+    def rate(self, frame: FrameType) -> Rate:
+        """How often another Mac may send frames of that type."""
+        kinds = self._kinds.get(frame)
+        return kinds[0].RATE if kinds else COMMON
+
+
+class MessageTable(MessageDecoder):
+    """All types of message that this node accepts, each with its handler."""
+
+    def __init__(self, is_forked: Callable[[], bool] = lambda: False) -> None:
+        super().__init__()
+        self._is_forked = is_forked
+        self._rows: dict[type[NodeMessage], MessageRow] = {}
+
+    @property
+    def kinds(self) -> frozenset[type[NodeMessage]]:
+        """Every type in the table."""
+        return frozenset(self._rows)
+
+    def add_rows(self, rows: Iterable[MessageRow]) -> None:
+        """Accept the messages of a room."""
+        for row in rows:
+            self.add(row.kind)
+            self._rows[row.kind] = row
+
+    async def handle(self, device_id: str, message: NodeMessage) -> None:
+        """Pass the message of a linked Mac to its handler."""
+        row = self._rows[type(message)]
+        if (row.while_forked or not self._is_forked()) and (work := row.handle(device_id, message)):
+            await work
+
+
+def _decoder(kinds: list[type[NodeMessage]]) -> Callable[[bytes], NodeMessage]:
+    """Decodes the messages of one frame type."""
+    first, *others = kinds
+    if issubclass(first, BinaryMessage):
+        assert not others, f"{first.__name__} isn't alone in its frame type"
+        return first.from_body
+    union: Any = first
+    for kind in others:
+        union = union | kind
+
+    def decode(body: bytes) -> NodeMessage:
+        try:
+            message: NodeMessage = msgspec.convert(_clean(msgspec.json.decode(body)), union)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise ProtocolError(f"A control frame of type 0x{first.FRAME:02x} does not decode.") from error
+        return message
+
+    return decode
+
+
+def _clean(value: Any) -> Any:
+    """Remove what could drive a terminal from every text of another Mac: the one place where such text comes in."""
+    match value:
+        case str():
+            return clean_text(value)[:TEXT_LIMIT]
+        case list():
+            return [_clean(v) for v in value]
+        case dict():
+            return {_clean(k): _clean(v) for k, v in value.items()}
+        case _:
+            return value

@@ -1,0 +1,83 @@
+"""How a node is started."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+
+import msgspec
+
+from core.address import Place
+from core.errors import UsageError
+from core.events import ApiServed
+from core.link.rekey_limits import KEY_LIMITS, KeyUse
+from core.mac.prevent_sleep import WhenAwake
+from core.settings import API_PORT, API_QUEUE, KEY_PLACE, LOOPBACK_HOST, Home, KeyPlace
+
+
+class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the API is served."""
+
+    host: str = LOOPBACK_HOST
+    port: int = API_PORT
+    queue: int = API_QUEUE  # how many requests may wait
+    origins: frozenset[str] = frozenset()  # web pages of these origins may use the API
+    plain_http: bool = False  # whether other machines are served without TLS
+    no_key: bool = False  # whether programs of this Mac need no key
+    allow_load: bool = False  # whether a request may load another model
+    port_option: str = "--api-port"  # the option that sets `port`, for error messages
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs of this Mac can reach it."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def has_tls(self) -> bool:
+        return not (self.is_loopback or self.plain_http)
+
+    def check(self) -> None:
+        """Raises UsageError for invalid options."""
+        if self.no_key and not self.is_loopback:
+            what = f"At {self.host} any machine on the network could use the API without a key."
+            raise UsageError(what, "Leave out --no-key, or serve at 127.0.0.1.")
+        if self.queue < 0:
+            raise UsageError("--queue must be 0 or more.")
+
+    def served_at(self, port: int, fingerprint: str) -> ApiServed:
+        """What people are told."""
+        scheme = "https" if self.has_tls else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        warning = ""
+        if not (self.is_loopback or self.has_tls):
+            warning = "Text and keys travel unencrypted to other machines (--plain-http)."
+        elif self.no_key:
+            warning = "Every program on this Mac can use the API without a key (--no-key)."
+        return ApiServed(url=f"{scheme}://{host}:{port}/v1", fingerprint=fingerprint, warning=warning)
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a node."""
+
+    home: Home
+    name: str
+    host: str  # the address it listens on
+    port: int
+    budget_bytes: int  # what its worker may use
+    memory_bytes: int = 0  # 0: this Mac's
+    chip: str = ""  # of a simulated Mac; "": this Mac's
+    model_roots: tuple[Path, ...] = ()
+    multicast: bool = True
+    group: str = ""
+    peers: tuple[Place, ...] = ()  # where other Macs' nodes listen
+    key_limits: KeyUse = KEY_LIMITS  # how much a link's key may carry
+    has_spare: bool = True  # whether a second worker stands ready while a model is loaded
+    wires: bool = True  # whether loaded weights stay wired
+    awake: WhenAwake = "loaded"
+    api: ApiOptions = ApiOptions()
+    serves: bool = False  # whether other programs are served from the start
+    relays: bool = True  # whether this Mac relays requests to the Mac that leads, and takes relayed ones
+    key: KeyPlace = KEY_PLACE  # where this Mac's key is stored if it is made now

@@ -1,0 +1,218 @@
+"""The one transfer to this Mac's disk: it runs, pauses, resumes, and may have a rate limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from math import inf
+from pathlib import Path
+from time import monotonic
+from typing import Final, Literal
+
+import msgspec
+
+from core.errors import Busy, MaclusterError, TransferError, TrustError
+from core.events import ModelsChanged, Transfer, Value
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
+from core.node.disks.model_inventory import ModelInventory
+from core.node.disks.transfer_progress import EndState, TransferProgress
+from core.requests.disks import DownloadRequest, TransferChange
+from core.trust.private_files import read_private, write_private
+
+REST_S: Final = 2.0
+
+
+class QueuedTransfer(Value, frozen=True, kw_only=True):
+    """A download, or a copy of the model that `first` names. A paused one is kept in a file for the next node."""
+
+    first: Transfer  # its state when it starts or resumes, with its rate limit
+    download: DownloadRequest | None = None
+    # of a copy: by file (first byte, end) of the ranges wanted, with all settings; empty: all files
+    parts: dict[str, tuple[tuple[int, int], ...]] = msgspec.field(default_factory=dict)
+    asked_by: str = ""  # device id of the Mac that wants it, "" for this one
+
+
+# carries a transfer out, or resumes it
+Work = Callable[[QueuedTransfer, TransferProgress, ByteRateLimit], Awaitable[None]]
+
+
+class CurrentTransfer:
+    """Runs one transfer by `work`; `publish` gets its progress and the Mac that wants it.
+
+    A paused transfer has no task: what has come stays on the disk, and it starts again from there, also in a later
+    node, since the file `paused` keeps it. It gives way to a new one.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        publish: Callable[[Transfer, str], None],
+        paused: Path,
+        inventory: ModelInventory,
+        bus: Bus,
+        journal: Journal,
+        tasks: Tasks,
+    ) -> None:
+        self._work, self._publish, self._paused, self._inventory = work, publish, paused, inventory
+        self._bus, self._journal, self._tasks = bus, journal, tasks
+        self._transfer: QueuedTransfer | None = None
+        self._progress: TransferProgress | None = None
+        self._limit = ByteRateLimit()
+        self._task: asyncio.Task[None] | None = None
+        self._then: Literal["stop", "pause", "resume"] = "stop"  # what happens when the task is cancelled
+        self._failed_at = -inf
+        self._is_held = False
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a transfer runs or is paused."""
+        return self._transfer is not None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let nothing start meanwhile. Raises Busy if a transfer runs or is paused."""
+        if self._transfer or self._is_held:
+            raise Busy("A model is on its way to this Mac's disk.", "Wait for it, or `macluster transfers stop`.")
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+
+    def failed_just_now(self) -> bool:
+        """Whether a transfer failed less than REST_S ago."""
+        return monotonic() < self._failed_at + REST_S
+
+    def is_for(self, asker: str, fingerprint: str) -> bool:
+        """Whether that Mac wants the current transfer."""
+        return bool(
+            self._transfer
+            and self._progress
+            and (self._transfer.asked_by, self._progress.now.fingerprint) == (asker, fingerprint)
+        )
+
+    def restore(self, device_id: str) -> None:
+        """Show what was paused when the last node of this Mac ended. A damaged file, or one that others can read,
+        counts as none.
+        """
+        with suppress(TrustError, msgspec.MsgspecError, UnicodeDecodeError):
+            found = msgspec.json.decode(read_private(self._paused, TrustError), type=QueuedTransfer)
+            self._transfer, self._limit = found, ByteRateLimit(found.first.limit_bytes_per_s)
+            self._progress = self._show(msgspec.structs.replace(found.first, mac=device_id))
+
+    def begin(self, transfer: QueuedTransfer) -> None:
+        """Start a transfer. Raises Busy if another one runs."""
+        if self._is_held:
+            raise Busy("Room is being made on that Mac's disk.", "Try again in a moment.")
+        if not self._is_idle:
+            raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
+        if self._transfer:
+            self._end("stopped")
+        self._transfer, self._limit = transfer, ByteRateLimit(transfer.first.limit_bytes_per_s)
+        self._start(transfer.first)
+
+    def change(self, what: TransferChange, bytes_per_s: int) -> None:
+        """Stop, pause, resume or limit it; does nothing if there is no transfer."""
+        if not (self._transfer and self._progress):
+            return
+        match what:
+            case "resume" if self._is_idle:
+                self._start(msgspec.structs.replace(self._progress.now, state="asking"))
+            case "resume" if self._then == "pause":
+                self._then = "resume"
+            case "resume":
+                return
+            case "limit":
+                self._limit.change(bytes_per_s)
+                self._progress.limited(bytes_per_s)
+                if self._is_idle:
+                    self._keep_paused()
+            case "stop" if self._is_idle:
+                self._end("stopped")
+            case "stop" | "pause" if self._task:
+                self._then = what
+                self._task.cancel()
+
+    async def close(self) -> None:
+        """The node ends. A running transfer stops; a paused one stays paused."""
+        if not self._is_idle:
+            self.change("stop", 0)
+        await self.ended()
+
+    async def ended(self) -> None:
+        """Wait until nothing runs."""
+        if self._task:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._task is None or self._task.done()
+
+    def _start(self, first: Transfer) -> None:
+        assert self._transfer
+        progress = self._progress = self._show(first)
+        self._then = "stop"
+        self._forget_paused()
+        self._task = self._tasks.spawn("A transfer", self._run(progress, self._transfer), self._end_by_defect)
+        self._task.add_done_callback(self._settle)
+
+    def _show(self, first: Transfer) -> TransferProgress:
+        assert self._transfer
+        asked_by = self._transfer.asked_by
+        progress = TransferProgress(first, lambda transfer: self._publish(transfer, asked_by))
+        progress.publish(first)
+        return progress
+
+    async def _run(self, progress: TransferProgress, transfer: QueuedTransfer) -> None:
+        try:
+            await self._work(transfer, progress, self._limit)
+        except MaclusterError as error:
+            self._fail(error)
+            self._journal.warn(f"{progress.now.model} did not arrive: {error.what}")
+        except OSError as error:
+            self._fail(TransferError(f"The disk refuses it: {error.strerror}.", "Make room there, then try again."))
+        else:
+            self._journal.info(f"What was wanted of {progress.now.model} is on this Mac's disk.")
+            await self._inventory.look()
+            self._end("done")
+
+    def _settle(self, task: asyncio.Task[None]) -> None:
+        """Called when the task is done; it may have been cancelled before it began."""
+        if task.cancelled() and self._progress:
+            if self._then == "resume":
+                self._start(msgspec.structs.replace(self._progress.now, state="asking"))
+            else:
+                self._end("paused" if self._then == "pause" else "stopped")
+        self._bus.publish(ModelsChanged())  # what has come of one that did not end is listed too
+
+    def _fail(self, error: MaclusterError) -> None:
+        self._failed_at = monotonic()
+        self._end("failed", error)
+
+    def _end_by_defect(self) -> None:
+        what = "A defect of macluster on this Mac ended it."
+        self._end("failed", TransferError(what, "The log of its node says where."))
+
+    def _end(self, state: EndState, error: MaclusterError | None = None) -> None:
+        if self._progress:
+            self._progress.end(state, error)
+        if state == "paused":
+            self._keep_paused()
+        else:
+            self._transfer = None
+            self._forget_paused()
+
+    def _keep_paused(self) -> None:
+        assert self._transfer
+        assert self._progress
+        kept = msgspec.structs.replace(self._transfer, first=self._progress.now)
+        with suppress(TrustError):  # on a full disk the pause ends with this node
+            write_private(self._paused, msgspec.json.encode(kept), TrustError)
+
+    def _forget_paused(self) -> None:
+        with suppress(OSError):
+            self._paused.unlink()

@@ -1,0 +1,120 @@
+"""Downloads from the hub, each in a child process: what a library prints or does reaches no screen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from core.errors import ModelMismatch, TransferError, error_from
+from core.models.files.block_map import FileFacts, read_map
+from core.models.files.block_writer import BlockWriter
+from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.catalog import ModelEntry
+from core.models.files.child_start import ChildStart
+from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, LimitOrder, PartsOrder
+from core.models.files.hub_origin import HubOrigin, read_origin, write_origin
+from core.models.files.model_folder import fingerprint
+from core.models.files.parts import Part
+from core.node.disks.copy_checks import PARTIAL, check_usable, finished_folder, map_of
+from core.node.disks.local_models import LocalModels
+from core.node.disks.transfer_progress import Report
+
+_QUIET: Final = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_XET": "1",  # its downloads cannot be resumed
+}
+
+
+async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIterator[Fetched]:
+    """Carry out `order` in a child; yields its progress. `model` is its name in errors. Raises TransferError.
+
+    Raises NodeError if the child cannot start. Closing the iterator ends the child; what it has fetched stays.
+    """
+    start = ChildStart("core.models.files.hub_download", env={**os.environ, **_QUIET})
+    child = await asyncio.create_subprocess_exec(
+        *start.command, stdin=PIPE, stdout=PIPE, stderr=start.stderr, env=start.env, pass_fds=start.pass_fds
+    )
+    start.close()
+    assert child.stdin
+    assert child.stdout
+    try:
+        sent_limit = 0
+        child.stdin.write(msgspec.json.encode(order) + b"\n")
+        while True:
+            if limit.bytes_per_s != sent_limit:
+                sent_limit = limit.bytes_per_s
+                child.stdin.write(msgspec.json.encode(LimitOrder(bytes_per_s=sent_limit)) + b"\n")
+            if not (line := await child.stdout.readline()):
+                break
+            progress = msgspec.json.decode(line, type=Fetched)
+            if progress.problem:
+                raise error_from(progress.problem)
+            yield progress
+        if await child.wait() != 0:
+            what = f"Downloading {model} ended unexpectedly (exit status {child.returncode})."
+            raise start.fault() or TransferError(what)
+    except (ConnectionError, msgspec.MsgspecError) as error:
+        raise start.fault() or TransferError(f"Downloading {model} ended unexpectedly.") from error
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+
+
+async def begin_model(models: LocalModels, folder: Path, repo: str, revision: str, report: Report) -> str:
+    """Fetch the settings and headers of a model into `folder`, so that it can be planned; its fingerprint. Raises
+    TransferError, BadModel, ModelMismatch.
+    """
+    place = ""
+    order = BeginOrder(repo=repo, revision=revision, below=str(folder / PARTIAL))
+    async for fetched in download(order, repo, ByteRateLimit()):
+        report("running", fetched.done, fetched.total)
+        place = fetched.place
+    if not place:
+        raise TransferError(f"Downloading {repo} ended unexpectedly.")
+    return await asyncio.to_thread(_settle, Path(place), folder, repo, await models.list())
+
+
+def _settle(begun: Path, folder: Path, repo: str, entries: Sequence[ModelEntry]) -> str:
+    """Move what was begun among the models, or delete it if the same model is there already."""
+    check_usable(begun, repo, "Choose another repository.")
+    print_of = fingerprint(begun)
+    alike = [entry for entry in entries if entry.fingerprint == print_of]
+    if not alike:
+        begun.rename(finished_folder(folder, repo, print_of, entries))
+        return print_of
+    origin, files = read_origin(begun), read_map(begun)
+    shutil.rmtree(begun)
+    for entry in alike:
+        there = read_map(Path(entry.path))
+        if there and files and there.files != files.files:
+            what = f"{entry.name} on this Mac is a part of other files than those of {repo} on the hub now."
+            raise ModelMismatch(what, f"Delete {entry.path}, then download again.")
+        if there and origin:
+            write_origin(Path(entry.path), origin)
+    return print_of
+
+
+async def fetch_parts(
+    name: str,
+    folder: Path,
+    files: Mapping[str, FileFacts],
+    origin: HubOrigin,
+    parts: Sequence[Part],
+    report: Report,
+    limit: ByteRateLimit,
+) -> None:
+    """Fetch `parts` of the model called `name` from the hub into `folder`. Raises TransferError."""
+    if not await asyncio.to_thread(map_of, folder, files):
+        await asyncio.to_thread(lambda: BlockWriter(folder, files).close())
+    order = PartsOrder(folder=str(folder), origin=origin, parts=tuple(parts))
+    async for fetched in download(order, name, limit):
+        report("checking" if fetched.checking else "running", fetched.done, fetched.total)

@@ -1,0 +1,36 @@
+"""Deletes what killed nodes left half written, when the next one starts."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from core.errors import SealError
+from core.node.disks.copy_checks import PARTIAL
+from core.settings import Home
+from core.trust.sealed_files import forget
+
+BEING_WRITTEN_S: Final = 60.0  # a screen or a command may be writing its own
+GIVEN_UP_S: Final = 14 * 86_400.0  # nobody went on with that copy
+
+
+def sweep(home: Home, now: float) -> None:
+    """Forget the temporary files in `home`, and the copies of models that were begun and given up. `now`: seconds since
+    the epoch. What the system does not let go stays.
+    """
+    folders = (home.identity, home.rosters, home.tokens, home.sessions, home.conversations, home.split_profiles)
+    for folder in (home.root, *folders):
+        for left in folder.glob("*.tmp"):
+            with suppress(OSError, SealError):
+                if left.is_file() and left.lstat().st_mtime < now - BEING_WRITTEN_S:
+                    forget(left)
+    for begun in (home.models / PARTIAL).glob("*"):
+        with suppress(OSError):
+            if _touched_at(begun) < now - GIVEN_UP_S:
+                shutil.rmtree(begun)
+
+
+def _touched_at(begun: Path) -> float:
+    return max(each.lstat().st_mtime for each in (begun, *begun.iterdir()))

@@ -1,0 +1,170 @@
+"""What nodes say to each other about models on their disks: who has what, and how it is copied."""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, ClassVar, Final, Self
+
+import msgspec
+
+from core.errors import Problem, ProtocolError
+from core.events import Transfer
+from core.link.frames import FrameType
+from core.models.files.block_map import FileFacts, Sha256
+from core.models.files.hub_origin import HubOrigin
+from core.node.base.node_message import UNLIMITED, BinaryMessage, FileName, ModelName, NodeMessage, Port
+from core.numbers import MOST, Positive, Size
+from core.requests.disks import TransferChange
+
+MAX_HELD: Final = 48
+MAX_BROKEN: Final = 32
+MAX_MODEL_FILES: Final = 300
+MAX_HASHES: Final = 512
+NOT_HERE: Final = bytes(32)
+MAX_PARTS: Final = 1500
+MAX_RANGES: Final = 12
+
+FilePieces = Annotated[tuple[tuple[Size, Size], ...], msgspec.Meta(max_length=MAX_PARTS)]
+
+_HASHES: Final = struct.Struct("<QI")  # number, length
+
+
+class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A usable model on the sender's disk, whole or in part."""
+
+    name: ModelName
+    fingerprint: Sha256
+    model_type: Annotated[str, msgspec.Meta(max_length=64)]
+    layers: Annotated[int, msgspec.Meta(ge=1, lt=1 << 16)]
+    total_bytes: Size
+    quantization: Annotated[str, msgspec.Meta(max_length=32)]
+    context_max: Size
+    missing_bytes: Size = 0  # not on that disk
+    disk_bytes: Size = 0  # taken on that disk
+    layers_here: Annotated[tuple[tuple[Size, Size], ...], msgspec.Meta(max_length=MAX_RANGES)] = ()  # half-open ranges
+    hub: HubOrigin | None = None  # where to download what is missing
+
+
+class InventoryMessage(NodeMessage, frozen=True, kw_only=True):
+    """Base of messages about which models a Mac has."""
+
+    FRAME: ClassVar = FrameType.MODEL_INVENTORY
+
+
+class Holds(InventoryMessage, frozen=True, kw_only=True):
+    """The models on the sender's disk: sent when two Macs link, and when they change."""
+
+    models: Annotated[tuple[HeldModel, ...], msgspec.Meta(max_length=MAX_HELD)]
+    broken: Annotated[tuple[ModelName, ...], msgspec.Meta(max_length=MAX_BROKEN)] = ()  # names of unusable ones
+    answers: Size = 0  # number of the HoldsAsk, 0 for none
+
+
+class HoldsAsk(InventoryMessage, frozen=True, kw_only=True):
+    """Requests a fresh look at the receiver's disk, and a Holds."""
+
+    number: Positive = 1
+
+
+class CopyMessage(NodeMessage, frozen=True, kw_only=True):
+    """Base of messages about copying models."""
+
+    FRAME: ClassVar = FrameType.COPY
+    RATE: ClassVar = UNLIMITED
+
+
+class FilesAsk(CopyMessage, frozen=True, kw_only=True):
+    """Requests the list of a model's files."""
+
+    fingerprint: Sha256
+
+
+class FilesSent(CopyMessage, frozen=True, kw_only=True):
+    """The reply to a FilesAsk: the files by name, or why there are none."""
+
+    fingerprint: Sha256
+    files: Annotated[dict[FileName, FileFacts], msgspec.Meta(max_length=MAX_MODEL_FILES)] = msgspec.field(
+        default_factory=dict
+    )
+    is_whole: bool = True  # whether all of each is there
+    problem: Problem | None = None
+
+
+class HashesAsk(CopyMessage, frozen=True, kw_only=True):
+    """Requests the SHA-256 of up to MAX_HASHES blocks of a file, from block `first` on."""
+
+    number: Size  # the requester's
+    fingerprint: Sha256
+    name: FileName
+    first: Size
+    compared: bool = False  # of all blocks, here or not, of the file as it was compared with the hub's hash
+
+
+class HashesSent(BinaryMessage, frozen=True, kw_only=True):
+    """The reply to a HashesAsk; NOT_HERE stands for a missing block, fewer hashes for a file that can't be read."""
+
+    FRAME: ClassVar = FrameType.FILE_PART
+    RATE: ClassVar = UNLIMITED
+    number: Size
+    data: bytes
+
+    def to_body(self) -> bytes:
+        return _HASHES.pack(self.number, len(self.data)) + self.data
+
+    @classmethod
+    def from_body(cls, body: bytes) -> Self:
+        if len(body) >= _HASHES.size:
+            number, length = _HASHES.unpack_from(body)
+            if number <= MOST and length == len(body) - _HASHES.size <= MAX_HASHES * len(NOT_HERE):
+                return cls(number=number, data=body[_HASHES.size :])
+        raise ProtocolError(f"Hashes of {len(body)} bytes have another size than they say.")
+
+
+class FalseFile(CopyMessage, frozen=True, kw_only=True):
+    """Reports that a file in part on the receiver's disk differs from the hub's hash, so that it is deleted there."""
+
+    fingerprint: Sha256
+    name: FileName
+
+
+class BytesAsk(CopyMessage, frozen=True, kw_only=True):
+    """Requests a link of its own to fetch blocks of a model."""
+
+    number: Size  # the requester's
+    fingerprint: Sha256
+
+
+class BytesReady(CopyMessage, frozen=True, kw_only=True):
+    """The reply to a BytesAsk: the port to link to, or why there is none."""
+
+    number: Size
+    port: Port | None = None
+    problem: Problem | None = None
+
+
+class CopyAsk(CopyMessage, frozen=True, kw_only=True):
+    """Requests the receiver to copy a model from the sender to its disk."""
+
+    fingerprint: Sha256
+    # begin and end of the wanted bytes by file, with all settings; none for the whole model
+    parts: Annotated[dict[FileName, FilePieces], msgspec.Meta(max_length=MAX_MODEL_FILES)] = msgspec.field(
+        default_factory=dict
+    )
+    bytes_per_s: Size = 0  # the limit, 0 for none
+
+
+class CopyChange(CopyMessage, frozen=True, kw_only=True):
+    """Changes a copy that a CopyAsk requested."""
+
+    fingerprint: Sha256
+    what: TransferChange
+    bytes_per_s: Size = 0  # the new limit
+
+
+class CopyProgress(CopyMessage, frozen=True, kw_only=True):
+    """Progress of a copy that a CopyAsk requested."""
+
+    transfer: Transfer
+
+
+FileWord = FilesAsk | FilesSent | HashesAsk | HashesSent | BytesAsk | BytesReady
+CopyWord = CopyAsk | CopyChange | CopyProgress

@@ -1,0 +1,124 @@
+"""The room of the disks: models, their copies and downloads, and saved conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from aiohttp import web
+
+from core.node.base.context import NodeContext
+from core.node.base.local_server import BEGUN, route
+from core.node.base.message_table import MessageRow, receives
+from core.node.base.room import Room
+from core.node.disks.byte_links import ByteLinks
+from core.node.disks.conversations import Conversations
+from core.node.disks.hub_comparison import HubComparison
+from core.node.disks.local_models import LocalModels
+from core.node.disks.messages import (
+    BytesAsk,
+    BytesReady,
+    CopyAsk,
+    CopyChange,
+    CopyProgress,
+    FalseFile,
+    FilesAsk,
+    FilesSent,
+    HashesAsk,
+    HashesSent,
+    Holds,
+    HoldsAsk,
+)
+from core.node.disks.model_copies import ModelCopies
+from core.node.disks.model_inventory import ModelInventory
+from core.node.disks.transfers import Transfers
+from core.node.peers.linked_mac import LinkedMacChanged
+from core.node.peers.mesh import MacGone
+from core.node.peers.room import PeersRoom
+from core.requests.conversations import Conversation, ConversationId, ConversationTitle, SearchText
+from core.requests.disks import CopyRequest, DownloadRequest, TransferOrder
+from core.settings import hub_cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisksRoom(Room):
+    """What lies on this Mac's disk, and on the others'."""
+
+    models: LocalModels
+    inventory: ModelInventory
+    copies: ModelCopies
+    transfers: Transfers
+    comparison: HubComparison
+    conversations: Conversations
+
+    @classmethod
+    def build(cls, node: NodeContext, peers: PeersRoom) -> Self:
+        """The room with all of its parts."""
+        config, home, mesh = node.config, node.home, peers.mesh
+        models = LocalModels([home.models, *config.model_roots], home.hashes)
+        inventory = ModelInventory(node.own_id, models, mesh, node.bus)
+        links = ByteLinks(node.identity, node.store.cluster, peers.paths.ways, config.host)
+        copies = ModelCopies(models, mesh, links, home.models, node.tasks)
+        hub = hub_cache() if hub_cache() in config.model_roots else home.models
+        transfers = Transfers(
+            node.own_id,
+            inventory,
+            copies,
+            mesh,
+            hub,
+            home.paused,
+            bus=node.bus,
+            journal=node.journal,
+            tasks=node.tasks,
+        )
+        return cls(
+            node=node,
+            models=models,
+            inventory=inventory,
+            copies=copies,
+            transfers=transfers,
+            comparison=HubComparison(models, inventory, copies, mesh, transfers.own, node.journal),
+            conversations=Conversations(home.conversations, node.identity.secret("conversation")),
+        )
+
+    def messages(self) -> Iterable[MessageRow]:
+        handle = self.transfers.handle_message
+        return (
+            receives(Holds, handle),
+            receives(HoldsAsk, handle),
+            receives(FilesAsk, handle, while_forked=False),
+            receives(FilesSent, handle, while_forked=False),
+            receives(HashesAsk, handle, while_forked=False),
+            receives(HashesSent, handle, while_forked=False),
+            receives(BytesAsk, handle, while_forked=False),
+            receives(BytesReady, handle, while_forked=False),
+            receives(CopyAsk, handle, while_forked=False),
+            receives(CopyChange, handle, while_forked=False),
+            receives(CopyProgress, handle, while_forked=False),
+            receives(FalseFile, self._drop, while_forked=False),
+        )
+
+    def routes(self) -> Iterable[web.RouteDef]:
+        transfers, conversations = self.transfers, self.conversations
+        return (
+            route("POST", "/v1/downloads", transfers.download, DownloadRequest, BEGUN),
+            route("POST", "/v1/copies", transfers.copy, CopyRequest, BEGUN),
+            route("POST", "/v1/transfers/{what}", transfers.change, TransferOrder),
+            route("GET", "/v1/conversations", conversations.all),
+            route("POST", "/v1/conversations/search", conversations.holding, SearchText),
+            route("GET", "/v1/conversations/{id}", conversations.read, ConversationId),
+            route("PUT", "/v1/conversations/{id}", conversations.write, Conversation),
+            route("PATCH", "/v1/conversations/{id}", conversations.rename, ConversationTitle),
+            route("DELETE", "/v1/conversations/{id}", conversations.delete, ConversationId),
+        )
+
+    def subscribe(self) -> None:
+        self.node.signals.on(LinkedMacChanged, self._announce)
+        self.node.signals.on(MacGone, lambda mac: self.transfers.gone(mac.device_id))
+
+    def _announce(self, contact: LinkedMacChanged) -> None:
+        self.node.tasks.spawn("Reporting what this Mac holds", self.inventory.announce(contact.device_id))
+
+    def _drop(self, _: str, message: FalseFile) -> None:
+        self.node.tasks.spawn("A file that is not the hub's", self.comparison.drop(message))

@@ -1,0 +1,42 @@
+"""The room of pairing: this Mac and another one meet for the first time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from aiohttp import web
+
+from core.address import checked_place
+from core.node.base.context import NodeContext
+from core.node.base.local_server import BEGUN, route
+from core.node.base.room import Room
+from core.node.pairing.pairing_flow import PairingFlow
+from core.node.peers.room import PeersRoom
+from core.node.trust.room import TrustRoom
+from core.requests.trust import Digits, PairingOffer, PairWith
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairingRoom(Room):
+    """Pairing, one at a time."""
+
+    flow: PairingFlow
+
+    @classmethod
+    def build(cls, node: NodeContext, peers: PeersRoom, trust: TrustRoom) -> Self:
+        """The room with all of its parts."""
+        return cls(node=node, flow=PairingFlow(node, peers.discovery, peers.book, trust.enforcement))
+
+    def routes(self) -> Iterable[web.RouteDef]:
+        return (
+            route("POST", "/v1/pairing", lambda choice: self.flow.pair_with(choice.device_id), PairWith, BEGUN),
+            route("POST", "/v1/pairing/open", self.flow.open),
+            route("POST", "/v1/pairing/offer", self._offer, PairingOffer, BEGUN),
+            route("POST", "/v1/pairing/digits", lambda typed: self.flow.type(typed.digits), Digits),
+            route("POST", "/v1/pairing/stop", self.flow.stop),
+        )
+
+    def _offer(self, at: PairingOffer) -> Awaitable[None]:
+        return self.flow.offer(checked_place(at.host, at.port))

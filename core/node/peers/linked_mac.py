@@ -1,0 +1,63 @@
+"""What this Mac knows of another one as long as the two are linked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from time import monotonic
+from typing import Final
+
+from core.errors import ProtocolError
+from core.link.control_link import ControlLink
+from core.link.frames import FrameType
+from core.link.rekeyed_link import RekeyedLink
+from core.node.base.node_message import UNLIMITED
+from core.node.base.signals import Signal
+from core.node.peers.messages import Status
+from core.rates import BackOff, Rate, TokenBucket
+
+RTT_SAMPLES: Final = 16
+RENEW_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
+
+
+class LinkedMacChanged(Signal, frozen=True):
+    """Whether that Mac is linked, what it told, or why it cannot be reached, changed."""
+
+    device_id: str
+
+
+class LinkedMac:
+    """A Mac that is linked and what it has told us."""
+
+    def __init__(self, rekeyed: RekeyedLink) -> None:
+        self.rekeyed = rekeyed
+        self.since = self.changed_at = self.renew_at = monotonic()
+        self.back_off = BackOff(RENEW_S)  # between attempts to renew the keys
+        self._rtts: deque[float] = deque(maxlen=RTT_SAMPLES)
+        self.status: Status | None = None
+        self.goodbye = ""
+        self._budgets: dict[FrameType, TokenBucket] = {}
+        self.beat: asyncio.Task[None] | None = None
+        self.dispute = ""
+
+    @property
+    def link(self) -> ControlLink:
+        """Where to send to it."""
+        return self.rekeyed.link
+
+    def spend(self, kind: FrameType, rate: Rate, now: float) -> float:
+        """Note a frame that came: seconds until the next one of this Mac may be read."""
+        if kind not in self._budgets:
+            self._budgets[kind] = TokenBucket(rate)
+        return self._budgets[kind].spend(now) if rate != UNLIMITED else 0.0
+
+    def timed(self, sent: float, now: float) -> None:
+        """The ping of `sent` came back, both in seconds of this Mac's clock. Raises ProtocolError if there was none."""
+        if not self.since <= sent <= now:
+            raise ProtocolError("A ping was answered that was not sent.")
+        self._rtts.append(now - sent)
+
+    @property
+    def rtt_s(self) -> float | None:
+        """The shortest of the last pings: what the network takes, without what the two nodes were busy with."""
+        return min(self._rtts, default=None)

@@ -1,0 +1,174 @@
+"""What linked Macs say about themselves and their link: beats, speed tests, logs."""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, ClassVar, Final, Literal, Self
+
+import msgspec
+
+from core.errors import Problem, ProtocolError
+from core.link.frames import FrameType
+from core.link.network_paths import MAX_NETWORK_PATHS, ListenAddress
+from core.node.base.node_message import (
+    BEATS,
+    MAX_MODEL_NAME,
+    UNLIMITED,
+    BinaryMessage,
+    DeviceId,
+    NodeMessage,
+    Number,
+)
+from core.numbers import Moment, Positive, Seconds, Size
+from core.rates import Rate
+from core.requests.body import Duration
+from core.requests.checks import SpeedResult
+
+MAX_LOG_LINES: Final = 24  # of 500 characters each, they fit a control frame
+LOGS: Final = Rate(4.0, 8.0)  # a Mac asks once a second, and answers as often
+
+_PROBE: Final = struct.Struct("<II")  # number, size
+
+
+class Leads(msgspec.Struct, frozen=True, kw_only=True):
+    """The model that a Mac leads."""
+
+    model: Annotated[str, msgspec.Meta(max_length=MAX_MODEL_NAME)]
+    rows: Positive  # requests at a time
+    takes_relayed: bool  # whether it answers requests that other Macs relay
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a Mac."""
+
+    name: str
+    chip: str
+    memory_bytes: Size
+    budget_bytes: Size
+    used_bytes: Size
+    worker_pid: Size | None
+    worker_rss_bytes: Size
+    spare_rss_bytes: Size
+    rtts: dict[DeviceId, Duration]  # seconds
+    has_model: bool = False  # whether its worker holds a stage
+    step: Size = 0  # the last step of work that it has finished, 0 for none
+    leads: Leads | None = None
+    reach: Annotated[
+        tuple[ListenAddress, ...], msgspec.Meta(max_length=MAX_NETWORK_PATHS)
+    ] = ()  # where its worker listens
+
+
+class Ping(NodeMessage, frozen=True, kw_only=True):
+    """Requests a Pong."""
+
+    FRAME: ClassVar = FrameType.PING
+    RATE: ClassVar = BEATS
+    sent: Seconds  # the sender's monotonic clock; only the sender reads it
+
+
+class Pong(NodeMessage, frozen=True, kw_only=True):
+    """The reply to a Ping."""
+
+    FRAME: ClassVar = FrameType.PONG
+    RATE: ClassVar = BEATS
+    sent: Seconds  # copied from the Ping
+    status: Status
+
+
+class Bye(NodeMessage, frozen=True, kw_only=True):
+    """This node stops on purpose."""
+
+    FRAME: ClassVar = FrameType.BYE
+    reason: str
+
+
+class LinkProbe(BinaryMessage, frozen=True, kw_only=True):
+    """A piece of a speed test: `size` zeros travel with it. Not JSON, as parsing text isn't to be measured."""
+
+    FRAME: ClassVar = FrameType.PROBE
+    RATE: ClassVar = UNLIMITED
+    number: Number
+    size: Number
+
+    def to_body(self) -> bytes:
+        return _PROBE.pack(self.number, self.size) + bytes(self.size)
+
+    @classmethod
+    def from_body(cls, body: bytes) -> Self:
+        if len(body) >= _PROBE.size:
+            number, size = _PROBE.unpack_from(body)
+            if size == len(body) - _PROBE.size:
+                return cls(number=number, size=size)
+        raise ProtocolError(f"A probe of {len(body)} bytes has another size than it says.")
+
+
+class SpeedMessage(NodeMessage, frozen=True, kw_only=True):
+    """Base of the other messages of speed tests."""
+
+    FRAME: ClassVar = FrameType.SPEED_TEST
+    RATE: ClassVar = UNLIMITED
+
+
+class Probed(SpeedMessage, frozen=True, kw_only=True):
+    """The reply to a LinkProbe."""
+
+    number: Number
+
+
+class SpeedAsk(SpeedMessage, frozen=True, kw_only=True):
+    """Requests a test of the receiver's link to `target`."""
+
+    test: Size  # the sender's number for it
+    target: DeviceId
+
+
+class SpeedMoved(SpeedMessage, frozen=True, kw_only=True):
+    """Progress of a test: `done` probes came back."""
+
+    test: Size
+    done: Size
+
+
+class SpeedResultSent(SpeedMessage, frozen=True, kw_only=True):
+    """The result of a test, or why there is none."""
+
+    test: Size
+    result: SpeedResult | None = None
+    problem: Problem | None = None
+
+
+class SpeedStop(SpeedMessage, frozen=True, kw_only=True):
+    """Cancels a test that the sender requested."""
+
+    test: Size
+
+
+class LogMessage(NodeMessage, frozen=True, kw_only=True):
+    """Base of messages about logs."""
+
+    FRAME: ClassVar = FrameType.LOG
+    RATE: ClassVar = LOGS
+
+
+class LogAsk(LogMessage, frozen=True, kw_only=True):
+    """Requests the log lines after line `after` of `run`; all of them if the receiver's node has restarted since."""
+
+    run: Size
+    after: Size
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the sender's log."""
+
+    at: Moment  # by its clock, in seconds since the epoch
+    level: Literal["DEBUG", "INFO", "WARN", "ERROR"]
+    text: str
+
+
+class LogReply(LogMessage, frozen=True, kw_only=True):
+    """The reply to a LogAsk: the next lines."""
+
+    run: Size
+    last: Size  # number of the last line
+    now: Moment  # the sender's clock, in seconds since the epoch
+    lines: Annotated[tuple[LogEntry, ...], msgspec.Meta(max_length=MAX_LOG_LINES)] = ()

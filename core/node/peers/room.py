@@ -1,0 +1,152 @@
+"""The room of the other Macs: finding, linking and watching them, speed tests, their logs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from aiohttp import web
+
+from core.events import AnyEvent, Peer, encode_event
+from core.mac.chip import chip_name
+from core.mac.memory import physical_bytes
+from core.node.base.context import NodeContext
+from core.node.base.local_server import route, stream_route
+from core.node.base.message_table import MessageRow, receives
+from core.node.base.room import Room
+from core.node.peers.addresses import AddressBook, read_proven, write_proven
+from core.node.peers.advertised_macs import AdvertisedMacs
+from core.node.peers.discovery import Discovery
+from core.node.peers.linked_mac import LinkedMacChanged
+from core.node.peers.mesh import LinkEnded, MacGone, Mesh
+from core.node.peers.messages import (
+    LinkProbe,
+    LogAsk,
+    LogReply,
+    Probed,
+    SpeedAsk,
+    SpeedMoved,
+    SpeedResultSent,
+    SpeedStop,
+)
+from core.node.peers.networks import Networks
+from core.node.peers.node_check import NodeCheck
+from core.node.peers.own_mac import OwnMac
+from core.node.peers.paths import Paths
+from core.node.peers.peer_logs import PeerLogs
+from core.node.peers.peer_table import PeerTable
+from core.node.peers.search import Search
+from core.node.peers.speed_test import SpeedTests
+from core.node.peers.worker_state import WorkerState
+from core.requests.checks import SpeedRequest
+from core.requests.trust import Address
+from core.trust.identity import parse_text_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeersRoom(Room):
+    """The other Macs, and what they are told about this one."""
+
+    worker: WorkerState
+    sightings: AdvertisedMacs
+    networks: Networks
+    book: AddressBook
+    mesh: Mesh
+    table: PeerTable
+    paths: Paths
+    discovery: Discovery
+    search: Search
+    speed: SpeedTests
+    logs: PeerLogs
+    check: NodeCheck
+
+    @classmethod
+    def build(cls, node: NodeContext) -> Self:
+        """The room with all of its parts."""
+        config, home = node.config, node.home
+
+        def is_member(device_id: str) -> bool:
+            return node.store.lists(parse_text_id(device_id))
+
+        worker, sightings = WorkerState(), AdvertisedMacs(is_member)
+        networks = Networks(config.host, node.signals)
+        remember = partial(write_proven, home.addresses)
+        book = AddressBook(sightings, config.peers, read_proven(home.addresses), remember, networks.is_barred)
+        own = OwnMac(_own_peer(node), node.assessment, worker, networks, relays=config.relays)
+        mesh = Mesh(node, book, own)
+        table = PeerTable(node, own, worker, sightings, book, mesh)
+        paths = Paths(node.identity, node.store, mesh, networks, book)
+        discovery = Discovery(node.own_id, node.name, config.host, node.signals, node.tasks, is_member, config.group)
+        return cls(
+            node=node,
+            worker=worker,
+            sightings=sightings,
+            networks=networks,
+            book=book,
+            mesh=mesh,
+            table=table,
+            paths=paths,
+            discovery=discovery,
+            search=Search(node, discovery, book, mesh, table),
+            speed=SpeedTests(node.own_id, mesh, paths, node.bus, node.tasks),
+            logs=PeerLogs(mesh, node.journal, node.bus, node.tasks),
+            check=NodeCheck(node, worker, discovery),
+        )
+
+    def messages(self) -> Iterable[MessageRow]:
+        speed, logs = self.speed.handle_message, self.logs.handle_message
+        return (
+            *self.mesh.messages(),
+            receives(LinkProbe, speed, while_forked=False),
+            receives(Probed, speed, while_forked=False),
+            receives(SpeedAsk, speed, while_forked=False),
+            receives(SpeedMoved, speed, while_forked=False),
+            receives(SpeedResultSent, speed, while_forked=False),
+            receives(SpeedStop, speed, while_forked=False),
+            receives(LogAsk, logs, while_forked=False),
+            receives(LogReply, logs, while_forked=False),
+        )
+
+    def routes(self) -> Iterable[web.RouteDef]:
+        return (
+            stream_route("/v1/events", self._events, encode_event),
+            stream_route("/v1/check", self.check.findings),
+            route("POST", "/v1/speedtest", self.speed.test, SpeedRequest),
+            route("POST", "/v1/speedtest/stop", self.speed.stop),
+            route("POST", "/v1/peers", self.search.add, Address),
+            route("POST", "/v1/rescan", self.search.look_again),
+        )
+
+    def subscribe(self) -> None:
+        self.node.signals.on(LinkedMacChanged, lambda contact: self.table.refresh(contact.device_id))
+        self.node.signals.on_awaited(LinkEnded, self._link_ended)
+
+    async def _events(self) -> AsyncGenerator[AnyEvent, None]:
+        with self.logs.read():
+            async for event in self.node.bus.follow():
+                yield event
+
+    async def _link_ended(self, ended: LinkEnded) -> None:
+        device_id, why = ended.device_id, ended.error.what
+        self.node.journal.warn(f"{self.node.bus.now.name_of(device_id)} is gone: {why}")
+        self.table.went(device_id, why)
+        self.speed.gone(device_id)
+        self.logs.gone(device_id)
+        self.node.signals.emit(MacGone(device_id))
+
+
+def _own_peer(node: NodeContext) -> Peer:
+    config = node.config
+    return Peer(
+        device_id=node.own_id,
+        name=config.name,
+        chip=config.chip or chip_name(),
+        memory_bytes=config.memory_bytes or physical_bytes(),
+        budget_bytes=config.budget_bytes,
+        state="connected",
+        trust="paired",
+        is_self=True,
+        found_by="self",
+    )

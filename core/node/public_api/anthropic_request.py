@@ -1,0 +1,216 @@
+"""Requests of Anthropic's `/v1/messages`.
+
+Unknown fields are ignored, since agents send many. A field that cannot be honoured is refused by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from core.answer_parts import Tool, ToolName
+from core.errors import UsageError
+from core.node.public_api.request_fields import Count, call_of, request_of, shape_of, tool_of, tool_rules
+from core.requests.answers import ChatRequest, Message, TemplateOptions
+
+# Claude Code starts its system prompt with this header, whose value changes: no cached prefix would ever match
+CHANGING: Final = "x-anthropic-billing-header"
+
+
+class ContentBlock(msgspec.Struct, frozen=True):
+    """A part of a message; its `type` says which fields count."""
+
+    type: str
+    text: str = ""
+    thinking: str = ""
+    id: str = ""
+    name: str = ""
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+    tool_use_id: str = ""
+    content: str | tuple[ContentBlock, ...] | None = None
+
+
+class ConversationTurn(msgspec.Struct, frozen=True):
+    """One message of the conversation."""
+
+    role: str
+    content: str | tuple[ContentBlock, ...]
+
+
+class ClientTool(msgspec.Struct, frozen=True):
+    """A tool that the client runs."""
+
+    name: ToolName
+    description: str | None = None
+    input_schema: msgspec.Raw = msgspec.Raw(b"null")  # JSON schema of the arguments
+    type: str | None = None
+    strict: bool | None = None
+
+
+class ToolChoice(msgspec.Struct, frozen=True):
+    """Whether tools may be called, and several in one answer."""
+
+    type: str = "auto"
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(msgspec.Struct, frozen=True):
+    """Whether the model thinks first."""
+
+    type: str
+
+
+class OutputFormat(msgspec.Struct, frozen=True):
+    """The schema of an answer."""
+
+    type: str
+    schema: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class OutputConfig(msgspec.Struct, frozen=True):
+    """The shape of the answer, and the reasoning effort."""
+
+    format: OutputFormat | None = None
+    effort: str | None = None
+
+
+class Messages(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /v1/messages` and of `POST /v1/messages/count_tokens`."""
+
+    model: str
+    messages: Annotated[tuple[ConversationTurn, ...], msgspec.Meta(min_length=1)]
+    max_tokens: Count | None = None
+    system: str | tuple[ContentBlock, ...] | None = None
+    stop_sequences: tuple[str, ...] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stream: bool = False
+    tools: tuple[ClientTool, ...] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    mcp_servers: tuple[Any, ...] | None = None
+
+    def request(self) -> ChatRequest:
+        """The request for the cluster. Raises UsageError."""
+        if self.mcp_servers:
+            raise UsageError("mcp_servers is not supported.", "Leave it out.")
+        choice, form = self.tool_choice or ToolChoice(), self.output_config.format if self.output_config else None
+        sampling = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
+        return request_of(
+            self._all_messages(),
+            sampling,
+            max_tokens=self.max_tokens,
+            stop=self.stop_sequences or (),
+            shape=shape_of(form.type, form.schema, "output_config") if form else None,
+            **tool_rules(
+                map(_tool, self.tools or ()), _chosen(choice), one_call=bool(choice.disable_parallel_tool_use)
+            ),
+            template_options=self._template_options(),
+        )
+
+    def _all_messages(self) -> list[Message]:
+        said = _joined(message for turn in self.messages for message in _messages(turn))
+        if not said or said[-1].role == "assistant":
+            raise UsageError("messages: the last message must not be the assistant's.", "End with a user message.")
+        system = _system(self.system)
+        return [Message(role="system", content=system), *said] if system else said
+
+    def _template_options(self) -> TemplateOptions:
+        chosen: TemplateOptions = {}
+        if self.thinking:
+            chosen["enable_thinking"] = self.thinking.type != "disabled"
+        if self.output_config and self.output_config.effort in ("low", "medium", "high"):
+            chosen["reasoning_effort"] = self.output_config.effort
+        return chosen
+
+
+def _system(content: str | tuple[ContentBlock, ...] | None) -> str:
+    texts = [content] if isinstance(content, str) else [_text(block) for block in content or ()]
+    return "\n\n".join(text for text in texts if text and not text.lstrip().startswith(CHANGING))
+
+
+def _messages(turn: ConversationTurn) -> Iterator[Message]:
+    """One turn as our messages: tool results become messages of their own."""
+    blocks = (ContentBlock(type="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
+    match turn.role:
+        case "assistant":
+            yield _answer(blocks)
+        case "user":
+            yield from _user(blocks)
+        case "system":
+            if text := _system(blocks):
+                yield Message(role="system", content=text)
+        case _:
+            raise UsageError(f"messages: role {turn.role!r} is not supported.", "Use user, assistant or system.")
+
+
+def _joined(messages: Iterable[Message]) -> list[Message]:
+    """Join neighbouring user messages, since some chat templates want roles to alternate."""
+    said: list[Message] = []
+    for message in messages:
+        if said and said[-1].role == message.role == "user":
+            said[-1] = Message(role="user", content=f"{said[-1].content}\n{message.content}")
+        else:
+            said.append(message)
+    return said
+
+
+def _user(blocks: tuple[ContentBlock, ...]) -> Iterator[Message]:
+    texts: list[str] = []
+    for block in blocks:
+        if block.type != "tool_result":
+            texts.append(_text(block))
+            continue
+        if texts:
+            yield Message(role="user", content="\n".join(texts))
+            texts = []
+        yield Message(role="tool", content=_result(block.content), tool_call_id=block.tool_use_id)
+    if texts:
+        yield Message(role="user", content="\n".join(texts))
+
+
+def _answer(blocks: tuple[ContentBlock, ...]) -> Message:
+    texts, thoughts, calls = [], [], []
+    for block in blocks:
+        match block.type:
+            case "thinking":
+                thoughts.append(block.thinking)
+            case "redacted_thinking":
+                pass  # encrypted by its author
+            case "tool_use":
+                calls.append(call_of(block.id, block.name, block.input))
+            case _:
+                texts.append(_text(block))
+    return Message(role="assistant", content="\n".join(texts), reasoning="\n".join(thoughts), tool_calls=tuple(calls))
+
+
+def _result(content: str | tuple[ContentBlock, ...] | None) -> str:
+    return content if isinstance(content, str) else "\n".join(map(_text, content or ()))
+
+
+def _text(block: ContentBlock) -> str:
+    if block.type != "text":
+        raise UsageError(f"messages: content of type {block.type!r} is not supported.", "Send text.")
+    return block.text
+
+
+def _chosen(choice: ToolChoice) -> object:
+    """The tool choice in OpenAI's form."""
+    match choice.type:
+        case "any":
+            return "required"
+        case "tool":
+            return {"name": choice.name}
+        case other:
+            return other
+
+
+def _tool(tool: ClientTool) -> Tool:
+    if tool.type not in (None, "custom"):
+        raise UsageError(f"tools: type {tool.type!r} is not supported.", "Use client tools with an input_schema.")
+    return tool_of(tool.name, tool.description, tool.input_schema, tool.strict)

@@ -1,0 +1,72 @@
+"""HTTP statuses and error bodies for OpenAI's and Anthropic's clients."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.errors import (
+    Busy,
+    ContextExceeded,
+    LinkError,
+    MaclusterError,
+    ModelError,
+    NodeError,
+    NotPaired,
+    PlanError,
+    UsageError,
+    WorkerError,
+)
+
+RETRY_S: Final = 1  # `Retry-After` of 429
+
+
+class UnknownModel(UsageError):
+    """The API offers no model of that name."""
+
+
+def status(error: MaclusterError) -> int:
+    """The HTTP status, by which clients decide whether to retry."""
+    match error:
+        case UnknownModel():
+            return 404
+        case UsageError() | PlanError() | ModelError():  # fails however often it is retried
+            return 400
+        case Busy():
+            return 429
+        case NodeError() | NotPaired() | LinkError() | WorkerError():
+            return 503
+        case _:
+            return 500
+
+
+def openai_error(error: MaclusterError) -> dict[str, Any]:
+    """The error body of OpenAI's API."""
+    kind = "invalid_request_error" if status(error) in (400, 404) else "server_error"
+    code = None
+    match error:
+        case UnknownModel():
+            code = "model_not_found"
+        case ContextExceeded():
+            code = "context_length_exceeded"
+        case Busy():
+            kind = code = "rate_limit_exceeded"
+    return {"type": "error", "error": {"message": str(error), "type": kind, "param": None, "code": code}}
+
+
+def anthropic_error(error: MaclusterError) -> dict[str, Any]:
+    """The error body of Anthropic's API; its agents shorten a prompt by the words "prompt is too long"."""
+    message = str(error)
+    match error:
+        case UnknownModel():
+            kind = "not_found_error"
+        case ContextExceeded():
+            kind, message = "invalid_request_error", f"prompt is too long: {error}"
+        case UsageError():
+            kind = "invalid_request_error"
+        case Busy():
+            kind = "rate_limit_error"
+        case NodeError() | NotPaired():
+            kind = "overloaded_error"
+        case _:
+            kind = "api_error"
+    return {"type": "error", "error": {"type": kind, "message": message}}

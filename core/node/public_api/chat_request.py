@@ -1,0 +1,208 @@
+"""Requests of `/v1/chat/completions`.
+
+Unknown fields are ignored. A field that cannot be honoured is refused by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from core.answer_parts import Tool, ToolCall, ToolName
+from core.errors import UsageError
+from core.node.public_api.request_fields import (
+    Content,
+    Count,
+    call_of,
+    effort_of,
+    request_of,
+    shape_of,
+    text_of,
+    tool_of,
+    tool_rules,
+)
+from core.numbers import Size
+from core.requests.answers import ChatRequest, Message, TemplateOptions
+from core.sampling_options import MAX_LOGPROBS
+
+MAX_CHOICES: Final = 8
+
+_ROLES: Final[dict[str, Literal["system", "user", "assistant", "tool"]]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+
+
+class CalledFunction(msgspec.Struct, frozen=True):
+    """The function of a past call."""
+
+    name: ToolName
+    arguments: str = ""  # a JSON object, or "" for no arguments
+
+
+class PastCall(msgspec.Struct, frozen=True):
+    """A tool call in the history."""
+
+    id: str
+    function: CalledFunction
+
+
+class Function(msgspec.Struct, frozen=True):
+    """A function that the model may call."""
+
+    name: ToolName
+    description: str | None = None
+    parameters: msgspec.Raw = msgspec.Raw(b"null")  # JSON schema of the arguments
+    strict: bool | None = None  # whether the arguments must match it
+
+
+class ChatTool(msgspec.Struct, frozen=True):
+    """A tool; only functions are supported."""
+
+    type: str
+    function: Function | None = None
+
+
+class ChatTurn(msgspec.Struct, frozen=True):
+    """One message of the conversation."""
+
+    role: str
+    content: Content = None
+    reasoning_content: str | None = None  # clients use this field or the next
+    reasoning: str | None = None
+    tool_calls: tuple[PastCall, ...] | None = None
+    tool_call_id: str | None = None
+
+
+class JsonSchema(msgspec.Struct, frozen=True):
+    """The schema of an answer."""
+
+    schema: msgspec.Raw = msgspec.Raw(b"{}")  # enforced, `strict` or not
+
+
+class ResponseFormat(msgspec.Struct, frozen=True):
+    """The shape of the answer."""
+
+    type: str = "text"
+    json_schema: JsonSchema = JsonSchema()
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """Options of a stream."""
+
+    include_usage: bool = False
+
+
+class CompletionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of both kinds of completions."""
+
+    model: str = ""
+    max_tokens: Count | None = None
+    min_tokens: Size | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    stop: str | tuple[str, ...] | None = None
+    seed: int | None = None
+    n: Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)] = 1
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+
+
+class ChatCompletion(CompletionOptions, frozen=True, kw_only=True):
+    """Body of `POST /v1/chat/completions`."""
+
+    messages: Annotated[tuple[ChatTurn, ...], msgspec.Meta(min_length=1)]
+    max_completion_tokens: Count | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] = 0
+    tools: tuple[ChatTool, ...] | None = None
+    functions: tuple[Any, ...] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: TemplateOptions | None = None
+    response_format: ResponseFormat = ResponseFormat()
+
+    def request(self) -> ChatRequest:
+        """The request for one choice. Raises UsageError."""
+        if self.functions:
+            raise UsageError("functions is not supported.", "Use tools.")
+        logprobs = self.top_logprobs if self.logprobs else None
+        return completion_request(
+            self,
+            tuple(map(_message, self.messages)),
+            self.max_completion_tokens,
+            logprobs,
+            shape=shape_of(self.response_format.type, self.response_format.json_schema.schema, "response_format"),
+            **tool_rules(map(_tool, self.tools or ()), self.tool_choice, one_call=self.parallel_tool_calls is False),
+            template_options={**effort_of(self.reasoning_effort), **(self.chat_template_kwargs or {})},
+        )
+
+
+def _message(turn: ChatTurn) -> Message:
+    role = _ROLES.get(turn.role)
+    if role is None:
+        raise UsageError(f"messages: role {turn.role!r} is not supported.", f"Use {', '.join(_ROLES)}.")
+    return Message(
+        role=role,
+        content=text_of(turn.content, "messages"),
+        reasoning=turn.reasoning_content or turn.reasoning or "",
+        tool_calls=tuple(map(_past_call, turn.tool_calls or ())),
+        tool_call_id=turn.tool_call_id or "",
+    )
+
+
+def _past_call(call: PastCall) -> ToolCall:
+    return call_of(call.id, call.function.name, call.function.arguments)
+
+
+def _tool(tool: ChatTool) -> Tool:
+    if tool.type != "function" or tool.function is None:
+        raise UsageError(f"tools: type {tool.type!r} is not supported.", "Use functions.")
+    function = tool.function
+    return tool_of(function.name, function.description, function.parameters, function.strict)
+
+
+def completion_request(
+    asked: CompletionOptions, messages: Sequence[Message], max_tokens: int | None, logprobs: int | None, **more: Any
+) -> ChatRequest:
+    """The request of a completion. Raises UsageError."""
+    sampling = {
+        "temperature": asked.temperature,
+        "top_p": asked.top_p,
+        "top_k": asked.top_k,
+        "min_p": asked.min_p,
+        "seed": asked.seed,
+        "presence_penalty": asked.presence_penalty or None,
+        "frequency_penalty": asked.frequency_penalty or None,
+        "repetition_penalty": asked.repetition_penalty,
+        "logit_bias": _bias(asked.logit_bias),
+        "logprobs": logprobs,
+    }
+    stop = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
+    return request_of(
+        messages,
+        sampling,
+        max_tokens=max_tokens or asked.max_tokens,
+        min_tokens=asked.min_tokens or 0,
+        stop=stop,
+        **more,
+    )
+
+
+def _bias(given: dict[str, float] | None) -> dict[int, float] | None:
+    try:
+        return {int(token): value for token, value in given.items()} if given else None
+    except ValueError as error:
+        raise UsageError("logit_bias: keys must be token ids (whole numbers).") from error

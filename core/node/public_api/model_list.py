@@ -1,0 +1,67 @@
+"""`/v1/models`: the loaded model, and those that a request may load."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from core.node.public_api.api_answers import ApiAnswers, LedModel
+from core.node.public_api.api_errors import UnknownModel
+from core.node.public_api.http_bodies import json_reply
+
+BORROWED: Final = ("claude-", "gpt-")
+
+
+class Models:
+    """Finds models by name; `GET /v1/models` lists them."""
+
+    def __init__(self, answers: ApiAnswers, has_aliases: bool) -> None:
+        # with aliases the loaded model also answers to the names that agents send by themselves
+        self._answers, self._has_aliases = answers, has_aliases
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/v1/models", self._all), web.get("/v1/models/{id:.+}", self._one)]
+
+    def find(self, name: str) -> LedModel:
+        """The model of that name. Raises UnknownModel, or NotLoaded if no model is loaded."""
+        offered = self._answers.offered()
+        if found := next((model for model in offered if model.name == name), None):
+            return found
+        if not name or not offered or (self._has_aliases and name.startswith(BORROWED)):
+            return self._answers.model()
+        names = [model.name for model in offered]
+        if len(names) == 1:
+            raise UnknownModel(f"The model {name!r} is not loaded; {names[0]} is.")
+        raise UnknownModel(f"There is no model {name!r} here.", f"Use one of {', '.join(names)}.")
+
+    async def _all(self, request: web.Request) -> web.Response:
+        names = self._names()
+        if self._has_aliases and "anthropic-version" in request.headers:
+            names += tuple(BORROWED[0] + name for name in names)
+        found = [_entry(name) for name in names]
+        ends = {"first_id": found[0]["id"] if found else None, "last_id": found[-1]["id"] if found else None}
+        return json_reply({"object": "list", "data": found, "has_more": False, **ends})
+
+    async def _one(self, request: web.Request) -> web.Response:
+        name = request.match_info["id"]
+        if not self._names():
+            raise UnknownModel(f"No model {name!r} is loaded.")
+        self.find(name)
+        return json_reply(_entry(name))
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(model.name for model in self._answers.offered())
+
+
+def _entry(name: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "type": "model",
+        "created": 0,
+        "created_at": "1970-01-01T00:00:00Z",
+        "owned_by": "macluster",
+        "lifecycle": "active",
+        "display_name": name,
+    }

@@ -1,0 +1,81 @@
+"""The queue of API requests that wait for a row."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
+
+from core.errors import Busy
+
+
+class _Waiting(NamedTuple):
+    rows: int
+    model: str
+    turn: asyncio.Future[None]
+
+
+class RequestQueue:
+    """Runs up to `rows()` requests, all of one model.
+
+    A request for another model waits until nothing runs. At most `max_waiting` wait; then Busy.
+    """
+
+    def __init__(self, max_waiting: int, rows: Callable[[], int]) -> None:
+        self._max_waiting, self._rows = max_waiting, rows
+        self._running, self._model = 0, ""
+        self._waiting: deque[_Waiting] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def turn(self, rows: int, model: str) -> AsyncIterator[None]:
+        """Hold `rows` rows for the length of the block; more rows than there are hold all of them. Raises Busy."""
+        await self._wait(rows, model)
+        try:
+            yield
+        finally:
+            self._leave(rows)
+
+    def look(self) -> None:
+        """Look again, since there may be more rows now."""
+        self._admit()
+
+    async def _wait(self, rows: int, model: str) -> None:
+        if not self._waiting and self._has_room(rows, model):
+            self._enter(rows, model)
+            return
+        if len(self._waiting) >= self._max_waiting:
+            raise Busy(f"The queue is full: {self._max_waiting} requests wait.", "Try again later.")
+        mine = _Waiting(rows, model, asyncio.get_running_loop().create_future())
+        self._waiting.append(mine)
+        try:
+            await mine.turn
+        except asyncio.CancelledError:
+            if mine.turn.cancelled():
+                with suppress(ValueError):  # `_admit` may have passed it over
+                    self._waiting.remove(mine)
+                self._admit()
+            else:
+                self._leave(rows)
+            raise
+
+    def _leave(self, rows: int) -> None:
+        self._running -= rows
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self._has_room(self._waiting[0].rows, self._waiting[0].model):
+            first = self._waiting.popleft()
+            if not first.turn.cancelled():  # a cancelled request notices a moment later
+                self._enter(first.rows, first.model)
+                first.turn.set_result(None)
+
+    def _enter(self, rows: int, model: str) -> None:
+        self._running, self._model = self._running + rows, model
+
+    def _has_room(self, rows: int, model: str) -> bool:
+        return self._running == 0 or (model == self._model and self._running + rows <= self._rows())

@@ -1,0 +1,191 @@
+"""Requests of `/v1/responses`.
+
+Unknown fields and tools of other types are ignored, since agents send many. Other fields that cannot be honoured are
+refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from core.answer_parts import Tool, ToolName
+from core.errors import UsageError
+from core.node.public_api.request_fields import (
+    Content,
+    Count,
+    call_of,
+    effort_of,
+    request_of,
+    shape_of,
+    text_of,
+    tool_of,
+    tool_rules,
+)
+from core.requests.answers import ChatRequest, Message
+
+_FREE: Final = '{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}'
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One item of the input, perhaps of an earlier output; its `type` says which fields count."""
+
+    type: str = "message"
+    role: str = ""
+    content: Content = None
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    input: str = ""
+    output: Content = None
+
+
+class ToolFormat(msgspec.Struct, frozen=True):
+    """The input format of a custom tool."""
+
+    definition: str = ""  # its grammar
+
+
+class ResponsesTool(msgspec.Struct, frozen=True):
+    """A tool: a "function" with a JSON schema, or a "custom" one, which takes text."""
+
+    type: str
+    name: ToolName = "?"
+    description: str | None = None
+    parameters: msgspec.Raw = msgspec.Raw(b"null")
+    strict: bool | None = None
+    format: ToolFormat | None = None
+
+    def ours(self) -> Tool | None:
+        """The tool as the model sees it; None for a type that clients can't run."""
+        match self.type:
+            case "function":
+                return tool_of(self.name, self.description, self.parameters, self.strict)
+            case "custom":
+                grammar = f"\n{self.format.definition}" if self.format and self.format.definition else ""
+                return Tool(name=self.name, description=f"{self.description or ''}{grammar}", parameters=_FREE)
+            case _:
+                return None
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """How much the model should think."""
+
+    effort: str | None = None
+
+
+class TextFormat(msgspec.Struct, frozen=True):
+    """The shape of the answer."""
+
+    type: str = "text"
+    name: str = "answer"
+    schema: msgspec.Raw = msgspec.Raw(b"{}")
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """The format as a reply repeats it."""
+        shape = {"name": self.name, "schema": self.schema, "strict": True} if self.type == "json_schema" else {}
+        return {"type": self.type, **shape}
+
+
+class TextOptions(msgspec.Struct, frozen=True):
+    """Options of the text output."""
+
+    format: TextFormat = TextFormat()
+
+
+class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /v1/responses`."""
+
+    input: str | tuple[Item, ...]
+    model: str = ""
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    stream: bool = False
+    background: bool | None = None
+    conversation: Any = None
+    max_output_tokens: Count | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    tools: tuple[ResponsesTool, ...] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: Reasoning | None = None
+    text: TextOptions = TextOptions()
+    metadata: dict[str, str] | None = None
+
+    @property
+    def custom(self) -> frozenset[str]:
+        return frozenset(tool.name for tool in self.tools or () if tool.type == "custom")
+
+    def messages(self) -> list[Message]:
+        if isinstance(self.input, str):
+            return [Message(role="user", content=self.input)]
+        return messages_of(self.input)
+
+    def request(self, messages: Iterable[Message]) -> ChatRequest:
+        """The request after `messages`. Raises UsageError."""
+        for name in ("background", "conversation", "top_logprobs"):
+            if getattr(self, name):
+                raise UsageError(f"{name} is not supported.", "Leave it out.")
+        system = [Message(role="system", content=self.instructions)] if self.instructions else []
+        return request_of(
+            [*system, *messages],
+            {"temperature": self.temperature, "top_p": self.top_p},
+            max_tokens=self.max_output_tokens,
+            shape=shape_of(self.text.format.type, self.text.format.schema, "text"),
+            **tool_rules(
+                (ours for tool in self.tools or () if (ours := tool.ours())),
+                self.tool_choice,
+                one_call=self.parallel_tool_calls is False,
+            ),
+            template_options=effort_of(self.reasoning.effort if self.reasoning else None),
+        )
+
+
+def messages_of(items: Iterable[Item]) -> list[Message]:
+    """The items as messages; reasoning, text and calls of one turn become one message. Raises UsageError."""
+    said: list[Message] = []
+    for item in items:
+        message = _message(item)
+        before = said[-1] if said and said[-1].role == message.role == "assistant" else None
+        if before and not (message.content and before.content) and not message.reasoning:
+            said[-1] = msgspec.structs.replace(
+                before,
+                content=before.content or message.content,
+                tool_calls=(*before.tool_calls, *message.tool_calls),
+            )
+        else:
+            said.append(message)
+    return said
+
+
+def _message(item: Item) -> Message:
+    match item.type:
+        case "message":
+            return _turn(item)
+        case "reasoning":
+            return Message(role="assistant", content="", reasoning=text_of(item.content, "input"))
+        case "function_call":
+            return Message(role="assistant", content="", tool_calls=(call_of(item.call_id, item.name, item.arguments),))
+        case "custom_tool_call":
+            arguments = msgspec.json.encode({"input": item.input}).decode()
+            return Message(role="assistant", content="", tool_calls=(call_of(item.call_id, item.name, arguments),))
+        case "function_call_output" | "custom_tool_call_output":
+            return Message(role="tool", content=text_of(item.output, "input"), tool_call_id=item.call_id)
+        case _:
+            raise UsageError(f"input: type {item.type!r} is not supported.", "Send messages and calls.")
+
+
+def _turn(item: Item) -> Message:
+    match item.role:
+        case "user" | "assistant" | "system":
+            return Message(role=item.role, content=text_of(item.content, "input"))
+        case "developer":
+            return Message(role="system", content=text_of(item.content, "input"))
+        case _:
+            raise UsageError(f"input: role {item.role!r} is not supported.", "Use user, assistant or system.")

@@ -1,0 +1,59 @@
+"""The room of the API for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from aiohttp import web
+
+from core.node.answers.room import AnswersRoom
+from core.node.base.context import NodeContext
+from core.node.base.local_server import route
+from core.node.base.room import Room
+from core.node.public_api.api_answers import ApiAnswers, LedModel
+from core.node.public_api.api_clients import Clients
+from core.node.public_api.api_control import ApiControl
+from core.node.public_api.load_on_request import LoadOnRequest
+from core.node.public_api.public_api import PublicApi
+from core.requests.api import ApiKeyName
+from core.requests.plans import LoadRequest
+from core.trust.api_keys import ApiKeys
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicApiRoom(Room):
+    """The API for other programs, and its keys."""
+
+    answering: ApiAnswers
+    api: ApiControl
+
+    @classmethod
+    def build(
+        cls,
+        node: NodeContext,
+        answers: AnswersRoom,
+        elsewhere: Callable[[], LedModel],
+        held: Callable[[], Iterable[str]],
+        load: Callable[[LoadRequest], Awaitable[None]],
+    ) -> Self:
+        """The room with all of its parts. `elsewhere` finds the model that another Mac leads; `held` has the full names
+        of this Mac's models, `load` loads one.
+        """
+        home, bus, options = node.home, node.bus, node.config.api
+        keys = ApiKeys(home.api_keys)
+        clients, loading = Clients(keys, bus), LoadOnRequest(held, load, bus) if options.allow_load else None
+        answering = ApiAnswers(answers.answers, lambda: bus.now, elsewhere, node.tasks, options.queue, loading)
+        secret = node.identity.secret("api certificate")
+        make = partial(PublicApi, options, answering, keys, clients, bus, node.tasks, home.api_certificate, secret)
+        return cls(node=node, answering=answering, api=ApiControl(make, keys, clients, bus, node.journal))
+
+    def routes(self) -> Iterable[web.RouteDef]:
+        return (
+            route("POST", "/v1/api/start", self.api.start),
+            route("POST", "/v1/api/stop", self.api.stop),
+            route("POST", "/v1/api/keys", self.api.new_key, ApiKeyName),
+            route("DELETE", "/v1/api/keys/{name:[^/]+}", self.api.revoke_key, ApiKeyName),
+        )

@@ -1,0 +1,72 @@
+"""The room of recovery: loads plans, and keeps answers going when a Mac is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import msgspec
+from aiohttp import web
+
+from core.node.answers.room import AnswersRoom
+from core.node.base.context import NodeContext
+from core.node.base.local_server import BEGUN, route
+from core.node.base.room import Room
+from core.node.peers.linked_mac import LinkedMacChanged
+from core.node.peers.mesh import MacGone
+from core.node.peers.room import PeersRoom
+from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.ring.plan_advisor import PlanAdvisor
+from core.node.ring.planning import Planning
+from core.node.ring.room import RingRoom
+from core.node.ring.worker_supervisor import WorkerReported
+from core.requests.plans import LoadRequest, ModelChoice, PlanPreview, RecoveryOrder
+from core.worker.messages import AnswerDone, Prefilled, Token
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveryRoom(Room):
+    """Loading and recovery."""
+
+    planning: Planning
+    driver: RecoveryDriver
+    advisor: PlanAdvisor
+
+    @classmethod
+    def build(cls, node: NodeContext, peers: PeersRoom, ring: RingRoom, answers: AnswersRoom) -> Self:
+        """The room with all of its parts."""
+        planning, leader = ring.planning, ring.leader
+        driver = RecoveryDriver(node, planning, peers.table, leader, answers.answers, answers.sessions)
+        return cls(
+            node=node,
+            planning=planning,
+            driver=driver,
+            advisor=PlanAdvisor(node.bus, ring.throughput, planning, leader, driver.rebalance),
+        )
+
+    def routes(self) -> Iterable[web.RouteDef]:
+        return (
+            route("GET", "/v1/models", self._models),
+            route("POST", "/v1/load", self._load, LoadRequest, BEGUN),
+            route("POST", "/v1/unload", self.driver.unload),
+            route("POST", "/v1/recovery", lambda order: self.driver.choose(order.choice), RecoveryOrder),
+        )
+
+    def subscribe(self) -> None:
+        signals = self.node.signals
+        signals.on(LinkedMacChanged, lambda contact: self.driver.changed(contact.device_id))
+        signals.on(MacGone, lambda mac: self.driver.gone(mac.device_id))
+        signals.on(WorkerReported, self._worker_reported)
+
+    async def _models(self) -> list[ModelChoice]:
+        asked, found = self.driver.request, await self.planning.choices()
+        return [msgspec.structs.replace(each, asked=asked) if each.loaded and asked.model else each for each in found]
+
+    async def _load(self, request: LoadRequest) -> PlanPreview:
+        await self.driver.load(request)
+        return await self.planning.preview(request)
+
+    def _worker_reported(self, said: WorkerReported) -> None:
+        if isinstance(said.report, Token | Prefilled | AnswerDone):
+            self.driver.handle_report(said.report)

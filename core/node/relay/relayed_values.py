@@ -1,0 +1,140 @@
+"""What programs ask one Mac for and another one answers: the values that travel, in pieces that frames carry.
+
+Words arrive as they were said; only what went wrong is cleaned, for people read that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from core.answer_parts import AnswerPart
+from core.errors import Problem, ProtocolError
+from core.events import PromptLogprobs, RequestDone, TokenEvent
+from core.node.base.message_table import TEXT_LIMIT
+from core.node.base.node_message import PIECE_BYTES
+from core.numbers import Size, TokenId
+from core.requests.answers import ChatRequest
+from core.text import clean_text
+
+MOST_ASKED: Final = 64 << 20  # bytes of one request
+
+
+class RelayedValue(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of what is said of a relayed request beside the answer itself."""
+
+
+class AnswerWanted(RelayedValue, frozen=True, kw_only=True):
+    """An answer, told as it comes, up to a RequestDone."""
+
+    request: ChatRequest
+
+
+class CountWanted(RelayedValue, frozen=True, kw_only=True):
+    """How many tokens its prompt has: a Counted."""
+
+    request: ChatRequest
+
+
+class TextWanted(RelayedValue, frozen=True, kw_only=True):
+    """What token ids say: a Spelled."""
+
+    tokens: tuple[TokenId, ...]
+
+
+class Accepted(RelayedValue, frozen=True, kw_only=True):
+    """The request is taken."""
+
+    prompt_tokens: Size
+
+
+class StillThere(RelayedValue, frozen=True, kw_only=True):
+    """Nothing came for a while: it waits for its turn, or the ring is at work."""
+
+
+class Counted(RelayedValue, frozen=True, kw_only=True):
+    """So many tokens. Nothing follows."""
+
+    tokens: Size
+
+
+class Spelled(RelayedValue, frozen=True, kw_only=True):
+    """That text. Nothing follows."""
+
+    text: str
+
+
+class NotAnswered(RelayedValue, frozen=True, kw_only=True):
+    """Nothing more comes of it, for this reason."""
+
+    problem: Problem
+
+
+Wanted = AnswerWanted | CountWanted | TextWanted
+Relayed = (
+    Accepted | PromptLogprobs | TokenEvent | AnswerPart | RequestDone | StillThere | Counted | Spelled | NotAnswered
+)
+LAST: Final = (RequestDone, Counted, Spelled, NotAnswered)
+
+_encoder = msgspec.msgpack.Encoder()
+_wanted: Final = msgspec.msgpack.Decoder(Wanted)
+_relayed: Final = msgspec.msgpack.Decoder(Relayed)
+
+
+def encoded(value: Wanted | Relayed) -> bytes:
+    """As it travels."""
+    return _encoder.encode(value)
+
+
+def pieces(body: bytes) -> Iterator[tuple[bytes, bool]]:
+    """What frames carry of it, and whether that is the last of it."""
+    for at in range(0, len(body), PIECE_BYTES):
+        yield body[at : at + PIECE_BYTES], at + PIECE_BYTES >= len(body)
+
+
+def wanted_from(body: bytes) -> Wanted:
+    """What is asked for. Raises ProtocolError."""
+    try:
+        wanted: Wanted = _wanted.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ProtocolError("A relayed request does not decode.") from error
+    return wanted
+
+
+def relayed_from(body: bytes) -> Relayed:
+    """What came of it. Raises ProtocolError."""
+    try:
+        value: Relayed = _relayed.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ProtocolError("What came of a relayed request does not decode.") from error
+    if isinstance(value, NotAnswered | RequestDone) and value.problem:
+        return msgspec.structs.replace(value, problem=_cleaned(value.problem))
+    return value
+
+
+def _cleaned(problem: Problem) -> Problem:
+    return Problem(**{name: clean_text(text)[:TEXT_LIMIT] for name, text in msgspec.structs.asdict(problem).items()})
+
+
+class Assembly:
+    """Makes values of pieces, whose numbers say to which request they belong; of `most` bytes each."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._number, self._said = -1, bytearray()
+
+    def add(self, number: int, piece: bytes, *, is_last: bool) -> bytes | None:
+        """The whole value with its last piece. Another number begins anew: the one before was given up. Raises
+        ProtocolError where it is too long.
+        """
+        if number != self._number:
+            self._number, self._said = number, bytearray()
+        self._said += piece
+        if len(self._said) > self._most:
+            raise ProtocolError(f"A relayed request has more than {self._most} bytes.")
+        if not is_last:
+            return None
+        whole, self._number, self._said = bytes(self._said), -1, bytearray()
+        return whole

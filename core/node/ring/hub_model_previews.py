@@ -1,0 +1,89 @@
+"""How the models that are known to be on the hub would fit the linked Macs, the best fit first, without asking it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from core.events import Peer, Plan
+from core.models.files.catalog import short_name
+from core.models.known.known_models import KnownModel, KnownModels, known_models
+from core.node.disks.model_inventory import ModelInventory
+from core.node.peers.peer_table import PeerTable
+from core.node.ring.throughput_history import ThroughputHistory
+from core.plan.forecast import MacSpeeds, forecast, plan_work_of
+from core.plan.hop_bytes import hop_bytes
+from core.plan.preview import preview_of
+from core.requests.plans import Forecast, HubOffer, ModelChoice, PlanPreview, PlanRequest
+from core.settings import DEFAULT_CONTEXT
+
+
+class HubModelPreviews:
+    """Plans what is on no disk."""
+
+    def __init__(
+        self, inventory: ModelInventory, peers: PeerTable, throughput: ThroughputHistory, *, simulated: bool = False
+    ) -> None:
+        self._inventory, self._peers, self._throughput = inventory, peers, throughput
+        self._simulated = simulated
+
+    async def choices(self) -> list[ModelChoice]:
+        """Every known model that no linked Mac has anything of, with how it would fit; the best fit first."""
+        macs = self._peers.linked()
+        chips = {mac.device_id: mac.chip for mac in macs}
+        speeds = MacSpeeds(chips, self._peers.rtt, self._throughput.curves, self._simulated)
+        held = {short_name(each.name) for each in (*self._inventory.own, *self._inventory.elsewhere(()))}
+        return await asyncio.to_thread(offered, known_models(), held, macs, speeds)
+
+
+def offered(known: KnownModels, held: Collection[str], macs: Sequence[Peer], speeds: MacSpeeds) -> list[ModelChoice]:
+    """What is known and not `held` (names without owners), over `macs`, the head first; the best fit first."""
+    lacking = [model for model in known.models if short_name(model.repo) not in held]
+    return best_first([_choice(model, known.made_on, macs, speeds) for model in lacking])
+
+
+def _choice(model: KnownModel, listed_on: str, macs: Sequence[Peer], speeds: MacSpeeds) -> ModelChoice:
+    revision = model.revision or "main"
+    return ModelChoice(
+        name=model.repo,
+        path="",
+        model_type=model.model_type,
+        layers=model.layers,
+        total_bytes=model.total_bytes,
+        quantization=model.quantization,
+        context_max=model.context_max,
+        offer=HubOffer(repo=model.repo, revision=revision, licence=model.licence, listed_on=listed_on),
+        preview=_preview(model, macs, speeds),
+    )
+
+
+def _preview(model: KnownModel, macs: Sequence[Peer], speeds: MacSpeeds) -> PlanPreview:
+    layout, hidden = model.layout, model.sharding.hidden_bytes
+    request = PlanRequest(model=model.repo, context=min(DEFAULT_CONTEXT, model.context_max))
+
+    def expected(plan: Plan) -> Forecast | None:
+        whole_bytes = layout.total_bytes + sum(cache.bytes_for(request.context) for cache in layout.caches)
+        sent = () if len(plan.stages) == 1 else hop_bytes(plan, None) or (hidden,) * len(plan.stages)
+        return forecast(plan_work_of(plan, layout, sent, whole_bytes), speeds)
+
+    preview = preview_of(
+        model=model.repo,
+        fingerprint="",
+        layout=layout,
+        peers=macs,
+        request=request,
+        profile=None,
+        rtt=speeds.rtt,
+        expects=expected,
+    )
+    split = preview.plan or preview.draft
+    return msgspec.structs.replace(preview, forecast=expected(split)) if split else preview
+
+
+def best_first(choices: Sequence[ModelChoice]) -> list[ModelChoice]:
+    """Those that fit, the largest first; behind them those that do not, the one that lacks least first."""
+    return sorted(
+        choices, key=lambda c: (c.preview.plan is None, c.total_bytes * (1 if c.preview.plan is None else -1))
+    )

@@ -1,0 +1,86 @@
+"""Which layers this Mac held last of each model, for whoever wants to know what of it can be let go of."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from core.errors import TrustError
+from core.events import Plan, Value
+from core.models.files.block_map import Sha256
+from core.node.base.signals import Signals
+from core.node.base.tasks import Tasks
+from core.node.ring.plan_member import StageTaken
+from core.numbers import Size
+from core.plan.topology import has_ranks
+from core.trust.private_files import read_private, write_private
+
+MOST_MODELS: Final = 200
+
+
+class HeldLayers(Value, frozen=True, kw_only=True):
+    """The layers [start, stop) on this Mac, with the embedding (`embed`) and the head (`output`).
+    `is_whole`: a part of every layer.
+    """
+
+    start: Size
+    stop: Size
+    embed: bool
+    output: bool
+    is_whole: bool
+
+    @property
+    def words(self) -> str:
+        """As `core.models.slicing.slice_bytes` reads it."""
+        return f"{self.start}:{self.stop}:{'e' * self.embed}{'o' * self.output}"
+
+
+class LayersHeldLast:
+    """By fingerprint; remembered in `file`."""
+
+    def __init__(self, file: Path, signals: Signals, tasks: Tasks) -> None:
+        self._file, self._tasks = file, tasks
+        self._known = read_stages(file)
+        signals.on(StageTaken, self._note)
+
+    def of(self, fingerprint: str) -> HeldLayers | None:
+        """The one that is loaded here, or was last."""
+        return self._known.get(fingerprint)
+
+    def _note(self, taken: StageTaken) -> None:
+        found = stage_in(taken.plan, taken.index)
+        if self._known.get(taken.plan.fingerprint) == found:
+            return
+        self._known.pop(taken.plan.fingerprint, None)
+        self._known = dict([*self._known.items(), (taken.plan.fingerprint, found)][-MOST_MODELS:])
+        self._tasks.spawn("Remembering a stage", asyncio.to_thread(write_stages, self._file, self._known))
+
+
+def stage_in(plan: Plan, index: int) -> HeldLayers:
+    """What of its model the Mac of stage number `index` has on its disk."""
+    stage = plan.stages[index]
+    return HeldLayers(
+        start=stage.start,
+        stop=stage.stop,
+        embed=stage.start == 0,
+        output=stage.device_id == plan.output,
+        is_whole=has_ranks(plan),
+    )
+
+
+def read_stages(file: Path) -> dict[Sha256, HeldLayers]:
+    """What `write_stages` wrote. A file that is damaged, or not this user's alone, counts as none."""
+    try:
+        return msgspec.json.decode(read_private(file, TrustError), type=dict[Sha256, HeldLayers])
+    except (TrustError, msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+
+
+def write_stages(file: Path, known: dict[Sha256, HeldLayers]) -> None:
+    """For the next start of this node, 0600."""
+    with suppress(TrustError):  # on a full disk the plan that is loaded next says it again
+        write_private(file, msgspec.json.encode(known), TrustError)

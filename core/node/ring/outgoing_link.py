@@ -1,0 +1,116 @@
+"""The link from this Mac's stage to the next one: on which way it goes, and when it should go on another. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from core.link.network_paths import MeasuredPath, NetworkPath, token_costs_s
+
+TRY_EVERY_S: Final = 30.0
+TIMES: Final = 3
+QUICKER: Final = 0.5
+QUICKER_S: Final = 0.001
+REST_S: Final = 600.0
+
+
+class OutgoingLink:
+    """`way`: on which it goes; None while it is being made. `direct` are ways through networks that both Macs are on,
+    as of now. `now`: seconds of one monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self.way: NetworkPath | None = None
+        self._offered: tuple[NetworkPath, ...] = ()
+        self._try_at = 0.0
+        self._times = 0
+        self._rates: dict[tuple[str, str], int] = {}
+        self._measured: tuple[NetworkPath, ...] = ()
+        self._is_measuring = False
+
+    def offer(self, direct: Sequence[NetworkPath]) -> None:
+        """It is made anew, on the best of these that stands, or on another where none does."""
+        self.way, self._offered = None, tuple(direct)
+
+    def linked(self, way: NetworkPath) -> None:
+        """It stands."""
+        self.way = way
+        self._times, self._measured = 0, ()
+
+    def reason_to_move(self, direct: Sequence[NetworkPath], name: str) -> str:
+        """Why it should be made anew, now that `direct` lead to the next Mac, which is called `name`; "" where it
+        should not. A way of a better kind is tried once each time it appears.
+        """
+        now = self.way
+        if now is None:
+            return ""
+        self._measured = tuple(way for way in self._measured if _has(direct, way))
+        self._rates = {_key(way): rate for way in direct if (rate := self._rates.get(_key(way)))}
+        was_direct = _has(self._offered, now)
+        self._offered = tuple(way for way in self._offered if _has(direct, way) or way.is_same(now))
+        if was_direct and not _has(direct, now):
+            return f"The {now.kind or 'direct'} path to {name} is gone: the ring continues over another one."
+        new = [way for way in direct if way.rank < now.rank and not _has(self._offered, way)]
+        return f"A {new[0].kind} path to {name} has appeared: the ring moves to it." if new else ""
+
+    def to_try(self, direct: Sequence[NetworkPath], now: float) -> list[NetworkPath]:
+        """The way in use and the others of its kind, where there is a choice and it is time to time them: every half
+        minute.
+        """
+        alike = self._alike(direct)
+        if not alike or now < self._try_at:
+            return []
+        self._try_at = now + TRY_EVERY_S
+        return self.rated(alike)
+
+    def to_measure(self, direct: Sequence[NetworkPath]) -> NetworkPath | None:
+        """What to measure the rate of, while nobody answers: where there is a choice every way of the kind in use, one
+        after the other, each once when it has appeared or the link was made anew. `measured` is told.
+        """
+        left = [way for way in self._alike(direct) if not _has(self._measured, way)]
+        if self._is_measuring or not left:
+            return None
+        self._is_measuring = True
+        self._measured = (*self._measured, left[0])
+        return left[0]
+
+    def measured(self, way: NetworkPath, bytes_per_s: int) -> None:
+        """`way` carries so much; 0 where nobody knows."""
+        self._is_measuring = False
+        self._rates[_key(way)] = bytes_per_s
+
+    def rated(self, ways: Sequence[NetworkPath]) -> list[NetworkPath]:
+        """The same ways with the rates that were measured."""
+        return [msgspec.structs.replace(way, bytes_per_s=self._rates.get(_key(way), 0)) for way in ways]
+
+    def tried(self, tried: Sequence[MeasuredPath], now: float, name: str) -> str:
+        """Why it should be made anew, now that these were timed; "" where it should not. Another one has to take at
+        most half of a token's time three times running, and a millisecond less; after a move they are let be for ten
+        minutes.
+        """
+        costs = token_costs_s(tried)
+        used = [cost for each, cost in zip(tried, costs, strict=True) if self.way and each.way.is_same(self.way)]
+        best_s = min(costs, default=0.0)
+        is_slow = bool(used) and best_s <= min(QUICKER * used[0], used[0] - QUICKER_S)
+        self._times = self._times + 1 if is_slow else 0
+        if self._times < TIMES:
+            return ""
+        self._times, self._try_at = 0, now + REST_S
+        path = f"The path to {name} takes {used[0] * 1e3:.1f} ms for every token, another one {best_s * 1e3:.1f} ms"
+        return f"{path}: the ring moves to it."
+
+    def _alike(self, direct: Sequence[NetworkPath]) -> list[NetworkPath]:
+        """The way in use and the others of its kind; none where that is no choice."""
+        used = self.way
+        alike = [way for way in direct if used and way.rank == used.rank]
+        return alike if used and len(alike) > 1 and _has(alike, used) else []
+
+
+def _key(way: NetworkPath) -> tuple[str, str]:
+    return way.host, way.interface
+
+
+def _has(ways: Sequence[NetworkPath], wanted: NetworkPath) -> bool:
+    return any(way.is_same(wanted) for way in ways)

@@ -1,0 +1,197 @@
+"""The room of plans: made, handed out to the Macs of a ring, proved, measured and traced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from aiohttp import web
+
+from core.errors import Problem
+from core.node.base.context import NodeContext
+from core.node.base.local_server import route
+from core.node.base.message_table import MessageRow, receives
+from core.node.base.room import Room
+from core.node.disks.room import DisksRoom
+from core.node.peers.mesh import LinkEnded, MacLeft
+from core.node.peers.peer_table import PeerTable
+from core.node.peers.room import PeersRoom
+from core.node.ring.disk_trimming import Trimming
+from core.node.ring.hop_figures import hop_samples
+from core.node.ring.hub_model_previews import HubModelPreviews
+from core.node.ring.layers_held_last import LayersHeldLast
+from core.node.ring.messages import (
+    Checked,
+    ClockAsk,
+    ClockReply,
+    LinkUp,
+    Prepared,
+    PrepareStage,
+    Release,
+    Reported,
+    StageLost,
+    TraceAsk,
+    TraceReply,
+)
+from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.plan_member import PlanMember
+from core.node.ring.planning import Planning
+from core.node.ring.ring_trace import Tracing
+from core.node.ring.split_profiles import SplitProfiles
+from core.node.ring.stage_files import StageFiles
+from core.node.ring.throughput_history import ThroughputHistory
+from core.node.ring.worker_supervisor import Supervisor, WorkerEnded, WorkerReported
+from core.node.trust.roster_enforcement import PlanDistrusted
+from core.requests.disks import TrimRequest
+from core.requests.plans import PreviewRequest
+from core.requests.trace import TraceRequest
+from core.worker.messages import (
+    Failed,
+    LinkBroken,
+    Linked,
+    Loaded,
+    Loading,
+    PrefillBroken,
+    PrefillLinked,
+    Proved,
+    ReadBeside,
+    Samples,
+    Unproved,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingRoom(Room):
+    """Plans of this Mac, and its stages of others' plans."""
+
+    peers: PeerTable
+    supervisor: Supervisor
+    member: PlanMember
+    leader: PlanLeader
+    tracing: Tracing
+    trimming: Trimming
+    throughput: ThroughputHistory
+    planning: Planning
+    known: HubModelPreviews
+
+    @classmethod
+    def build(cls, node: NodeContext, peers: PeersRoom, disks: DisksRoom) -> Self:
+        """The room with all of its parts."""
+        home, is_simulated = node.home, bool(node.config.chip)
+        supervisor = Supervisor(node, peers.worker)
+        member = PlanMember(node, peers.mesh, peers.paths, supervisor, peers.worker, disks.models, disks.comparison)
+        profiles, throughput = SplitProfiles(home.split_profiles), ThroughputHistory(home.throughput)
+        files = StageFiles(disks.inventory, profiles, disks.transfers, disks.comparison)
+        leader = PlanLeader(node, peers.mesh, member, files, peers.worker)
+        return cls(
+            node=node,
+            peers=peers.table,
+            supervisor=supervisor,
+            member=member,
+            leader=leader,
+            tracing=Tracing(node.own_id, peers.mesh, supervisor, peers.worker, leader, node.signals, node.tasks),
+            trimming=Trimming(
+                home.models,
+                disks.models,
+                disks.inventory,
+                disks.copies.serving,
+                disks.transfers.own,
+                profiles,
+                LayersHeldLast(home.stages, node.signals, node.tasks),
+                leader,
+            ),
+            throughput=throughput,
+            planning=Planning(
+                disks.models,
+                profiles,
+                disks.inventory,
+                files,
+                peers.table,
+                leader,
+                throughput,
+                node.assessment,
+                simulated=is_simulated,
+            ),
+            known=HubModelPreviews(disks.inventory, peers.table, throughput, simulated=is_simulated),
+        )
+
+    def messages(self) -> Iterable[MessageRow]:
+        leader, tracing = self.leader.handle_message, self.tracing.handle_message
+        return (
+            receives(PrepareStage, self._prepare_stage),
+            receives(LinkUp, self.member.link),
+            receives(Release, self._release),
+            receives(Prepared, leader),
+            receives(Checked, leader),
+            receives(Reported, leader),
+            receives(StageLost, leader),
+            receives(ClockAsk, tracing),
+            receives(ClockReply, tracing),
+            receives(TraceAsk, tracing),
+            receives(TraceReply, tracing),
+        )
+
+    def routes(self) -> Iterable[web.RouteDef]:
+        return (
+            route("POST", "/v1/plan", lambda asked: self.planning.preview(asked, parts=asked.parts), PreviewRequest),
+            route("GET", "/v1/models/known", self.known.choices),
+            route("GET", "/v1/disks", self.planning.disks),
+            route("POST", "/v1/trim", self.trimming.trim, TrimRequest),
+            route("POST", "/v1/trace", self.tracing.trace, TraceRequest),
+        )
+
+    def subscribe(self) -> None:
+        signals = self.node.signals
+        signals.on_awaited(LinkEnded, self._link_ended)
+        signals.on_awaited(MacLeft, self._mac_left)
+        signals.on(WorkerReported, self._worker_reported)
+        signals.on(WorkerEnded, self._worker_ended)
+        signals.on(PlanDistrusted, self._distrusted)
+
+    def _prepare_stage(self, head: str, order: PrepareStage) -> None:
+        """Hold a stage; if that shows a defect it is refused, as no other Mac may stop this node."""
+        tasks = self.node.tasks
+
+        def refuse() -> None:
+            tasks.spawn("Refusing a stage", self.member.refuse(head, order.plan.plan_gen))
+
+        tasks.spawn("Preparing a stage", self.member.prepare(head, order), on_defect=refuse)
+
+    def _release(self, head: str, order: Release) -> None:
+        # in the background: ending a worker takes up to 2 s
+        self.node.tasks.spawn("Releasing a plan", self.member.release_for(head, order))
+
+    async def _mac_left(self, mac: MacLeft) -> None:
+        self.node.tasks.spawn("Releasing a plan", self.member.head_left(mac.device_id))
+
+    async def _link_ended(self, ended: LinkEnded) -> None:
+        device_id, why = ended.device_id, ended.error.what
+        what = f"{self.node.bus.now.name_of(device_id)} is gone: {why}"
+        problem = Problem(kind="LinkLost", what=what, fix="Load the model again without it.")
+        await self.leader.lost(device_id, problem)
+        self.member.head_lost(device_id, why)
+
+    def _worker_reported(self, said: WorkerReported) -> None:
+        node, leader = self.node, self.leader
+        match report := said.report:
+            case Samples(stages=stages) if leader.plan and len(stages) == len(leader.plan.stages):
+                for hop in hop_samples(leader.plan, stages, self.peers.rtt, leader.path_from):
+                    node.bus.publish(hop)
+            case Loading() | Loaded() | Failed() | Linked() | LinkBroken():
+                node.tasks.spawn_essential("A report of the worker", self.member.reported(report))
+            case PrefillLinked() | PrefillBroken():
+                leader.prefill_reported(report)
+            case ReadBeside(request_id=name, tokens=0):
+                node.journal.warn(f"The ring reads the prompt of {name[:8]}: the Mac beside it could not.")
+            case Proved() | Unproved():
+                node.tasks.spawn_essential("The proof of the ring", leader.proved(report))
+
+    def _worker_ended(self, ended: WorkerEnded) -> None:
+        self.node.journal.error(ended.error.what)
+        self.node.tasks.spawn_essential("The end of the worker", self.member.worker_died(ended.error.problem))
+
+    def _distrusted(self, plan: PlanDistrusted) -> None:
+        tasks = self.node.tasks
+        tasks.spawn_essential("The end of a plan", self.leader.distrusted(plan.device_id, plan.problem))
+        tasks.spawn_essential("Leaving a plan", self.member.distrust(plan.problem))

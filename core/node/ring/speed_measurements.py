@@ -1,0 +1,269 @@
+"""What one answer and one load showed of the Macs' paces: measurements out of the node's own events. Pure.
+
+A hop sample is a sum since the ring was last idle, so only an answer that runs alone says anything: the difference of
+two rounds of samples, over the tokens between them. Frames and reports keep their order, so a round holds just the
+work whose answers were told before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import ceil
+from typing import Final, NamedTuple
+
+from core.events import HopSample, Plan, Progress, RequestDone, StageState, StageStatus, TokenEvent
+from core.plan.cost_curve import curve_name
+from core.plan.forecast import PlanWork, shape_of
+from core.plan.stage_roles import departing
+from core.plan.topology import has_ranks
+
+LEAST_TOKENS: Final = 4
+_READ: Final[tuple[StageStatus, ...]] = ("linking", "ready")
+
+
+class Measured(NamedTuple):
+    """So much work took so long; `curve` as `core.plan.cost_curve.curve_name` gives it."""
+
+    curve: str
+    amount: float
+    seconds: float
+
+
+class MeasuredLoad(NamedTuple):
+    """A plan that runs, and what it asks of its Macs."""
+
+    plan: Plan
+    work: PlanWork
+
+    @property
+    def reads(self) -> Sequence[int]:
+        """The bytes of weights that each stage reads for a token."""
+        return self.work.reads
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Its hops, in ring order; none where there is one Mac."""
+        macs = [stage.device_id for stage in self.plan.stages]
+        return list(zip(macs, [*macs[1:], macs[0]], strict=True)) if len(macs) > 1 else []
+
+
+class _Round(NamedTuple):
+    """Samples of all hops, in ring order; `read` prompt tokens in `chunks`, and `tokens` of the answer came before."""
+
+    read: int
+    chunks: int
+    tokens: int
+    hops: tuple[HopSample, ...]
+
+
+class _MeasuredStep(NamedTuple):
+    """What a token took at a stage: seconds computed, bytes sent, and seconds that both ends spent on sending them."""
+
+    computed_s: float
+    size: float
+    spent_s: float
+
+
+class AnswerMeasurement:
+    """Looks at one answer, which is to run alone."""
+
+    def __init__(self, request_id: str, loaded: MeasuredLoad) -> None:
+        self.request_id = request_id
+        self._loaded = loaded
+        self._read = self._chunks = self._tokens = 0
+        self._samples: dict[tuple[str, str], HopSample] = {}
+        self._rounds: list[_Round] = []  # the first one, the first one with a token, the last one
+
+    def handle_event(self, event: Progress | TokenEvent | HopSample) -> None:
+        """Something happened of it."""
+        match event:
+            case Progress(done=done):
+                self._read, self._chunks = done, self._chunks + 1
+            case TokenEvent():
+                self._tokens += 1
+            case HopSample():
+                self._samples[event.source, event.target] = event
+                pairs = self._loaded.pairs
+                if pairs and (event.source, event.target) == pairs[-1] and self._samples.keys() == set(pairs):
+                    self._note(_Round(self._read, self._chunks, self._tokens, tuple(self._samples[p] for p in pairs)))
+
+    def ended(self, done: RequestDone, lead_s: float, apart_s: Callable[[float], float | None]) -> list[Measured]:
+        """What it showed; `lead_s` is what this head is known to add to a token, `apart_s` what a step of so many
+        tokens takes ranks beside adding up, where that is known.
+        """
+        rate = done.decode_tokens_per_s
+        if done.problem or not rate:
+            return []
+        whole = self._whole(done, 1 / rate)
+        if has_ranks(self._loaded.plan):
+            return [*whole, *self._adding_up(done, 1 / rate, apart_s)]
+        beside = [*whole, *self._read_beside(done, 1 / rate)]
+        if not self._loaded.pairs:
+            return [*beside, *self._alone(done, rate, lead_s)]
+        steps = self._steps()
+        return [*beside, *self._prompt(done, steps), *self._decoding(steps, 1 / rate)] if steps else beside
+
+    def _note(self, found: _Round) -> None:
+        has_token = [bool(each.tokens) for each in self._rounds]
+        if has_token[-1:] == [True] and has_token.count(True) > 1:
+            self._rounds.pop()
+        elif has_token[-1:] == [False] and not found.tokens:
+            return
+        self._rounds.append(found)
+
+    def _whole(self, done: RequestDone, token_s: float) -> list[Measured]:
+        """A token and the prompt, by the clock of the answer; guesses that were right say nothing of others."""
+        if done.tokens < LEAST_TOKENS or done.accepted_tokens:
+            return []
+        name = curve_name("plan", shape_of(self._loaded.plan))
+        found, read = [Measured(name, 1, token_s)], done.prompt_tokens - done.reused_tokens
+        if done.ttft_s and done.ttft_s > token_s and read >= LEAST_TOKENS and not done.beside_tokens:
+            found.append(Measured(name, read, done.ttft_s - token_s))
+        return found
+
+    def _alone(self, done: RequestDone, rate: float, lead_s: float) -> list[Measured]:
+        """With one Mac there is no ring that tells: the clock of the answer does."""
+        (mac,), (read,) = self._loaded.plan.stages, self._loaded.reads
+        tokens, token_s = done.prompt_tokens - done.reused_tokens - done.beside_tokens, 1 / rate
+        found: list[Measured] = []
+        if done.tokens >= LEAST_TOKENS:
+            found = _step_of(mac.device_id, read, max(token_s - lead_s, token_s / 2))
+        if done.ttft_s and tokens >= LEAST_TOKENS and done.ttft_s > token_s:
+            chunks = ceil(tokens / self._loaded.plan.chunk)
+            seconds = (done.ttft_s - token_s) / chunks
+            found.append(Measured(curve_name("prompt", mac.device_id), read * tokens / chunks, seconds))
+        return found
+
+    def _read_beside(self, done: RequestDone, token_s: float) -> list[Measured]:
+        """A chunk that the Mac beside the ring read, with what it took to hand that on."""
+        prefill, tokens = self._loaded.plan.prefill, done.beside_tokens
+        if prefill is None or tokens < LEAST_TOKENS or not done.ttft_s or done.ttft_s <= token_s:
+            return []
+        chunks = ceil(tokens / self._loaded.plan.chunk)
+        amount, seconds = sum(self._loaded.reads) * tokens / chunks, (done.ttft_s - token_s) / chunks
+        return [Measured(curve_name("prompt", prefill.stage.device_id), amount, seconds)]
+
+    def _adding_up(self, done: RequestDone, token_s: float, apart_s: Callable[[float], float | None]) -> list[Measured]:
+        """Ranks compute and wait for each other in one: what they compute was to be known before."""
+        plan, work = self._loaded.plan, self._loaded.work
+        if plan.parallelism is None or plan.parallelism.group != "sealed":
+            return []
+        name = curve_name("reduce", plan.head.device_id, str(len(plan.stages)))
+        steps = [(1.0, token_s)] if done.tokens >= LEAST_TOKENS else []
+        read = done.prompt_tokens - done.reused_tokens
+        if done.ttft_s and read >= LEAST_TOKENS and done.ttft_s > token_s:
+            chunks = ceil(read / plan.chunk)
+            steps.append((read / chunks, (done.ttft_s - token_s) / chunks))
+        known = [(tokens, step_s, alone_s) for tokens, step_s in steps if (alone_s := apart_s(tokens)) is not None]
+        return [
+            Measured(name, work.reduced_bytes * tokens, max(0.0, step_s - alone_s) / work.reduces)
+            for tokens, step_s, alone_s in known
+        ]
+
+    def _steps(self) -> list[_MeasuredStep] | None:
+        """A token at each stage and on the hop behind it, in ring order."""
+        base, last = self._base(), self._rounds[-1] if self._rounds else None
+        if base is None or last is None or (tokens := last.tokens - base.tokens) < LEAST_TOKENS:
+            return None
+        return [
+            _MeasuredStep(
+                max(0.0, after.compute_s - before.compute_s) / tokens,
+                (after.bytes - before.bytes) / tokens,
+                max(0.0, _spent(after) - _spent(before)) / tokens,
+            )
+            for after, before in zip(last.hops, base.hops, strict=True)
+        ]
+
+    def _prompt(self, done: RequestDone, steps: Sequence[_MeasuredStep]) -> list[Measured]:
+        """A chunk, by the first round; a step may have come before that was told."""
+        first, plan = self._rounds[0], self._loaded.plan
+        read, chunks, tokens = first.read - done.reused_tokens - done.beside_tokens, first.chunks, first.tokens
+        if tokens > LEAST_TOKENS or read < LEAST_TOKENS:
+            return []
+        found = []
+        for stage, weights, hop, step in zip(plan.stages, self._loaded.reads, first.hops, steps, strict=True):
+            computed_s = hop.compute_s - tokens * step.computed_s
+            # a head that has the last layers computes when the work is back, behind its own sample
+            if computed_s > 0 and (stage is not plan.head or departing(plan).runs):
+                found.append(
+                    Measured(curve_name("prompt", stage.device_id), weights * read / chunks, computed_s / chunks)
+                )
+            own_s = max(_spent(hop) - tokens * step.spent_s, hop.wire_s, 0.0)
+            # back to a head with the first layers nothing comes but that a chunk is read, whenever it is
+            if hop.target != plan.head.device_id or not departing(plan).runs:
+                size = (hop.bytes - tokens * step.size) / chunks
+                found.append(Measured(_hop_name(hop), size, own_s / chunks + _trip(hop)))
+        return found
+
+    def _decoding(self, steps: Sequence[_MeasuredStep], token_s: float) -> list[Measured]:
+        """A token. What the stages and the hops do not account for is the head's; clocks of two Macs differ, so what a
+        hop takes is half a round trip, or less where so much time was not there.
+        """
+        hops, stages = self._rounds[-1].hops, self._loaded.plan.stages
+        trips_s = sum(map(_trip, hops))
+        left_s = max(0.0, token_s - sum(step.computed_s + step.spent_s for step in steps))
+        share = min(1.0, left_s / trips_s) if trips_s else 0.0
+        found = [Measured(curve_name("lead", self._loaded.plan.head.device_id), 1, max(0.0, left_s - share * trips_s))]
+        for stage, weights, hop, step in zip(stages, self._loaded.reads, hops, steps, strict=True):
+            found += _step_of(stage.device_id, weights, step.computed_s)
+            found.append(Measured(_hop_name(hop), step.size, step.spent_s + share * _trip(hop)))
+        return found
+
+    def _base(self) -> _Round | None:
+        """From where tokens are counted: the first round that holds the whole prompt and nothing behind it."""
+        first = self._rounds[0] if self._rounds else None
+        is_read = first is not None and first.chunks > 0 and first.chunks == self._chunks
+        if first and not first.tokens and is_read and departing(self._loaded.plan).runs:
+            return first
+        return next((each for each in self._rounds if each.tokens), None)
+
+
+class LoadMeasurement:
+    """Looks at one load, from the moment when its plan was made. The Macs that `held` layers of that model read only
+    what they lack, which says nothing of their speed.
+    """
+
+    def __init__(self, plan: Plan, now: float, held: Collection[str] = ()) -> None:
+        self.plan, self._made_at, self._held = plan, now, held
+        self._began: dict[str, float] = {}
+        self._took: dict[str, float] = {}
+
+    def handle_event(self, state: StageState, now: float) -> None:
+        """A stage is further."""
+        if state.status in ("fetching", "comparing"):
+            self._made_at = now  # what comes to disks first is no part of loading
+        elif state.status == "loading":
+            self._began.setdefault(state.device_id, now)
+        elif state.status in _READ:
+            # what is read at once is never told of before it is there
+            began = self._began.get(state.device_id, self._made_at)
+            self._took.setdefault(state.device_id, now - began)
+
+    def ended(self, now: float) -> list[Measured]:
+        """What it showed, once all of it is loaded."""
+        sizes: Mapping[str, int] = {stage.device_id: stage.weight_bytes for stage in self.plan.stages}
+        reads = [
+            Measured(curve_name("load", mac), sizes[mac], seconds)
+            for mac, seconds in self._took.items()
+            if sizes.get(mac) and seconds > 0 and mac not in self._held
+        ]
+        join_s = now - self._made_at - max(self._took.values(), default=0.0)
+        return [*reads, Measured(curve_name("join", self.plan.head.device_id), 1, max(0.0, join_s))]
+
+
+def _step_of(mac: str, weights: int, seconds: float) -> list[Measured]:
+    """A step is a chunk of one token, too: so a short prompt says what every further token of a long one takes."""
+    return [Measured(curve_name(kind, mac), weights, seconds) for kind in ("token", "prompt")]
+
+
+def _hop_name(hop: HopSample) -> str:
+    return curve_name("hop", hop.source, hop.target)
+
+
+def _spent(hop: HopSample) -> float:
+    """What both ends did for its frames."""
+    return hop.codec_s + hop.seal_s + hop.send_s + hop.open_s
+
+
+def _trip(hop: HopSample) -> float:
+    return (hop.rtt_s or 0.0) / 2

@@ -1,0 +1,199 @@
+"""Keeps this Mac's worker running: starts another when it ends, and has one ready while a model is loaded."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from core.errors import WorkerDied
+from core.node.base.context import NodeContext
+from core.node.base.signals import Signal
+from core.node.peers.worker_state import WorkerState
+from core.node.ring.worker_process import WorkerProcess, start_worker
+from core.rates import BackOff
+from core.worker.messages import Command, GpuFailed, GroupBroken, Listening, Load, Loaded, Loading, Report, Worked
+
+START_S = 60.0
+BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+STEADY_S = 30.0
+# what was loaded begins to work first
+SPARE_REST_S = 2.0
+SPARE_BACK_OFF_S = (5.0, 30.0, 120.0)
+
+
+class WorkerReported(Signal, frozen=True):
+    """This Mac's worker says something."""
+
+    report: Report
+
+
+class WorkerEnded(Signal, frozen=True):
+    """This Mac's worker ended unexpectedly; another one takes its place."""
+
+    error: WorkerDied
+
+
+class Supervisor:
+    """Keeps one worker process running and, unless the node has no spare worker, another one while it holds a model:
+    started, joined, without layers, to take its place at once. Emits WorkerReported and WorkerEnded of the worker, and
+    updates `worker`.
+    """
+
+    def __init__(self, node: NodeContext, worker: WorkerState) -> None:
+        config = node.config
+        self._identity, self._host, self._worker = node.identity, config.host, worker
+        self._signals, self._journal, self._tasks = node.signals, node.journal, node.tasks
+        self._has_spare, self._wires = config.has_spare, config.wires
+        self._process: WorkerProcess | None = None
+        self._spare: WorkerProcess | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._up = asyncio.Event()
+        self._spare_is_due = asyncio.Event()
+        self._begun: int | None = None  # the generation of the plan whose stage it loads
+        self._has_news = asyncio.Event()
+        self._wanted = False
+        self._port = 0
+
+    def start(self) -> None:
+        """Keep a worker running from now on."""
+        self._wanted = True
+        self._keeper = self._tasks.essential("The keeper of the worker", self._keep)
+        if self._has_spare:
+            self._tasks.restartable("The keeper of the spare worker", self._keep_spare)
+
+    async def ready(self) -> int:
+        """Wait until the worker listens; its data port. Raises WorkerDied after a minute, and another is started."""
+        try:
+            async with asyncio.timeout(START_S):
+                await self._up.wait()
+        except TimeoutError:
+            if self._process:
+                self._process.kill()
+            raise WorkerDied("The worker of this Mac did not start within a minute.") from None
+        return self._port
+
+    async def begins(self, load: Load, within_s: float) -> bool:
+        """Have a worker that holds another stage load this one in its place; whether it has begun within that time."""
+        self._begun = None
+        self.send(load)
+        try:
+            async with asyncio.timeout(within_s):
+                while self._begun != load.plan.plan_gen:
+                    self._has_news.clear()
+                    await self._has_news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def send(self, command: Command) -> None:
+        """Write one command to the worker; lost if it has just ended, which WorkerEnded tells."""
+        if self._process:
+            self._process.send(command)
+
+    async def replace(self) -> None:
+        """End the worker, its layers and its links with it; an empty one takes its place: how a model is unloaded."""
+        process, self._process = self._process, None
+        self._worker.pid, self._worker.has_model = None, False
+        self._up.clear()
+        if process:
+            await process.end()
+
+    async def stop(self) -> None:
+        """End the worker, and the one beside it, for good."""
+        self._wanted = False
+        spare = self._take_spare()
+        await self.replace()
+        if spare:
+            await spare.end()
+        if self._keeper:
+            await self._keeper
+
+    async def _keep(self) -> None:
+        back_off, clock = BackOff(BACK_OFF_S, STEADY_S), asyncio.get_running_loop().time
+        while self._wanted:
+            back_off.started(clock())
+            code = await self._run_one()
+            if not self._wanted or self._process is None:  # `replace` took it: it was ended on purpose
+                back_off.reset()
+                continue
+            self._process = None
+            wait_s = back_off.failed(clock())
+            how = f"signal {-code}" if code < 0 else f"status {code}"
+            self._signals.emit(WorkerEnded(WorkerDied(f"its worker ended unexpectedly ({how}).")))
+            if self._spare is None:
+                await asyncio.sleep(wait_s)
+
+    async def _run_one(self) -> int:
+        process = self._take_spare() or await self._started()
+        self._process = process
+        self._worker.pid, self._worker.step = process.pid, 0
+        if not self._wanted:
+            process.kill()  # `stop` came while this process was being started
+        if process.listening:
+            self._take(process, process.listening)
+        code = await process.wait()
+        self._up.clear()
+        self._worker.pid, self._worker.has_model = None, False
+        return code
+
+    def _take_spare(self) -> WorkerProcess | None:
+        spare, self._spare, self._worker.spare_pid = self._spare, None, None
+        return spare
+
+    async def _started(self) -> WorkerProcess:
+        return await start_worker(self._identity, self._host, self._take, self._journal, self._tasks, wires=self._wires)
+
+    def _take(self, process: WorkerProcess, report: Report) -> None:
+        if process is not self._process:
+            return  # it is spare, or these are the last words of one that was ended on purpose
+        match report:
+            case Worked(step=step):
+                self._worker.step = step
+                return
+            case Listening(port=port, working_set_bytes=most):
+                self._port, self._worker.working_set_bytes = port, most
+                self._up.set()
+            case Loading(plan_gen=gen):
+                self._begun = gen
+                self._has_news.set()
+            case Loaded():
+                self._worker.has_model = True
+                self._spare_is_due.set()
+            case GpuFailed(why=why, is_memory=is_memory):
+                self._worker.memory_faults += is_memory
+                less = " It is planned with a tenth less memory from now on." if is_memory else ""
+                self._journal.error(f"The GPU of this Mac gave up a step: {why}. The worker is restarted.{less}")
+            case GroupBroken(problem=problem):
+                self._journal.warn(
+                    f"The ranks of the plan lost each other, and the worker is restarted: {problem.what}"
+                )
+            case _:
+                pass
+        self._signals.emit(WorkerReported(report))
+
+    async def _keep_spare(self) -> None:
+        back_off, clock = BackOff(SPARE_BACK_OFF_S, STEADY_S), asyncio.get_running_loop().time
+        rest_s = SPARE_REST_S
+
+        def ended(spare: WorkerProcess) -> None:
+            nonlocal rest_s
+            if spare is self._spare:
+                self._spare = self._worker.spare_pid = None
+                self._journal.warn("The spare worker ended.")
+                rest_s = back_off.failed(clock())
+                self._spare_is_due.set()
+
+        while True:
+            await self._spare_is_due.wait()
+            self._spare_is_due.clear()
+            await asyncio.sleep(rest_s)
+            rest_s = SPARE_REST_S
+            if self._spare or not self._worker.has_model:
+                continue
+            back_off.started(clock())
+            spare = await self._started()
+            if not (self._wanted and self._worker.has_model):  # it is not needed any more
+                await spare.end()
+                continue
+            self._spare, self._worker.spare_pid = spare, spare.pid
+            spare.on_end(partial(ended, spare))

@@ -1,0 +1,23 @@
+"""What Macs say about a new key."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from core.errors import Problem
+from core.link.frames import FrameType
+from core.node.base.node_message import NodeMessage
+
+
+class KeyChange(NodeMessage, frozen=True, kw_only=True):
+    """Member to admin: replace my key in the roster."""
+
+    FRAME: ClassVar = FrameType.KEY_CHANGE
+    request: tuple[bytes, ...]  # of `core.trust.roster.key_rotation`, in pieces
+
+
+class KeyRefused(NodeMessage, frozen=True, kw_only=True):
+    """Admin to member: its key stays as it is."""
+
+    FRAME: ClassVar = FrameType.KEY_CHANGE
+    problem: Problem

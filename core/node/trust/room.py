@@ -1,0 +1,57 @@
+"""The room of trust: what a roster means here, and what its owner does about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from aiohttp import web
+
+from core.node.base.context import NodeContext
+from core.node.base.local_server import route
+from core.node.base.message_table import MessageRow, receives
+from core.node.base.room import Room
+from core.node.peers.room import PeersRoom
+from core.node.trust.messages import KeyChange, KeyRefused
+from core.node.trust.roster_enforcement import RosterEnforcement
+from core.node.trust.trust_commands import TrustCommands
+from core.requests.trust import ForkChoice, RecoveryPhrase, Rename, Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustRoom(Room):
+    """The roster: its consequences and its commands."""
+
+    enforcement: RosterEnforcement
+    commands: TrustCommands
+
+    @classmethod
+    def build(cls, node: NodeContext, peers: PeersRoom) -> Self:
+        """The room with all of its parts."""
+        enforcement = RosterEnforcement(node, peers.book, peers.mesh, peers.table, peers.worker)
+        return cls(
+            node=node,
+            enforcement=enforcement,
+            commands=TrustCommands(node, enforcement, peers.mesh, peers.worker),
+        )
+
+    def messages(self) -> Iterable[MessageRow]:
+        return receives(KeyChange, self._handle), receives(KeyRefused, self._handle)
+
+    def routes(self) -> Iterable[web.RouteDef]:
+        commands = self.commands
+        return (
+            route("GET", "/v1/trust", commands.view),
+            route("POST", "/v1/trust/revoke", commands.revoke, Target),
+            route("POST", "/v1/trust/promote", commands.promote, Target),
+            route("POST", "/v1/trust/demote", commands.demote, Target),
+            route("POST", "/v1/trust/rename", commands.rename, Rename),
+            route("POST", "/v1/trust/rotate", commands.rotate),
+            route("POST", "/v1/trust/recovery", commands.new_recovery),
+            route("POST", "/v1/trust/recover", commands.recover, RecoveryPhrase),
+            route("POST", "/v1/trust/resolve", commands.resolve, ForkChoice),
+        )
+
+    def _handle(self, device_id: str, message: KeyChange | KeyRefused) -> None:
+        self.node.tasks.spawn("A message about a key", self.commands.handle_message(device_id, message))

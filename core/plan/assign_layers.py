@@ -1,0 +1,128 @@
+"""Assign layers to Macs: as the user wrote them, in proportion to budgets, or by speed within them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from core.errors import IllegalCut, PlanError, UsageError
+from core.events import BalanceChoice, Peer, Topology
+from core.models.slicing.split_profile import SplitProfile
+from core.plan.balance_by_speed import StageOwners, StageSeconds, balanced
+from core.plan.nearest_cuts import nearest_cuts
+from core.plan.notes import before_which, where_cut, why_not_cut
+from core.plan.split_layers import split_layers
+from core.plan.stage_sizes import StageSizes
+from core.plan.topology import (
+    DEFAULT_TOPOLOGY,
+    LONE_MAC_TOPOLOGY,
+    TOPOLOGIES,
+    Arrangement,
+    Route,
+    in_ring,
+    parse_span,
+    route,
+)
+
+
+class LayerSplit(NamedTuple):
+    """A route over `macs`; `ideal` and `left_out` as in `core.plan.notes.notes_of`."""
+
+    macs: Sequence[Peer]
+    route: Route
+    ideal: Sequence[int]
+    left_out: Sequence[str] = ()
+    balance: str = ""  # sentence on how layers were divided, "" if not asked for
+
+
+def split_as_given(
+    model: str,
+    spans: Sequence[str],
+    peers: Sequence[Peer],
+    topology: Topology | None,
+    layers: int,
+    profile: SplitProfile | None,
+) -> LayerSplit:
+    """The split of `spans`, one for each of `peers`, the head first.
+
+    Raises the errors of `parse_span` and `route`, UsageError if the spans make another topology, IllegalCut.
+    """
+    if len(spans) > len(peers):
+        there = "1 is" if len(peers) == 1 else f"{len(peers)} are"
+        what = f"Layers are assigned to {len(spans)} Macs, but only {there} available."
+        raise UsageError(what, "Pair another Mac, or assign its layers to the available ones.")
+    head, *others = (parse_span(span) for span in spans)
+    found = route(head, others, layers)
+    if topology not in (None, found.topology):
+        what = f"The layers {','.join(spans)} make the topology {found.topology}, not {topology}."
+        raise UsageError(what, "Leave out the topology, or assign the layers again.")
+    cuts = sorted(part.start for _, part in found.ring)[1:]
+    for cut in cuts:
+        if profile and cut not in profile.cuts:
+            raise _illegal(model, cut, profile)
+    return LayerSplit(peers, found, cuts)
+
+
+def split_by_budget(
+    model: str,
+    sizes: StageSizes,
+    peers: Sequence[Peer],
+    topology: Topology | None,
+    profile: SplitProfile | None,
+    balance: BalanceChoice = "memory",
+    stage_s: StageSeconds = lambda *_: None,
+) -> LayerSplit:
+    """Split over `peers`, the head first, by budget, or within budgets by the time per token (`balance`). Ranks get all
+    layers; in a reverse ring the head's layers come last.
+
+    Without a `topology` it is private, or single if only one Mac can be used. Raises the errors of `split_layers`, and
+    PlanError if a topology of several Macs was asked for then.
+    """
+    row = TOPOLOGIES[topology or DEFAULT_TOPOLOGY]
+    kept = _kept(peers, row, profile)
+    if len(kept) == 1 and topology and row.several:
+        raise _alone(model, topology, profile)
+    layers = sizes.layout.layers
+    if row.ranks:
+        ranks = in_ring([range(layers)] * len(kept), 0)
+        assert ranks is not None
+        return LayerSplit(kept, ranks, [0] * (len(kept) - 1))
+    owners = [*kept[1:], *kept[:1]] if row.head_is_last else kept
+    output = row.output(len(kept))
+    ideal = [part.start for part in split_layers(layers, [peer.budget_bytes for peer in owners])[1:]]
+    overflow = sizes.overflow(owners, output)
+    by_memory = nearest_cuts(ideal, profile.cuts, layers, overflow) if profile else ideal
+    legal = profile.cuts if profile else range(1, layers)
+    cuts, why = balanced(balance, by_memory, legal, StageOwners(owners, output, layers, stage_s), overflow)
+    ideal = [cut if cut != kept else wanted for cut, kept, wanted in zip(cuts, by_memory, ideal, strict=True)]
+    parts = [range(*edges) for edges in pairwise((0, *cuts, layers))]
+    found = in_ring([parts[owners.index(peer)] for peer in kept], kept.index(owners[output]))
+    assert found is not None
+    left_out = [peer.name for peer in peers if peer not in kept] if row.several else []
+    return LayerSplit(kept, found, ideal, left_out, why)
+
+
+def _kept(peers: Sequence[Peer], row: Arrangement, profile: SplitProfile | None) -> Sequence[Peer]:
+    """The head and as many others as there are cuts, the largest budgets first, in the order of `peers`."""
+    if not row.several:
+        return peers[:1]
+    most = len(profile.cuts) if profile and not row.ranks else len(peers)
+    largest = sorted(range(1, len(peers)), key=lambda i: -peers[i].budget_bytes)[:most]
+    return [peer for i, peer in enumerate(peers) if i == 0 or i in largest]
+
+
+def _alone(model: str, topology: Topology | None, profile: SplitProfile | None) -> PlanError:
+    what = f"{model} cannot run in the topology {topology}"
+    if profile and not profile.cuts:
+        return PlanError(f"{what}: {where_cut(profile)}", f"Choose the topology {LONE_MAC_TOPOLOGY}.")
+    return PlanError(
+        f"{what}: it takes a second Mac.", f"Pair another Mac, or choose the topology {LONE_MAC_TOPOLOGY}."
+    )
+
+
+def _illegal(model: str, cut: int, profile: SplitProfile) -> IllegalCut:
+    what = f"{model} cannot be cut before layer {cut}"
+    if not profile.cuts:
+        return IllegalCut(f"{what}: {where_cut(profile)}", "Give all layers to this Mac: 0:output.")
+    return IllegalCut(f"{what}: {why_not_cut(cut, profile)}.", f"It can be cut {before_which(profile.cuts)} only.")

@@ -1,0 +1,128 @@
+"""Divide layers by measured speed, within the Macs' memory, so that the slowest stage is as fast as possible.
+
+Only measurements on these Macs count. With several rows, and during prefill, all stages wait for the slowest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from core.events import BalanceChoice, Peer, Plan
+from core.plan.nearest_cuts import Overflow
+from core.plan.topology import has_ranks
+
+# seconds that a Mac, by its device id, computes for a token in these layers, with the output or without; None where
+# that was not measured
+StageSeconds = Callable[[str, range, bool], float | None]
+
+# less is noise
+CLEARLY_SLOWER: Final = 1.2
+
+_Best = tuple[float, int, tuple[int, ...]]
+
+
+class Balanced(NamedTuple):
+    """The chosen cuts."""
+
+    cuts: tuple[int, ...]  # first layer of each owner but the first
+    reason: str = ""  # sentence; "" if balancing was not asked for
+
+
+class StageOwners(NamedTuple):
+    """Macs in layer order with their speeds; number `output` has the output head."""
+
+    macs: Sequence[Peer]
+    output: int
+    layers: int
+    stage_s: StageSeconds
+
+    def seconds(self, owner: int, start: int, stop: int) -> float:
+        """Seconds per token of a stage; infinite if not measured."""
+        found = self.stage_s(self.macs[owner].device_id, range(start, stop), owner == self.output)
+        return float("inf") if found is None else found
+
+    def slowest_s(self, cuts: Sequence[int]) -> float:
+        """Seconds per token of the slowest stage with these cuts."""
+        return max(self.seconds(owner, *edges) for owner, edges in enumerate(pairwise((0, *cuts, self.layers))))
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """Names of Macs without measurements."""
+        every = range(self.layers)
+        return [mac.name for mac in self.macs if self.stage_s(mac.device_id, every, False) is None]
+
+
+def balanced(
+    choice: BalanceChoice, by_memory: Sequence[int], legal: Sequence[int], owners: StageOwners, overflow: Overflow
+) -> Balanced:
+    """Choose the cuts `by_memory` or faster `legal` ones (ascending) that fit: always for "speed", for "auto" only if
+    the slowest stage gets clearly faster.
+    """
+    kept = tuple(by_memory)
+    if choice == "memory" or len(owners.macs) < 2:
+        return Balanced(kept)
+    if unmeasured := owners.unmeasured:
+        names = " and ".join(unmeasured)
+        return Balanced(
+            kept, f"Divided by memory: the speed of {names} isn't measured yet. The next answer measures it."
+        )
+    found = fastest_cuts(legal, kept, owners, overflow)
+    if found is None:  # by memory it does not fit either, and that is told
+        return Balanced(kept)
+    slowest_s, otherwise_s = owners.slowest_s(found), owners.slowest_s(kept)
+    if otherwise_s <= slowest_s:
+        return Balanced(
+            kept,
+            f"Divided by memory: the slowest Mac takes {_ms(slowest_s)} per token; by speed it would be no faster.",
+        )
+    if choice == "auto" and otherwise_s < CLEARLY_SLOWER * slowest_s:
+        what = f"by speed the slowest Mac would take {_ms(slowest_s)} per token instead of {_ms(otherwise_s)}"
+        return Balanced(kept, f"Divided by memory: {what}.")
+    what = f"the slowest Mac takes {_ms(slowest_s)} per token instead of {_ms(otherwise_s)} by memory"
+    return Balanced(found, f"Divided by speed: {what}.")
+
+
+def fastest_cuts(
+    legal: Sequence[int], wanted: Sequence[int], owners: StageOwners, overflow: Overflow
+) -> tuple[int, ...] | None:
+    """The `legal` cuts that fit and make the slowest stage fastest; on a tie those nearest to `wanted`. None if nothing
+    fits. Exact, by dynamic programming over the cuts.
+    """
+    ends: dict[int, _Best] = {0: (0.0, 0, ())}
+    last = len(owners.macs) - 1
+    for owner, near in enumerate((*wanted, owners.layers)):
+        stops = legal if owner < last else (owners.layers,)
+        reached: dict[int, _Best] = {}
+        for stop in stops:
+            ways = [
+                (max(best[0], owners.seconds(owner, start, stop)), best[1] + abs(stop - near), (*best[2], stop))
+                for start, best in ends.items()
+                if start < stop and not overflow(owner, start, stop)
+            ]
+            if ways:
+                reached[stop] = min(ways)
+        ends = reached
+    return ends[owners.layers][2][:-1] if owners.layers in ends else None
+
+
+def is_clearly_slower(plan: Plan, other: Plan, stage_s: StageSeconds) -> bool:
+    """Whether the slowest stage of `plan` takes clearly longer than that of `other`, the same model and Macs with other
+    cuts.
+    """
+    macs = [stage.device_id for stage in plan.stages]
+    if has_ranks(plan) or macs != [stage.device_id for stage in other.stages]:
+        return False
+    return _slowest_s(plan, stage_s) >= CLEARLY_SLOWER * _slowest_s(other, stage_s) > 0
+
+
+def _slowest_s(plan: Plan, stage_s: StageSeconds) -> float:
+    """Seconds per token of the slowest stage; 0 if one is not measured."""
+    found = [stage_s(s.device_id, range(s.start, s.stop), s.device_id == plan.output) for s in plan.stages]
+    known = [seconds for seconds in found if seconds is not None]
+    return max(known) if len(known) == len(found) else 0.0
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"

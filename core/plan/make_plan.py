@@ -1,0 +1,157 @@
+"""Make a plan from a model's sizes and the Macs' budgets, and say by how much it doesn't fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+import msgspec
+
+from core.errors import DoesNotFit, PlanError, UnsupportedModel
+from core.events import Parallelism, Peer, Plan, Stage, Topology
+from core.models.slicing.split_profile import SplitProfile
+from core.plan.assign_layers import split_as_given, split_by_budget
+from core.plan.hop_bytes import hop_bytes
+from core.plan.notes import LOSSY, notes_of, where_cut
+from core.plan.parallelism import choose_topology
+from core.plan.plan_inputs import PlanInputs
+from core.plan.stage_sizes import StageSizes
+from core.plan.survival import on_fewer, with_indispensable
+from core.plan.topology import TOPOLOGIES
+from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
+
+
+def make_plan(**inputs: Unpack[PlanInputs]) -> Plan:
+    """`draft_plan`, but raises DoesNotFit if the plan doesn't fit."""
+    plan = draft_plan(**inputs)
+    if short := shortage(plan, inputs.get("profile")):
+        raise short
+    return plan
+
+
+def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
+    """Plan a model over `peers`, the head first, with the given `layers` or in proportion to budgets.
+
+    The topology is the given one, else that of `layers`, else private, or single on one Mac; `parallelism` is decided
+    by `core.plan.strategy`. With a `profile`, illegal cuts are moved and Macs without a cut left out, and the notes say
+    so. The plan may not fit; then `indispensable` is empty.
+
+    Raises the errors of `split_layers`, `route` and `choose_topology`, IllegalCut, PlanError if the topology needs more
+    Macs, and UnsupportedModel if the caches can't use `kv_bits`.
+    """
+    plan = _draft(inputs)
+    if shortage(plan):
+        return plan
+    can_lose = inputs.get("can_lose", lambda *_: True)
+    return with_indispensable(plan, inputs["peers"], lambda peers: _fits_on(peers, inputs), can_lose)
+
+
+def _fits_on(peers: Sequence[Peer], inputs: PlanInputs) -> bool:
+    """Whether the same request would fit on these Macs."""
+    there: PlanInputs = {**inputs, "peers": peers, **on_fewer(len(peers), inputs)}
+    try:
+        return shortage(_draft(there)) is None
+    except PlanError:
+        return False
+
+
+def _draft(inputs: PlanInputs) -> Plan:
+    topology, parallelism = choose_topology(lambda topology: _laid_out(inputs, topology), _lacks, **inputs)
+    return _laid_out(inputs, topology, parallelism)
+
+
+def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parallelism | None = None) -> Plan:
+    """Lay the model out in a topology."""
+    model, layout, peers, layers = inputs["model"], inputs["layout"], inputs["peers"], inputs.get("layers", ())
+    profile, kv_bits, context = inputs.get("profile"), inputs.get("kv_bits"), inputs["context"]
+    rows = inputs.get("rows", DEFAULT_ROWS)
+    if kv_bits and profile and profile.whole_bits:
+        what = f"The cache of {model} can't be compressed to {kv_bits} bits: {profile.whole_bits}."
+        raise UnsupportedModel(what, "Leave the cache uncompressed.")
+    sizes = StageSizes(layout, profile, context, kv_bits, PREFILL_CHUNK, rows)
+    if layers:
+        split = split_as_given(model, layers, peers, topology, layout.layers, profile)
+    else:
+        balance, stage_s = inputs.get("balance", "memory"), inputs.get("stage_s", lambda *_: None)
+        split = split_by_budget(model, sizes, peers, topology, profile, balance, stage_s)
+    ring, output = split.route.ring, split.route.output
+    ranks = len(ring) if TOPOLOGIES[split.route.topology].ranks else 1
+    sizes = sizes._replace(ranks=ranks)
+    plan = Plan(
+        plan_gen=inputs["plan_gen"],
+        model=model,
+        fingerprint=inputs["fingerprint"],
+        topology=split.route.topology,
+        layers=layout.layers,
+        context=context,
+        chunk=PREFILL_CHUNK,
+        # ranks work at the same time, at the same chunk
+        window=len(ring) // ranks + 1,
+        rows=rows,
+        kv_bits=kv_bits,
+        stages=tuple(sizes.stage(split.macs[mac], part, output=mac == output) for mac, part in ring),
+        output=split.macs[output].device_id,
+        batched=not (kv_bits or (profile and profile.one_row)),
+        parallelism=parallelism,
+        # nothing else has hidden states between stages
+        wire=inputs.get("wire") if len(ring) > 1 and ranks == 1 else None,
+    )
+    notes = (*filter(None, [split.balance]), *notes_of(plan, split.ideal, split.left_out, profile))
+    return msgspec.structs.replace(plan, chunk=_chunk(plan, profile), notes=notes)
+
+
+def shortage(plan: Plan, profile: SplitProfile | None = None) -> DoesNotFit | None:
+    """Why `plan` doesn't fit: which Mac lacks how much; None if it fits."""
+    worst = max(plan.stages, key=missing_bytes)
+    if missing_bytes(worst) <= 0:
+        return None
+    need = sum(s.needed_bytes for s in plan.stages)
+    total = sum(s.budget_bytes for s in plan.stages)
+    macs = len(plan.stages)
+    fix = ""
+    if profile and macs > len(profile.cuts):
+        fix = f"Free memory there, or choose a smaller model; more Macs do not help: {where_cut(profile)}"
+    return DoesNotFit(
+        f"{plan.model} needs {gigabytes(missing_bytes(worst))} GB more on {worst.peer} "
+        f"({gigabytes(need)} GB needed in total, {gigabytes(total)} GB usable on "
+        f"{macs} Mac{'s' * (macs > 1)}).",
+        fix,
+    )
+
+
+def _lacks(plan: Plan) -> str:
+    """Which rank is too small for its part, "" if none."""
+    worst = max(plan.stages, key=missing_bytes)
+    missing = missing_bytes(worst)
+    return f"equal parts need {gigabytes(missing)} GB more on {worst.peer}" if missing > 0 else ""
+
+
+def missing_bytes(stage: Stage) -> int:
+    """Bytes by which a stage exceeds its Mac's budget; negative: free."""
+    return stage.needed_bytes - stage.budget_bytes
+
+
+def gigabytes(count: int) -> str:
+    """Format bytes in GB, with three decimals below 0.1; never 0, so that no text says "needs 0.0 GB more"."""
+    value = count / GB
+    return f"{value:.1f}" if value >= 0.0995 else f"{max(0.001, value):.3f}"
+
+
+def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
+    """The plan, and whether the whole model of `total_bytes` can be compared on the head: it must fit there, and the
+    wire must be lossless. A note says why not.
+    """
+    missing = missing_bytes(plan.head) + total_bytes
+    if plan.wire in LOSSY:
+        note = f"Not verified: hidden states are sent as {plan.wire}, so logits may differ from one Mac's."
+    elif missing <= 0:
+        return plan, True
+    else:
+        note = f"Not verified: the whole model needs {gigabytes(missing)} GB more than {plan.head.peer} has."
+    return msgspec.structs.replace(plan, notes=(*plan.notes, note)), False
+
+
+def _chunk(plan: Plan, profile: SplitProfile | None) -> int:
+    """Prompt tokens per frame: fewer for families that send much per token."""
+    widest = max(hop_bytes(plan, profile), default=1)
+    return min(plan.chunk, max(1, CHUNK_BYTES // widest))

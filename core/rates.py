@@ -1,0 +1,88 @@
+"""How often something may happen: token buckets, throttles, back-off. Pure; times are seconds of a monotonic clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import NamedTuple
+
+
+class Rate(NamedTuple):
+    """A limit: `burst` at once, then `per_s` a second."""
+
+    per_s: float
+    burst: float
+
+
+class TokenBucket:
+    """What is left of a rate; full at first."""
+
+    def __init__(self, rate: Rate) -> None:
+        self.rate = rate
+        self._left, self._at = rate.burst, -inf
+
+    def take(self, now: float) -> bool:
+        """Take a token if there is one."""
+        self._refill(now)
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def spend(self, now: float) -> float:
+        """Take a token even if there is none: seconds until the debt is paid, 0.0 for none."""
+        self._refill(now)
+        self._left -= 1
+        return max(0.0, -self._left / self.rate.per_s)
+
+    def _refill(self, now: float) -> None:
+        if self._at > -inf:
+            self._left = min(self.rate.burst, self._left + (now - self._at) * self.rate.per_s)
+        self._at = now
+
+
+class Throttle:
+    """Lets something happen at most once in `every_s` seconds."""
+
+    def __init__(self, every_s: float) -> None:
+        self.every_s = every_s
+        self.due = -inf  # when it may happen next
+
+    def is_due(self, now: float) -> bool:
+        """Whether it may happen."""
+        return now >= self.due
+
+    def note(self, now: float) -> None:
+        """It happens now."""
+        self.due = now + self.every_s
+
+    def take(self, now: float) -> bool:
+        """Whether it may happen; if so, it happens now."""
+        if not self.is_due(now):
+            return False
+        self.note(now)
+        return True
+
+
+class BackOff:
+    """Pauses before retries: each failure takes the next of `steps_s`, then the last again. The first step counts
+    again after a run of more than `steady_s` seconds, or `reset`.
+    """
+
+    def __init__(self, steps_s: Sequence[float], steady_s: float = inf) -> None:
+        self._steps_s, self._steady_s = steps_s, steady_s
+        self._started_at = inf
+        self._failures = 0
+
+    def started(self, now: float) -> None:
+        """Note the start of a run."""
+        self._started_at = now
+
+    def failed(self, now: float = 0.0) -> float:
+        """Note a failure: seconds until the next try."""
+        self._failures = 1 if now - self._started_at > self._steady_s else self._failures + 1
+        return self._steps_s[min(self._failures, len(self._steps_s)) - 1]
+
+    def reset(self) -> None:
+        """Forget the failures."""
+        self._failures = 0

@@ -1,0 +1,1 @@
+"""Traced steps of a ring: phases of each stage, and the file that trace viewers open."""

@@ -1,0 +1,151 @@
+"""Files at rest, sealed with a key of this Mac (security.md §3), in the shape of STREAM: chunks in order, and an end.
+
+"MCS1" | salt 32 | chunks. A chunk is 64 KiB of plaintext, the last one what is left, in ChaCha20-Poly1305; its nonce is
+its number, 11 bytes big-endian, and 1 for the last chunk, else 0. The key is HKDF(secret of this Mac, salt, purpose).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from core.errors import SealError
+from core.trust.identity import expand, extract
+from core.trust.private_files import folder_to_disk, open_private, replacing, to_disk
+
+MAGIC: Final = b"MCS1"
+SALT_BYTES: Final = 32
+HEADER_BYTES: Final = len(MAGIC) + SALT_BYTES
+CHUNK: Final = 64 * 1024
+SEALED_CHUNK: Final = CHUNK + 16
+DAMAGED: Final = "Delete it, or put it back from a backup of this Mac."
+
+Buffer = bytes | bytearray | memoryview
+
+
+def key_of(secret: bytes, salt: bytes, purpose: str) -> ChaCha20Poly1305:
+    """Key of one file: `secret` is from `Identity.secret`, `salt` the 32 random bytes in its header."""
+    return ChaCha20Poly1305(expand(extract(salt, secret), b"macluster/1 " + purpose.encode()))
+
+
+def write_sealed(path: Path, pieces: Iterable[bytes], secret: bytes, purpose: str) -> None:
+    """Seal `pieces` of any sizes as the file `path` (see `sealing`)."""
+    with sealing(path, secret, purpose) as write:
+        for piece in pieces:
+            write(piece)
+
+
+@contextmanager
+def sealing(path: Path, secret: bytes, purpose: str) -> Iterator[Callable[[Buffer], None]]:
+    """Yield a function that writes pieces of any sizes; they replace the file `path` at the end of the block. If the
+    disk is full or the block raises, an old file stays unchanged. The old file's key is destroyed. Raises SealError.
+    """
+    salt = secrets.token_bytes(SALT_BYTES)
+    old = _open_to_forget(path)
+    try:
+        with replacing(path, SealError) as file:
+            file.write(MAGIC + salt)
+            chunks = _Chunks(file, key_of(secret, salt, purpose))
+            yield chunks.add
+            chunks.finish()
+        if old is not None:
+            _blank(old, path)
+    finally:
+        if old is not None:
+            os.close(old)
+
+
+def read_sealed(path: Path, secret: bytes, purpose: str) -> Iterator[bytes]:
+    """Decrypt a file in chunks of 64 KiB. Raises SealError if it was changed or cut, or belongs to another Mac or
+    purpose.
+
+    Each chunk is verified, but only the end proves that none is missing: don't act on the content before.
+    """
+    with open_private(path, SealError) as file:
+        header = file.read(HEADER_BYTES)
+        if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
+            raise SealError(f"{path.name} is not a sealed file.", DAMAGED)
+        key = key_of(secret, header[len(MAGIC) :], purpose)
+        sealed, number = file.read(SEALED_CHUNK), 0
+        while True:
+            following = file.read(SEALED_CHUNK)
+            try:
+                chunk = key.decrypt(_nonce(number, not following), sealed, None)
+            except InvalidTag:
+                what = f"{path.name} was changed or cut, or another Mac sealed it (chunk {number})."
+                raise SealError(what, DAMAGED) from None
+            yield chunk
+            if not following:
+                return
+            sealed, number = following, number + 1
+
+
+def forget(path: Path) -> None:
+    """Delete a sealed file and leftovers of a broken write, after overwriting the salt: without it nobody can derive
+    the key, even with this Mac's secret. Raises SealError.
+
+    Limits: the file system may keep the old block (APFS copies on write, an SSD writes elsewhere, snapshots and backups
+    hold the file). There only FileVault protects it.
+    """
+    for each in (path.with_name(path.name + ".tmp"), path):
+        fd = _open_to_forget(each)
+        if fd is None:
+            continue
+        try:
+            _blank(fd, each)
+        finally:  # a disk too full to overwrite is no reason to keep what somebody wants gone
+            os.close(fd)
+            each.unlink(missing_ok=True)
+            folder_to_disk(each.parent)
+
+
+def _open_to_forget(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        cure = "A symbolic link is not followed, and a file of another user is not touched: move it away."
+        raise SealError(f"{path} cannot be opened: {error.strerror}.", cure) from error
+
+
+def _blank(fd: int, path: Path) -> None:
+    try:
+        os.pwrite(fd, bytes(HEADER_BYTES), 0)
+        to_disk(fd)
+    except OSError as error:
+        what = f"The old key of {path.name} could not be overwritten: {error.strerror}."
+        raise SealError(what, "The old file is gone; only FileVault protects what the disk may still hold.") from error
+
+
+class _Chunks:
+    """Seals chunks of 64 KiB, then the rest, which is empty only for an empty file."""
+
+    def __init__(self, file: BinaryIO, key: ChaCha20Poly1305) -> None:
+        self._file, self._key = file, key
+        self._held = bytearray()
+        self._number = 0
+
+    def add(self, piece: Buffer) -> None:
+        self._held += piece
+        while len(self._held) > CHUNK:
+            self._seal(bytes(self._held[:CHUNK]), is_last=False)
+            del self._held[:CHUNK]
+
+    def finish(self) -> None:
+        self._seal(bytes(self._held), is_last=True)
+
+    def _seal(self, chunk: bytes, *, is_last: bool) -> None:
+        self._file.write(self._key.encrypt(_nonce(self._number, is_last), chunk, None))
+        self._number += 1
+
+
+def _nonce(number: int, is_last: bool) -> bytes:
+    return number.to_bytes(11, "big") + bytes([is_last])

@@ -1,0 +1,54 @@
+"""Remember strangers met before, for the level "seen": a hint for users that grants nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from core.errors import IdentityError, TrustError
+from core.trust.identity import parse_text_id, text_id
+from core.trust.private_files import read_private, write_private
+
+MAX_SEEN: Final = 256
+
+
+class SeenMacs:
+    """Device ids and when each was first met (seconds since the epoch, for display), at most 256; beyond that the one
+    not met for longest is dropped. `save` writes the private file once for many sightings.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises TrustError if the file is damaged or not private."""
+        self._path = path
+        self._first = _read(path) if os.path.lexists(path) else {}
+        self._before = frozenset(self._first)
+        self._saved = list(self._first)
+
+    def met_before(self, device_id: bytes) -> bool:
+        """Whether this Mac was met before this node started, with the same key: an id is the hash of a key."""
+        return device_id in self._before
+
+    def note(self, device_id: bytes, now_s: float, members: Collection[bytes] = ()) -> None:
+        """Note that a Mac is here. Beyond the limit, drop one that is no member."""
+        self._first[device_id] = self._first.pop(device_id, now_s)
+        if len(self._first) > MAX_SEEN:
+            del self._first[next((i for i in self._first if i not in members), device_id)]
+
+    def save(self) -> None:
+        """Write changes. Raises TrustError."""
+        if self._saved != list(self._first):
+            lines = [(text_id(i), first) for i, first in self._first.items()]
+            write_private(self._path, msgspec.json.encode(lines), TrustError)
+            self._saved = list(self._first)
+
+
+def _read(path: Path) -> dict[bytes, float]:
+    try:
+        lines = msgspec.json.decode(read_private(path, TrustError), type=list[tuple[str, float]])
+        return {parse_text_id(text): first for text, first in lines[-MAX_SEEN:]}
+    except (msgspec.MsgspecError, IdentityError) as error:
+        raise TrustError(f"{path} is damaged.", f"Remove it: `rm {path}`; it only remembers strangers.") from error

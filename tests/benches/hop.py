@@ -1,0 +1,97 @@
+"""Cost of a sealed hop of 8 KiB from array to array, there and back, between two processes.
+
+Sealed and raw TCP take turns in the same two processes on the same machine, so that noise hits both. CPU is that of all
+threads of a process over a turn: each side sends once and receives once per round trip.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+from core.bench.results import Result, cores, end_in_order, medians, positive, print_result, reach, system
+from core.local.hop.lanes import PAYLOAD_BYTES
+from core.local.hop.rounds import MAX_CPU_RATIO, Round, cpu_ratio, play_rounds
+
+MEANING: Final = {
+    "sealed": "array to array, TLS and seal",
+    "raw": "array to array, plain TCP",
+    "memory_sealed": "memory to memory, TLS and seal",
+    "memory_raw": "memory to memory, plain TCP",
+}
+
+
+class HopResult(Result, frozen=True, kw_only=True):
+    """Medians over `rounds`, which holds one turn of every lane each. Times in microseconds.
+
+    `parts_us` are wall clock of a hop on the sealed lane; TLS is part of `send`, and its other half of the waiting.
+    """
+
+    hops: int
+    cpu_us_per_side: dict[str, float]
+    rtt_us_p50: dict[str, float]
+    parts_us: dict[str, float]
+    rounds: list[Round]
+
+
+def measure(rounds: int, hops: int) -> HopResult:
+    """`rounds` times `hops` hops there and back on every lane. Raises LinkError or WorkerError."""
+    return summary(play_rounds(rounds, hops), hops)
+
+
+def summary(rounds: list[Round], hops: int) -> HopResult:
+    """Medians over rounds; a ratio is the median of the ratios within a round."""
+
+    ratios = {
+        "sealed_over_raw_cpu": cpu_ratio(rounds),
+        "memory_sealed_over_raw_cpu": median(r["memory_sealed"].side_us / r["memory_raw"].side_us for r in rounds),
+        "sealed_over_raw_rtt": median(r["sealed"].rtt_us / r["raw"].rtt_us for r in rounds),
+    }
+    return HopResult(
+        ratios=ratios,
+        reach={"sealed_over_raw_cpu": reach(ratios["sealed_over_raw_cpu"], at_most=MAX_CPU_RATIO)},
+        cores=cores(),
+        system=system(),
+        hops=hops,
+        cpu_us_per_side=medians([{lane: turn.side_us for lane, turn in r.items()} for r in rounds]),
+        rtt_us_p50=medians([{lane: turn.rtt_us for lane, turn in r.items()} for r in rounds]),
+        parts_us=medians([r["sealed"].parts_us for r in rounds]),
+        rounds=rounds,
+    )
+
+
+def describe(result: HopResult) -> str:
+    """The result for people."""
+    name = "sealed_over_raw_cpu"
+    cpu, rtt = result.cpu_us_per_side, result.rtt_us_p50
+    table = [f"  {lane:14} {cpu[lane]:8.1f} {rtt[lane]:8.1f}   {MEANING[lane]}" for lane in MEANING]
+    parts = ", ".join(f"{part} {spent:.1f}" for part, spent in result.parts_us.items())
+    return "\n".join(
+        [
+            f"One hop of {PAYLOAD_BYTES} bytes there and back between two processes; {result.system}, "
+            f"{result.cores} cores; medians of {len(result.rounds)} rounds of {result.hops} hops, lanes taking turns.",
+            "",
+            "  µs             CPU/side  RTT p50",
+            *table,
+            "",
+            f"  sealed, µs of a hop by the clock: {parts} (TLS lies in send and in the waiting)",
+            f"  CPU per side without arrays, sealed over raw: {result.ratios['memory_sealed_over_raw_cpu']:.2f}",
+            result.verdict(name, "CPU per side, sealed over raw"),
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of this bench."""
+    parser = argparse.ArgumentParser(prog="macluster bench hop", description="What a sealed hop of 8 KiB costs.")
+    parser.add_argument("--rounds", type=positive, default=11, help="rounds to take medians of (default %(default)s)")
+    parser.add_argument("--hops", type=positive, default=1000, help="hops a lane and round (default %(default)s)")
+    return print_result(parser, lambda args: measure(args.rounds, args.hops), describe, arguments)
+
+
+if __name__ == "__main__":
+    end_in_order()
+    sys.exit(main())

@@ -1,0 +1,16 @@
+"""Prompts for made models, and how rings read them where reading is not what is compared."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.local.worker_ring import Settings
+from tests.benches.made_models import FIRST_TOKEN, VOCABULARY
+
+# chunk size and window do not adapt, so every run reads its prompt in the same way
+STEADY: Final = Settings(chunk=64, window=3, adapts=False)
+
+
+def a_prompt(tokens: int, number: int) -> tuple[int, ...]:
+    """A prompt of `tokens` tokens that shares no prefix with that of another `number`, so none of it is cached."""
+    return tuple(FIRST_TOKEN + (number + 7 * at) % (VOCABULARY - FIRST_TOKEN) for at in range(tokens))

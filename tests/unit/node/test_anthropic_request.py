@@ -1,0 +1,200 @@
+"""What Anthropic's clients ask, as requests of ours, and what they are answered. Nothing here waits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.answer_parts import ReasoningPart, TextPart, Tool, ToolCall
+from core.errors import BadModel, Busy, ContextExceeded, NotLoaded, UsageError
+from core.events import FinishReason, RequestDone, TokenEvent
+from core.node.answers.answer_stream import Said
+from core.node.public_api.answer_so_far import AnswerChoice
+from core.node.public_api.anthropic_replies import BlockEvents, MessageReply
+from core.node.public_api.anthropic_request import Messages
+from core.node.public_api.api_errors import anthropic_error
+from core.requests.answers import ChatRequest, Message, RequestAccepted
+from core.sampling_options import Sampling
+
+HELLO = {"model": "tiny", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}
+REPLY = MessageReply(id="msg_1", model="tiny")
+CALL = ToolCall(id="a1", name="look_up", arguments='{"word": "hop", "big": 123456789012345678901234567890}')
+BILLING = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cch=a1b2c;"}
+
+
+def messages(**fields: Any) -> ChatRequest:
+    return msgspec.json.decode(json.dumps({**HELLO, **fields}), type=Messages).request()
+
+
+def block(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, **fields}
+
+
+def test_a_conversation_of_an_agent_is_asked_for_turn_by_turn() -> None:
+    used = block("tool_use", id="a1", name="look_up", input=json.loads(CALL.arguments), cache_control=None)
+    turns = [
+        {"role": "user", "content": [block("text", text="Who "), block("text", text="is it?", cache_control={})]},
+        {
+            "role": "assistant",
+            "content": [block("thinking", thinking="hm", signature=""), block("text", text="Well."), used],
+        },
+        {
+            "role": "user",
+            "content": [
+                block("tool_result", tool_use_id="a1", content=[block("text", text="a step")], is_error=False),
+                block("tool_result", tool_use_id="a2"),
+                block("text", text="And?"),
+            ],
+        },
+        {"role": "system", "content": "Be quick."},
+        {"role": "user", "content": "Go on."},
+        {"role": "user", "content": "Please."},
+    ]
+    system = [
+        BILLING,
+        block("text", text="You are it.", cache_control={"type": "ephemeral"}),
+        block("text", text="Do."),
+    ]
+    asked = messages(messages=turns, system=system, metadata={"user_id": "u"}, context_management={"edits": []})
+    assert asked.messages == (
+        Message(role="system", content="You are it.\n\nDo."),
+        Message(role="user", content="Who \nis it?"),
+        Message(role="assistant", content="Well.", reasoning="hm", tool_calls=(CALL,)),
+        Message(role="tool", content="a step", tool_call_id="a1"),
+        Message(role="tool", content="", tool_call_id="a2"),
+        Message(role="user", content="And?"),
+        Message(role="system", content="Be quick."),
+        Message(role="user", content="Go on.\nPlease."),
+    )
+    assert not asked.keep
+
+
+def test_a_system_prompt_that_changes_with_every_request_alone_is_none() -> None:
+    assert messages(system=[BILLING]) == messages(system=BILLING["text"]) == messages()
+    assert messages(messages=[{"role": "system", "content": [BILLING]}, *HELLO["messages"]]) == messages()  # type: ignore[misc]
+
+
+def test_how_it_is_answered_goes_along() -> None:
+    tool = {"name": "look_up", "input_schema": {"type": "object"}, "description": "A word.", "eager": True}
+    asked = messages(
+        tools=[tool],
+        tool_choice={"type": "auto", "disable_parallel_tool_use": True},
+        temperature=1,
+        top_p=1.0,
+        top_k=4,
+        stop_sequences=["END"],
+        thinking={"type": "disabled"},
+        output_config={"effort": "low"},
+    )
+    assert asked == ChatRequest(
+        messages=(Message(role="user", content="hello"),),
+        sampling=Sampling(temperature=1.0, top_k=4),
+        max_tokens=9,
+        stop=("END",),
+        keep=False,
+        one_call=True,
+        tools=(Tool(name="look_up", description="A word.", parameters='{"type": "object"}'),),
+        template_options={"enable_thinking": False, "reasoning_effort": "low"},
+    )
+    assert messages(tools=[tool], tool_choice={"type": "none"}).tools == ()
+    assert messages(thinking={"type": "adaptive"}).template_options == {"enable_thinking": True}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+            "type 'web_search_20250305'",
+        ),
+        ({"tool_choice": {"type": "any"}}, 'tool_choice is "required"'),
+        ({"tool_choice": {"type": "tool", "name": "look_up"}}, "tool_choice names 'look_up'"),
+        ({"tool_choice": {"type": "tool"}}, "This tool_choice is not supported"),
+        ({"output_config": {"format": {"type": "grammar"}}}, "output_config: type 'grammar' is not supported"),
+        ({"mcp_servers": [{}]}, "mcp_servers is not supported"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "type 'image' is not supported"),
+        ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "It"}]}, "the last message must not be"),  # type: ignore[misc]
+        ({"messages": [{"role": "tool", "content": ""}]}, "role 'tool' is not supported"),
+        ({"tools": [{"name": "f", "input_schema": "x"}]}, "the schema of 'f' must be a JSON object"),
+        ({"temperature": 9}, "Temperature must be at most 5"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        messages(**fields)
+    assert said in refused.value.what
+
+
+def ended(reason: FinishReason = "stop", **figures: Any) -> RequestDone:
+    return RequestDone(request_id="r", finish_reason=reason, prompt_tokens=5, tokens=7, **figures)
+
+
+def told(*said: Said) -> tuple[AnswerChoice, list[dict[str, Any]]]:
+    """What a stream tells of them, and all of it."""
+    choice, blocks = AnswerChoice(0), BlockEvents()
+    choice.take(RequestAccepted(request_id="r", prompt_tokens=5))
+    events = [REPLY.beginning(choice)]
+    for each in said:
+        choice.take(each)
+        events += blocks.take(each)
+    return choice, msgspec.json.decode(msgspec.json.encode([*events, *blocks.end(choice)]))
+
+
+def test_a_stream_is_blocks_that_begin_grow_and_end() -> None:
+    again = ToolCall(id="a2", name="look_up", arguments="{}")
+    token = TokenEvent(request_id="r", index=0, token=3, text="x")
+    said = (ReasoningPart("h"), token, ReasoningPart("m"), TextPart("So"), TextPart("."), CALL, again)
+    choice, (start, *events, delta, stop) = told(*said, ended(reused_tokens=3))
+    assert (start["type"], start["message"]["usage"]["input_tokens"], stop) == (
+        "message_start",
+        5,
+        {"type": "message_stop"},
+    )
+    assert [(event["type"].removeprefix("content_block_"), event["index"]) for event in events] == [
+        *[("start", 0), ("delta", 0), ("delta", 0), ("delta", 0), ("stop", 0)],
+        *[("start", 1), ("delta", 1), ("delta", 1), ("stop", 1)],
+        *[("start", 2), ("delta", 2), ("stop", 2)],
+        *[("start", 3), ("delta", 3), ("stop", 3)],
+    ]
+    assert delta["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+    assert (delta["usage"]["input_tokens"], delta["usage"]["cache_read_input_tokens"]) == (2, 3)
+    whole = msgspec.json.decode(msgspec.json.encode(REPLY.whole(choice)))
+    assert [each["type"] for each in whole["content"]] == ["thinking", "text", "tool_use", "tool_use"]
+    assert (whole["content"][0]["thinking"], whole["content"][1]["text"]) == ("hm", "So.")
+    assert whole["content"][2]["input"]["word"] == "hop"
+    assert (whole["stop_reason"], whole["usage"]) == ("tool_use", delta["usage"])
+
+
+@pytest.mark.parametrize(
+    ("done", "reason"),
+    [
+        (ended(), "end_turn"),
+        (ended("length"), "max_tokens"),
+        (ended(stop_text="END"), "stop_sequence"),
+        (ended("cancelled"), "end_turn"),
+    ],
+)
+def test_why_an_answer_ended_is_said_in_their_words(done: RequestDone, reason: str) -> None:
+    choice, (_, delta, _) = told(done)
+    assert delta["delta"] == {"stop_reason": reason, "stop_sequence": done.stop_text or None}
+    assert REPLY.whole(choice)["content"] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (ContextExceeded("It has 9 tokens."), "invalid_request_error", "prompt is too long"),
+        (UsageError("no"), "invalid_request_error", "no"),
+        (Busy("full"), "rate_limit_error", "full"),
+        (NotLoaded("none"), "overloaded_error", "none"),
+        (BadModel("torn"), "api_error", "torn"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_has_their_form(error: Any, kind: str, said: str) -> None:
+    body = anthropic_error(error)
+    assert (body["type"], body["error"]["type"]) == ("error", kind)
+    assert body["error"]["message"].startswith(said)

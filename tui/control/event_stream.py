@@ -1,0 +1,46 @@
+"""The node's events as they come, and what a failure of its client means to a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from core.errors import MaclusterError, NodeError, NodeUnreachable, Problem
+from core.events import AnyEvent
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+RETRY_S = 1.0
+EVENTS_A_TURN = 64
+
+# what a call of the client can raise; the second is an answer that is not the agreed JSON
+FAILURES = (MaclusterError, msgspec.MsgspecError)
+
+
+def problem_of(error: Exception) -> Problem:
+    if isinstance(error, MaclusterError):
+        return error.problem
+    what = "macluster's service sent a reply that this version can't read."
+    return NodeError(what, "Start both from the same installation of macluster.").problem
+
+
+async def follow(client: NodeClient, take: Callable[[AnyEvent], None], lose: Callable[[Problem], None]) -> None:
+    """Pass every event to `take`, forever. While no node answers, call `lose` once a second with the reason."""
+    while True:
+        gone = NodeUnreachable("macluster's service on this Mac stopped.").problem
+        try:
+            count = 0
+            async for event in client.events():
+                take(event)
+                count += 1
+                if count % EVENTS_A_TURN == 0:
+                    # a burst that is already here would keep the screen from being drawn
+                    await asyncio.sleep(0)
+        except FAILURES as error:
+            gone = problem_of(error)
+        lose(gone)
+        await asyncio.sleep(RETRY_S)
