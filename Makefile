@@ -5,16 +5,20 @@ STAMP := $(VENV)/.installed
 # where it is set, each of the hundreds of processes that the tests start would compile every file of ours anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast search fuzz chaos soak lint dist installed evaluated screenshots clean
+.PHONY: demo test fast nightly search fuzz chaos soak lint dist installed evaluated screenshots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
 
-test: $(STAMP)  ## every test, four files side by side, for those with real nodes mostly wait, and share what they start
-	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+test: $(STAMP)  ## every test that gates a change, four files side by side
+	@$(BIN)/python -m pytest -m "not nightly" -n 4 --dist loadfile --no-loadscope-reorder
 
-fast: $(STAMP)  ## the tests that take no more than a second and a half each
+fast: $(STAMP)  ## the quick tests: none starts a node or a worker
 	@$(BIN)/python -m pytest -m "not slow" -n 4 --dist worksteal
+
+nightly: $(STAMP) evaluated  ## chaos, soak, the benches' smoke tests and lm-eval over the ring
+	@$(BIN)/python -m pytest -m nightly -n 2 --dist loadfile
+	@$(BIN)/python -m tests.soak --hours 0.05
 
 SEARCH ?= 10
 search: $(STAMP)  ## look SEARCH times as far as `make test` for schedules and inputs that break something
@@ -31,11 +35,13 @@ HOURS ?= 1
 soak: $(STAMP)  ## answers, cancels, reloads, Macs that come and go for HOURS; what drifts is in screenshots/soak.md
 	@$(BIN)/python -m tests.soak --hours $(HOURS) --report screenshots/soak.md
 
-lint: $(STAMP)  ## style, types, import contracts
+lint: $(STAMP)  ## style, types, import contracts, dead code, plain English
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/vulture
+	@$(BIN)/python -m tests.plain_english
 
 dist: $(STAMP)  ## the wheel that `uv tool install` and `pipx install` take
 	@rm -rf build dist

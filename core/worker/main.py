@@ -193,7 +193,7 @@ class Worker:
         if steps:
             steps.report(monotonic())
 
-    def _obey(self, command: Command) -> None:
+    def _obey(self, command: Command) -> None:  # noqa: C901 - a flat table of commands
         engine = self._engine
         match command:
             case Join():

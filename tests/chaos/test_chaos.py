@@ -18,7 +18,7 @@ PROBLEM = NoAnswer("mini does not answer.").problem
 BROKEN = RequestDone(request_id="r", finish_reason="error", prompt_tokens=1, tokens=3, problem=PROBLEM)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_no_fault_changes_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     with capsys.disabled():

@@ -67,11 +67,6 @@ class CurrentTransfer:
         self._failed_at = -inf
         self._is_held = False
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether a transfer runs or is paused."""
-        return self._transfer is not None
-
     @contextmanager
     def held(self) -> Iterator[None]:
         """Let nothing start meanwhile. Raises Busy if a transfer runs or is paused."""
