@@ -497,7 +497,7 @@ async def test_what_cannot_be_undone_is_refused_where_nobody_can_be_asked(monkey
     os.close(write)
     with os.fdopen(read) as nobody:
         monkeypatch.setattr("sys.stdin", nobody)
-        with pytest.raises(UsageError, match="There is nobody to ask") as refused:
+        with pytest.raises(UsageError, match="There is no terminal to confirm it") as refused:
             await asking.agreed(Namespace(yes=False), "mini is put out.")
         assert "--yes" in refused.value.fix
         assert await asking.agreed(Namespace(yes=True), "mini is put out.")
