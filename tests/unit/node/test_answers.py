@@ -288,7 +288,9 @@ async def test_only_what_went_through_the_ring_forgives_broken_links(desk: Desk)
     [
         pytest.param({"text": "a b c d e " * 10}, "the context holds 24", id="prompt"),
         pytest.param({"min_tokens": 24}, "min_tokens is 24", id="more_than_room"),
-        pytest.param({"min_tokens": 5, "max_tokens": 4}, "min_tokens is 5, but the answer can have 4", id="more_than_most"),
+        pytest.param(
+            {"min_tokens": 5, "max_tokens": 4}, "min_tokens is 5, but the answer can have 4", id="more_than_most"
+        ),
     ],
 )
 async def test_what_has_no_room_is_refused(desk: Desk, asked: dict[str, object], said: str) -> None:
