@@ -148,7 +148,7 @@ def lose(mine: Terminal, porch: Home) -> None:
 def recover(mine: Terminal) -> None:
     """The answer goes on here, and is stopped, unless it was quicker and is as long as an answer may be."""
     held = mine.shows(f"{PORCH} is offline", "Nothing lost so far", "1▸ Continue", "Stop", "paused at token")
-    mine.shows(f"─── recovered: {PORCH} left", "holds the whole model")
+    mine.shows(f"─── {PORCH} dropped out", "holds the whole model")
     mine.until(lambda s: s.count("─── recovered:") <= 1 and "Stop here" not in s, "the offer stays")
     mine.finds(r" 1( of |/)2 Macs")
     mine.until(lambda s: tokens(s) > paused_at(held) or LONGEST in s, "the answer does not go on")

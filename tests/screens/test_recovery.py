@@ -36,7 +36,7 @@ def test_the_answer_goes_on_and_one_line_says_where(terminal: Open, model: Path,
     in_the_middle(window)
     window.type("C-t")
     held = window.shows("mini is offline", "Nothing lost so far", "1▸ Continue", "Stop", "paused at token")
-    window.shows("─── recovered: mini left")
+    window.shows("─── mini dropped out")
     window.until(lambda s: s.count("─── recovered:") <= 1 and "Stop here" not in s, "the offer stays")
     window.until(lambda s: tokens(s) > paused_at(held), "the answer does not go on")
     window.type("Escape")

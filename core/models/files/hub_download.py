@@ -26,6 +26,7 @@ from huggingface_hub.errors import (
 from core.errors import MaclusterError, TransferError
 from core.models.files import hub_download_parts, hub_download_whole
 from core.models.files.byte_rate_limit import ByteRateLimit
+from core.models.files.child_start import say_hello
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, FetchOrder, LimitOrder, PartsOrder
 from core.text import clean_text
 
@@ -61,6 +62,7 @@ def explained(error: Exception, repo: str) -> MaclusterError:
 def main() -> int:
     """The child: returns its exit status."""
     output = os.dup(1)
+    say_hello()
     os.dup2(2, 1)  # whatever a library prints must not run into the lines
     line = sys.stdin.buffer.readline()
     pace = ByteRateLimit()

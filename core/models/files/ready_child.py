@@ -17,16 +17,15 @@ from typing import Final, NamedTuple, NoReturn
 import psutil
 
 from core.errors import BadModel
+from core.models.files.child_start import ChildStart
 from core.models.files.sandbox import (
     POLL_S,
     READ_BYTES,
     Job,
     allow,
     check,
-    command_of,
     confine,
     end_with_parent,
-    environment,
     finished,
     rss_of,
 )
@@ -42,6 +41,7 @@ class _Child(NamedTuple):
     process: subprocess.Popen[bytes]
     watched: psutil.Process
     line: socket.socket
+    start: ChildStart
 
 
 class ReadyChild:
@@ -67,7 +67,10 @@ class ReadyChild:
             raise BadModel(f"{job.subject} does not end in time.", job.fix) from error
         except (OSError, EOFError) as error:
             child.process.kill()
-            finished(job, child.process.wait())
+            status = child.process.wait()
+            if fault := child.start.fault():
+                raise fault from error
+            finished(job, status)
             raise BadModel(f"{job.subject} cannot be run: its process is gone.", job.fix) from error
         finally:
             if self._child is None:
@@ -79,16 +82,19 @@ class ReadyChild:
         if self._child:
             return
         ours, theirs = socket.socketpair()
+        start = ChildStart(self._module, READY)
         process = subprocess.Popen(
-            command_of(self._module, READY),
+            start.command,
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment(),
+            stderr=start.stderr,
+            env=start.env,
+            pass_fds=start.pass_fds,
         )
+        start.close()
         theirs.close()
         self._end = weakref.finalize(self, _end, ours, process)
-        self._child = _Child(process, psutil.Process(process.pid), ours)
+        self._child = _Child(process, psutil.Process(process.pid), ours, start)
 
 
 def _exchanged(child: _Child, job: Job, request: bytes) -> tuple[int, bytes]:

@@ -11,7 +11,6 @@ import resource
 import selectors
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,30 +21,24 @@ import psutil
 
 from core.errors import BadModel, MaclusterError
 from core.events import Value
-from core.settings import DEVICE, MIB
+from core.models.files.child_start import PARENT, ChildStart, say_hello
+from core.settings import MIB
 
 POLL_S: Final = 0.01
 _PARENT_POLL_S: Final = 0.2
 # what the system ends a child with that has used up its processor time
 _OUT_OF_TIME: Final = (-signal.SIGXCPU, -signal.SIGKILL)
 READ_BYTES: Final = 64 * 1024
-_KEPT: Final = ("PATH", "PYTHONPATH", "TZ", DEVICE)
-# by this a child knows a parent that died before the child could look
-PARENT: Final = "MACLUSTER_PARENT"
-_OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 class Job(Value, frozen=True, kw_only=True):
-    """What a child does and may take: wall time, memory, and length of its answer.
-
-    `subject` begins the sentence about a limit that was hit ("The chat template"), `fix` is its cure.
-    """
+    """What a child does, and its limits."""
 
     module: str
     arguments: tuple[str, ...] = ()
-    subject: str
-    fix: str
-    seconds: float
+    subject: str  # begins the sentence about a limit that was hit: "The chat template"
+    fix: str  # what to do then
+    seconds: float  # wall time
     rss_bytes: int
     answer_bytes: int = MIB
 
@@ -65,13 +58,20 @@ class Running(NamedTuple):
 def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = None) -> tuple[int, bytes]:
     """Exit status and output of `job` with `request` on its standard input; blocks until the child is gone.
 
-    Setting `stop` from another thread ends the child at once. Raises BadModel at the first limit that is hit.
+    Setting `stop` from another thread ends the child at once. Raises BadModel at the first limit that is hit, and
+    NodeError if the child cannot start.
     """
-    command = command_of(job.module, *job.arguments)
+    start = ChildStart(job.module, *job.arguments)
     deadline = time.monotonic() + job.seconds
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment()
+        start.command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=start.stderr,
+        env=start.env,
+        pass_fds=start.pass_fds,
     ) as child:
+        start.close()
         try:
             assert child.stdin
             assert child.stdout
@@ -82,6 +82,8 @@ def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = Non
             raise BadModel(f"{job.subject} does not end.", job.fix) from error
         finally:
             child.kill()
+    if (fault := start.fault()) and status:
+        raise fault
     return finished(job, status), answer
 
 
@@ -90,17 +92,6 @@ def finished(job: Job, status: int) -> int:
     if status in _OUT_OF_TIME:
         raise BadModel(f"{job.subject} does not end in time.", job.fix)
     return status
-
-
-def command_of(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of ours; a file in the current folder must not pass for a library."""
-    return [sys.executable, "-P", "-m", module, *arguments]
-
-
-def environment() -> dict[str, str]:
-    """All that a child finds in its environment: nothing of the person's."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return {**kept, PARENT: str(os.getpid()), **_OFFLINE}
 
 
 def confine(seconds: int) -> None:
@@ -118,7 +109,8 @@ def allow(seconds: int) -> None:
 
 
 def end_with_parent() -> None:
-    """The child's own side: nobody would end it any more where its parent is gone. Its memory is written nowhere."""
+    """The child's own side: say hello, and end when the parent is gone. No core file of it is ever written."""
+    say_hello()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.Thread(target=_end_with, args=(int(os.environ.get(PARENT, os.getppid())),), daemon=True).start()
 
@@ -186,10 +178,9 @@ def answer(work: Callable[[], object], cpu_seconds: int) -> int:
 
     Returns the exit status, 0 or 1.
     """
-    # whatever a library prints must not run into the answer
     output = os.dup(1)
-    os.dup2(2, 1)
     confine(cpu_seconds)
+    os.dup2(2, 1)  # whatever a library prints must not run into the answer
     try:
         found, status = work(), 0
     except MaclusterError as error:

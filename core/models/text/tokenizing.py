@@ -103,10 +103,9 @@ class Tokenizing:
 
 def main() -> None:
     """Until the node closes the pipe."""
-    # whatever a library prints must not run into an answer
     outbox = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)
     end_with_parent()
+    os.dup2(2, 1)  # whatever a library prints must not run into an answer
     tokenizing, inbox = Tokenizing(), sys.stdin.buffer
     while len(head := inbox.read(LENGTH.size)) == LENGTH.size:
         reported = memoryview(pack(tokenizing.answer(unpack_request(inbox.read(*LENGTH.unpack(head))))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import PIPE
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import Final, NamedTuple, TypeVar, cast
 import msgspec
 import psutil
 
-from core.errors import BadModel, error_from
-from core.models.files.sandbox import command_of, environment, rss_of
+from core.errors import BadModel, Problem, error_from
+from core.models.files.child_start import ChildStart
+from core.models.files.sandbox import rss_of
 from core.models.text.text_messages import (
     OUT_OF_TIME,
     BeginReading,
@@ -69,8 +70,9 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
 
     read: TokenizerRead  # what it has read
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, start: ChildStart) -> None:
+        self._name, self._start = name, start
+        self._fault: Problem | None = None  # of this installation
         self._waiting: deque[_Pending] = deque()
         self._begun_at = 0.0
         self._had_bytes, self._had_at = 0, 0.0
@@ -83,15 +85,18 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
 
     @classmethod
     async def start(cls, directory: Path) -> TokenizerProcess:
-        """Start one and read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel."""
+        """Start one and read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel, NodeError."""
+        start = ChildStart("core.models.text")
         _, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(directory.name),
-            *command_of("core.models.text"),
+            lambda: cls(directory.name, start),
+            *start.command,
             stdin=PIPE,
             stdout=PIPE,
-            stderr=DEVNULL,
-            env=environment(),
+            stderr=start.stderr,
+            env=start.env,
+            pass_fds=start.pass_fds,
         )
+        start.close()
         try:
             process.read = await process.answer(ReadTokenizer(directory=str(directory)), TokenizerRead)
         except BaseException:  # also if the caller was cancelled
@@ -153,6 +158,8 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._kill()
         self._process.close()
         status = self._process.get_returncode()
+        if (fault := self._start.fault()) and not self._why:
+            self._fault = fault.problem
         if status == -OUT_OF_TIME:
             self._why = self._why or f"The chat template of {self._name} takes too long."
         does = "takes too long" if status == -signal.SIGXCPU else f"ends its process (status {status})"
@@ -193,4 +200,6 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         kill_unless_over(self._process.get_pid(), self._process.get_returncode())
 
     def _refused(self) -> Refused:
-        return Refused(problem=BadModel(self._why or f"The tokenizer of {self._name} ends.", FIX).problem)
+        return Refused(
+            problem=self._fault or BadModel(self._why or f"The tokenizer of {self._name} ends.", FIX).problem
+        )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from core.models.files.block_map import FileFacts, read_map
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.catalog import ModelEntry
+from core.models.files.child_start import ChildStart
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, LimitOrder, PartsOrder
 from core.models.files.hub_origin import HubOrigin, read_origin, write_origin
 from core.models.files.model_folder import fingerprint
@@ -30,22 +30,19 @@ _QUIET: Final = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_XET": "1",  # its downloads cannot be resumed
-    "PYTHONSAFEPATH": "1",
 }
 
 
 async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIterator[Fetched]:
     """Carry out `order` in a child; yields its progress. `model` is its name in errors. Raises TransferError.
 
-    Closing the iterator ends the child; what it has fetched stays.
+    Raises NodeError if the child cannot start. Closing the iterator ends the child; what it has fetched stays.
     """
+    start = ChildStart("core.models.files.hub_download", env={**os.environ, **_QUIET})
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "core.models.files.hub_download"),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        env={**os.environ, **_QUIET},
+        *start.command, stdin=PIPE, stdout=PIPE, stderr=start.stderr, env=start.env, pass_fds=start.pass_fds
     )
+    start.close()
     assert child.stdin
     assert child.stdout
     try:
@@ -62,9 +59,10 @@ async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIt
                 raise error_from(progress.problem)
             yield progress
         if await child.wait() != 0:
-            raise TransferError(f"Downloading {model} ended unexpectedly (exit status {child.returncode}).")
+            what = f"Downloading {model} ended unexpectedly (exit status {child.returncode})."
+            raise start.fault() or TransferError(what)
     except (ConnectionError, msgspec.MsgspecError) as error:
-        raise TransferError(f"Downloading {model} ended unexpectedly.") from error
+        raise start.fault() or TransferError(f"Downloading {model} ended unexpectedly.") from error
     finally:
         if child.returncode is None:
             child.kill()

@@ -1,0 +1,89 @@
+"""Starts a child process of ours, and tells a fault of this installation from what the child's work does.
+
+A child says hello once its own code runs, that is, after all imports and before it looks at any foreign file. One that
+ends before is a fault of the installation: the error gives its last words, and blames no model.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Final
+
+from core.errors import NodeError
+from core.settings import DEVICE
+from core.text import clean_text
+
+# names of environment variables: the pipe for the hello, and the process that started the child
+HELLO: Final = "MACLUSTER_HELLO"
+PARENT: Final = "MACLUSTER_PARENT"
+MAX_WORDS: Final = 300
+_KEPT: Final = ("PATH", "PYTHONPATH", "TZ", DEVICE)
+_OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+
+def command_of(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of ours; a file in the current folder must not pass for a library."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def environment() -> dict[str, str]:
+    """The environment of a child that handles foreign files: nothing of the user's."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {**kept, PARENT: str(os.getpid()), **_OFFLINE}
+
+
+class ChildStart:
+    """What one child is started with; `env` replaces `environment()`. Call `close` after the child has started."""
+
+    def __init__(self, module: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        self.command = command_of(module, *arguments)
+        self._module = module
+        self._hello, self._theirs = os.pipe()
+        os.set_blocking(self._hello, False)
+        self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 – closed with this object
+        self.env = {**(environment() if env is None else env), HELLO: str(self._theirs)}
+        self.pass_fds = (self._theirs,)
+
+    def close(self) -> None:
+        """Close the child's end of the pipe here."""
+        if self._theirs >= 0:
+            os.close(self._theirs)
+            self._theirs = -1
+
+    def fault(self) -> NodeError | None:
+        """The error of a child that has ended without a hello; None if it said hello. Call it once."""
+        self.close()
+        try:
+            said_hello = bool(os.read(self._hello, 1))
+        except BlockingIOError:
+            said_hello = False
+        os.close(self._hello)
+        self._hello = -1
+        with self.stderr as stderr:
+            if said_hello:
+                return None
+            end = stderr.seek(0, os.SEEK_END)
+            stderr.seek(max(0, end - 10 * MAX_WORDS))
+            lines = stderr.read().decode("utf-8", "replace").split("\n")
+        last_words = next((clean_text(line).strip()[:MAX_WORDS] for line in reversed(lines) if line.strip()), "")
+        what = f"A process of macluster ({self._module}) cannot start{f': {last_words}' if last_words else ''}."
+        return NodeError(what, "Nothing is wrong with the model: install macluster again.")
+
+    def __del__(self) -> None:
+        self.close()
+        self.stderr.close()
+        if self._hello >= 0:
+            os.close(self._hello)
+
+
+def say_hello() -> None:
+    """The child's side, when its own code begins. From now on nothing it prints to standard error is kept."""
+    if hello := os.environ.pop(HELLO, ""):
+        os.write(int(hello), b".")
+        os.close(int(hello))
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
