@@ -16,8 +16,8 @@ from zipfile import ZipFile
 from tests.support.nodes import free_port
 from tests.support.wheels import installed, of_nobody
 
-# how the demo's model was made, and what only tests need, are no part of it
-LEFT_OUT = ("core/demo/training/", "tests/", "screenshots/")
+# only developers need these
+LEFT_OUT = ("tests/", "screenshots/")
 RUN_S = 240
 
 

@@ -307,7 +307,7 @@ def worker_ring(
     `reroute(stage, port)` gives the port to dial instead of a stage's own, so that a proxy can stand between them; it
     is called again for every link. Links rotate their keys after `key_limits`.
     `lanes` and `draft` replace the engine's own choice; `drafter` is the folder of a draft model.
-    With `prefill`, one more worker reads prompts of which at least that many tokens are not cached.
+    With `prefill`, one more worker reads prompts with at least that many tokens that are not cached.
     `settings` are fields of the plan.
 
     Raises the error that a worker reports, WorkerDied or WorkerError.

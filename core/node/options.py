@@ -12,12 +12,14 @@ from core.settings import API_PORT, API_QUEUE, CONTROL_PORT, KEY_PLACE, LOOPBACK
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of a node."""
+    """Add the options of a node."""
     parser.add_argument("--home", type=Path, default=argparse.SUPPRESS, help="state folder (default ~/.macluster)")
-    parser.add_argument("--name", default="", help="name shown on other Macs (default: the one that this Mac has)")
+    parser.add_argument("--name", default="", help="name shown on other Macs (default: this Mac's name)")
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all interfaces)")
     parser.add_argument("--port", type=int, default=CONTROL_PORT, help="port for other nodes (default %(default)s)")
-    parser.add_argument("--budget", type=float, metavar="GB", help="memory that the worker may use, in GB")
+    parser.add_argument(
+        "--budget", type=float, metavar="GB", help="memory for layers and caches, in GB (default: automatic)"
+    )
     parser.add_argument("--chip", default="", help=argparse.SUPPRESS)
     parser.add_argument(
         "--models",
@@ -25,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="look here, not in the Hugging Face cache",
+        help="folder with models, instead of the Hugging Face cache; can be repeated",
     )
     parser.add_argument(
         "--peer",
@@ -33,54 +35,54 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="HOST:PORT",
-        help="where another Mac's node listens; it is looked for until it is found, also without Bonjour",
+        help="address of another Mac's node, for networks without Bonjour; can be repeated",
     )
     parser.add_argument(
-        "--no-spare-worker", action="store_true", help="keep no second worker ready (takes about 50 MB)"
+        "--no-spare-worker", action="store_true", help="keep no second worker process ready (saves about 50 MB)"
     )
     parser.add_argument(
-        "--no-wired-memory", action="store_true", help="let macOS page out what is loaded (much slower, but no stall)"
+        "--no-wired-memory", action="store_true", help="let macOS page out model weights (much slower, but no stall)"
     )
     parser.add_argument(
         "--awake",
         choices=WHEN_AWAKE,
         default="loaded",
-        help="when this Mac does not fall asleep: while it holds or copies a model (default), always, never",
+        help="keep this Mac awake: while it holds or copies a model (loaded, the default), always, or never",
     )
-    where = "where the key of this Mac is kept if it is made now (default %(default)s); `macluster trust key` moves it"
+    where = "where a new device key is stored (default %(default)s); `macluster trust key` moves it"
     parser.add_argument("--key", choices=("file", "keychain"), default=KEY_PLACE, help=where)
-    parser.add_argument("--serve", action="store_true", help="serve other programs too")
+    parser.add_argument("--serve", action="store_true", help="serve the API for other programs")
     add_api_options(parser, "--api-host", "--api-port")
-    parser.add_argument("--tell", choices=("text", "json"), help=argparse.SUPPRESS)  # by `macluster serve`
+    parser.add_argument("--tell", choices=("text", "json"), help=argparse.SUPPRESS)  # used by `macluster serve`
     parser.add_argument("--no-multicast", action="store_true", help="do not use Bonjour")
     parser.add_argument(
-        "--group", default="", help="find only Macs that were started with this word, as those of a demo"
+        "--group", default="", help="find only Macs started with the same word, such as those of a demo"
     )
     parser.add_argument("--discard", action="store_true", help="remove the state folder when the node ends")
     parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")
 
 
 def add_api_options(parser: argparse.ArgumentParser, host: str, port: str) -> None:
-    """How other programs are served: `host` and `port` are names of options."""
-    where = "at which address of this Mac other programs are served (default %(default)s)"
+    """Add the options of the API for other programs; `host` and `port` are the names of two of them."""
+    where = "address of the API (default %(default)s)"
     parser.add_argument(host, dest="api_host", default=LOOPBACK_HOST, metavar="HOST", help=where)
-    at = "at which port (default %(default)s)"
+    at = "port of the API (default %(default)s)"
     parser.add_argument(port, dest="api_port", type=int, default=API_PORT, metavar="PORT", help=at)
-    many = "so many of their requests may wait (default %(default)s)"
+    many = "how many requests may queue (default %(default)s)"
     parser.add_argument("--queue", type=int, default=API_QUEUE, metavar="N", help=many)
-    pages = "pages of this site may ask, too, such as http://localhost:3000; can be repeated"
+    pages = "allow requests from pages of this site, such as http://localhost:3000; can be repeated"
     parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN", help=pages)
-    parser.add_argument("--no-key", action="store_true", help="programs of this Mac need no key")
-    by_name = "a request that names another model of this Mac's disk has it loaded, by the default options"
+    parser.add_argument("--no-key", action="store_true", help="programs on this Mac need no key")
+    by_name = "let a request load another model of this Mac's disk by naming it"
     parser.add_argument("--allow-load", action="store_true", help=by_name)
-    alone = "answer no program by another Mac that leads, nor other Macs' programs by this one"
+    alone = "don't relay requests to another Mac, or accept relayed ones"
     parser.add_argument("--no-relay", action="store_true", help=alone)
-    clear = "no TLS at other addresses than this Mac's own: text and keys travel unencrypted"
+    clear = "use no TLS beyond loopback: text and keys travel unencrypted"
     parser.add_argument("--plain-http", action="store_true", help=clear)
 
 
 def api_arguments(args: argparse.Namespace) -> list[str]:
-    """The same, as a node takes them."""
+    """Return these options as command line words for a node."""
     given = ["--api-host", args.api_host, "--api-port", str(args.api_port), "--queue", str(args.queue)]
     given += [part for origin in args.allow_origin for part in ("--allow-origin", origin)]
     return given + [

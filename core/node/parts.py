@@ -47,7 +47,9 @@ class NodeParts:
         self.ring = ring = RingRoom.build(node, peers, disks)
         self.answers = answers = AnswersRoom.build(node, ring)
         self.recovery = recovery = RecoveryRoom.build(node, peers, ring, answers)
-        relay = Relay(peers.mesh, peers.worker, node.bus, node.tasks, answers.answers.check_trust, is_on=config.relays)
+        relay = Relay(
+            peers.mesh, peers.worker, node.bus, node.tasks, answers.answers.opening.check_trust, is_on=config.relays
+        )
         self.api = api = PublicApiRoom.build(node, answers, relay.model, disks.inventory.names, recovery.driver.load)
         self.relay = RelayRoom.build(node, peers.mesh, relay, api.answering)
         rooms = (peers, trust, self.pairing, disks, ring, answers, recovery, api, self.relay)

@@ -1,4 +1,4 @@
-"""The per-Mac service: runs the parts of a node, and takes them down in order."""
+"""The per-Mac service: starts the parts of a node and stops them in order."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Node:
         self.parts.node.signals.on(KeyReplaced, self._start_anew)
 
     async def run(self) -> NodeConfig | None:
-        """Start everything, wait for `stop`, take everything down. Where it was not `stop`, but a new key of this Mac:
-        how to start the node that takes this one's place. Raises NodeError where it was a part of the node that failed.
+        """Start everything, wait for `stop`, stop everything. Returns how to restart it if this Mac has a new key.
+        Raises NodeError if a part of the node failed.
         """
         parts = self.parts
         asyncio.get_running_loop().set_exception_handler(parts.node.tasks.unhandled)
@@ -63,7 +63,7 @@ class Node:
             try:
                 async with asyncio.timeout(TAKE_DOWN_S):
                     await self._take_down()
-            except TimeoutError:  # what the node ends with is told all the same
+            except TimeoutError:  # the failure is still raised
                 parts.node.journal.error(f"Not everything could be ended within {TAKE_DOWN_S:.0f} s.")
         if failure := parts.node.tasks.failure:
             raise NodeError(f"{failure} failed by a defect, and the node has stopped.", "Its log says where.")

@@ -66,7 +66,7 @@ def in_words(error: Exception) -> Outcome:
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What `macluster verify --json` prints."""
+    """Everything that `macluster verify --json` prints."""
 
     version: str
     system: dict[str, str]  # kind of machine and versions of programs, nothing that identifies it

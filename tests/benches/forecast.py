@@ -267,8 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="macluster bench forecast", description="Predicted speed of plans against measured speed."
     )
     parser.add_argument("--rounds", type=positive, default=3, help="rounds to take medians of (default %(default)s)")
-    parser.add_argument("--tokens", type=positive, default=32, help="tokens an answer (default %(default)s)")
-    parser.add_argument("--layers", type=positive, default=8, help="of the made model (default %(default)s)")
+    parser.add_argument("--tokens", type=positive, default=32, help="tokens per answer (default %(default)s)")
+    parser.add_argument("--layers", type=positive, default=8, help="layers of the model (default %(default)s)")
     parser.add_argument(
         "--hidden", type=positive, default=256, help="its width, a multiple of 64 (default %(default)s)"
     )

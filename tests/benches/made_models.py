@@ -1,4 +1,4 @@
-"""Models of benches: random weights, mostly of a llama, wide enough that computing takes most of the time."""
+"""The models of benches: random weights, of a llama mostly, wide enough that computing is what takes time."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def make(folder: Path, sizes: ModelSize, family: str = "llama") -> Path:
 
 
 def make_circling(folder: Path, sizes: ModelSize) -> Path:
-    """As `make`, but answers repeat: after a token comes the next of its `circle`, since the head matches the embedding
-    of the previous one. The layers take the same time and add nothing.
+    """As `make`, but its answers repeat themselves: behind a token comes the next of its `circle`, since the head looks
+    for the embedding of the one before. The layers take as long as ever, and add nothing.
     """
     before = mx.array([at - at % CIRCLE + (at - 1) % CIRCLE for at in range(VOCABULARY)])
 
@@ -103,7 +103,7 @@ def _changed(directory: Path, changes: Callable[[Weights], Weights]) -> Path:
     """The model with other values for some of its weights, as `changes` gives them from all."""
     files: dict[Path, Any] = {file: mx.load(str(file)) for file in sorted(directory.glob("*.safetensors"))}
     weights = {name: array for part in files.values() for name, array in part.items()}
-    mx.eval(weights)  # a file that is overwritten can no longer be read
+    mx.eval(weights)  # a file that is written anew can no longer be read
     changed = changes(weights)
     for file, part in files.items():
         mx.save_safetensors(str(file), part | {n: changed[n] for n in part if n in changed}, {"format": "mlx"})
@@ -120,13 +120,11 @@ def add_sizes(parser: argparse.ArgumentParser, default: ModelSize) -> None:
     """The options that `sizes_of` reads."""
     parser.add_argument("--layers", type=at_least_two, default=default.layers, help="layers (default %(default)s)")
     parser.add_argument("--hidden", type=_width, default=default.hidden, help="the model's width (default %(default)s)")
-    parser.add_argument(
-        "--dtype", choices=DTYPES, default=default.dtype, help="dtype of the weights (default %(default)s)"
-    )
+    parser.add_argument("--dtype", choices=DTYPES, default=default.dtype, help="of its weights (default %(default)s)")
 
 
 def sizes_of(args: argparse.Namespace) -> ModelSize:
-    """The sizes of the command line."""
+    """What the person chose."""
     return ModelSize(args.layers, args.hidden, args.dtype)
 
 
@@ -143,7 +141,7 @@ def run_sized(
 ) -> int:
     """The command line of a bench whose `measure` takes runs, tokens and sizes. Returns the exit status."""
     parser = argparse.ArgumentParser(prog=f"macluster bench {name}", description=description)
-    parser.add_argument("--runs", type=positive, default=runs, help="runs to take medians of (default %(default)s)")
+    parser.add_argument("--runs", type=positive, default=runs, help="runs for the median (default %(default)s)")
     parser.add_argument("--tokens", type=at_least_two, default=tokens, help="tokens per answer (default %(default)s)")
     add_sizes(parser, default)
     return print_result(parser, lambda args: measure(args.runs, args.tokens, sizes_of(args)), describe, arguments)

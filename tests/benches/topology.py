@@ -94,7 +94,7 @@ class TopologyRings:
         return {way: played[way] for way in WAYS}
 
     def seen(self) -> dict[str, TopologySeen]:
-        """What each Mac saw so far."""
+        """Kinds of values that each Mac saw so far."""
         return {way: _seen(ring) for way, ring in self._rings.items()}
 
     def _play(self, ring: WorkerRing, number: int) -> TopologyPlayed:
@@ -224,7 +224,7 @@ def _saw(way: str, macs: Sequence[Sequence[Sight]]) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
     parser = argparse.ArgumentParser(prog="macluster bench topology", description="What each topology costs.")
-    parser.add_argument("--runs", type=positive, default=5, help="runs to take medians of (default %(default)s)")
+    parser.add_argument("--runs", type=positive, default=5, help="runs for the median (default %(default)s)")
     parser.add_argument("--tokens", type=at_least_two, default=TOKENS, help="tokens a run (default %(default)s)")
     prompt = "tokens of the long prompt (default %(default)s)"
     parser.add_argument("--prompt", type=at_least_two, default=PROMPT_TOKENS, help=prompt)

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 
 def test_the_bench_of_asking_together_runs_over_two_macs_and_answers_are_the_same() -> None:
     sizes = ("--runs", "1", "--rows", "2", "--tokens", "4", "--layers", "2", "--hidden", "64")
@@ -17,6 +19,7 @@ def test_the_bench_of_asking_together_runs_over_two_macs_and_answers_are_the_sam
     assert (shown["macs"], shown["simulated"], shown["same_tokens"]) == (2, True, True)
 
 
+@pytest.mark.nightly
 def test_the_bench_of_scenarios_runs_over_a_simulated_cluster() -> None:
     few = ("1-provider-streaming", "--requests", "3", "--concurrency", "2", "--warm-up", "1")
     command = [sys.executable, "-m", "tui.cli.main", "bench", "scenarios", *few, "--json"]

@@ -43,7 +43,7 @@ async def demo() -> AsyncIterator[Demo]:
     async with running_demo(DEMO_MODEL, (64, 32, 16)) as running:
         head, mark = running.head, len(running.head.seen)
         await loaded(head, LoadRequest(model=str(DEMO_MODEL), prefill=id_of(head, "mini")))
-        await says(head, "mini reads prompts of 256 tokens or more", mark)
+        await says(head, "mini prefills prompts of 256 tokens or more", mark)
         yield running
 
 
@@ -74,8 +74,8 @@ async def test_the_ring_reads_once_it_is_lost_and_it_reads_again_once_it_is_back
     request = await begin(head, OTHER, TOKENS)
     os.kill(mini.worker_pid, signal.SIGKILL)
     answer = await finish(head, request)
-    await says(head, "mini reads no prompts now, the ring does", mark)
-    await says(head, "mini reads prompts of 256 tokens or more", mark)
+    await says(head, "mini can't prefill now; the ring does", mark)
+    await says(head, "mini prefills prompts of 256 tokens or more", mark)
     again = await ask(head, f"And two? {OTHER}", TOKENS)
     assert again.done.beside_tokens > 0
     assert [answer.tokens, again.tokens] == reference(DEMO_MODEL, [OTHER, f"And two? {OTHER}"], TOKENS)

@@ -110,7 +110,7 @@ async def test_a_report_has_the_link_to_a_mac_and_the_way_back_without_their_nam
     checks = paired_checks(demo.head.client.home, "mini")
     found = [each async for each in run_checks(checks)]
     assert [(each.name, each.passed) for each in found] == [("link to the other Mac", True), ("link back", True)]
-    assert all(re.fullmatch(r"[\d.]+ ms there and back, \d+ MB/s sealed.*", each.figure) for each in found)
+    assert all(re.fullmatch(r"[\d.]+ ms round trip, \d+ MB/s sealed.*", each.figure) for each in found)
     assert not re.search("mini|studio|lo", " ".join(each.figure for each in found))
 
 

@@ -108,7 +108,7 @@ async def test_a_full_disk_ends_the_answer_and_costs_nothing_that_was_written(ma
             fill(folder / "something else", pages_left=2)
             cut = await ask(demo.head, PROMPT, LONG)
             assert cut.done.problem
-            assert cut.done.problem.what == "The token log cannot be written: No space left on device."
+            assert cut.done.problem.what == "The answer can't be saved on this Mac's disk: No space left on device."
             assert "Free space" in cut.done.problem.fix
             assert 0 < len(cut.tokens) < LONG
             assert cut.tokens == expected[: len(cut.tokens)]

@@ -158,9 +158,9 @@ class Node:
         self.sessions = sessions
         self.recovery = RecoveryDriver(node, planning, peers, leader, answers, sessions)
 
-        relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=False)
+        relay = Relay(mesh, worker, bus, tasks, answers.opening.check_trust, is_on=False)
         answering = ApiAnswers(answers, lambda: bus.now, relay.model, tasks, 0)
-        relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.check_trust, is_on=False)
+        relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.opening.check_trust, is_on=False)
         none = cast(Any, None)
         rooms = (
             PeersRoom(

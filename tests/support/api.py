@@ -93,7 +93,7 @@ async def served_desk(folder: Path, model: Path, options: ApiOptions | None = No
     secret = b"s" * 32
     clients = Clients(keys, desk.bus)
     desk.worker, desk.links = WorkerState(), Unlinked()
-    relay = Relay(desk.links, desk.worker, desk.bus, tasks, desk.answers.check_trust, is_on=True)
+    relay = Relay(desk.links, desk.worker, desk.bus, tasks, desk.answers.opening.check_trust, is_on=True)
     desk.loads = []
     loading = LoadOnRequest(lambda: desk.disk, desk.begin_load, desk.bus) if options.allow_load else None
     answering = ApiAnswers(desk.answers, lambda: desk.bus.now, relay.model, tasks, options.queue, loading)

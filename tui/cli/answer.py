@@ -1,4 +1,4 @@
-"""What is printed of an answer."""
+"""Prints an answer: its figures, its hops, its recoveries."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def done_line(done: RequestDone) -> str:
     first = f"{done.ttft_s:.2f} s" if done.ttft_s else "–"
     words = [f"{done.tokens} tokens", rate, f"first token after {first}", f"finish: {done.finish_reason}"]
     if done.reused_tokens:
-        words.append(f"{done.reused_tokens} of {done.prompt_tokens} prompt tokens from memory")
+        words.append(f"{done.reused_tokens} of {done.prompt_tokens} prompt tokens cached")
     if done.beside_tokens:
-        words.append(f"{done.beside_tokens} of {done.prompt_tokens} read beside the ring")
+        words.append(f"{done.beside_tokens} of {done.prompt_tokens} read by the prefill Mac")
     if done.drafted_tokens:
-        words.append(f"{done.accepted_tokens} of {done.drafted_tokens} guesses right")
+        words.append(f"{done.accepted_tokens} of {done.drafted_tokens} draft tokens accepted")
     return ", ".join(words)
 
 
 def recovery_line(recovery: Recovery) -> str:
-    """What happened to the plan, and what the person can do."""
+    """Describe a recovery, and what the user can do."""
     return clean_text(f"{recovery.text} {recovery.fix}").rstrip()
 
 
 def recovery_facts(recovery: Recovery) -> Facts:
-    """The same for programs; `tokens` are committed, `done` of `total` are read again."""
+    """A recovery as JSON facts; `tokens` were written before it, `done` of `total` are read again."""
     fields = ("state", "text", "fix", "mac", "since", "tokens", "done", "total", "eta_s", "choices")
     return {field: getattr(recovery, field) for field in fields}
 
@@ -60,8 +60,9 @@ def answer_facts(
     before: str = "",
     recoveries: Sequence[Recovery] = (),
 ) -> Facts:
-    """The object that `macluster demo --json` and `macluster run --json` print. The text `before` was there already
-    when the answer was continued; `tokens` are those that came then.
+    """The object that `macluster demo --json` and `macluster run --json` print.
+
+    `before` is the text of an answer that was continued; `tokens` are the new ones.
     """
     names = {p.device_id: p.name for p in now.peers}
     return {
@@ -91,7 +92,7 @@ def _logprobs_of(token: TokenEvent) -> Facts:
 
 
 def hop_facts(hop: HopSample, names: dict[str, str]) -> Facts:
-    """A hop with names for ids; times in seconds."""
+    """A hop with names instead of ids; times in seconds."""
     facts: Facts = {"from": names.get(hop.source, hop.source), "to": names.get(hop.target, hop.target)}
     times = ("compute_s", "codec_s", "wait_s", "seal_s", "open_s", "send_s", "rtt_s")
     fields = ("frames", "bytes", *times, "queue", "path")

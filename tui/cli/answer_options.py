@@ -1,4 +1,4 @@
-"""How an answer can be asked for: the options of `macluster run` and `macluster demo`."""
+"""The options of `macluster run` and `macluster demo` for one answer: sampling, limits and constraints."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from core.sampling_options import option_fields
 from tui.cli import shape_options
 from tui.client import check
 
-PLAIN: Final = ChatRequest(messages=(), max_tokens=200)  # what is asked without an option
+PLAIN: Final = ChatRequest(messages=(), max_tokens=200)  # the defaults
 
 _Struct = TypeVar("_Struct", bound=Struct)
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """How tokens are chosen, what the answer must look like, and where it ends."""
+    """Add the options for sampling, constraints and the end of an answer."""
     command.add_argument("--ignore-chat-template", action="store_true", help="send the prompt as it is")
     shape_options.add_options(command)
     _add(command.add_argument_group("where the answer ends"), PLAIN)
@@ -30,9 +30,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def request_of(prompt: str, args: argparse.Namespace) -> ChatRequest:
-    """Raises UsageError for what cannot be asked."""
+    """Build the request for `prompt`; raises UsageError for options that exclude each other."""
     if args.logprobs is not None and not args.json:
-        raise UsageError("Logprobs are shown in JSON only.", "Add --json.")
+        raise UsageError("--logprobs needs --json.", "Add --json.")
     request = replace(
         _asked(PLAIN, args),
         messages=(Message(role="user", content=prompt),),
@@ -45,14 +45,14 @@ def request_of(prompt: str, args: argparse.Namespace) -> ChatRequest:
 
 
 def asks_for_more(args: argparse.Namespace) -> bool:
-    """Whether an option of `add_options` was given, or has another value than without a word."""
+    """Whether any option of `add_options` differs from its default."""
     plain = argparse.ArgumentParser()
     add_options(plain)
     return any(getattr(args, name) != value for name, value in vars(plain.parse_args([])).items())
 
 
 def _add(group: argparse._ArgumentGroup, plain: Struct) -> None:
-    """An option for each field that people can set here."""
+    """Add an option for each field that users can set."""
     for name, kind, option in option_fields(type(plain)):
         if option.help:
             flag, usual, (read, metavar) = f"--{name.replace('_', '-')}", getattr(plain, name), _TYPED[kind]
@@ -61,7 +61,7 @@ def _add(group: argparse._ArgumentGroup, plain: Struct) -> None:
 
 
 def _asked(plain: _Struct, args: argparse.Namespace) -> _Struct:
-    """`plain` with what its options say."""
+    """Return `plain` with the options applied."""
     changes = {}
     for name, kind, option in option_fields(type(plain)):
         if option.help:
@@ -87,7 +87,7 @@ def _bias(text: str) -> tuple[int, float]:
     return int(token), _number(value)
 
 
-# how a value of each kind is typed
+# how each kind of value is written
 _TYPED: Final[dict[type, tuple[Callable[[str], Any], str]]] = {
     float: (_number, "X"),
     int: (int, "N"),

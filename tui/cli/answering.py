@@ -1,4 +1,4 @@
-"""An answer of this Mac's node, printed while it comes."""
+"""Asks this Mac's node and prints the answer as it streams."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ async def answer(
     of_workers: Mapping[str, Facts] = MappingProxyType({}),
     on_text: Callable[[str], None] = lambda _: None,
 ) -> RequestDone:
-    """Ask, or go on, and print the answer as it comes and where its time went, or all as JSON with `more` facts, and
-    with those `of_workers`, by name. Each piece of its text goes to `on_text`, too. Who interrupts it cancels it, and
-    gets what there is. Raises what the node refuses, and what ended the answer.
+    """Ask, or continue an answer, and print it as it streams, then its figures; or print all of it as JSON.
+
+    `more` and `of_workers` (by name) add facts to the JSON. Each piece of text also goes to `on_text`. Ctrl+C cancels
+    the answer and prints what exists. Raises the node's refusal, or the error that ended the answer.
     """
     begun = asked.text if isinstance(asked, UnfinishedAnswer) else ""
     printed = _Answer(len(watch.seen), begun, on_text, as_it_comes=not as_json)
@@ -50,7 +51,7 @@ async def answer(
         async with _attended(watch, printed.request_id):
             await _until_done(watch, printed)
     except asyncio.CancelledError:
-        with contextlib.suppress(MaclusterError, TimeoutError):  # a node that is gone has stopped, too
+        with contextlib.suppress(MaclusterError, TimeoutError):  # a node that ended has stopped the answer, too
             printed.begin((await asyncio.wait_for(asking, CANCEL_S)).request_id)
             await watch.client.cancel(printed.request_id)
             await watch.until(printed.is_done, CANCEL_S, "Cancelling")
@@ -64,13 +65,13 @@ async def answer(
 
 
 def print_piece(text: str) -> None:
-    """A piece of an answer."""
+    """Print a piece of an answer."""
     print(clean_text(text), end="", flush=True)
 
 
 @asynccontextmanager
 async def _attended(watch: Watch, request_id: str) -> AsyncIterator[None]:
-    """However this process ends inside, the answer is not written for nobody."""
+    """Cancel the answer if this process ends before it."""
     attending = asyncio.create_task(watch.client.attend(request_id))
     try:
         yield
@@ -80,7 +81,7 @@ async def _attended(watch: Watch, request_id: str) -> AsyncIterator[None]:
 
 
 async def _until_done(watch: Watch, printed: _Answer) -> None:
-    """An answer has an hour, in which the time does not count that it waits for a Mac."""
+    """Wait up to an hour for the end; time spent waiting for a Mac does not count."""
 
     def waits(watch: Watch) -> bool:
         return watch.now.recovery is not None and watch.now.recovery.state == "wait"
@@ -91,7 +92,7 @@ async def _until_done(watch: Watch, printed: _Answer) -> None:
 
 
 class _Answer:
-    """What came of `request_id` since event `mark`; the text `begun` was there before."""
+    """The events of `request_id` since event `mark`; the text `begun` was written before."""
 
     def __init__(self, mark: int, begun: str, on_text: Callable[[str], None], *, as_it_comes: bool) -> None:
         self.request_id = ""
@@ -102,13 +103,13 @@ class _Answer:
         self._at_margin = True
 
     def begin(self, request_id: str) -> None:
-        """The node has taken it."""
+        """Note the id that the node gave the request."""
         if not self.request_id:
             self.request_id = request_id
             self._show(self._begun)
 
     def is_done(self, watch: Watch) -> bool:
-        """Whether its end is there; prints what is new."""
+        """Print what is new; return whether the answer has ended."""
         fresh, self._mark = watch.seen[self._mark :], len(watch.seen)
         for event in fresh:
             match event:
@@ -131,7 +132,7 @@ class _Answer:
             self._at_margin = text.endswith("\n")
 
     def _report(self, event: Recovery) -> None:
-        """One line each time that there is something else to say; on a terminal it leaves the answer's line."""
+        """Print a line for each new recovery state, on a line of its own."""
         if self._recoveries and self._recoveries[-1].text == event.text:
             return
         self._recoveries.append(event)
@@ -145,7 +146,7 @@ class _Answer:
         print(f"\x1b[2m{line}\x1b[0m" if is_dim else line, file=sys.stderr, flush=True)
 
     def print_end(self, watch: Watch, more: Facts, of_workers: Mapping[str, Facts], *, hops: bool) -> None:
-        """What is told when nothing more comes."""
+        """Print the figures after the last token."""
         assert self.done is not None
         if not self._as_it_comes:
             facts = answer_facts(watch.now, self._tokens, self.done, before=self._begun, recoveries=self._recoveries)

@@ -1,4 +1,4 @@
-"""Asking a person at a terminal: before what cannot be undone, and what of several is meant."""
+"""Questions to the user at a terminal: confirmations and choices."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from core.text import clean_text
 
 
 def can_ask(command: argparse.ArgumentParser) -> None:
-    """Its option for those who need not be asked."""
+    """Add `--yes` to a command that asks for confirmation."""
     command.add_argument("--yes", action="store_true", help="do it without asking")
 
 
 async def agreed(args: argparse.Namespace, what: str) -> bool:
-    """What cannot be undone is asked for in a terminal, and refused without one."""
+    """Ask for confirmation in a terminal; raise UsageError without one."""
     if args.yes:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{clean_text(what)} There is nobody to ask.", "Add --yes to do it.")
+        raise UsageError(f"{clean_text(what)} There is no terminal to confirm it.", "Add --yes to do it.")
     print(clean_text(f"{what} Type yes to do it: "), end="", file=sys.stderr, flush=True)
     if (await asyncio.to_thread(sys.stdin.readline)).strip().lower() == "yes":
         return True
@@ -30,7 +30,7 @@ async def agreed(args: argparse.Namespace, what: str) -> bool:
 
 
 async def choice_of(choices: Mapping[str, str]) -> str:
-    """Which of the words the person types that are the keys of `choices`, the first where it is none of them."""
+    """Let the user type one of the keys of `choices`; the first is the default."""
     for word, what in choices.items():
         print(clean_text(f"  {word}: {what}"), file=sys.stderr)
     first = next(iter(choices))

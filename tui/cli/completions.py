@@ -1,4 +1,4 @@
-"""`macluster completions SHELL`: what lets a shell complete commands, options and files."""
+"""`macluster completions SHELL`: shell completions for commands, options and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHERE: Final = {
 
 def add_options(command: argparse.ArgumentParser, whole: Callable[[], argparse.ArgumentParser]) -> None:
     """`whole` makes the parser of all commands."""
-    command.epilog = "\n".join(["To keep them:", *(f"  {line}" for line in WHERE.values())])
+    command.epilog = "\n".join(["To install them:", *(f"  {line}" for line in WHERE.values())])
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_argument("shell", choices=tuple(WHERE))
 
@@ -28,7 +28,7 @@ def add_options(command: argparse.ArgumentParser, whole: Callable[[], argparse.A
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script for `shell`; where a path is wanted, files are offered."""
+    """The completion script for `shell`; options that take a path complete files."""
     import shtab
 
     for action in _actions(parser):

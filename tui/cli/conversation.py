@@ -25,24 +25,24 @@ from tui.state.turns import said_before
 
 HELP: Final = """\
 /help              this
-/set               how the answers are asked for
-/set KEY VALUE     another value for one of these; without a value its default
-/save FILE         write the conversation there; Markdown, or JSON where the name ends in .json
+/set               show the settings of answers
+/set KEY VALUE     change a setting; without a value, reset it
+/save FILE         save the conversation as Markdown, or as JSON if the name ends in .json
 /quit              end (Ctrl+D)
-A line that ends in \\ goes on in the next one; one that begins with a space is no command.
+A line that ends in \\ continues in the next one; a line that starts with a space is not a command.
 Ctrl+C stops the answer."""
-TOO_SHORT: Final = "It stopped at the token limit; /set max_tokens N allows more."
+TOO_SHORT: Final = "Stopped at the token limit; /set max_tokens N allows more."
 
 
 class Answerer(Protocol):
-    """Who answers."""
+    """Answers a request: this Mac's node or a remote API."""
 
     async def answer(self, asked: ChatRequest, on_text: Callable[[str], None]) -> str:
-        """Print the answer while it comes, give `on_text` its text, and return why it ended. Raises MaclusterError."""
+        """Print the answer as it streams, pass its text to `on_text`, return why it ended; raises MaclusterError."""
 
 
 class Conversation:
-    """With `model`, asked for by `options`, behind what was `said` before. Of an unkept one nothing stays."""
+    """A conversation with `model`, with `options`, after the messages `said`. An unkept one is not stored."""
 
     def __init__(
         self, model: str, options: ChatOptions, said: Sequence[Message] = (), *, is_unkept: bool = False
@@ -60,7 +60,9 @@ class Conversation:
         self._state = UiState(chat=chat, turns=turns, next_number=len(turns) + 1)
 
     async def run(self, lines: Lines, answerer: Answerer) -> None:
-        """To its end. A person is told what fails, and goes on; a pipe's end with it. Raises MaclusterError."""
+        """Run to its end. At a terminal, an error is printed and the conversation continues; in a pipe it raises
+        MaclusterError.
+        """
         while (line := lines.read()) is not None and line.strip() != "/quit":
             try:
                 if line.startswith("/"):
@@ -73,7 +75,7 @@ class Conversation:
                 print(clean_text(str(error)), file=sys.stderr)
 
     def command(self, line: str) -> str:
-        """Do what a line says that begins with "/"; what is to be told. Raises UsageError, NodeError."""
+        """Run a line that starts with "/" and return its output; raises UsageError and NodeError."""
         name, _, rest = line.strip().partition(" ")
         rest = rest.strip()
         if name == "/help":
@@ -82,7 +84,7 @@ class Conversation:
             return self._set(*rest.split(None, 1))
         if name == "/save":
             return self._save(rest)
-        raise UsageError(f"There is no {name}.", "/help lists the commands.")
+        raise UsageError(f"There is no command {name}.", "/help lists the commands.")
 
     def _set(self, name: str = "", text: str = "") -> str:
         chat = self._state.chat
@@ -96,10 +98,10 @@ class Conversation:
 
     def _save(self, typed: str) -> str:
         if not typed:
-            raise UsageError("/save needs the name of a file.", "Such as /save chat.md.")
+            raise UsageError("/save needs a file name.", "For example: /save chat.md")
         path = path_from(typed)
         if not write(path, text_for(path, kept(self._state.chat, self._state.turns, time.time()))):
-            raise UsageError(f"{path} is there already.", "Name another file.")
+            raise UsageError(f"{path} exists already.", "Choose another name.")
         return f"Saved as {path}."
 
     async def _ask(self, question: str, lines: Lines, answerer: Answerer) -> None:

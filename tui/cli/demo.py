@@ -1,4 +1,4 @@
-"""`macluster demo`: Macs simulated on this one: own identities, state folders, nodes and workers, real links."""
+"""`macluster demo`: simulates Macs on this one, with their own identities, folders, nodes, workers and real links."""
 
 from __future__ import annotations
 
@@ -46,24 +46,20 @@ START_S = 30.0
 
 
 class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model. `load`
-    says how it is loaded; the model that it names does not count. Where `has_spare`, each has a second worker
-    ready. As many as there are `api_ports`, the head first, serve other programs there. With `remote_weights` only the
-    head has the model on its disk; `api_queue` of their requests may wait.
-    """
+    """The Macs to simulate, and the model to load over them."""
 
-    budgets_gb: tuple[float, ...]
-    model: Path | None = None
-    load: LoadRequest = LoadRequest(model="")
-    multicast: bool = True
-    has_spare: bool = True
-    api_ports: tuple[int, ...] = ()
-    api_queue: int = API_QUEUE
-    remote_weights: bool = False
+    budgets_gb: tuple[float, ...]  # memory of each Mac, the head first
+    model: Path | None = None  # a model folder; None: the demo model
+    load: LoadRequest = LoadRequest(model="")  # how to load it; its model name is ignored
+    multicast: bool = True  # find each other by Bonjour
+    has_spare: bool = True  # keep a spare worker ready on each Mac
+    api_ports: tuple[int, ...] = ()  # ports of the API, the head's first
+    api_queue: int = API_QUEUE  # how many requests may queue
+    remote_weights: bool = False  # only the head has the model on its disk
 
 
 def demo_budgets(memory: str, macs: int | None) -> tuple[float, ...]:
-    """The budgets in `memory` ("64,32,16"), as many as `macs`, the last one repeated. Raises UsageError."""
+    """Parse `memory` ("64,32,16") into `macs` budgets, repeating the last; raises UsageError."""
     budgets = budgets_of(memory, "--memory")
     count = len(budgets) if macs is None else macs
     if not 1 <= count <= len(NAMES):
@@ -72,7 +68,7 @@ def demo_budgets(memory: str, macs: int | None) -> tuple[float, ...]:
 
 
 class Demo:
-    """Started nodes that end with this process, however it ends: they watch a pipe that only it holds."""
+    """Started nodes. They end with this process, however it ends, since they watch a pipe that only it holds."""
 
     def __init__(self, config: DemoConfig, say: Callable[[str], None]) -> None:
         if not 1 <= len(config.budgets_gb) <= len(NAMES):
@@ -107,7 +103,7 @@ class Demo:
         return self._nodes[index].pid
 
     async def start(self) -> None:
-        """The nodes up and answering."""
+        """Start the nodes and wait until they answer."""
         model = (self._config.model or DEMO_MODEL).expanduser().absolute()
         self.model = str(model)
         for index in range(len(self._config.budgets_gb)):
@@ -118,7 +114,7 @@ class Demo:
             await watch.attached(START_S, partial(self._lives, index))
 
     async def join(self) -> None:
-        """The nodes found, paired and linked with each other."""
+        """Let the nodes find each other, pair them and wait for their links."""
         if len(self._nodes) > 1:
             await self.find_each_other()
             for other in self.watches[1:]:
@@ -126,8 +122,8 @@ class Demo:
             await asyncio.gather(*(w.until(self._all_linked, START_S, "Linking the nodes") for w in self.watches))
 
     async def load(self) -> PlanLoaded:
-        """Load the model over all of them; a second time where one was lost meanwhile, as it is when a busy machine
-        leaves it no processor for some seconds. Raises the problem that stopped it.
+        """Load the model over all nodes; try again once if a node was lost, since a busy machine can starve one for
+        seconds. Raises the problem that stopped the load.
         """
         request = msgspec.structs.replace(self._config.load, model=self.model)
         try:
@@ -140,7 +136,7 @@ class Demo:
         return await loaded(self.head, request)
 
     def fetched(self, mark: int = 0, until: int | None = None) -> dict[str, int]:
-        """How many bytes came to the disk of each Mac, by device id, since so many events were seen, until so many."""
+        """Bytes downloaded or copied by each Mac, by device id, in the head's events `mark` to `until`."""
         came: dict[str, int] = {}
         there: dict[str, int] = {}
         for event in self.head.seen[mark:until]:
@@ -153,7 +149,7 @@ class Demo:
         return came
 
     def disk_facts(self) -> dict[str, Facts]:
-        """By name: how many bytes of the model each Mac fetched, and how many lie on its disk."""
+        """By name: the bytes of the model that each Mac fetched, and those on its disk."""
         macs, fetched = {peer.name: peer for peer in self.head.now.peers}, self.fetched()
         places = {NAMES[0]: Path(self.model)} | {
             name: self._home(index).models for index, name in enumerate(NAMES[: len(self._nodes)]) if index
@@ -166,18 +162,18 @@ class Demo:
 
     @property
     def pulled(self) -> tuple[str, ...]:
-        """Names of the Macs whose cable is pulled, the last one last."""
+        """Names of the unplugged Macs, oldest first."""
         return tuple(self._pulled)
 
     async def pull(self, name: str) -> None:
-        """That Mac is gone at once, without a word: its links are cut and its node is no more."""
+        """Unplug a Mac: its links are cut and its node ends, without a message."""
         node = self._nodes[NAMES.index(name)]
         node.kill()
         self._pulled.append(name)
         await asyncio.to_thread(node.wait)
 
     async def plug(self, name: str) -> None:
-        """It is there again, with its own key, and knows where the others were last."""
+        """Plug a Mac in again, with its own key and its last known addresses."""
         index = NAMES.index(name)
         places = [peer.address for watch in self.watches for peer in watch.now.peers if peer.is_self]
         peers = [word for at, place in enumerate(places) if at != index for word in ("--peer", place)]
@@ -185,11 +181,11 @@ class Demo:
         self._nodes[index] = await asyncio.to_thread(self._launch, index, Path(self.model), peers)
 
     async def stop_watching(self) -> None:
-        """Let go of the nodes' events; the nodes run on."""
+        """Stop following events; the nodes continue."""
         await self._stack.aclose()
 
     async def stop(self) -> None:
-        """End the nodes, and with them their workers; remove their state."""
+        """End the nodes and their workers, and remove their state."""
         await self.stop_watching()
         for node in self._nodes:
             if node.stdin:
@@ -238,7 +234,7 @@ class Demo:
             )
 
     async def find_each_other(self) -> None:
-        """Every node knows where the others are: by Bonjour, else by direct addresses."""
+        """Make the nodes find each other by Bonjour, or else by direct addresses."""
         others = len(self.watches) - 1
 
         def sees_all(watch: Watch) -> bool:
@@ -265,12 +261,12 @@ class Demo:
 
 
 def _bytes_below(folder: Path) -> int:
-    """What the files there take of the disk; holes take nothing."""
+    """Disk space of the files below `folder`, in bytes; holes take none."""
     return sum(512 * file.stat().st_blocks for file in folder.rglob("*") if file.is_file())
 
 
 async def pair(one: Watch, other: Watch) -> None:
-    """Pair two nodes as two people would: each types the digits that the other screen shows. Raises PairingError."""
+    """Pair two nodes as two people would, each typing the other's digits; raises PairingError."""
     marks = [len(one.seen), len(other.seen)]
     window = await other.client.open_pairing()
     await one.client.offer_pairing(PairingOffer(host="127.0.0.1", port=window.port))
@@ -294,7 +290,7 @@ async def _pairing(watch: Watch, mark: int, state: str) -> PairingChanged:
 
 
 async def demo(args: argparse.Namespace) -> int:
-    """Simulated Macs: in a terminal with the UI, else one answer as text or JSON."""
+    """Run the demo: with the UI in a terminal, else one answer as text or JSON."""
     config = DemoConfig(
         budgets_gb=demo_budgets(args.memory, args.macs),
         model=args.model,
@@ -338,7 +334,7 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
 
 
 async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
-    """Until the person ends it. One line of JSON says where it is once it answers, and the head's state folder."""
+    """Serve until Ctrl+C. Prints one line of JSON with the URL and the head's state folder."""
     print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     key = ApiKeys(demo.home.api_keys).add("demo", time.time(), args.key or "")
@@ -359,14 +355,14 @@ async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
     async with NodeClient(demo.home) as client:
         macs = len(demo.budgets)
         note = f"demo: {macs} simulated Mac{'s' * (macs > 1)} on this one"
-        # what the person sets here is theirs; the state of the simulated Macs is thrown away
+        # settings changed here belong to the user; the state of the simulated Macs is discarded
         app = DemoApp(client, demo, note=note, folder=home_of(args).root, preferences=preferences_of(args))
 
         async def prepare() -> None:
             try:
-                app.prepare("The simulated Macs look for each other and are paired; then the model is loaded.")
+                app.prepare("Finding and pairing the simulated Macs …")
                 await demo.join()
-                app.prepare("The simulated Macs are paired; the model is being loaded over them.")
+                app.prepare("Loading the model over the simulated Macs …")
                 await demo.load()
             except MaclusterError as error:
                 app.notify(f"{error.what} {error.fix}", severity="error", timeout=20)

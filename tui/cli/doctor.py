@@ -1,4 +1,4 @@
-"""`macluster doctor`: what is wrong with this Mac, its node and its network, and what to do about it."""
+"""`macluster doctor`: finds what is wrong with this Mac, its node and its network."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 def add_options(doctor: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
     """`fact` adds `--json`, and says what runs it."""
-    where = "the address to look at while no node runs (default: all interfaces)"
+    where = "the address to check while no node runs (default: all interfaces)"
     doctor.add_argument("--host", default="0.0.0.0", help=where)
     fact(doctor, check)
 
 
 async def check(args: argparse.Namespace) -> int:
-    """Every finding as it is made, or all as one JSON list; 1 where something is bad."""
+    """Print every finding at once, or all as JSON; status 1 if something is wrong."""
     found = []
     async for finding in _findings(Home(args.home.expanduser().absolute()), args.host):
         found.append(finding)
@@ -42,7 +42,7 @@ async def _findings(home: Home, host: str) -> AsyncIterator[Finding]:
             async for finding in client.check():
                 yield finding
     except NodeUnreachable:
-        # it brings Bonjour and keys along, which no other command needs
+        # imports Bonjour and keys, which no other command needs
         from core.node.peers.node_check import findings_without_node
 
         async for finding in findings_without_node(home, host, default_budget(physical_bytes())):

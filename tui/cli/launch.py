@@ -1,4 +1,4 @@
-"""The screen: `macluster` without a command. It imports what the first frame needs and nothing else."""
+"""`macluster` without a command: opens the screen. Imports only what the first frame needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options that stand before any command."""
+    """The options before any command."""
     usage = "macluster [-h] [--home HOME] [--plain] [--slow-link] [COMMAND ...]"
     top = argparse.ArgumentParser(prog="macluster", usage=usage, add_help=False, allow_abbrev=False)
     top.add_argument("--home", type=Path, default=default_home().root, help="state folder (default %(default)s)")
@@ -30,15 +30,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_appearance_options(command: argparse.ArgumentParser, *, default: object) -> None:
-    """How the screen is drawn."""
-    plain = "the screen in ASCII, without animation: for screen readers and old terminals"
+    """Add the options for drawing the screen."""
+    plain = "draw the screen in ASCII without animation, for screen readers and old terminals"
     command.add_argument("--plain", action="store_true", default=default, help=plain)
     slow = "draw five times a second, without animation"
     command.add_argument("--slow-link", action="store_true", default=default, help=slow)
 
 
 async def open_tui(args: argparse.Namespace) -> int:
-    """The terminal UI over this Mac's node; starts one for as long as the UI lives if none runs."""
+    """Open the terminal UI; start a node for its lifetime if none runs."""
     gc.disable()  # until the first frame: `avoid_long_collections`
     from tui.app import MaclusterApp
 
@@ -58,7 +58,7 @@ async def open_tui(args: argparse.Namespace) -> int:
 
 
 def home_of(args: argparse.Namespace) -> Home:
-    """The folder that the command is about."""
+    """The state folder of this command."""
     return Home(args.home.expanduser().absolute())
 
 
@@ -68,7 +68,7 @@ def _check_terminal() -> None:
 
 
 def preferences_of(args: argparse.Namespace) -> Preferences:
-    """What the person's file says, and what this command says besides."""
+    """The settings of config.toml, with the options of this command."""
     from tui.control.preferences import config_file, memory_in, read
 
     found = read(config_file(), memory_in(home_of(args).root))
@@ -77,7 +77,7 @@ def preferences_of(args: argparse.Namespace) -> Preferences:
 
 
 def node_options(preferences: Preferences) -> list[str]:
-    """What the person's file asks of a node that is started here."""
+    """Options from config.toml for a node that is started here."""
     said = {
         "--no-spare-worker": not preferences.spare_worker,
         "--no-wired-memory": not preferences.wired_memory,

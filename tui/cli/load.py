@@ -18,7 +18,7 @@ from tui.state.format import is_of_ranks
 
 
 async def load(args: argparse.Namespace) -> int:
-    """Split a model over the paired Macs, and wait until it is ready."""
+    """Load a model over the paired Macs and wait until it is ready."""
     async with Watch(home_of(args)) as watch:
         loaded = await load_model(watch, args, verify=args.verify)
         assert watch.now.plan
@@ -33,14 +33,14 @@ async def unload(args: argparse.Namespace) -> int:
         await watch.attached(ATTACH_S)
         plan = watch.now.plan
         await watch.client.unload()
-    words = f"{plan.model} is unloaded." if plan is not None else "Nothing is loaded."
+    words = f"{plan.model} unloaded." if plan is not None else "No model is loaded."
     print_facts(args, {"unloaded": plan is not None}, [words])
     return 0
 
 
 async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
-    """Whether the model that is meant is ready, whatever it is called, shared as was asked for, if anything was; or is
-    kept alive, for another load would end what waits for it.
+    """Whether the requested model is already loaded as requested, or is being recovered: another load would end the
+    answers that wait for it.
     """
     loaded, recovery = watch.now.plan, watch.now.recovery
     is_there = recovery.state != "parked" if recovery else watch.now.plan_status == "ready"
@@ -62,8 +62,9 @@ async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
 
 
 def is_shared_so(plan: Plan, args: argparse.Namespace) -> bool:
-    """Whether `plan` is in the topology, of the choice, and over the cable that were asked for, its hidden
-    states travel so. What was decided for another choice need not be what this one comes to.
+    """Whether `plan` has the requested topology, parallelism, cable and wire dtype.
+
+    A plan that was decided for another choice may differ from what this one would give.
     """
     how = plan.parallelism
     if args.draft and not plan.draft:
@@ -85,7 +86,7 @@ def _owners(plan: Plan) -> list[tuple[str, int]]:
 
 
 async def load_model(watch: Watch, args: argparse.Namespace, *, verify: bool = False) -> PlanLoaded:
-    """Load it, and wait until it is ready. Raises NodeError, LinkTimeout and what the node refuses."""
+    """Load the model and wait until it is ready; raises NodeError, LinkTimeout and the node's refusal."""
     await watch.attached(ATTACH_S)
     without, reader = macs_without(watch, args), reader_of(watch, args)
     options = plan_options(args)
@@ -95,8 +96,8 @@ async def load_model(watch: Watch, args: argparse.Namespace, *, verify: bool = F
 
 
 async def loaded(watch: Watch, request: LoadRequest) -> PlanLoaded:
-    """Have it loaded, and wait until it is ready, whatever was loaded before; what has to be copied first is told on
-    standard error. Raises as `load_model` does.
+    """Send `request` and wait until the model is ready, whatever was loaded before. Copies that must finish first are
+    printed to standard error. Raises as `load_model` does.
     """
     mark = len(watch.seen)
     await watch.client.load(request)

@@ -16,7 +16,7 @@ def made_model(directory: Path, options: Mapping[str, object]) -> Path:
     words = [word for option, value in options.items() for word in (f"--{option}", str(value))]
     command = [sys.executable, "-m", "core.models.made.maker", str(directory), *words]
     if subprocess.run(command, env={**os.environ, "PYTHONSAFEPATH": "1"}).returncode:
-        raise NodeError("The model could not be made.", "The messages above say why.")
+        raise NodeError("Making the model failed.", "The messages above say why.")
     return directory
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.mac.requirements import check_machine
 
-check_machine()  # before what was built for one kind of machine is imported, and fails on another
+check_machine()  # before imports that fail on the wrong kind of machine
 
 import argparse  # noqa: E402
 import asyncio  # noqa: E402
@@ -19,8 +19,11 @@ from tui.cli import launch  # noqa: E402
 
 
 def main() -> None:
-    """Entry of the `macluster` script."""
-    # the screen should be there soon, and to know all other commands takes a while
+    """Run the `macluster` command.
+
+    Example: `macluster status --json`.
+    """
+    # the screen opens without importing the other commands
     args, others = launch.parser().parse_known_args()
     if others:
         from core.node.options import api_arguments
@@ -39,36 +42,34 @@ def main() -> None:
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:
-        # whoever read this, such as `head`, has enough; Python would complain again when it flushes at its end
+        # the reader of our output, such as `head`, has closed it; keep Python from complaining again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 1
     sys.exit(status)
 
 
 def print_error(error: MaclusterError) -> int:
-    """Print why a command came to nothing; its exit status."""
+    """Print why a command failed; return its exit status."""
     print(clean_text(f"macluster: {error}"), file=sys.stderr)
     return 2 if isinstance(error, UsageError) else 1
 
 
 def _become_node(args: argparse.Namespace, *given: str) -> NoReturn:
-    """This process goes on as the node, so that a process list shows it as `python -m core.node`."""
+    """Replace this process by the node, so that a process list shows `python -m core.node`."""
     options = [*launch.node_options(launch.preferences_of(args)), *given]
     os.environ["PYTHONSAFEPATH"] = "1"
     os.execv(sys.executable, [sys.executable, "-m", "core.node", "--home", str(args.home), *options])
 
 
 def show_defect(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """As asyncio does, but for what anyio does when a word of the node comes just as nobody waits for it any more: it
-    has the loop set a future (`add_reader`) that was cancelled at the same moment.
-    """
+    """Report a defect as asyncio does, except a race in anyio: it sets a future that was just cancelled."""
     is_anyio = context["message"].startswith("Exception in callback Future.set_result(")
     if not (is_anyio and isinstance(context.get("exception"), asyncio.InvalidStateError)):
         loop.default_exception_handler(context)
 
 
 async def _run(args: argparse.Namespace) -> int:
-    """SIGTERM ends a command as Ctrl+C does, so that what it started is taken down in order."""
+    """Run a command; SIGTERM ends it as Ctrl+C does, so that its processes end in order."""
     task = asyncio.current_task()
     assert task is not None
     terminated = asyncio.Event()

@@ -1,4 +1,4 @@
-"""`macluster models`: what is on the disks of the Macs, and how it fits."""
+"""`macluster models`: lists models on the Macs' disks or on the hub, and how they fit."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tui.cli.plan import preview_facts
 from tui.client import NodeClient
 from tui.state.format import plural
 
-NOTHING = "No model is on this Mac yet. `macluster download REPO` fetches one of these, or any other of the hub."
+NOTHING = "No model is on this Mac yet. `macluster download REPO` downloads one of these, or any other from the hub."
 
 
 def add_models(command: argparse.ArgumentParser) -> None:
-    """The options of `macluster models`."""
-    command.add_argument("--known", action="store_true", help="models of the hub that are on no disk, best fit first")
+    """Add the options of `macluster models`."""
+    command.add_argument("--known", action="store_true", help="list models on the hub that no Mac has, best fit first")
 
 
 async def models(args: argparse.Namespace) -> int:
-    """Models on this Mac and how they fit; where there are none, or with --known, those of the hub that could be."""
+    """List models on this Mac and how they fit; if there are no models, or with `--known`, models on the hub."""
     async with NodeClient(home_of(args)) as client:
         found = [] if args.known else await client.models()
         known = [] if found or (args.json and not args.known) else await client.known_models()
@@ -37,16 +37,16 @@ async def models(args: argparse.Namespace) -> int:
 
 
 def known_lines(models: Sequence[ModelChoice]) -> list[str]:
-    """The models of the hub that are on no disk, as `macluster models` prints them."""
+    """Lines for models on the hub that no Mac has."""
     if not models:
-        return ["Every model that is known to be on the hub is on a disk of these Macs."]
+        return ["Your Macs have every known model of the hub."]
     splits = [m.preview.plan or m.preview.draft for m in models]
     budget = max((sum(s.budget_bytes for s in split.stages) for split in splits if split), default=0)
     head = ("known on the hub", "weights", "size", "context", "tokens/s", "fit")
     rows = [
         (m.name, m.quantization, gigabytes(m.total_bytes), str(m.context_max), _speed(m), fit_words(m)) for m in models
     ]
-    best = f"What fits the {gigabytes(budget)} that these Macs can use, the largest first; then what does not:"
+    best = f"Models that fit {gigabytes(budget)}, the memory of these Macs, largest first; then the others:"
     return [best, *table(head, rows, left=(0, 1, len(head) - 1))]
 
 
@@ -56,7 +56,7 @@ def _speed(model: ModelChoice) -> str:
 
 
 def model_lines(models: Sequence[ModelChoice]) -> list[str]:
-    """What `macluster models` prints."""
+    """Lines for models on the Macs' disks."""
     head = ("model", "family", "weights", "size", "layers", "context", "fit")
     return table(head, [(m.name, *_about(m), fit_words(m)) for m in models], left=(0, 1, len(head) - 1))
 
@@ -69,13 +69,13 @@ def _about(model: ModelChoice) -> tuple[str, ...]:
 
 
 def model_facts(model: ModelChoice) -> Facts:
-    """A model as `macluster models --json` prints it."""
+    """A model as JSON facts."""
     facts: Facts = msgspec.to_builtins(model)
     return facts | {"fit": fit_words(model), "preview": preview_facts(model.preview)}
 
 
 def fit_words(model: ModelChoice) -> str:
-    """How a model fits, in a few words."""
+    """How a model fits, in a few words, such as "3 Macs"."""
     if model.loaded:
         return "loaded"
     here = f"{layers_text(model.layers_here)} here; " if model.layers_here else ""

@@ -13,12 +13,12 @@ from core.settings import GB
 
 
 def print_facts(args: argparse.Namespace, facts: object, lines: Sequence[str]) -> None:
-    """The facts as JSON where that is asked for, else the lines."""
+    """Print the facts as JSON with `--json`, else the lines."""
     print(to_json(facts) if args.json else "\n".join(lines))
 
 
 def print_progress(line: str) -> None:
-    """A line for whoever waits, apart from what is printed."""
+    """Print a line about progress to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 

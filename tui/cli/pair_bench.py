@@ -154,7 +154,7 @@ async def measure(args: argparse.Namespace) -> PairResult:
 
 
 def describe(result: PairResult) -> str:
-    """The result for people."""
+    """The result as text."""
     macs = f"{result.macs} Macs{', simulated on this one' if result.simulated else ''}"
     ratio = result.ratios["together_over_one_by_one"]
     return "\n".join(
@@ -163,10 +163,10 @@ def describe(result: PairResult) -> str:
             f"{result.cores} cores; medians of {len(result.runs)} runs, in turns.",
             "",
             f"  one after the other   {result.one_by_one_tokens_per_s:7.2f} tokens/s",
-            f"  at a time             {result.together_tokens_per_s:7.2f} tokens/s",
+            f"  at once               {result.together_tokens_per_s:7.2f} tokens/s",
             f"  The answers {'are the same' if result.same_tokens else 'DIFFER'}.",
             "",
-            f"Tokens per second, {result.rows} at a time over one after the other: {ratio:.2f}",
+            f"Tokens per second, {result.rows} at once over one after the other: {ratio:.2f}",
         ]
     )
 
@@ -179,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--paired", action="store_true", help="use the loaded model and its Macs instead of simulated ones"
     )
-    parser.add_argument("--runs", type=positive, default=3, help="runs to take medians of (default %(default)s)")
+    parser.add_argument("--runs", type=positive, default=3, help="runs for the median (default %(default)s)")
     parser.add_argument("--rows", type=positive, default=4, help="requests at a time (default %(default)s)")
     parser.add_argument("--tokens", type=positive, default=64, help="tokens per answer (default %(default)s)")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What `macluster verify --with MAC` measures between this Mac and a paired one."""
+"""The checks of `macluster verify --with MAC`: the link between this Mac and a paired one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NOBODY = skipped("no other Mac was named (--with MAC)")
 
 
 def paired_checks(home: Home, mac: str) -> tuple[Check, ...]:
-    """The link to `mac`, a name or an id, and the way back; skipped where it is ""."""
+    """Checks of the link to `mac` (a name or an id) and back; skipped if it is ""."""
     return tuple(
         Check(name, proves, partial(_run, partial(measure, home, mac)) if mac else lambda _: NOBODY, LIMIT_S)
         for name, proves, measure in (
             ("link to the other Mac", "the link works, and how fast it is", there),
-            ("link back", "the other Mac measures it, too", back),
+            ("link back", "the other Mac measures the link, too", back),
         )
     )
 
@@ -41,20 +41,20 @@ def _run(measure: Callable[[], Awaitable[SpeedResult]], _: threading.Event) -> O
     try:
         return outcome(asyncio.run(within()))
     except MaclusterError as error:
-        # it may name a Mac, so it is for this person and not for the report
+        # it may name a Mac, so it is printed for the user and left out of the report
         print_progress(clean_text(f"macluster verify: {error}"))
         raise
 
 
 async def there(home: Home, mac: str) -> SpeedResult:
-    """Measured by this Mac. Raises what the node of this Mac says."""
+    """Measure the link from this Mac; raises the node's error."""
     async with Watch(home) as watch:
         await watch.attached(ATTACH_S)
         return await _measured(watch, SpeedRequest(target=mac))
 
 
 async def back(home: Home, mac: str) -> SpeedResult:
-    """Measured by the other Mac. Raises what the node of this Mac says."""
+    """Measure the link from the other Mac; raises the node's error."""
     async with Watch(home) as watch:
         await watch.attached(ATTACH_S)
         own = next(peer.device_id for peer in watch.now.peers if peer.is_self)
@@ -62,7 +62,7 @@ async def back(home: Home, mac: str) -> SpeedResult:
 
 
 async def _measured(watch: Watch, wanted: SpeedRequest) -> SpeedResult:
-    """A Mac rests for a few seconds between two tests; the check's own limit is how long that is waited for."""
+    """Retry while the Mac pauses between two tests; the check's own limit ends this."""
     while True:
         try:
             return await watch.client.test_speed(wanted)
@@ -74,4 +74,4 @@ def outcome(found: SpeedResult) -> Outcome:
     """Figures of speed never fail."""
     by = f", by {kind_of(found.via)}" if found.via else ""
     every = f"; {path_words(found.paths)}" if found.paths else ""
-    return passed(f"{1e3 * found.rtt_s:.2f} ms there and back, {found.bytes_per_s / 1e6:.0f} MB/s sealed{by}{every}")
+    return passed(f"{1e3 * found.rtt_s:.2f} ms round trip, {found.bytes_per_s / 1e6:.0f} MB/s sealed{by}{every}")

@@ -38,8 +38,8 @@ async def pair(args: argparse.Namespace) -> int:
 
 
 async def pair_with(home: Home, target: str, report: Report) -> None:
-    """Pair with the Mac `target` (a name or id of one that was seen, HOST:PORT of its window, or "" for whoever comes),
-    and `report` every step. Raises PairingError and UsageError; then, and when cancelled, nothing is kept.
+    """Pair with the Mac `target` (name or id of a found Mac, HOST:PORT of its window, or "" for any) and `report` every
+    step. Raises PairingError and UsageError; then, and when cancelled, nothing is stored.
     """
     async with Watch(home) as watch:
         await watch.attached(ATTACH_S)
@@ -65,7 +65,7 @@ def _begin(watch: Watch, target: str) -> Coroutine[Any, Any, object]:
 
 
 class _Conversation:
-    """What the node says about the pairing, and what the person answers."""
+    """The exchange between the node's pairing steps and the user's digits."""
 
     def __init__(self, watch: Watch, mark: int, report: Report) -> None:
         self._watch, self._report = watch, report
@@ -73,7 +73,7 @@ class _Conversation:
         self._typing: asyncio.Future[str | None] | None = None
 
     async def hold(self) -> None:
-        """Until both are paired. Raises PairingError, UsageError."""
+        """Run until both are paired; raises PairingError and UsageError."""
         while True:
             await self._watch.until(self._has_news, PAIRING_S, "Pairing")
             if self._typing and self._typing.done():
@@ -96,23 +96,23 @@ class _Conversation:
         return [e for e in self._watch.seen[self._reported :] if isinstance(e, PairingChanged)]
 
     async def _hand_in(self, line: str | None) -> asyncio.Future[str | None] | None:
-        """Give the digits to the node; what cannot be digits is asked for again."""
+        """Send the digits to the node; ask again for anything else."""
         if line is None:
             await self._watch.client.stop_pairing()
-            what = "Standard input ended before the digits came."
+            what = "Standard input ended before the six digits."
             raise UsageError(what, "Write the six digits of the other Mac on a line of their own.")
         code = parse_code(line)
         if code is None:
             print("Six digits, please: ", end="", file=sys.stderr, flush=True)
             return _line()
-        with suppress(UsageError):  # it ended in this very moment: the next event says how
+        with suppress(UsageError):  # the pairing just ended: the next event says how
             await self._watch.client.type_digits(Digits(digits=code))
         return None
 
 
 def _line() -> asyncio.Future[str | None]:
-    """One line of standard input, None at its end. A thread that nobody waits for reads it: whoever stops the pairing
-    does not want to press Enter first.
+    """Read one line of standard input, None at its end, in a thread that may be abandoned: stopping the pairing must
+    not need Enter.
     """
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str | None] = loop.create_future()
@@ -125,7 +125,7 @@ def _line() -> asyncio.Future[str | None]:
         got = b""
         while not got.endswith(b"\n") and (byte := os.read(0, 1)):
             got += byte
-        with suppress(RuntimeError):  # the loop is closed: nobody wants the line any more
+        with suppress(RuntimeError):  # the loop is closed: the line is no longer needed
             loop.call_soon_threadsafe(put, got.decode(errors="replace").strip() if got else None)
 
     threading.Thread(target=read, daemon=True).start()
@@ -133,7 +133,7 @@ def _line() -> asyncio.Future[str | None]:
 
 
 def say(step: PairingChanged, now: Snapshot) -> None:
-    """A step of the pairing, for a person."""
+    """Print a step of the pairing."""
     print(clean_text(_sentence(step, now)), end="" if step.state == "compare" else "\n", flush=True)
 
 
@@ -145,7 +145,7 @@ def _sentence(step: PairingChanged, now: Snapshot) -> str:
             left = max(0, round(step.closes_at - time.time()))
             return (
                 f"Waiting for {other} for {left} s. There: `macluster pair {me}`, or p in the dashboard.\n"
-                f"If it does not find this Mac: `macluster pair {step.address}` there."
+                f"If that Mac doesn't find this one: `macluster pair {step.address}` there."
             )
         case "waiting":
             return f"Looking for {other} …"
@@ -163,5 +163,5 @@ def _sentence(step: PairingChanged, now: Snapshot) -> str:
 
 
 def to_json(step: PairingChanged, now: Snapshot) -> None:
-    """A step of the pairing as a line of JSON."""
+    """Print a step of the pairing as a line of JSON."""
     print(msgspec.json.encode(step).decode(), file=sys.stdout, flush=True)

@@ -56,80 +56,78 @@ class _Version(argparse.Action):
 
 def parser() -> argparse.ArgumentParser:
     """All commands and options."""
-    odd = "If the screen was killed (kill -9) and the terminal is odd, type `reset`."
-    what = "The Macs in a home as one machine for language models."
+    odd = "If the terminal looks broken after a crash, type `reset`."
+    what = "Turns the Macs in your home into one machine for language models."
     top = argparse.ArgumentParser(prog="macluster", description=what, epilog=odd, parents=[launch.parser()])
-    top.add_argument("--version", action=_Version, nargs=0, help="the versions of macluster and of what it runs on")
+    top.add_argument("--version", action=_Version, nargs=0, help="print the versions of macluster and its libraries")
     sub = top.add_subparsers(dest="command", metavar="COMMAND")
-    _demo(sub.add_parser("demo", help="three Macs simulated on this one"))
-    node = sub.add_parser("node", help="the node of this Mac, without a screen")
+    _demo(sub.add_parser("demo", help="simulate three Macs on this one"))
+    node = sub.add_parser("node", help="run this Mac's node without a screen")
     add_options(node)
-    serve.add_options(sub.add_parser("serve", help="the node of this Mac, for other programs; and their keys"))
-    _fact(sub.add_parser("status", help="this Mac, its peers, the plan"), status.status)
-    _fact(sub.add_parser("peers", help="the Macs that were seen"), status.peers)
-    pair = sub.add_parser("pair", help="let another Mac in: each person types the digits of the other screen")
-    pair.add_argument("mac", metavar="MAC|HOST:PORT", nargs="?", default="", help="which one (default: any that asks)")
+    serve.add_options(sub.add_parser("serve", help="serve other programs, and manage their keys"))
+    _fact(sub.add_parser("status", help="show this Mac, its peers and the loaded model"), status.status)
+    _fact(sub.add_parser("peers", help="list the Macs that were found"), status.peers)
+    pair = sub.add_parser("pair", help="pair with another Mac: each person types the digits shown on the other screen")
+    pair.add_argument("mac", metavar="MAC|HOST:PORT", nargs="?", default="", help="the Mac (default: any that asks)")
     _fact(pair, pairing.pair)
-    proves = "everything that can be proved on this very Mac, as a report for an issue"
+    proves = "check everything that can be checked on this Mac, as a report for an issue"
     verify_command.add_options(sub.add_parser("verify", help=proves), _fact)
-    doctor_command.add_options(sub.add_parser("doctor", help="why no other Mac is found, and what to do"), _fact)
-    service_command.add_options(sub.add_parser("service", help="the node from boot on: install, remove, status"), _fact)
-    trust_commands.add_options(sub.add_parser("trust", help="how far each Mac is trusted, and how to change it"), _fact)
-    listed = sub.add_parser("models", help="models on the disks of the Macs, or known on the hub, and how they fit")
+    doctor_command.add_options(sub.add_parser("doctor", help="find what is wrong with this Mac or its network"), _fact)
+    service_command.add_options(sub.add_parser("service", help="run the node from boot on"), _fact)
+    trust_commands.add_options(sub.add_parser("trust", help="show and change how far each Mac is trusted"), _fact)
+    listed = sub.add_parser("models", help="list models on the Macs' disks or on the hub, and how they fit")
     models.add_models(listed)
     _fact(listed, models.models)
     trim.add_trim(listed, _fact)
-    download = sub.add_parser("download", help="a model of the Hugging Face hub to this Mac's disk")
+    download = sub.add_parser("download", help="download a model from the Hugging Face hub")
     transfers.add_download(download)
     _fact(download, transfers.download)
-    copy = sub.add_parser("copy", help="a model from disk to disk of the paired Macs")
+    copy = sub.add_parser("copy", help="copy a model to the disks of paired Macs")
     transfers.add_copy(copy)
     _fact(copy, transfers.copy)
-    moved = "what is on its way to disks, and to pause, resume, stop or limit it"
+    moved = "show downloads and copies; pause, resume, stop or limit them"
     transfers.add_transfers(sub.add_parser("transfers", help=moved), _fact)
-    _fact(sub.add_parser("keys", help="the keys of the screen, and what to call them in config.toml"), keys.keys)
-    plan = sub.add_parser("plan", help="who would own which layers")
+    _fact(sub.add_parser("keys", help="list the keys of the screens, and their names for config.toml"), keys.keys)
+    plan = sub.add_parser("plan", help="show which Mac would hold which layers")
     _model(plan, plan_command.plan)
-    plan.add_argument("--macs", metavar="GB,…", help="budgets of imaginary Macs, the head first; needs no node")
-    plan.add_argument("--parts", action="store_true", help="also which bytes of which files each Mac would read")
-    load = sub.add_parser("load", help="split a model over the paired Macs")
+    plan.add_argument("--macs", metavar="GB,…", help="memory budgets of imaginary Macs, the head first; needs no node")
+    plan.add_argument("--parts", action="store_true", help="also list the bytes of each file that each Mac would read")
+    load = sub.add_parser("load", help="load a model over the paired Macs")
     _model(load, load_command.load)
     _verify(load)
     _fact(sub.add_parser("unload", help="free the memory on every Mac"), load_command.unload)
-    run = sub.add_parser("run", help="a conversation in the terminal, or one answer to standard output")
+    run = sub.add_parser("run", help="chat in the terminal, or print one answer")
     _model(run, run_command.run)
     asked = run.add_mutually_exclusive_group()
-    asked.add_argument("-p", "--prompt", help="one answer to this; - reads it from standard input")
-    go_on = "go on with an answer that was cut off: the newest, or the one whose id begins so"
+    asked.add_argument("-p", "--prompt", help="print one answer to this prompt; - reads it from standard input")
+    go_on = "continue an interrupted answer: the newest, or the one whose id starts with ID"
     asked.add_argument("--continue", dest="go_on", nargs="?", const="", metavar="ID", help=go_on)
-    run.add_argument("--session", metavar="NAME", help="go on with this saved conversation")
-    run.add_argument("--url", help="ask this API, of another Mac, in the place of this Mac's node")
-    run.add_argument("--key", help="with --url: the key that it needs")
-    its = "with --url https://…: its certificate (that Mac's ~/.macluster/api-certificate/api.crt)"
+    run.add_argument("--session", metavar="NAME", help="continue this saved conversation")
+    run.add_argument("--url", help="ask the API of another Mac instead of this Mac's node")
+    run.add_argument("--key", help="with --url: the API key")
+    its = "with --url https://…: the certificate to trust (that Mac's ~/.macluster/api-certificate/api.crt)"
     run.add_argument("--certificate", type=Path, metavar="FILE", help=its)
-    run.add_argument("--keep-nothing", action="store_true", help="nothing of it stays on this Mac")
+    run.add_argument("--keep-nothing", action="store_true", help="store nothing of this conversation on this Mac")
     answer_options.add_options(run)
-    sessions.add_options(
-        sub.add_parser("session", help="conversations kept on this Mac: list, save, load, delete"), _fact
-    )
-    speed = sub.add_parser("speedtest", help="how fast the link between two Macs is")
+    sessions.add_options(sub.add_parser("session", help="list, save, load and delete saved conversations"), _fact)
+    speed = sub.add_parser("speedtest", help="measure the link between two Macs")
     speed.add_argument("source", metavar="FROM", nargs="?", default="", help="name or id (default: this Mac)")
     speed.add_argument("target", metavar="TO", help="name or id of the other Mac")
     _fact(speed, speed_test.speedtest)
-    traced = sub.add_parser("trace", help="what every stage does while answers run, phase by phase; for Perfetto")
+    traced = sub.add_parser("trace", help="record what every stage does during answers, for Perfetto")
     trace.add_options(traced)
     _fact(traced, trace.trace)
-    shells = "what lets zsh, bash or fish complete commands"
+    shells = "print shell completions for zsh, bash or fish"
     completions.add_options(sub.add_parser("completions", help=shells), parser)
-    uninstall.add_options(sub.add_parser("uninstall", help="take away what macluster made on this Mac"), _fact)
-    evaluation.add_options(sub.add_parser("eval", help="what lm-eval says of the ring, and of one process"), _fact)
+    uninstall.add_options(sub.add_parser("uninstall", help="remove everything macluster created on this Mac"), _fact)
+    evaluation.add_options(sub.add_parser("eval", help="run an lm-eval task over the ring and in one process"), _fact)
     bench.add_options(sub.add_parser("bench", help="measure speed against something run next to it"), _fact)
     _home_everywhere(top)
     return top
 
 
 def _home_everywhere(command: argparse.ArgumentParser) -> None:
-    """The state folder may be named behind every command, too."""
+    """Accept `--home` after every command, too."""
     for action in command._actions:
         for each in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
             if "--home" not in each._option_string_actions:
@@ -138,22 +136,22 @@ def _home_everywhere(command: argparse.ArgumentParser) -> None:
 
 
 def _demo(demo: argparse.ArgumentParser) -> None:
-    # what stands before the command counts too
+    # options before the command count too
     launch.add_appearance_options(demo, default=argparse.SUPPRESS)
-    demo.add_argument("--macs", type=int, help="how many Macs to simulate (default: one a budget)")
-    demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="budgets, the head first")
+    demo.add_argument("--macs", type=int, help="number of Macs to simulate (default: one per budget)")
+    demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="memory of the Macs, the head first")
     demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
     demo.add_argument(
         *("--weights",),
         choices=("shared", "remote"),
         default="shared",
-        help="shared: one disk; remote: only the head has the model, the others copy what they hold",
+        help="shared: all Macs use one disk; remote: only the head has the model and the others copy their layers",
     )
     _how(demo)
-    demo.add_argument("--prompt", default=None, help=f"ask this without a screen (default: {DEMO_PROMPT!r})")
-    demo.add_argument("--serve", type=_port, metavar="PORT", help="serve other programs there, until Ctrl+C")
-    demo.add_argument("--key", help="with --serve: the key that they need")
-    demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
+    demo.add_argument("--prompt", default=None, help=f"the question asked without a screen (default: {DEMO_PROMPT!r})")
+    demo.add_argument("--serve", type=_port, metavar="PORT", help="serve other programs on this port until Ctrl+C")
+    demo.add_argument("--key", help="with --serve: the API key")
+    demo.add_argument("--no-multicast", action="store_true", help="use direct addresses instead of Bonjour")
     _verify(demo)
     answer_options.add_options(demo)
     _fact(demo, demo_command.demo)
@@ -167,41 +165,43 @@ def _fact(command: argparse.ArgumentParser, run: Command) -> None:
 
 def _model(command: argparse.ArgumentParser, run: Command) -> None:
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`, or a directory")
-    left_out = "Macs that are to hold no layers, by name or id"
+    left_out = "Macs that hold no layers, by name or id"
     command.add_argument("--without", type=_macs, default=(), metavar="MAC,…", help=left_out)
-    beside = "a Mac without layers that reads long prompts, by name or id; auto: one that is known to be quicker"
-    command.add_argument("--prefill", default="off", metavar="MAC|auto|off", help=f"{beside} (default %(default)s)")
+    reader = "a Mac that holds all layers and reads long prompts, by name or id; auto: only if it is faster"
+    command.add_argument("--prefill", default="off", metavar="MAC|auto|off", help=f"{reader} (default %(default)s)")
     _how(command)
     _fact(command, run)
 
 
 def _verify(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--verify", action="store_true", help="compare the ring with the whole model on the head, where it has room"
+        "--verify",
+        action="store_true",
+        help="compare with the whole model on the head, if it fits there",
     )
 
 
 def _how(command: argparse.ArgumentParser) -> None:
-    """The options of `core.requests.plans.PlanRequest`."""
-    ring = "what other Macs may see (default: private, hidden states only; single where there is one Mac)"
+    """Add the options of `core.requests.plans.PlanRequest`."""
+    ring = "who embeds and samples (default: private, other Macs see hidden states only; single with one Mac)"
     command.add_argument("--topology", choices=get_args(Topology), help=ring)
-    shared = "how to share it: each Mac a part of every layer (tp) or layers of its own (pp), this Mac all, or the best"
+    shared = "how the Macs share the model: a part of every layer each (tp), layers of their own (pp), or one Mac"
     command.add_argument("--parallelism", choices=get_args(ParallelismChoice), help=shared)
-    cable = "with tp or auto: add up over RDMA, which is not encrypted on the cable"
+    cable = "with tp or auto: exchange sums over RDMA, which is not encrypted on the cable"
     command.add_argument("--rdma", action="store_true", help=cable)
-    paced = "divide the layers by memory, by measured speed within it, or by speed where it is worth it (auto)"
-    wire = "as what hidden states travel (default: as the model computes them); bfloat16 and int8 may change answers"
+    paced = "divide layers by memory, by measured speed, or by speed if that is clearly faster (auto)"
+    wire = "dtype of hidden states between Macs (default: the model's own); bfloat16 and int8 may change answers"
     command.add_argument("--wire", choices=get_args(WireType), help=wire)
-    guesses = "a smaller model of the same tokenizer, on this Mac, that guesses what follows where one person asks"
-    command.add_argument("--draft", metavar="MODEL", help=guesses)
+    draft = "a smaller model with the same tokenizer that drafts tokens on this Mac, for one request at a time"
+    command.add_argument("--draft", metavar="MODEL", help=draft)
     command.add_argument("--balance", choices=get_args(BalanceChoice), default="memory", help=paced)
-    owners = "who has which layers, this Mac first, then by budget: A:B, both included, or A:output"
+    owners = "layers of each Mac, this Mac first, then by budget: A:B (both included) or A:output"
     command.add_argument("--layers", type=_spans, default=(), metavar="0:9,10:19,…", help=owners)
-    command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
-    command.add_argument("--kv-bits", type=int, choices=KV_BITS, help="keep keys and values in this many bits")
-    rows = "requests that run at the same time (default %(default)s); they share the context"
+    command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="context in tokens (default %(default)s)")
+    command.add_argument("--kv-bits", type=int, choices=KV_BITS, help="bits of the KV cache (default: not quantised)")
+    rows = "requests that run at once (default %(default)s); they share the context"
     command.add_argument("--rows", type=int, default=DEFAULT_ROWS, metavar="N", help=rows)
-    mirror = "keep what all Macs hold of the conversation here too, for when one is lost"
+    mirror = "keep a copy of all Macs' KV caches on the head, so that a lost Mac costs no prefill"
     command.add_argument("--mirror", action="store_true", help=mirror)
 
 

@@ -1,4 +1,4 @@
-"""`macluster plan`: who would own which layers, and how a plan is printed."""
+"""`macluster plan`: shows which Mac would hold which layers; prints plans."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ from tui.state.format import duration, is_of_ranks, part_of
 
 
 async def plan(args: argparse.Namespace) -> int:
-    """Who would own which layers: over the present cluster, or over Macs that need not exist."""
+    """Plan a model over the paired Macs, or over imaginary ones (`--macs`)."""
     request = PreviewRequest(model=model_of(args), parts=args.parts, **plan_options(args))
     check(request)
     if args.macs and args.without:
         raise UsageError("--macs and --without cannot be combined.", "Leave those Macs out of --macs.")
     if args.macs and args.prefill != "off":
-        raise UsageError("--macs and --prefill cannot be combined.", "Ask for the plan of Macs that are there.")
+        raise UsageError("--macs and --prefill cannot be combined.", "Leave --macs out to plan over your own Macs.")
     if args.macs and args.draft:
-        raise UsageError("--macs and --draft cannot be combined.", "Take what the draft needs off the first of --macs.")
+        raise UsageError(
+            "--macs and --draft cannot be combined.", "Subtract the draft model's memory from the first of --macs."
+        )
     if args.macs:
         macs = budgets_of(args.macs, "--macs")
         preview = await imagined_plan(home_of(args), request, macs)
@@ -52,7 +54,7 @@ async def plan(args: argparse.Namespace) -> int:
 
 
 def plan_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `core.requests.plans.PlanRequest`. Raises UsageError for those that exclude each other."""
+    """The options as fields of a PlanRequest; raises UsageError for options that exclude each other."""
     names = (
         *("context", "kv_bits", "rows", "mirror"),
         *("topology", "layers", "parallelism", "rdma", "balance", "wire"),
@@ -64,32 +66,30 @@ def plan_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def macs_without(watch: Watch, args: argparse.Namespace) -> tuple[str, ...]:
-    """Device ids of the Macs that are to hold no layers. Raises UsageError for a name that is none."""
+    """Device ids of the Macs that hold no layers; raises UsageError for an unknown name."""
     known = [(peer.device_id, peer.name) for peer in watch.now.peers]
     return tuple(pick(typed, known) for typed in args.without)
 
 
 def reader_of(watch: Watch, args: argparse.Namespace) -> str:
-    """The device id of the Mac that is to read prompts, "auto" or "off". Raises UsageError for a name that is none."""
+    """The device id of the prefill Mac, "auto" or "off"; raises UsageError for an unknown name."""
     asked: str = args.prefill
     return asked if asked in ("auto", "off") else pick(asked, [(peer.device_id, peer.name) for peer in watch.now.peers])
 
 
 def model_of(args: argparse.Namespace) -> str:
-    """The model that is meant."""
+    """The model of the command line, as the node knows it."""
     return path_of(args.model)
 
 
 def path_of(model: str) -> str:
-    """A directory is made absolute, for the node runs elsewhere; names of the catalog may hold a slash."""
+    """Make a directory absolute, since the node runs elsewhere; names of the catalog may hold a slash."""
     name = os.path.expanduser(model)
     return os.path.abspath(name) if name.startswith(("/", "./", "../")) or os.path.isdir(name) else name
 
 
 def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
-    """Who owns which layers, in their order, what stays free, what each sends for a token where that is known, the
-    notes, and which of them may be lost.
-    """
+    """A table of stages with layers, memory and bytes per hop (if known), then notes and which Macs may drop out."""
     rows = [
         (
             s.peer + (" (head)" if s is plan.head else ""),
@@ -113,19 +113,19 @@ def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
 
 
 def proof_lines(loaded: PlanLoaded) -> list[str]:
-    """What the ring showed of itself when it was loaded, where it showed anything."""
+    """The result of the check after loading, if there was one."""
     return [clean_text(loaded.proof)] if loaded.proof else []
 
 
 def preview_lines(preview: PlanPreview) -> list[str]:
-    """What `macluster plan` prints: the split, who sees what, what is particular about the model, what does not fit."""
+    """Lines for `macluster plan`: the split, who sees what, limits of the model, what does not fit."""
     split = preview.plan or preview.draft
     lines = plan_lines(split, preview.hop_bytes) if split else []
     owners = [*split.owners, *split.parts[len(split.stages) :]] if split else []
     lines += [f"{s.peer} would see {sees(split, s.device_id)}." for s in owners]
     if split and preview.cuts is not None:
         if len(preview.cuts) < split.layers - 1:
-            only = f"It can be cut {before_which(preview.cuts)} only."
+            only = f"It can only be cut {before_which(preview.cuts)}."
             lines.append(only if preview.cuts else "It cannot be split.")
         if split.batched:
             lines.append("Rows of several requests share a batch.")
@@ -139,20 +139,20 @@ def preview_lines(preview: PlanPreview) -> list[str]:
 
 
 def forecast_lines(forecast: Forecast) -> list[str]:
-    """What the plan would be worth to one person who asks, and on what grounds."""
-    basis = "from past runs here" if forecast.measured else "estimated"
+    """The predicted speed for one request, and its basis."""
+    basis = "measured here" if forecast.measured else "estimated"
     speed = f"Expected: {forecast.tokens_per_s:.1f} tokens/s for one request ({basis})"
     first = ""
     if forecast.prompt_s is not None:
-        first = f" first token after {duration(forecast.prompt_s)} for each 1000 tokens of prompt,"
+        first = f" first token after {duration(forecast.prompt_s)} per 1000 prompt tokens,"
     lines = [f"{speed},{first} loaded in {duration(forecast.load_s)}."]
     if words := all_reduce_share(forecast):
-        lines.append(f"Adding up takes {words}.")
+        lines.append(f"Exchanging sums takes {words}.")
     return [*lines, *(clean_text(each) for each in (faster(forecast), forecast.advice) if each)]
 
 
 def plan_facts(plan: Plan) -> Facts:
-    """A plan with names for ids; `free_bytes` is below zero by what is missing on a Mac."""
+    """A plan as JSON facts, with names instead of ids; `free_bytes` is negative if a Mac has too little memory."""
     peers = {s.device_id: s.peer for s in plan.stages}
     return {
         "model": plan.model,
@@ -203,7 +203,7 @@ def _prefill_facts(plan: Plan) -> Facts | None:
 
 
 def preview_facts(preview: PlanPreview) -> Facts:
-    """What a load would do; `draft` is the split that does not fit, `cuts` None where nobody has examined the model."""
+    """A preview as JSON facts; `draft` is a split that does not fit, `cuts` is None if the model was not examined."""
     split = preview.plan or preview.draft
     names = [s.peer for s in split.stages] if split else []
     return {
@@ -226,6 +226,6 @@ def preview_facts(preview: PlanPreview) -> Facts:
 
 
 def forecast_facts(forecast: Forecast) -> Facts:
-    """A forecast with its sums; times in seconds, `stages_s` and `hops_s` in ring order."""
+    """A forecast as JSON facts; times in seconds, `stages_s` and `hops_s` in ring order."""
     facts: Facts = msgspec.to_builtins(forecast)
     return facts | {"token_s": forecast.token_s, "tokens_per_s": forecast.tokens_per_s}

@@ -46,16 +46,16 @@ class _Chunk(msgspec.Struct):
 
 
 class RemoteApi:
-    """The API at `url`, with or without the "/v1" at its end."""
+    """The API at `url`, with or without a trailing "/v1"."""
 
     def __init__(self, url: str, key: str, model: str, certificate: Path | None = None) -> None:
-        """`certificate`: that of the API, in the place of those that this Mac trusts."""
+        """`certificate` replaces the authorities that this Mac trusts."""
         self._url = url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
         self._key, self._model, self._certificate = key, model, certificate
 
     async def answer(self, asked: ChatRequest, on_text: Callable[[str], None]) -> str:
-        """Print the answer while it comes, give `on_text` its text, and return why it ended. Raises what the API
-        refuses, NodeUnreachable where nobody answers.
+        """Print the answer as it streams, pass its text to `on_text`, return why it ended. Raises the API's refusal, or
+        NodeUnreachable.
         """
         import httpx2
 
@@ -85,19 +85,19 @@ class RemoteApi:
                 finally:
                     print("\n")
         except httpx2.InvalidURL as error:
-            raise UsageError(f"{self._url} is no address.", "Such as --url http://127.0.0.1:4720") from error
+            raise UsageError(f"{self._url} is not an address.", "For example: --url http://127.0.0.1:4720") from error
         except httpx2.TransportError as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                what = f"What answers at {self._url} shows a certificate that this Mac does not trust."
-                raise UsageError(what, "Give the api.crt of the Mac that serves: --certificate FILE.") from error
-            what = f"Nobody answers at {self._url}."
-            raise NodeUnreachable(what, "Look there whether `macluster serve` runs.") from error
+                what = f"The server at {self._url} has a certificate that this Mac does not trust."
+                raise UsageError(what, "Pass the api.crt of that Mac: --certificate FILE.") from error
+            what = f"No server answers at {self._url}."
+            raise NodeUnreachable(what, "Check that `macluster serve` runs there.") from error
         return reason
 
 
 def body_of(asked: ChatRequest, model: str) -> dict[str, Any]:
-    """What is asked, as a chat completion; what is as without a word is left to the API, but for the temperature. A
-    constraint is that of a schema.
+    """The request as a chat completion. Defaults are left to the API, except the temperature; a constraint is a
+    schema.
     """
     plain = Sampling()
     chosen = {
@@ -119,30 +119,30 @@ def body_of(asked: ChatRequest, model: str) -> dict[str, Any]:
 
 
 def _context(url: str, certificate: Path | None) -> ssl.SSLContext:
-    """Raises UsageError for what is no certificate."""
-    if not url.startswith("https"):  # without a context of its own the library would load all authorities there are
+    """The TLS context for `url`; raises UsageError if `certificate` is not one."""
+    if not url.startswith("https"):  # without a context the library would load every authority
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         return ssl.create_default_context(cafile=certificate)
     except OSError as error:
-        raise UsageError(f"{certificate} is no certificate.", "Copy api.crt of the Mac that serves.") from error
+        raise UsageError(f"{certificate} is not a certificate.", "Copy api.crt from the Mac that serves.") from error
 
 
 def _print_thought(text: str) -> None:
-    """What the model thinks before it answers is for the person alone, and is no part of the conversation."""
+    """Print reasoning dimmed; it is not part of the conversation."""
     clean = clean_text(text)
     print(clean if os.environ.get("NO_COLOR") else f"\x1b[2m{clean}\x1b[0m", end="", flush=True)
 
 
 async def _admit(reply: httpx2.Response) -> None:
-    """Raises what the API says is wrong."""
+    """Raise the API's error, if any."""
     if reply.status_code >= 400:
         await reply.aread()
         raise _refusal(reply.status_code, _decoded(reply.content).error or _Error())
 
 
 async def _choices(reply: httpx2.Response) -> AsyncIterator[_Choice]:
-    """Each piece. Raises what fails meanwhile."""
+    """Yield each streamed piece; raises errors of the stream."""
     async for said in stream_of(reply):
         if said.strip() == b"[DONE]":
             return
@@ -157,10 +157,10 @@ def _decoded(said: bytes) -> _Chunk:
     try:
         return msgspec.json.decode(said, type=_Chunk)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise NodeError("What answers there is no API of OpenAI's kind.", "Check the address.") from error
+        raise NodeError("The server is not an OpenAI-compatible API.", "Check the address.") from error
 
 
 def _refusal(status: int, error: _Error) -> MaclusterError:
     if status in (401, 403):
-        return NotPaired(error.message, "Give its key: --key KEY.")
+        return NotPaired(error.message, "Pass its key: --key KEY.")
     return UsageError(error.message) if status < 500 and status != 429 else NodeError(error.message)

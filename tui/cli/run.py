@@ -1,4 +1,4 @@
-"""`macluster run`: one answer, the rest of one, or a conversation."""
+"""`macluster run`: prints one answer, continues one, or runs a conversation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tui.cli.watch import ATTACH_S, Watch
 
 
 async def run(args: argparse.Namespace) -> int:
-    """One answer, or the rest of one, or a conversation; loads the model first if it is not loaded."""
+    """Print one answer, continue one, or run a conversation; loads the model first if needed."""
     if args.url:
         _check_remote(args)
     if args.go_on is not None:
@@ -46,9 +46,9 @@ async def run(args: argparse.Namespace) -> int:
 
 
 async def _converse(args: argparse.Namespace) -> int:
-    """Turn by turn: what a person types, or the lines of a pipe."""
+    """Run a conversation over typed lines or the lines of a pipe."""
     if args.json or args.ignore_chat_template:
-        raise UsageError("A conversation is text, by the chat template.", "Give a prompt (-p) with that.")
+        raise UsageError("A conversation needs the chat template.", "Add a prompt (-p).")
     asked, is_person = request_of("", args), sys.stdin.isatty() and sys.stdout.isatty()
     said: tuple[Message, ...] = ()
     options = ChatOptions(stop=asked.stop, **asked.answer_options)
@@ -70,7 +70,7 @@ async def _converse(args: argparse.Namespace) -> int:
 
 
 class _OwnNode:
-    """Answers by this Mac's node, which loads the model anew where that was unloaded meanwhile."""
+    """Answers from this Mac's node; loads the model again if it was unloaded."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -87,7 +87,7 @@ def _answerer(args: argparse.Namespace) -> Answerer:
 
 
 def _check_remote(args: argparse.Namespace) -> None:
-    """Raises UsageError for what only the own node can do."""
+    """Raise UsageError for options that only this Mac's node supports."""
     for flag, is_given in (
         ("--continue", args.go_on is not None),
         ("--session", bool(args.session)),
@@ -98,11 +98,11 @@ def _check_remote(args: argparse.Namespace) -> None:
         ("--grammar", args.grammar is not None),
     ):
         if is_given:
-            raise UsageError(f"{flag} is for the node of this Mac.", "Leave it away, or leave --url away.")
+            raise UsageError(f"{flag} works only with this Mac's node.", "Remove it, or remove --url.")
 
 
 async def _said(watch: Watch, args: argparse.Namespace) -> tuple[Message, ...]:
-    """What was said in the session that is to go on, if any."""
+    """The messages of the session to continue, if any."""
     return (await watch.client.session(SessionName(name=args.session))).messages if args.session else ()
 
 
@@ -112,21 +112,25 @@ async def _load(watch: Watch, args: argparse.Namespace) -> None:
 
 
 async def _continue(args: argparse.Namespace) -> int:
-    """What is written of an answer that was cut off, then the rest of it."""
+    """Print the written part of an interrupted answer, then the rest."""
     if args.session or args.keep_nothing or asks_for_more(args):
-        raise UsageError("A continued answer keeps its settings.", "Give --continue without a session or options.")
+        raise UsageError(
+            "A continued answer keeps its settings.", "Use --continue without --session and answer options."
+        )
     async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         found = [one for one in await watch.client.unfinished() if one.request_id.startswith(args.go_on)]
         if not found:
-            which = f" with an id that begins with {args.go_on!r}" if args.go_on else ""
-            raise UsageError(f"No answer{which} is unfinished.", "`macluster status --json` lists those that are.")
+            which = f" with an id that starts with {args.go_on!r}" if args.go_on else ""
+            raise UsageError(
+                f"There is no unfinished answer{which}.", "`macluster status --json` lists unfinished answers."
+            )
         await _load(watch, args)
         await answer(watch, _of_model(found, watch), as_json=args.json, hops=False)
     return 0
 
 
 def _of_model(found: Sequence[UnfinishedAnswer], watch: Watch) -> UnfinishedAnswer:
-    """The newest that goes on with what is loaded, else one for which the node says what to load."""
+    """The newest answer of the loaded model, else the newest: the node then names the model to load."""
     loaded = watch.now.plan
     return next((one for one in found if loaded and one.model == loaded.model), found[0])

@@ -75,7 +75,7 @@ class ServedModels(NamedTuple):
 async def measure_all(scenarios: Sequence[Scenario], options: LoadOptions) -> ScenariosResult:
     """Run the scenarios one by one, each over clusters of its own. Raises MaclusterError."""
     results, began = list[ScenarioResult](), datetime.now(UTC)
-    runner = f"{system()}, {cores()} cores, load {os.getloadavg()[0]:.1f} before it began"
+    runner = f"{system()}, {cores()} cores, load average {os.getloadavg()[0]:.1f} at the start"
     if not options.url:
         runner += "; made models of random weights: " + "; ".join(map(_made, MODELS))
     with TemporaryDirectory(prefix="macluster-scenarios-") as folder:
@@ -187,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="macluster bench scenarios",
         description="Ten load tests of the API on simulated clusters, or on any server.",
     )
-    names = f"which of {', '.join(SCENARIOS)} (default: all)"
+    names = f"any of {', '.join(SCENARIOS)} (default: all)"
     parser.add_argument("names", nargs="*", metavar="NAME", help=names)
     parser.add_argument(
         "--url", default="", help="test this server (http://host:port/v1) instead of simulated clusters"

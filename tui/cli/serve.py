@@ -1,4 +1,4 @@
-"""`macluster serve`: this Mac's node for other programs, and the keys that they need."""
+"""`macluster serve`: runs this Mac's node with the API for other programs, and manages API keys."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from tui.state.snippets import SNIPPETS, text_of
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """The options of `macluster serve`."""
+    """Add the options of `macluster serve`."""
     add_api_options(command, "--host", "--port")
     keys = command.add_mutually_exclusive_group()
-    keys.add_argument("--new-key", metavar="NAME", help="make a key, and show it once")
-    keys.add_argument("--revoke-key", metavar="NAME", help="programs with that key are refused from now on")
-    keys.add_argument("--keys", action="store_true", help="the names of the keys")
-    paste = "what to paste so that this program asks the cluster: %(choices)s"
+    keys.add_argument("--new-key", metavar="NAME", help="create a key and show it once")
+    keys.add_argument("--revoke-key", metavar="NAME", help="revoke a key: programs that use it are refused")
+    keys.add_argument("--keys", action="store_true", help="list the names of the keys")
+    paste = "print the lines to paste for this program: %(choices)s"
     keys.add_argument("--snippets", choices=SNIPPETS, metavar="CLIENT", help=paste)
     command.add_argument("--json", action="store_true", help="print one JSON value")
     command.set_defaults(run=keys_or_paste)
 
 
 def is_to_serve(args: argparse.Namespace) -> bool:
-    """Else it is about keys and what to paste."""
+    """Whether to serve, rather than manage keys or print snippets."""
     return not args.keys and args.new_key is None and args.revoke_key is None and args.snippets is None
 
 
 async def keys_or_paste(args: argparse.Namespace) -> int:
-    """Make, list and revoke keys, which a node that runs follows at once; or what to paste."""
+    """Create, list and revoke keys (a running node follows at once), or print a snippet."""
     return await _paste(args) if args.snippets else _keys(args)
 
 
 async def _paste(args: argparse.Namespace) -> int:
-    """With the address and the model of the node, if one runs."""
+    """Print a snippet with the address and the model of the running node, if any."""
     now, home = Snapshot(), home_of(args)
     if await is_listening(home):
         async with Watch(home) as watch:
@@ -67,8 +67,8 @@ def _keys(args: argparse.Namespace) -> int:
         print(msgspec.json.encode({"name": args.new_key, "key": made}).decode() if args.json else made)
     elif args.revoke_key is not None:
         keys.revoke(args.revoke_key)
-        print("{}" if args.json else f"{args.revoke_key} is revoked.")
+        print("{}" if args.json else f"Revoked {args.revoke_key}.")
     else:
         names = [key.name for key in keys.all()]
-        print(msgspec.json.encode(names).decode() if args.json else "\n".join(names) or "There is no key yet.")
+        print(msgspec.json.encode(names).decode() if args.json else "\n".join(names) or "There are no keys yet.")
     return 0

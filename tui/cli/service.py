@@ -1,4 +1,4 @@
-"""`macluster service`: the node as a service of the system, started with the machine and again after a fault."""
+"""`macluster service`: runs the node as a system service, from boot on and again after a crash."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ AGAIN_S = 1.0
 def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
     """`fact` adds `--json`, and says what runs it."""
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
-    install = actions.add_parser("install", help="run the node from boot on, and again after a fault")
-    install.add_argument("--dry-run", action="store_true", help="only print what it would write and run")
-    after = "options of `macluster node`, behind --: macluster service install -- --port 4718"
+    install = actions.add_parser("install", help="run the node from boot on, and again after a crash")
+    install.add_argument("--dry-run", action="store_true", help="print what it would write and run, and stop")
+    after = "options of `macluster node` after --: macluster service install -- --port 4718"
     install.add_argument("node_options", nargs="*", metavar="OPTION", help=after)
     fact(install, install_service)
-    remove = actions.add_parser("remove", help="end it, and run it no longer")
-    remove.add_argument("--dry-run", action="store_true", help="only print what it would remove and run")
+    remove = actions.add_parser("remove", help="stop the service and remove it")
+    remove.add_argument("--dry-run", action="store_true", help="print what it would remove and run, and stop")
     fact(remove, remove_service)
-    fact(actions.add_parser("status", help="what the system says of it"), print_status)
+    fact(actions.add_parser("status", help="show the state of the service"), print_status)
 
 
 async def install_service(args: argparse.Namespace) -> int:
-    """Write it, start it. On a Mac `sudo` asks for the password, in the terminal."""
+    """Write and start the service. On a Mac, `sudo` asks for the password in the terminal."""
     home = home_of(args)
     service = described(home, tuple(args.node_options), dict(os.environ))
     plan = services.launchd_install(service) if _is_mac() else services.systemd_install(service)
@@ -56,14 +56,14 @@ async def install_service(args: argparse.Namespace) -> int:
         _run(plan)
         if _is_mac():
             plan.file.unlink(missing_ok=True)
-    notes = ["With FileVault it starts once somebody has unlocked this Mac."] if _is_mac() else []
-    notes.append("A node that runs on this folder now keeps it; the service takes over when that one ends.")
+    notes = ["With FileVault it starts after someone has unlocked this Mac."] if _is_mac() else []
+    notes.append("A node that runs now continues; the service takes over when it ends.")
     print_facts(args, msgspec.to_builtins(plan, enc_hook=str), _lines(args, plan, "started", notes))
     return 0
 
 
 async def remove_service(args: argparse.Namespace) -> int:
-    """End it and take its file away."""
+    """Stop the service and remove its file."""
     plan = removal(home_of(args))
     if not args.dry_run:
         remove(plan)
@@ -72,7 +72,7 @@ async def remove_service(args: argparse.Namespace) -> int:
 
 
 async def print_status(args: argparse.Namespace) -> int:
-    """0 where it runs."""
+    """Print the service's state; status 0 if it runs."""
     state = current()
     words = read_last_run(home_of(args))
     problem = words.problem if words and not state.is_running else None
@@ -82,18 +82,18 @@ async def print_status(args: argparse.Namespace) -> int:
 
 
 def check_key(home: Home) -> None:
-    """Raises IdentityError where the key of this Mac is where no LaunchDaemon can reach it."""
-    from core.trust.key_storage import key_place  # what opens a key takes a while, and other commands open none
+    """Raise IdentityError if a LaunchDaemon can't reach this Mac's key."""
+    from core.trust.key_storage import key_place  # a slow import that other commands don't need
 
     if (home.identity / "identity.pem").exists() and key_place(home.identity) == "keychain":
-        what = "The key of this Mac is in the keychain, which nothing can open that runs without a desktop session."
-        raise IdentityError(what, "Move it first: `macluster trust key file`.")
+        what = "This Mac's key is in the keychain, which a service without a desktop session can't open."
+        raise IdentityError(what, "Move the key first: `macluster trust key file`.")
 
 
 def described(home: Home, options: tuple[str, ...], environment: dict[str, str]) -> Service:
     """The service that runs `macluster node` with these options over `home`, as this account."""
     if os.geteuid() == 0 and _is_mac():
-        raise UsageError("A node does not run as root.", "Leave `sudo` out: this asks for it where it is needed.")
+        raise UsageError("A node must not run as root.", "Run this without `sudo`; it asks for it where needed.")
     return Service(
         command=(sys.executable, "-m", "tui.cli.main", "--home", str(home.root), "node", *options),
         user=getpass.getuser(),
@@ -104,18 +104,18 @@ def described(home: Home, options: tuple[str, ...], environment: dict[str, str])
 
 
 def removal(home: Home) -> ServicePlan:
-    """What takes the service away."""
+    """The steps that remove the service."""
     return services.launchd_remove(home.root) if _is_mac() else services.systemd_remove(Path.home())
 
 
 def remove(plan: ServicePlan) -> None:
-    """Do it. Raises NodeError."""
+    """Remove the service; raises NodeError."""
     _run(plan)
     plan.file.unlink(missing_ok=True)
 
 
 def current() -> ServiceState:
-    """What the system says now."""
+    """The service's state, from the system."""
     words = services.LAUNCHD_STATUS if _is_mac() else services.SYSTEMD_STATUS
     try:
         ran = subprocess.run(words, capture_output=True, text=True, timeout=STEP_S, check=False)
@@ -126,20 +126,20 @@ def current() -> ServiceState:
 
 
 def state_lines(state: ServiceState, problem: Problem | None) -> list[str]:
-    """What `macluster service status` prints."""
+    """Lines for `macluster service status`."""
     if state.is_installed is None:
-        return [f"Whether it is installed is not known: {state.state}."]
+        return [f"It is unknown whether the service is installed: {state.state}."]
     if not state.is_installed:
-        return ["Not installed. `macluster service install` does that."]
+        return ["Not installed. `macluster service install` installs it."]
     process = f", process {state.pid}" if state.pid else ""
     starts = f", started {state.starts} times" if state.starts and state.starts > 1 else ""
     lines = [f"Installed: {state.state}{process}{starts}."]
     if state.last_exit:
-        lines.append(f"It ended last with: {state.last_exit}.")
+        lines.append(f"Last exit: {state.last_exit}.")
     if state.has_no_program:
-        lines.append("The Python that it runs may be gone: `macluster service install` sets it again.")
+        lines.append("Its Python may have been removed: `macluster service install` sets it again.")
     if problem is not None:
-        lines.append(f"Its last words: {problem.what} {problem.fix}".rstrip())
+        lines.append(f"Last error: {problem.what} {problem.fix}".rstrip())
     return [clean_text(line) for line in lines]
 
 
@@ -162,7 +162,7 @@ def _run(plan: ServicePlan) -> None:
 
 
 def _tried(step: ServiceStep) -> str:
-    """Why it failed; "" where it did not."""
+    """Why the step failed, or ""."""
     quiet = subprocess.DEVNULL if step.may_fail else None
     try:
         ran = subprocess.run(step.words, stdout=sys.stderr, stderr=quiet, timeout=STEP_S, check=False)
@@ -178,7 +178,7 @@ def _reason(error: OSError | subprocess.TimeoutExpired) -> str:
 
 
 def _failed(command: str, why: str) -> NodeError:
-    return NodeError(f"`{command}` failed ({why}).", "Run that by hand to see more, then try again.")
+    return NodeError(f"`{command}` failed ({why}).", "Run it by hand for details, then try again.")
 
 
 def _is_mac() -> bool:

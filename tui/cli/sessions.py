@@ -1,4 +1,4 @@
-"""`macluster session …`: conversations that are kept on this Mac, and go on over any split of their model."""
+"""`macluster session`: saved conversations, which continue on any split of their model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_options(session: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """The commands below `macluster session`; `fact` adds `--json` to one and says what runs it."""
+    """Add the commands of `macluster session`; `fact` adds `--json` and the function to run."""
     sub = session.add_subparsers(dest="action", metavar="ACTION", required=True)
-    fact(sub.add_parser("list", help="conversations that were saved on this Mac"), show_all)
+    fact(sub.add_parser("list", help="list the saved conversations"), show_all)
     for name, text, run in (
-        ("save", "keep the conversation whose answer ended last; one of that name is replaced", save),
-        ("load", "bring a conversation to the Macs, however its model is split now, and show its words", load),
-        ("delete", "forget a conversation, and its key", delete),
+        ("save", "save the latest conversation; an existing one of that name is replaced", save),
+        ("load", "load a conversation onto the Macs, on any split of its model, and print it", load),
+        ("delete", "delete a conversation and its key", delete),
     ):
         command = sub.add_parser(name, help=text)
         command.add_argument("name", metavar="NAME")
@@ -33,7 +33,7 @@ def add_options(session: argparse.ArgumentParser, fact: Callable[[argparse.Argum
 
 
 async def show_all(args: argparse.Namespace) -> int:
-    """All that are kept."""
+    """List the saved conversations."""
     async with _client(args) as client:
         found = await client.sessions()
     print(to_json(found) if args.json else "\n".join(session_lines(found)))
@@ -41,7 +41,7 @@ async def show_all(args: argparse.Namespace) -> int:
 
 
 async def save(args: argparse.Namespace) -> int:
-    """Keep the last conversation."""
+    """Save the latest conversation."""
     async with _client(args) as client:
         kept = await _unless_stopped(client, client.save_session(SessionName(name=args.name)))
     print(to_json(kept) if args.json else f"Saved {args.name}: {kept.tokens} tokens of {kept.model}.")
@@ -49,10 +49,10 @@ async def save(args: argparse.Namespace) -> int:
 
 
 async def load(args: argparse.Namespace) -> int:
-    """Bring one back, and show its words."""
+    """Load a conversation and print it."""
     async with _client(args) as client:
         kept = await _unless_stopped(client, client.load_session(SessionName(name=args.name)))
-    how = f"Loaded {args.name}: {kept.tokens} tokens. `macluster run {kept.model} --session {args.name} -p …` goes on."
+    how = f"Loaded {args.name}: {kept.tokens} tokens. Continue: `macluster run {kept.model} --session {args.name}`."
     print(to_json(kept) if args.json else clean_text("\n".join([*message_lines(kept.messages), how])))
     return 0
 
@@ -66,7 +66,7 @@ async def _unless_stopped(client: NodeClient, call: Coroutine[Any, Any, SavedSes
 
 
 async def delete(args: argparse.Namespace) -> int:
-    """Forget one."""
+    """Delete a conversation."""
     async with _client(args) as client:
         await client.delete_session(SessionName(name=args.name))
     print(to_json({"deleted": args.name}) if args.json else f"Deleted {args.name}.")
@@ -74,9 +74,9 @@ async def delete(args: argparse.Namespace) -> int:
 
 
 def session_lines(found: Sequence[SavedSession]) -> list[str]:
-    """What `macluster session list` prints."""
+    """Lines for `macluster session list`."""
     if not found:
-        return ["No session is saved on this Mac yet."]
+        return ["No conversation is saved on this Mac yet."]
     rows = [
         (each.name, each.model, count(each.tokens), gigabytes(each.size_bytes), moment(each.created_at))
         for each in found

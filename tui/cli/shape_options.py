@@ -1,4 +1,4 @@
-"""What an answer of `macluster run` must look like: a schema or a grammar from a file, or a regular expression."""
+"""The constraint options of `macluster run`: a JSON schema, a grammar or a regular expression."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tui.state.answer_format import grammar_in, schema_in
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """One of three."""
-    group = command.add_argument_group("what the answer must look like").add_mutually_exclusive_group()
-    group.add_argument("--schema", type=Path, metavar="FILE", help="a document of the JSON schema in FILE")
-    group.add_argument("--regex", metavar="R", help="all of it is what the regular expression R describes")
+    """Add three options that exclude each other."""
+    group = command.add_argument_group("constrain the answer").add_mutually_exclusive_group()
+    group.add_argument("--schema", type=Path, metavar="FILE", help="JSON that follows the JSON schema in FILE")
+    group.add_argument("--regex", metavar="R", help="text that matches the regular expression R as a whole")
     group.add_argument(
-        "--grammar", type=Path, metavar="FILE", help="a text of the grammar in FILE, in llguidance's Lark"
+        "--grammar", type=Path, metavar="FILE", help="text that follows the grammar in FILE (llguidance's Lark)"
     )
 
 
 def constraint_of(args: argparse.Namespace) -> Constraint | None:
-    """None where it may look like anything. Raises UsageError for a file that cannot be read, or holds no schema."""
+    """The chosen constraint, or None; raises UsageError for a file that can't be read or holds no schema."""
     if args.regex is not None:
         return Constraint(kind="regex", source=args.regex)
     if args.schema:

@@ -1,4 +1,4 @@
-"""`macluster status` and `macluster peers`: this Mac, its peers, the plan."""
+"""`macluster status` and `macluster peers`: this Mac, its peers and the loaded model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tui.state.row_words import summary
 
 
 async def status(args: argparse.Namespace) -> int:
-    """This Mac, its peers, the plan."""
+    """Print this Mac, its peers and the loaded model."""
     async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         key = (await watch.client.trust()).key_storage
@@ -29,13 +29,13 @@ async def status(args: argparse.Namespace) -> int:
         disks = disk_facts(await watch.client.disks())
         workers = [worker_facts(p, watch.now) | disks.get(p.device_id, {}) for p in watch.now.peers if p.worker_pid]
         facts = {"key_storage": key, "unfinished": unfinished_facts(unfinished), "workers": workers}
-        lines = [f"Key: kept by {key}.", *unfinished_lines(unfinished)]
+        lines = [f"Key: stored in {key}.", *unfinished_lines(unfinished)]
         print_facts(args, status_facts(watch.now) | facts, [*status_lines(watch.now), *lines])
     return 0
 
 
 async def peers(args: argparse.Namespace) -> int:
-    """The Macs that were seen."""
+    """Print the Macs that were found."""
     async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         print_facts(args, watch.now.peers, peer_lines(watch.now.peers))
@@ -43,27 +43,27 @@ async def peers(args: argparse.Namespace) -> int:
 
 
 def trust_line(trust: TrustChanged, plan: Plan | None) -> str:
-    """How far the cluster is trusted, and whether what `plan` sends is sealed."""
+    """The trust line: the cluster's level, the least trusted Mac, and whether `plan` encrypts everything."""
     mark = cable_mark(plan)
     words = f"{trust.level}{f', {mark.word}' if mark else ''} (weakest: {trust.weakest or 'none'})"
     return clean_text(f"Trust: {words} {trust.reason}").rstrip()
 
 
 def worker_facts(peer: Peer, now: Snapshot) -> Facts:
-    """A worker's process and memory; the resident size is read now where the process is on this Mac."""
+    """A worker's process and memory; the resident size is read now if the process is on this Mac."""
     weight = next((s.weight_bytes for s in now.stages if s.device_id == peer.device_id), 0)
-    here = peer.is_self or peer.address.startswith("127.")  # the demo's Macs are all this one
+    here = peer.is_self or peer.address.startswith("127.")  # a demo simulates its Macs on this one
     resident = (footprint_bytes(peer.worker_pid or 0) if here else 0) or peer.worker_rss_bytes
     return {"peer": peer.name, "pid": peer.worker_pid, "rss_bytes": resident, "weight_bytes": weight}
 
 
 def disk_facts(disks: Sequence[DiskUse]) -> dict[str, Facts]:
-    """By device id, what came to a worker's disk, and what of the model lies there."""
+    """By device id: the bytes a Mac fetched, and the model's bytes on its disk."""
     return {each.mac: {"fetched_bytes": each.fetched_bytes, "disk_bytes": each.disk_bytes} for each in disks}
 
 
 def status_facts(now: Snapshot) -> Facts:
-    """What `macluster status --json` prints."""
+    """The status as JSON facts."""
     return {
         "version": now.version,
         "trust": msgspec.structs.asdict(now.trust),
@@ -79,14 +79,14 @@ def status_facts(now: Snapshot) -> Facts:
 
 
 def batch_facts(batch: Batch, plan: Plan) -> Facts:
-    """The rows that run, then the queue, beside what the plan has of each."""
+    """The running rows, then the queue, with the plan's limits."""
     most = {"rows_max": plan.rows, "context_tokens": plan.context, "waiting": len(batch.queue)}
     facts: Facts = msgspec.to_builtins(batch)
     return most | {field: fact for field, fact in facts.items() if field != "type"}
 
 
 def batch_lines(batch: Batch, plan: Plan) -> list[str]:
-    """How full the plan is, and a line a row."""
+    """A summary line, and a table of rows."""
     rows = [
         (r.request_id[:8], r.state, *map(str, (r.prompt_tokens, r.read, r.written)), str(r.lane or "–"))
         for r in batch.rows
@@ -96,7 +96,7 @@ def batch_lines(batch: Batch, plan: Plan) -> list[str]:
 
 
 def peer_lines(peers: Sequence[Peer]) -> list[str]:
-    """What `macluster peers` prints: a line a Mac, and why one was not reached."""
+    """Lines for `macluster peers`: one per Mac, and why one can't be reached."""
     marks = {"connected": "●", "suspect": "▲", "lost": "✗", "seen": "○"}
     rows = [
         (
@@ -115,7 +115,7 @@ def peer_lines(peers: Sequence[Peer]) -> list[str]:
 
 
 def status_lines(now: Snapshot) -> list[str]:
-    """What `macluster status` prints."""
+    """Lines for `macluster status`."""
     lines = [*peer_lines(now.peers), trust_line(now.trust, now.plan)]
     lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
     if now.plan_problem:
@@ -126,14 +126,14 @@ def status_lines(now: Snapshot) -> list[str]:
 
 
 def unfinished_lines(answers: Sequence[UnfinishedAnswer]) -> list[str]:
-    """How many answers were cut off, and how the newest goes on."""
+    """The number of interrupted answers, and how to continue the newest."""
     if not answers:
         return []
-    how = clean_text(f"`macluster run {answers[0].model} --continue` goes on with the newest")
-    return [f"Unfinished answers: {len(answers)}. {how}, `macluster status --json` lists them."]
+    how = clean_text(f"`macluster run {answers[0].model} --continue` continues the newest")
+    return [f"Unfinished answers: {len(answers)}. {how}; `macluster status --json` lists them."]
 
 
 def unfinished_facts(answers: Sequence[UnfinishedAnswer]) -> list[Facts]:
-    """What was cut off, without its words."""
+    """The interrupted answers, without their text."""
     fields = ("request_id", "model", "tokens", "max_tokens", "at")
     return [{field: getattr(one, field) for field in fields} for one in answers]

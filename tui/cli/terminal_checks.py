@@ -1,4 +1,4 @@
-"""What `macluster verify` sees of the terminal that it runs in: colours, the clipboard, keys."""
+"""The checks of `macluster verify` for the terminal: colours, the clipboard, keys."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from core.verify.check import Check, Outcome, failed, passed, skipped
 from tui.control.clipboard import PBCOPY_TIMEOUT_S, way_for
 from tui.control.themes import OWN_THEMES
 
-# what a terminal answers to this says what it can do: 52 is taking text for the clipboard
+# a terminal answers this with its features: 52 means that it accepts text for the clipboard
 ASK = b"\x1b[c"
 ANSWER = re.compile(rb"\x1b\[\?([\d;]*)c")
 TAKES_TEXT = "52"
 ANSWER_S = 2.0
 NO_TERMINAL = skipped("there is no terminal")
-# a board of its own that nobody pastes from, so that what a person has copied stays
+# a pasteboard of our own, so that the user's copied text stays
 BOARD = ("-pboard", "ruler")
 WORD = b"macluster"
 TOLD_APART = ("stage-1", "stage-2", "stage-3", "stage-4")
@@ -35,16 +35,16 @@ STATES = ("text-success", "text-warning", "text-error")
 
 
 def terminal_checks() -> tuple[Check, ...]:
-    """In their order."""
+    """The checks, in order."""
     return (
-        Check("terminal colours", "no two colours that mean something look the same", colours),
-        Check("terminal clipboard", "what is copied arrives", clipboard),
+        Check("terminal colours", "colours with different meanings look different", colours),
+        Check("terminal clipboard", "copied text arrives", clipboard),
         Check("terminal keys", "keys arrive", keys),
     )
 
 
 def colours(_: threading.Event) -> Outcome:
-    """Colours that are told apart stay so in as many colours as this terminal has."""
+    """Check that colours with different meanings differ in this terminal's palette."""
     if not sys.stdout.isatty():
         return NO_TERMINAL
     system = colours_of(os.environ)
@@ -56,13 +56,13 @@ def colours(_: threading.Event) -> Outcome:
 
 
 def colours_of(environ: Mapping[str, str]) -> ColorSystem:
-    """How many colours the terminal says that it has."""
+    """The number of colours that the terminal reports."""
     is_full = environ.get("COLORTERM", "").lower() in ("truecolor", "24bit")
     return ColorSystem.TRUECOLOR if is_full else ColorSystem.EIGHT_BIT
 
 
 def alike(theme: Theme, system: ColorSystem) -> list[tuple[str, str]]:
-    """Pairs of colours of a theme that mean different things and look the same in `system`."""
+    """Pairs of a theme's colours that mean different things but look the same in `system`."""
 
     def shown(name: str) -> tuple[object, object]:
         colour = Color.parse(theme.variables[name]).downgrade(system)
@@ -73,17 +73,17 @@ def alike(theme: Theme, system: ColorSystem) -> list[tuple[str, str]]:
 
 
 def clipboard(_: threading.Event) -> Outcome:
-    """What the chat copies gets to where it can be pasted from."""
+    """Check that text copied in the chat can be pasted."""
     way = way_for("", sys.platform, dict(os.environ))
     if way == "pbcopy":
-        return passed("by pbcopy") if _comes_back() else failed("pbcopy does not keep what it is given")
+        return passed("by pbcopy") if _comes_back() else failed("pbcopy does not keep its input")
     if (said := answer_of(ANSWER_S)) is None:
         return NO_TERMINAL
     if way == "file":
         return passed("into a file: this terminal has no clipboard")
     if TAKES_TEXT in attributes(said):
-        return passed("through the terminal, which says that it takes text")
-    return skipped("the terminal does not say whether it takes text: copy in the chat, and paste")
+        return passed("through the terminal, which reports clipboard support")
+    return skipped("the terminal does not report clipboard support: copy something in the chat and paste it")
 
 
 def _comes_back() -> bool:
@@ -96,7 +96,7 @@ def _comes_back() -> bool:
 
 
 def keys(_: threading.Event) -> Outcome:
-    """The terminal answers a question, which comes back as a key would."""
+    """Check that the terminal answers a query, since the answer arrives as keys do."""
     started = time.perf_counter()
     if (said := answer_of(ANSWER_S)) is None:
         return NO_TERMINAL
@@ -106,19 +106,19 @@ def keys(_: threading.Event) -> Outcome:
 
 
 def attributes(said: bytes) -> list[str]:
-    """What a terminal says that it can do."""
+    """The features in a terminal's answer."""
     found = ANSWER.search(said)
     return found[1].decode().split(";") if found else []
 
 
 def answer_of(wait_s: float) -> bytes | None:
-    """What the terminal answers to `ASK`, b"" where it says nothing in `wait_s` seconds; None where there is none."""
+    """The terminal's answer to `ASK`; b"" after `wait_s` seconds of silence, None without a terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
     except OSError:
         return None
     try:
-        is_in_front = os.tcgetpgrp(terminal) == os.getpgrp()  # else the system would stop this process
+        is_in_front = os.tcgetpgrp(terminal) == os.getpgrp()  # otherwise the system would stop this process
         return asked(terminal, wait_s) if is_in_front else None
     except (OSError, termios.error):
         return None
@@ -127,7 +127,7 @@ def answer_of(wait_s: float) -> bytes | None:
 
 
 def asked(terminal: int, wait_s: float) -> bytes:
-    """The same of the terminal that is open as `terminal`, which is left as it was. Raises termios.error."""
+    """Ask the open `terminal`, then restore its settings; raises termios.error."""
     before, said = termios.tcgetattr(terminal), b""
     deadline = time.monotonic() + wait_s
     try:

@@ -1,4 +1,4 @@
-"""Models that come to disks, for a terminal without a screen: `macluster download`, `copy` and `transfers`."""
+"""`macluster download`, `copy` and `transfers`: models on their way to disks."""
 
 from __future__ import annotations
 
@@ -27,47 +27,53 @@ from tui.state.state import cleaned
 
 _WIDTH = 80
 _CHANGES: Final[dict[TransferChange, str]] = {
-    "pause": "nothing more comes until it is resumed; what has come stays",
-    "resume": "what is paused goes on",
-    "stop": "end it; what has come stays, and the next download or copy goes on there",
-    "limit": "no faster than that from now on",
+    "pause": "pause a transfer and keep what has arrived",
+    "resume": "resume a paused transfer",
+    "stop": "stop a transfer; the next download or copy continues from what has arrived",
+    "limit": "limit the rate from now on",
 }
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_download(command: argparse.ArgumentParser) -> None:
-    """The options of `macluster download`."""
-    command.add_argument("repo", metavar="REPO", help="a repository of the hub, owner/name")
+    """Add the options of `macluster download`."""
+    command.add_argument("repo", metavar="REPO", help="a repository on the hub: owner/name")
     which = command.add_mutually_exclusive_group()
-    which.add_argument("--whole", action="store_true", help="the whole model to this Mac (default without a terminal)")
-    which.add_argument("--split", action="store_true", help="to each Mac only what it holds when the model is loaded")
+    which.add_argument(
+        "--whole", action="store_true", help="download the whole model to this Mac (default without a terminal)"
+    )
+    which.add_argument("--split", action="store_true", help="give each Mac only its own layers")
     command.add_argument("--revision", default="main", help="a branch, a tag or a commit (default %(default)s)")
-    command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="to each Mac no more MB a second")
+    command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="limit for each Mac, in MB/s")
 
 
 def add_copy(command: argparse.ArgumentParser) -> None:
-    """The options of `macluster copy`."""
+    """Add the options of `macluster copy`."""
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`")
-    command.add_argument("--to", action="append", default=[], metavar="MAC", help="a Mac (default: all that lack it)")
-    command.add_argument("--split", action="store_true", help="to each Mac only what it holds when the model is loaded")
-    command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="to each Mac no more MB a second")
+    command.add_argument(
+        "--to", action="append", default=[], metavar="MAC", help="copy to this Mac (default: to all that lack it)"
+    )
+    command.add_argument("--split", action="store_true", help="give each Mac only its own layers")
+    command.add_argument("--limit", type=_limit, default=0, metavar="MB", help="limit for each Mac, in MB/s")
 
 
 def add_transfers(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """The options of `macluster transfers`."""
+    """Add the options of `macluster transfers`."""
     fact(command, transfers)
     sub = command.add_subparsers(dest="what", metavar="pause|resume|stop|limit")
     for what, words in _CHANGES.items():
         change = sub.add_parser(what, help=words)
         if what == "limit":
-            change.add_argument("limit", type=_limit, metavar="MB", help="to each Mac no more MB a second")
-        change.add_argument("--to", action="append", default=[], metavar="MAC", help="that Mac's (default: all)")
+            change.add_argument("limit", type=_limit, metavar="MB", help="limit for each Mac, in MB/s")
+        change.add_argument(
+            "--to", action="append", default=[], metavar="MAC", help="only transfers to this Mac (default: all)"
+        )
         fact(change, change_transfers)
 
 
 def _limit(text: str) -> int:
-    """Megabytes a second as bytes a second, for argparse; 0 for none."""
+    """Parse MB/s into bytes/s for argparse; 0 means no limit."""
     limit = float(text) * 1e6
     if limit and not 1e3 <= limit <= 1e12:
         raise argparse.ArgumentTypeError("must be between 0.001 and 1000000, or 0 for no limit")
@@ -75,7 +81,7 @@ def _limit(text: str) -> int:
 
 
 async def download(args: argparse.Namespace) -> int:
-    """Download a model of the hub to this Mac's disk, or to each Mac its part; Ctrl+C stops, the next try goes on."""
+    """Download a model to this Mac, or to each Mac its layers; Ctrl+C stops, the same command continues."""
     request = msgspec.structs.replace(download_of(args.repo, args.revision), bytes_per_s=args.limit)
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
@@ -87,14 +93,14 @@ async def download(args: argparse.Namespace) -> int:
 
 
 async def _wants_split(watch: Watch, repo: str) -> bool:
-    """What the person at the terminal says; without one, or with one Mac, there is nothing to ask."""
+    """Ask the user whether to split the download; False without a terminal or with one Mac."""
     macs = [peer.name for peer in watch.now.peers if is_ready(peer)]
     if len(macs) < 2 or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     said = await choice_of(
         {
-            "whole": f"all of {repo} to this Mac's disk",
-            "split": f"split now: {', '.join(macs)} fetch only what each of them holds",
+            "whole": f"download all of {repo} to this Mac",
+            "split": f"split it: {', '.join(macs)} download only their own layers",
         }
     )
     return said == "split"
@@ -106,7 +112,10 @@ async def _download_split(watch: Watch, args: argparse.Namespace, request: Downl
     choice = next(c for c in await watch.client.models() if c.path and c.fingerprint == begun.fingerprint)
     done = await give_parts(watch, PlanRequest(model=choice.path), everyone=True, bytes_per_s=args.limit)
     names = names_of(watch.now, [each.mac for each in done])
-    lines = [f"{names} has its part of {request.repo}.", "The first load compares all of it with the hub's hashes."]
+    lines = [
+        f"{names}: layers of {request.repo} downloaded.",
+        "The first load compares all files with the hub's hashes.",
+    ]
     _print(args, done, lines)
     return 0
 
@@ -120,30 +129,34 @@ async def copy(args: argparse.Namespace) -> int:
             wanted = PlanRequest(model=choice.path or choice.name)
             done = await give_parts(watch, wanted, args.to, bytes_per_s=args.limit)
             names = names_of(watch.now, [each.mac for each in done])
-            _print(args, done, [f"{names} has its part." if done else f"Every Mac has its part of {choice.name}."])
+            _print(
+                args,
+                done,
+                [f"Copied the layers for {names}." if done else f"Every Mac already has its layers of {choice.name}."],
+            )
             return 0
         to = _targets(watch, args.to, choice)
         if not to:
-            _print(args, [], [f"{choice.name} is on those disks already."])
+            _print(args, [], [f"Those Macs already have {choice.name}."])
             return 0
         request = CopyRequest(fingerprint=choice.fingerprint, to=to, bytes_per_s=args.limit)
         done = await _to_its_end(watch, lambda: watch.client.copy(request), set(to))
-        _print(args, done, [f"{choice.name} is on the disk of {names_of(watch.now, to)}."])
+        _print(args, done, [f"Copied {choice.name} to {names_of(watch.now, to)}."])
     return 0
 
 
 async def transfers(args: argparse.Namespace) -> int:
-    """What is on its way to disks."""
+    """List downloads and copies."""
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
         now = watch.now
     lines = [f"{t.model}: {', '.join(transfer_words(t, now, _WIDTH))}" for t in now.transfers]
-    _print(args, now.transfers, [clean_text(line) for line in lines] or ["Nothing is on its way."])
+    _print(args, now.transfers, [clean_text(line) for line in lines] or ["No downloads or copies."])
     return 0
 
 
 async def change_transfers(args: argparse.Namespace) -> int:
-    """Pause, resume, stop or limit it."""
+    """Pause, resume, stop or limit transfers."""
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
         macs = [(peer.device_id, peer.name) for peer in watch.now.peers]
@@ -151,8 +164,8 @@ async def change_transfers(args: argparse.Namespace) -> int:
         names = names_of(watch.now, [t.mac for t in watch.now.transfers if not to or t.mac in to])
         limit = getattr(args, "limit", 0)
         await watch.client.change_transfers(TransferOrder(what=args.what, macs=to, bytes_per_s=limit))
-    reported = {"pause": "is paused", "resume": "goes on", "stop": "is stopped", "limit": "is limited"}
-    words = f"What is on its way to {names} {reported[args.what]}." if names else "Nothing is on its way."
+    reported = {"pause": "Paused", "resume": "Resumed", "stop": "Stopped", "limit": "Limited"}
+    words = f"{reported[args.what]} transfers to {names}." if names else "No downloads or copies."
     _print(args, {"what": args.what, "macs": to}, [words])
     return 0
 
@@ -160,9 +173,10 @@ async def change_transfers(args: argparse.Namespace) -> int:
 async def give_parts(
     watch: Watch, request: PlanRequest, names: Sequence[str] = (), *, everyone: bool = False, bytes_per_s: int = 0
 ) -> list[Transfer]:
-    """Have each Mac fetch what it lacks of its own stage of the plan for `request`; only those with these `names`, if
-    there are some. `everyone`: also those that lack no layer, but maybe what stands around all layers. Raises what
-    hinders the plan, and the first problem of a copy.
+    """Make each Mac (or those in `names`) fetch its missing layers of the plan for `request`.
+
+    `everyone` includes Macs that lack no layer, since they may lack the embedding or the output head. Raises the
+    plan's problem, or the first problem of a copy.
     """
     preview = await watch.client.plan(PreviewRequest(**msgspec.structs.asdict(request), parts=True))
     if preview.plan is None:
@@ -187,21 +201,21 @@ async def give_parts(
 def _named(name: str, choices: list[ModelChoice]) -> ModelChoice:
     found = [c for c in map(cleaned, choices) if name in (c.name, c.name.rpartition("/")[2]) and c.layers]
     if len(found) != 1:
-        what = f"{len(found)} models are called {name!r}." if found else f"There is no model {name!r}."
-        raise UsageError(clean_text(what), "`macluster models` lists them; give the full name.")
+        what = f"{len(found)} models are named {name!r}." if found else f"There is no model {name!r}."
+        raise UsageError(clean_text(what), "Use a full name from `macluster models`.")
     return found[0]
 
 
 def _targets(watch: Watch, wanted: list[str], choice: ModelChoice) -> tuple[str, ...]:
     macs = {p.name: p.device_id for p in watch.now.peers if is_ready(p)}
     if unknown := [name for name in wanted if name not in macs]:
-        raise UsageError(f"{clean_text(unknown[0])} is not a connected Mac.", f"These are: {', '.join(macs)}.")
+        raise UsageError(f"{clean_text(unknown[0])} is not a connected Mac.", f"Connected Macs: {', '.join(macs)}.")
     chosen = [macs[name] for name in wanted] or list(macs.values())
     return tuple(mac for mac in chosen if mac not in choice.held_by)
 
 
 async def _to_its_end(watch: Watch, begin: Callable[[], Awaitable[None]], macs: set[str]) -> list[Transfer]:
-    """Tell how far it is until every Mac of `macs` has it. Raises the first problem."""
+    """Print progress until every Mac of `macs` is done; raises the first problem."""
     mark = len(watch.seen)
     shown = Shown()
     await begin()
@@ -213,7 +227,7 @@ async def _to_its_end(watch: Watch, begin: Callable[[], Awaitable[None]], macs: 
                 if transfer.problem:
                     raise error_from(transfer.problem)
                 if transfer.state == "stopped":
-                    raise TransferError(f"{transfer.model} was stopped.", "The same command goes on with it.")
+                    raise TransferError(f"{transfer.model} was stopped.", "Run the same command to continue.")
             if last.keys() == macs and all(t.is_over for t in last.values()):
                 return list(last.values())
             count = len(watch.seen)
@@ -224,13 +238,13 @@ async def _to_its_end(watch: Watch, begin: Callable[[], Awaitable[None]], macs: 
 
 
 class Shown:
-    """What stands on standard error: lines that say something new."""
+    """Progress lines on standard error, printed when they change."""
 
     def __init__(self) -> None:
         self._lines: dict[str, str] = {}
 
     def show(self, watch: Watch, last: dict[str, Transfer]) -> None:
-        """The lines that changed."""
+        """Print the lines that changed."""
         for mac, transfer in last.items():
             what, how_far = transfer_words(transfer, watch.now, _WIDTH)
             line = clean_text(f"{what}: {how_far}")

@@ -1,4 +1,4 @@
-"""`macluster models trim`: room on this Mac's disk that no plan needs."""
+"""`macluster models trim`: frees disk space that no plan needs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_trim(listed: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """The command below `macluster models`; `fact` adds `--json` to it and says what runs it."""
+    """Add the command; `fact` adds `--json` and the function to run."""
     sub = listed.add_subparsers(dest="action", metavar="trim")
-    command = sub.add_parser("trim", help="delete what macluster fetched and no plan needs; asks first")
-    command.add_argument("model", metavar="MODEL", nargs="?", default="", help="only of this one (default: of all)")
+    command = sub.add_parser("trim", help="delete downloaded layers that no plan needs; asks first")
+    command.add_argument("model", metavar="MODEL", nargs="?", default="", help="only of this model (default: of all)")
     can_ask(command)
     fact(command, trim)
 
 
 async def trim(args: argparse.Namespace) -> int:
-    """Let go of what no plan needs. With --json and without --yes it is only told what that is."""
+    """Free what no plan needs; with --json and without --yes, only list it."""
     async with NodeClient(home_of(args)) as client:
         found = await client.trim(TrimRequest(model=args.model))
         nbytes = sum(each.nbytes for each in found)
@@ -35,23 +35,23 @@ async def trim(args: argparse.Namespace) -> int:
         is_done = False
         if found and (args.yes or not args.json):
             print("\n".join(lines), file=sys.stderr)
-            if is_done := await agreed(args, f"{size_text(nbytes)} of this Mac's disk are freed."):
+            if is_done := await agreed(args, f"This frees {size_text(nbytes)} on this Mac's disk."):
                 nbytes = sum(each.nbytes for each in await client.trim(TrimRequest(model=args.model, go=True)))
-    done = [f"{size_text(nbytes)} are free again."] if is_done else []
+    done = [f"Freed {size_text(nbytes)}."] if is_done else []
     facts = {"freed_bytes": nbytes if is_done else 0, "found": found}
-    print_facts(args, facts, done if found else ["Nothing is here that no plan needs."])
+    print_facts(args, facts, done if found else ["There is nothing to delete: plans need everything here."])
     return 0 if is_done or not found or args.json else 1
 
 
 def trim_lines(found: Sequence[Trimmable]) -> list[str]:
-    """A line a model: what goes, and why it may."""
+    """A line per model: what would be deleted, and why."""
     return [clean_text(f"{each.name}: {size_text(each.nbytes)}, {_why(each)}") for each in found]
 
 
 def _why(each: Trimmable) -> str:
     if not each.layers:
-        return "begun and left" if not each.kept else "around its layers"
-    alone = f"; {layers_text(each.only_here)} would be on no linked Mac" if each.only_here else ""
+        return "an unfinished download" if not each.kept else "data around its layers"
+    alone = f"; {layers_text(each.only_here)} would be on no other linked Mac" if each.only_here else ""
     if not each.kept:
-        return f"all that is here of it ({layers_text(each.layers)}), which no plan has used{alone}"
+        return f"everything here ({layers_text(each.layers)}); no plan has used it{alone}"
     return f"{layers_text(each.layers)}; its last plan needs {layers_text(each.kept)} here{alone}"

@@ -1,4 +1,4 @@
-"""`macluster trust …`: who is trusted how far, why, and what a person may change about it."""
+"""`macluster trust`: shows how far each Mac is trusted and why, and changes it."""
 
 from __future__ import annotations
 
@@ -21,51 +21,53 @@ from tui.client import NodeClient
 from tui.state.format import age, fingerprint
 from tui.state.trust_actions import TrustAction, why_not
 
-KEEP_THEM: Final = "Write these 24 words down and keep them elsewhere. They are shown once; older ones are void."
+KEEP_THEM: Final = "Write down these 24 words and keep them elsewhere. They are shown once and replace older ones."
 MIN_HASH: Final = 8
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """The commands below `macluster trust`; `fact` adds `--json` to one and says what runs it."""
+    """Add the commands of `macluster trust`; `fact` adds `--json` and the function to run."""
     sub = trust.add_subparsers(dest="action", metavar="ACTION", required=True)
-    fact(sub.add_parser("list", help="every Mac with its level, its role and what it sees"), show_all)
+    fact(sub.add_parser("list", help="list every Mac with its level, its role and what it sees"), show_all)
     for name, text, run in (
-        ("show", "all about one Mac", show_one),
-        ("revoke", "revoke a Mac for good; its links close on every member", revoke),
+        ("show", "show one Mac in detail", show_one),
+        ("revoke", "revoke a Mac for good; every member closes its links", revoke),
         ("promote", "make a Mac an admin", promote),
         ("demote", "make an admin an ordinary member", demote),
         ("rename", "give a Mac another name", rename),
     ):
         command = sub.add_parser(name, help=text)
-        command.add_argument("mac", metavar="MAC", help="its name, or the beginning of its id")
+        command.add_argument("mac", metavar="MAC", help="its name, or the start of its id")
         if name == "rename":
             command.add_argument("name", metavar="NAME")
         if name == "revoke":
             can_ask(command)
         fact(command, run)
-    key = sub.add_parser("key", help="where the key of this Mac is kept, and to move it")
-    key.add_argument("place", choices=("file", "keychain"), nargs="?", help="move it there (default: say where it is)")
+    key = sub.add_parser("key", help="show where this Mac's key is stored, or move it")
+    key.add_argument("place", choices=("file", "keychain"), nargs="?", help="move it there (default: show where it is)")
     fact(key, keep_key)
     turn = sub.add_parser("rotate", help="give this Mac a new key")
-    recovery = sub.add_parser("recover", help="make this Mac an admin by the 24 words")
-    recovery.add_argument("--new", action="store_true", help="make new words instead; older ones are void")
-    recovery.add_argument("--lost", metavar="MAC", action="append", default=[], help="revoke this Mac at once")
-    decide = sub.add_parser("resolve", help="decide which history of the roster counts after a fork")
-    decide.add_argument("keep", metavar="ours|theirs|HASH", nargs="?", default="", help="which (default: show them)")
+    recovery = sub.add_parser("recover", help="make this Mac an admin with the 24 words")
+    recovery.add_argument("--new", action="store_true", help="create new words instead; they replace older ones")
+    recovery.add_argument("--lost", metavar="MAC", action="append", default=[], help="also revoke this lost Mac")
+    decide = sub.add_parser("resolve", help="choose one history of the roster after a fork")
+    decide.add_argument(
+        "keep", metavar="ours|theirs|HASH", nargs="?", default="", help="the history to keep (default: show them)"
+    )
     for command, run in ((turn, rotate), (recovery, recover), (decide, resolve)):
         can_ask(command)
         fact(command, run)
 
 
 async def show_all(args: argparse.Namespace) -> int:
-    """Every Mac."""
+    """List every Mac."""
     return await _change(args, lambda client: client.trust())
 
 
 async def show_one(args: argparse.Namespace) -> int:
-    """All about one Mac."""
+    """Show one Mac."""
     async with NodeClient(_home(args)) as client:
         view = await client.trust()
     wanted = pick(args.mac, [(m.device_id, m.name) for m in view.macs])
@@ -75,7 +77,7 @@ async def show_one(args: argparse.Namespace) -> int:
 
 
 async def keep_key(args: argparse.Namespace) -> int:
-    """Move the key of this Mac, or say where it is; needs no node."""
+    """Move this Mac's key, or show where it is; needs no node."""
     from core.node.base.last_run import KEYCHAIN_ASKS
     from core.trust.key_storage import key_place, move_key
 
@@ -86,16 +88,16 @@ async def keep_key(args: argparse.Namespace) -> int:
     folder = _home(args).identity
     moved = move_key(folder, args.place, on_wait) if args.place else False
     place = key_place(folder)
-    names = {"keychain": "the keychain of this Mac", "file": f"a file of this account alone ({folder}/passphrase)"}
-    reported = f"What opens the key of this Mac is kept in {names[place]}."
+    names = {"keychain": "this Mac's keychain", "file": f"a file that only this account can read ({folder}/passphrase)"}
+    reported = f"The passphrase of this Mac's key is stored in {names[place]}."
     print(to_json({"key": place, "moved": moved}) if args.json else reported)
     return 0
 
 
 async def revoke(args: argparse.Namespace) -> int:
-    """Put a Mac out for good."""
+    """Revoke a Mac for good."""
     await _allowed(args, "revoke", args.mac)
-    if not await agreed(args, f"{args.mac} is revoked: its key never comes back."):
+    if not await agreed(args, f"This revokes {args.mac} for good; its key can't return."):
         return 1
     return await _change(args, lambda client: client.revoke(Target(mac=args.mac)))
 
@@ -118,17 +120,19 @@ async def rename(args: argparse.Namespace) -> int:
 async def rotate(args: argparse.Namespace) -> int:
     """Give this Mac a new key."""
     await _allowed(args, "rotate")
-    if not await agreed(args, "This Mac gets a new key, and its old one is revoked."):
+    if not await agreed(args, "This gives this Mac a new key and revokes the old one."):
         return 1
     return await _change(args, lambda client: client.rotate())
 
 
 async def recover(args: argparse.Namespace) -> int:
-    """New words, or the use of those on paper."""
+    """Create new recovery words, or use the old ones."""
     if args.new and args.lost:
-        raise UsageError("--lost revokes a Mac with the old words, --new makes new ones.", "Do one after the other.")
+        raise UsageError(
+            "--lost revokes a Mac with the old words, --new makes new ones.", "Run them one after the other."
+        )
     await _allowed(args, "words" if args.new else "recover")
-    what = "The recovery words that count until now become void." if args.new else "The 24 words are used up by this."
+    what = "This replaces the current recovery words." if args.new else "This uses up the 24 words."
     if not await agreed(args, what):
         return 1
     async with NodeClient(_home(args)) as client:
@@ -142,23 +146,23 @@ async def recover(args: argparse.Namespace) -> int:
 
 
 async def resolve(args: argparse.Namespace) -> int:
-    """Decide a fork, or show its sides."""
+    """Resolve a fork of the roster, or show its histories."""
     async with NodeClient(_home(args)) as client:
         view = await client.trust()
     if view.fork is None:
-        raise UsageError("The roster did not fork: there is nothing to decide.")
+        raise UsageError("The roster has not forked: there is nothing to resolve.")
     if not args.keep:
         reported = {"fork": view.fork, "epoch": view.fork_epoch, "notes": view.fork_notes}
         print(to_json(reported) if args.json else "\n".join(fork_lines(view)))
         return 1
     keep = _side(args.keep, view.fork)
-    if not await agreed(args, f"This Mac refuses every other history from now on, and keeps {keep[:8]}."):
+    if not await agreed(args, f"This Mac will keep {keep[:8]} and refuse every other history."):
         return 1
     return await _change(args, lambda client: client.resolve_fork(ForkChoice(keep=keep)))
 
 
 def trust_lines(view: TrustView) -> list[str]:
-    """What `macluster trust list` prints."""
+    """Lines for `macluster trust list`."""
     rows = [
         (m.name + (" (this Mac)" if m.is_self else ""), m.device_id[:8], m.level, m.role, m.sees or "–")
         for m in view.macs
@@ -167,15 +171,15 @@ def trust_lines(view: TrustView) -> list[str]:
     lines += [clean_text(f"{m.name} ({m.device_id[:8]}): {m.reason}") for m in view.macs if m.reason]
     lines.append(trust_line(TrustChanged(level=view.level, weakest=view.weakest), None))
     if view.epoch:
-        since = f"taken {age(view.roster_age_s)} ago"
+        since = f"received {age(view.roster_age_s)} ago"
         lines.append(f"Roster: epoch {view.epoch}, {view.roster_hash[:8]}, {since}; this Mac is {_role(view)}.")
-        lines.append("Recovery words: " + ("there are some." if view.has_recovery else "none yet."))
-    lines.append(f"Key: kept by {view.key_storage}.")
+        lines.append("Recovery words: " + ("exist." if view.has_recovery else "none yet."))
+    lines.append(f"Key: stored in {view.key_storage}.")
     return lines + (fork_lines(view) if view.fork else [])
 
 
 def mac_lines(mac: TrustedMac) -> list[str]:
-    """What `macluster trust show` prints."""
+    """Lines for `macluster trust show`."""
     rows = [
         ("Mac", mac.name + (" (this Mac)" if mac.is_self else "")),
         ("id", mac.device_id),
@@ -190,36 +194,41 @@ def mac_lines(mac: TrustedMac) -> list[str]:
 
 
 def word_lines(words: RecoveryWords) -> list[str]:
-    """The 24 words, six a line, each with its number."""
+    """The 24 words, numbered, six per line."""
     numbered = [f"{n:>2} {word:<8}" for n, word in enumerate(words.words.split(), 1)]
     return [KEEP_THEM, *(" ".join(numbered[at : at + 6]).rstrip() for at in range(0, len(numbered), 6))]
 
 
 def fork_lines(view: TrustView) -> list[str]:
-    """All sides of a fork, what was signed on each, and how one is chosen."""
+    """The histories of a fork, their changes, and how to choose one."""
     assert view.fork
     count, names = len(view.fork), ("ours", "theirs") if len(view.fork) == 2 else ("ours", *view.fork[1:])
     how = "ours` or `theirs`" if count == 2 else "ours` or a hash"
-    lines = [f"From epoch {view.fork_epoch} on there are {count} histories, and nobody is trusted until one is chosen."]
+    lines = [
+        f"The roster has {count} histories from epoch {view.fork_epoch} on. No Mac is trusted until you choose one."
+    ]
     for name, side, note in zip(names, view.fork, view.fork_notes, strict=True):
         lines += [f"  {name:<6} {side}" if name != side else f"  {side}", clean_text(f"         {note}")]
-    return [*lines, f"Ask who made each change, then decide on every Mac alike: `macluster trust resolve {how}."]
+    return [
+        *lines,
+        f"Find out who made each change, then choose the same on every Mac: `macluster trust resolve {how}.",
+    ]
 
 
 def _role(view: TrustView) -> str:
-    return "an admin" if view.is_admin else "no admin"
+    return "an admin" if view.is_admin else "not an admin"
 
 
 def _side(typed: str, fork: tuple[str, ...]) -> str:
     named = {"ours": fork[0]} | ({"theirs": fork[1]} if len(fork) == 2 else {})
     sides = [side for side in fork if len(typed) >= MIN_HASH and side.startswith(typed.lower())]
     if typed not in named and len(sides) != 1:
-        raise UsageError(f"{clean_text(typed)!r} is no side of the fork.", "`macluster trust resolve` shows them.")
+        raise UsageError(f"{clean_text(typed)!r} is not one of the histories.", "`macluster trust resolve` shows them.")
     return named.get(typed) or sides[0]
 
 
 def _typed_words() -> str:
-    """From a terminal or a pipe, on one line or several; never from the command line, which others can read."""
+    """Read the words from a terminal or a pipe, never from the command line, which other users can read."""
     if sys.stdin.isatty():
         print("The 24 words: ", end="", file=sys.stderr, flush=True)
     words: Sequence[str] = ()
@@ -229,7 +238,7 @@ def _typed_words() -> str:
 
 
 async def _allowed(args: argparse.Namespace, action: TrustAction, mac: str = "") -> None:
-    """Before a person is asked whether they mean it. Raises UsageError where the node would refuse it."""
+    """Raise UsageError before a confirmation that the node would then refuse."""
     async with NodeClient(_home(args)) as client:
         view = await client.trust()
     in_roster = [(m.device_id, m.name) for m in view.macs if m.role in ("admin", "member")]

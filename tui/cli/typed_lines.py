@@ -1,6 +1,6 @@
-"""What a person types, or a pipe brings, a line at a time, and what Ctrl+C does meanwhile.
+"""Lines of a conversation, typed or from a pipe, and what Ctrl+C does to them.
 
-Waiting for a line holds up the event loop: readline can be interrupted in the main thread alone.
+Waiting for a line blocks the event loop, because readline can be interrupted in the main thread only.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _Handler = Callable[[int, FrameType | None], object]
 
 
 class Lines(Protocol):
-    """Where a conversation comes from."""
+    """The source of a conversation's lines."""
 
     is_person: bool
 
     def read(self) -> str | None:
-        """The next line, "" for one that was given up, None at the end."""
+        """Return the next line, "" after Ctrl+C, None at the end."""
 
     async def attend(self, work: Coroutine[Any, Any, object]) -> bool:
-        """Whether `work` came to its end before the person stopped it."""
+        """Run `work`; return False if the user stopped it."""
 
 
 class Pipe:
-    """A line is a line; Ctrl+C ends the program."""
+    """Lines from a pipe; Ctrl+C ends the program."""
 
     is_person = False
 
@@ -57,20 +57,21 @@ class Pipe:
 
 
 class Keyboard:
-    """A terminal. What is pasted at once is one line, and so is what goes on after a "\\" at the end; Ctrl+C gives up
-    the line, or stops the answer. Use as a context manager; leaving it writes the newest lines to `history`, where
-    there is one. Raises NodeError, IdentityError.
+    """Lines from a terminal.
+
+    Pasted text is one line; a line that ends in a backslash continues. Ctrl+C clears the line or stops the answer.
+    Use as a context manager: leaving it writes the newest lines to `history`, if any; raises NodeError, IdentityError.
     """
 
     is_person = True
 
     def __init__(self, history: Path | None) -> None:
-        import readline  # reads the terminal's description, which a pipe has not
+        import readline  # reads the terminal's description, which a pipe doesn't have
 
         self._readline, self._history = readline, history
         self._is_typing, self._stop = False, _nothing
         readline.set_auto_history(False)
-        readline.parse_and_bind("set enable-bracketed-paste on")  # what is pasted is one line, whatever is in it
+        readline.parse_and_bind("set enable-bracketed-paste on")  # pasted text is one line, whatever it contains
         for line in _remembered(history) if history else ():
             self._readline.add_history(line)
 
@@ -84,7 +85,7 @@ class Keyboard:
             self._remember(self._history)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Between a line and its answer there is nothing to stop."""
+        """Stop the running answer, if any."""
         if self._is_typing:
             raise KeyboardInterrupt
         self._stop()
@@ -114,7 +115,7 @@ class Keyboard:
         loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
 
         def stop() -> None:
-            self._stop = _nothing  # what it does to end well is not to be stopped, too
+            self._stop = _nothing  # its cleanup must not be stopped, too
             loop.call_soon_threadsafe(task.cancel)
 
         self._stop = stop
@@ -131,7 +132,7 @@ class Keyboard:
         return True
 
     def _remember(self, history: Path) -> None:
-        """The newest lines, as many as there is room for."""
+        """Write the newest lines that fit the limit."""
         kept: list[bytes] = []
         room = MAX_PRIVATE_FILE
         for number in range(self._readline.get_current_history_length(), 0, -1):
@@ -143,13 +144,13 @@ class Keyboard:
 
 
 def _remembered(history: Path) -> list[str]:
-    """Raises NodeError where the file is no history."""
+    """Read the history; raises NodeError if the file is damaged."""
     if not history.exists():
         return []
     try:
         return _decoder.decode_lines(read_private(history))
     except msgspec.MsgspecError as error:
-        raise NodeError(f"{history} is damaged.", "Delete it, or talk with --keep-nothing.") from error
+        raise NodeError(f"{history} is damaged.", "Delete it, or use --keep-nothing.") from error
 
 
 def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""`macluster uninstall`: takes away what macluster made on this Mac, and says what it leaves."""
+"""`macluster uninstall`: removes what macluster created on this Mac, and lists what remains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tui.client import is_listening
 from tui.control.crash import TRACE
 from tui.control.preferences import config_file, memory_in
 
-# what is put beside a file while it is written anew, and what an older one is kept as
+# suffixes of files being rewritten, and of kept older versions
 BESIDE = (".tmp", ".new", ".1")
 
 
@@ -31,11 +31,11 @@ def add_options(
 
 
 async def uninstall(args: argparse.Namespace) -> int:
-    """The service and the state folder, when that is agreed. Raises NodeError while somebody's node runs there."""
+    """Remove the service and the state folder after a confirmation; raises NodeError while a node runs there."""
     home = home_of(args)
     made, leaves, is_service = made_in(home), left(home), service.current().is_installed
     if not is_service and await is_listening(home):
-        raise NodeError("The node of this Mac runs.", "End it, and the screen that started it; then try again.")
+        raise NodeError("This Mac's node is running.", "Quit it and the screen that started it, then try again.")
     if (made or is_service) and not await agreed(args, warning(home, made)):
         return 1
     if is_service:
@@ -47,53 +47,53 @@ async def uninstall(args: argparse.Namespace) -> int:
         home.root.rmdir()
     if others:
         names = ", ".join(path.name for path in others[:5])
-        leaves.insert(0, f"In {home.root}, what macluster did not make: {names}.")
-    lines = [f"{home.root} is removed." if made else "There was nothing to remove.", "What is left:"]
+        leaves.insert(0, f"In {home.root}, files that macluster did not create: {names}.")
+    lines = [f"Removed {home.root}." if made else "There was nothing to remove.", "What remains:"]
     print_facts(args, {"removed": [str(path) for path in made], "left": leaves}, [*lines, *(f"- {e}" for e in leaves)])
     return 0
 
 
 def made_in(home: Home) -> list[Path]:
-    """What macluster made in its state folder, by the names that it gives. Raises UsageError where it is none."""
+    """The files that macluster created in its state folder; raises UsageError for any other folder."""
     if not home.root.is_dir():
         return []
     if any(home.root.iterdir()) and not home.identity.exists() and not home.lock.exists():
-        cure = "Name one with --home; nothing was removed."
-        raise UsageError(f"{home.root} is not a state folder of macluster.", cure)
+        cure = "Name the state folder with --home. Nothing was removed."
+        raise UsageError(f"{home.root} is not a macluster state folder.", cure)
     own = {getattr(home, name).name for name, kind in vars(Home).items() if isinstance(kind, property)}
     own |= {memory_in(home.root).name, TRACE}
     return sorted(path for path in home.root.iterdir() if path.name in own or _stem(path.name) in own)
 
 
 def warning(home: Home, made: list[Path]) -> str:
-    """What goes with it, for who decides."""
+    """The warning before removing `made`: everything the user would lose."""
     models = sum(file.stat().st_size for file in home.models.rglob("*") if file.is_file() and not file.is_symlink())
     lost = "the key of this Mac (it must be paired again), its roster, its conversations"
     kept = f", and {gigabytes(models)} of models" if models and home.models in made else ""
-    return f"{home.root} is removed: {lost}{kept}. This cannot be undone."
+    return f"This removes {home.root}: {lost}{kept}. It can't be undone."
 
 
 def left(home: Home) -> list[str]:
-    """What stays, and how each of it goes; to be asked before anything goes."""
+    """Everything that remains, and how to remove it; call this before removing anything."""
     from core.trust.key_storage import key_place
 
     lines = []
     try:
         if key_place(home.identity) == "keychain":
-            lines.append("The item in the keychain: `security delete-generic-password -s macluster`.")
+            lines.append("The key in the keychain: `security delete-generic-password -s macluster`.")
     except IdentityError:
         pass  # there is no key
     if hub_cache().is_dir():
         lines.append(f"Models in the Hugging Face cache, which other programs use too: {hub_cache()}.")
     if config_file().exists():
         lines.append(f"Your settings: {config_file()}.")
-    lines.append("This Mac in the list of the others: `macluster trust revoke` there.")
+    lines.append("This Mac in the roster of the others: run `macluster trust revoke` there.")
     lines.append("The program: `uv tool uninstall macluster`, or `pipx uninstall macluster`.")
     return [clean_text(line) for line in lines]
 
 
 def _stem(name: str) -> str:
-    """The name of the file that one of these was put beside."""
+    """The name of the file that a temporary or kept one belongs to."""
     for end in BESIDE:
         name = name.removesuffix(end)
     return name

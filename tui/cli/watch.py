@@ -1,4 +1,4 @@
-"""Follows one node's events and waits for what they should come to."""
+"""Follows one node's events and waits for conditions on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOAD_S = 300.0
 
 
 class Watch:
-    """A client with the snapshot that its events have come to. Use as an async context manager."""
+    """A client with the snapshot of its events. Use as an async context manager."""
 
     def __init__(self, home: Home, on_event: Callable[[AnyEvent], None] = lambda _: None) -> None:
         self.client = NodeClient(home)
@@ -45,34 +45,31 @@ class Watch:
         await self.client.__aexit__(kind, error, trace)
 
     async def attached(self, timeout_s: float, alive: Callable[[], bool] = lambda: False) -> None:
-        """Until the first snapshot is there. While `alive` says that a node is starting, knock again.
-
-        Raises NodeUnreachable.
-        """
+        """Wait for the first snapshot; retry while `alive` says that the node is starting. Raises NodeUnreachable."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while not self._attached:
             if self._task and self._task.done():
                 if not alive() or asyncio.get_running_loop().time() > deadline:
-                    raise self._error or NodeUnreachable("The node of this Mac does not answer.")
+                    raise self._error or NodeUnreachable("This Mac's node does not answer.")
                 await asyncio.sleep(RETRY_S)
                 self._task = asyncio.create_task(self._follow())
             elif asyncio.get_running_loop().time() > deadline:
-                raise NodeUnreachable("The node of this Mac accepted the call but does not answer.")
+                raise NodeUnreachable("This Mac's node accepted the connection but does not answer.")
             await self._wait(RETRY_S)
 
     async def until(self, reached: Callable[[Watch], bool], timeout_s: float, what: str) -> None:
-        """Until `reached`; raises LinkTimeout naming `what`, or NodeUnreachable when the node goes away."""
+        """Wait until `reached`; raises LinkTimeout naming `what`, or NodeUnreachable if the node ends."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while not reached(self):
             if self._task and self._task.done():
-                raise self._error or NodeUnreachable("The node of this Mac went away.")
+                raise self._error or NodeUnreachable("This Mac's node ended.")
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
-                raise LinkTimeout(f"{what} took longer than {timeout_s:.0f} s.", "The log of the node says more.")
+                raise LinkTimeout(f"{what} took longer than {timeout_s:.0f} s.", "See the node's log.")
             await self._wait(left)
 
     async def _wait(self, timeout_s: float) -> None:
-        # not wait_for: before Python 3.12 it swallows a Ctrl+C that comes together with an event
+        # not wait_for: before Python 3.12 it swallows a Ctrl+C that arrives with an event
         async with self._changed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(timeout_s, 0.5)):

@@ -65,7 +65,7 @@ class SavedSessions:
         Raises UsageError, NotLoaded, NotPaired, Busy, or SessionError if it does not fit the plan.
         """
         session = await self._read(wanted)
-        self._answers.check_trust()
+        self._answers.opening.check_trust()
         path = files.path_of(self._folder, wanted.name)
         await self._send(LoadSession(path=str(path), secret=self._secret))
         self._answers.conversation = EndedConversation(session.tokens, session.messages)

@@ -1,5 +1,5 @@
-"""Work beside the rest. None of it ends unseen: whoever starts a task says what becomes of the node where it fails, and
-a failure that nobody expected is logged with its place.
+"""Background tasks. Each is started with what its failure means for the node, and every unexpected failure is logged
+with its place in the code.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ class Tasks:
         self.restarts: dict[str, Restarts] = {}
 
     def essential(self, name: str, loop: Loop) -> asyncio.Task[None]:
-        """Run a loop that the node cannot do without, or whose state is lost with it: where it fails, the node stops in
-        order, and whoever supervises it starts it anew.
+        """Run a loop that the node needs, or whose state is lost with it: if it fails, the node stops in order, and its
+        supervisor restarts it.
         """
         return self._hold(name, self._run_essential(name, loop))
 
     def restartable(self, name: str, loop: Loop) -> asyncio.Task[None]:
-        """Run a loop that can begin anew at any time: where it fails, it does, after a while."""
+        """Run a loop that can start again at any time: if it fails, it does, after a pause."""
         return self._hold(name, self._run_again(name, loop))
 
     def spawn(self, name: str, work: Work, on_defect: Callable[[], None] = lambda: None) -> asyncio.Task[None]:
-        """Run what ends by itself; a failure ends this work only. `on_defect` is for whoever waits for it."""
+        """Run work that ends by itself; a failure ends this work only. `on_defect` tells those that wait for it."""
         task = self._hold(name, self._run_once(name, work, on_defect))
-        task.add_done_callback(lambda _: work.close())  # it has not begun where it was cancelled before that
+        task.add_done_callback(lambda _: work.close())  # if it was cancelled before it started
         return task
 
     def spawn_essential(self, name: str, work: Work) -> asyncio.Task[None]:
@@ -81,7 +81,7 @@ class Tasks:
         return self.spawn(name, work, partial(self._give_up, name))
 
     def thread(self, name: str, work: Callable[[], None]) -> Thread:
-        """Run what waits for a socket of its own beside the loop; a failure that nobody expected ends it and is logged.
+        """Run blocking work in a thread of its own; an unexpected failure ends it and is logged.
         The process does not wait for it.
         """
         loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ class Tasks:
         self._journal.error(f"{name} failed by a defect: {place_of(error)}.")
 
     def unhandled(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """The exception handler of the event loop, for callbacks and what else nobody waits for."""
+        """The exception handler of the event loop, for callbacks and other work that is not awaited."""
         error = context.get("exception")
         if error is not None:
             self._log("Work of the event loop", error)
@@ -155,7 +155,7 @@ class Tasks:
 
 
 async def _failure_of(work: Awaitable[None]) -> Exception | None:
-    """The one place that catches everything: what nobody expected must not end a loop in silence."""
+    """The one place that catches everything: an unexpected error must not end a loop in silence."""
     try:
         await work
     except Exception as error:

@@ -91,7 +91,7 @@ class PairingFlow:
         self._typed.set_result(digits)
 
     async def stop(self) -> None:
-        """Break off what is under way; nothing of it is kept."""
+        """Cancel the running pairing; nothing of it is kept."""
         if self._is_running and self._can_be_stopped:
             await self._break_off()
             self._publish(state="stopped", digits="")
@@ -104,7 +104,7 @@ class PairingFlow:
 
     def _check_free(self) -> None:
         if self._is_running:
-            raise Busy("A pairing is under way on this Mac.", "Stop it first, or wait until it has ended.")
+            raise Busy("This Mac is already pairing.", "Stop it first, or wait until it has ended.")
         check_may_pair(self._identity, self._store.current)
         self._attempts.check()
 
@@ -171,7 +171,7 @@ class PairingFlow:
             return window.result.result()
 
     async def _try(self, place: Place, device_id: str) -> Member | None:
-        """Knock at a place that was only claimed: None if nobody came to a comparison there."""
+        """Connect to a place that was only advertised: None if no comparison started there."""
         before = self.comparisons
         try:
             return await self._connect(place, device_id)

@@ -67,7 +67,7 @@ class PairingServer:
             self._busy = False
 
     def close(self) -> None:
-        """Close the window; a pairing under way is broken off."""
+        """Close the window and cancel a running pairing."""
         self._shut()
         for call in self._calls - {asyncio.current_task()}:
             call.cancel()

@@ -62,7 +62,7 @@ class AddressBook:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The Macs of which more than a claim is known."""
+        """Macs with a proven address, or one given by hand."""
         return tuple(dict.fromkeys((*self._proven, *self._by_hand)))
 
     @property
@@ -86,7 +86,7 @@ class AddressBook:
             self._on_proof(self._proven)
 
     def moved(self, old_id: str, new_id: str) -> None:
-        """A Mac changed its key, and with that its device id: it is looked for where it was."""
+        """Keep the places of a Mac that has a new key, and with that a new device id."""
         for table, most in ((self._proven, MAX_MACS), (self._by_hand, MAX_RECORDS)):
             for place in reversed(table.pop(old_id, ())):
                 _put(table, new_id, place, most)

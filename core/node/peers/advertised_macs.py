@@ -1,5 +1,5 @@
-"""Whom Bonjour shows, as a pure table: bounded, calm when advertisements flap, and without a say in who lives or who is
-who.
+"""Macs that Bonjour advertises, as a pure table: bounded, calm when advertisements flap, and never trusted about which
+Mac is alive or which one it is.
 """
 
 from __future__ import annotations
@@ -18,17 +18,13 @@ LINGER_S: Final = 10.0
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What was claimed for one device id: `claims` newest first, of which the last advertisement made `latest`;
-    `windows`: where its pairing window is said to be open.
-
-    `vanished_s`: when it was taken back; None while it stands.
-    """
+    """What was advertised for one device id."""
 
     name: str
-    latest: tuple[Place, ...]
-    claims: tuple[Place, ...]
-    windows: tuple[Place, ...] = ()
-    vanished_s: float | None = None
+    latest: tuple[Place, ...]  # in the last advertisement
+    claims: tuple[Place, ...]  # in all of them, newest first
+    windows: tuple[Place, ...] = ()  # of its open pairing window
+    vanished_s: float | None = None  # when it was taken back; None while it stands
     contested: bool = False
 
 
@@ -53,7 +49,7 @@ class AdvertisedMacs:
         return len(self._records)
 
     def name(self, device_id: str) -> str:
-        """The name that it was advertised with last, "" where it never was."""
+        """The last advertised name, "" for none."""
         record = self._records.get(device_id)
         return record.name if record else ""
 

@@ -33,7 +33,7 @@ class Dialling:
     """Dials each Mac at one place after the other until it is linked. The Mac with the lower device id dials; the
     other one waits a moment first, so that two links do not cross.
 
-    `is_linked` says whom nobody needs to dial; `on_link` takes a link that proved itself, and may close it. Emits
+    `is_linked` says which Macs need no dialling; `on_link` takes a link that proved itself, and may close it. Emits
     LinkedMacChanged for every Mac of which `problem`, or what is known of its key, changed.
     """
 
@@ -62,7 +62,7 @@ class Dialling:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def problem(self, device_id: str) -> str:
-        """Why the last round of dialling did not reach that Mac; "" where it is linked or was not looked for."""
+        """Why the last round of dialling failed; "" if that Mac is linked or was not dialled."""
         return self._problems.get(device_id, "")
 
     def reach(self, device_id: str) -> None:
@@ -75,7 +75,7 @@ class Dialling:
         self._begin(device_id, partial(self._renew, device_id, on_link))
 
     def roster_changed(self) -> None:
-        """Look for everybody now: the members, and whoever is at the places that no member claims."""
+        """Dial all members now, and the places that no member claims."""
         roster = self._store.current
         members = [text_id(m.device_id) for m in roster.members] if roster else []
         self._book.keep(members)
@@ -87,7 +87,7 @@ class Dialling:
             self._begin(place, partial(self._seek, place))
 
     def linked(self, device_id: str) -> None:
-        """It is linked, whoever dialled."""
+        """Note that a Mac is linked, whichever of the two dialled."""
         self._problems.pop(device_id, None)
         self._faults.wrong_key.pop(device_id, None)
 
@@ -105,7 +105,7 @@ class Dialling:
 
     def _done(self, key: str | Place, task: asyncio.Task[None]) -> None:
         """A link may have ended again before its dialling did, or a place may be a member's now that is not linked:
-        then nobody else would dial.
+        then nothing else would dial.
         """
         self._running.pop(key, None)
         if not task.cancelled():

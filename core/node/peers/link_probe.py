@@ -1,5 +1,5 @@
-"""How fast a control link is: empty round trips one after the other, then full messages, as many at a time as the link
-takes without a queue growing in front of what else goes over it.
+"""Measures a control link: empty round trips one after the other, then full messages, as many at a time as the link
+carries without a growing queue.
 """
 
 from __future__ import annotations
@@ -23,25 +23,23 @@ LIMIT_S: Final = 5.0
 
 
 class Extent(NamedTuple):
-    """How much is measured at most: empty messages, full ones, the seconds in which those are sent, and all seconds."""
+    """Limits of a measurement."""
 
-    round_trips: int = ROUND_TRIPS
-    frames: int = FRAMES
-    sending_s: float = 2.0
-    limit_s: float = LIMIT_S
+    round_trips: int = ROUND_TRIPS  # empty messages
+    frames: int = FRAMES  # full messages
+    sending_s: float = 2.0  # in which full messages are sent
+    limit_s: float = LIMIT_S  # of the whole measurement
 
 
 TEST: Final = Extent()
 
 
 class ProbeFigures(NamedTuple):
-    """What was measured, in seconds: `rtts_s` of empty messages, `loaded_s` of full ones, with as many under way as the
-    link takes. `seconds`: from the first full message to the answer to the last one.
-    """
+    """Results of a measurement."""
 
-    rtts_s: tuple[float, ...]
-    loaded_s: tuple[float, ...]
-    seconds: float
+    rtts_s: tuple[float, ...]  # round trips of empty messages
+    loaded_s: tuple[float, ...]  # round trips of full messages, with as many in flight as the link carries
+    seconds: float  # from the first full message to the reply to the last one
 
     @property
     def bytes(self) -> int:
@@ -50,8 +48,8 @@ class ProbeFigures(NamedTuple):
 
 
 def next_window(window: int, delay_s: float, base_s: float) -> int:
-    """How many full messages may be under way after one that was `delay_s` on its way there and back, where an empty
-    one takes `base_s`: one more while there is no queue, else one less (after LEDBAT, RFC 6817).
+    """How many full messages may be in flight after one with a round trip of `delay_s`, if an empty one takes `base_s`:
+    one more while there is no queue, else one less (after LEDBAT, RFC 6817).
     """
     return max(1, window - 1) if delay_s > base_s + QUEUE_S else min(MAX_UNDER_WAY, window + 1)
 

@@ -38,7 +38,7 @@ RESUME_S = 5.0
 
 
 class MacGone(Signal, frozen=True):
-    """A Mac is linked no more: forget what was under way with it. Comes before the ring deals with LinkEnded."""
+    """A Mac is no longer linked: forget requests to and from it. Emitted before the ring handles LinkEnded."""
 
     device_id: str
 
@@ -140,7 +140,7 @@ class Mesh:
         return self._liveness.is_suspect(device_id)
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
-        """Send a message; False if that Mac is not linked (its going down is told by LinkEnded)."""
+        """Send a message; False if that Mac is not linked (LinkEnded reports that)."""
         contact = self.contacts.get(device_id)
         return contact is not None and await self._send_raw(contact, *to_frame(message))
 
@@ -191,7 +191,7 @@ class Mesh:
 
     def _add(self, rekeyed: RekeyedLink) -> None:
         """Keep one link a pair. Where two dials crossed, the one of the lower device id wins; a later one waits for the
-        end of the one that is there: with RESUME it is a new key, without it that node was started anew.
+        end of the one that is there: with RESUME it is a new key, without it that node was restarted.
         """
         device_id, contact = text_id(rekeyed.link.peer_id), LinkedMac(rekeyed)
         known = self.contacts.get(device_id)
@@ -226,7 +226,7 @@ class Mesh:
 
     def _may_link(self, contact: LinkedMac) -> bool:
         """By the newest roster, which may have come while the two were still shaking hands, and by every rival of it
-        that nobody has decided about yet.
+        that is not decided yet.
         """
         roster, peer_id = self._store.cluster().roster, contact.link.peer_id
         peer, me = roster.member(peer_id), roster.member(self._identity.device_id)
@@ -254,7 +254,7 @@ class Mesh:
             problem = LinkLost(error.what)
         except MaclusterError as error:
             self._journal.error(f"The link to {device_id[:8]} is closed: {error.what}")
-        finally:  # whatever it was: a link that nobody reads must not stay
+        finally:  # a link without a reader must not stay
             await self._ended(device_id, contact, problem.what)
 
     async def _ended(self, device_id: str, contact: LinkedMac, what: str) -> None:
@@ -340,13 +340,13 @@ class Mesh:
                     contact.changed_at = now
             case Dead(device_id=device_id, silence_s=silence_s):
                 what = f"No sign of life for {silence_s:.1f} s."
-                # beside the rest: TLS would wait for its goodbye
+                # in the background: TLS would wait for its goodbye
                 self._spawn("The end of a link", self._ended(device_id, self.contacts[device_id], what))
             case Suspected(device_id=device_id) | Well(device_id=device_id):
                 self._changed(device_id)
 
     def _renew(self, device_id: str, contact: LinkedMac, now: float) -> None:
-        """See to new keys where they are worn; whoever has begun with others and does not go on is not waited for."""
+        """Renew worn keys; end the link of a Mac that does not finish that in time."""
         rekeyed, is_late = contact.rekeyed, now - contact.changed_at > RESUME_S
         if rekeyed.is_renewing:
             if is_late:

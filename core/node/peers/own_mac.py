@@ -1,4 +1,4 @@
-"""How this Mac is: for readers here, and for the other Macs, which are told with every beat."""
+"""The state of this Mac: for readers here, and for the other Macs, which get it with every beat."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OwnMac:
         self.device_id = known.device_id
 
     def now(self, address: str = "") -> Peer:
-        """As a reader sees it; `address` is where it listens."""
+        """This Mac as a row of the peer table; `address` is where it listens."""
         worker, pid, spare = self._worker, self._worker.pid, self._worker.spare_pid
         return msgspec.structs.replace(
             self._known,
@@ -41,7 +41,7 @@ class OwnMac:
         )
 
     def status(self, rtts: Mapping[str, float]) -> Status:
-        """As the others are told; `rtts`: the round trip to each Mac that is linked, in seconds."""
+        """The status that other Macs get; `rtts`: the round trip to each linked Mac, in seconds."""
         own = self.now()
         return Status(
             name=own.name,

@@ -1,5 +1,5 @@
 """How many bytes a path carries in a second: a burst of at most 2 MB in 0.2 s over a link of its own, which is closed
-then. What comes of it is a lower bound; an answer that begins meanwhile is not held up.
+then. The result is a lower bound; an answer that starts meanwhile is not held up.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The logs of the linked Macs beside this one's: while somebody reads here, each is asked once a second for the next
-few lines. So no Mac can make this one read more than that, and none is told what nobody looks at.
+"""The logs of the linked Macs: while this Mac's log is read, it requests the next few lines of each once a second.
+No Mac can make this one read more than that.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class PeerTable:
             self._bus.publish(PeerSeen(peer=lost))
 
     def refresh(self, device_id: str) -> None:
-        """Publish a Mac anew if anything about it changed."""
+        """Publish a Mac if anything about it changed."""
         if device_id in self._mesh.contacts:
             self._linked_once.add(device_id)
             self._met(device_id)
@@ -90,13 +90,13 @@ class PeerTable:
             self.refresh_trust()
 
     def refresh_own(self) -> None:
-        """Publish this Mac anew if anything about it changed."""
+        """Publish this Mac if anything about it changed."""
         own = self._own_now()
         if own != self.find(own.device_id):
             self._bus.publish(PeerChanged(peer=own))
 
     def refresh_all(self) -> None:
-        """Publish every Mac anew about which anything changed, and the level."""
+        """Publish every Mac that changed, and the trust level."""
         self.refresh_own()
         for peer in self._bus.now.peers:
             if not peer.is_self:

@@ -31,7 +31,7 @@ class Search:
         signals.on(NetworksChanged, self._networks_changed)
 
     async def advertise(self) -> None:
-        """Begin with Bonjour; where it cannot be had the log says so."""
+        """Start Bonjour, or log that it is not available."""
         if not self._multicast:
             return
         try:

@@ -1,4 +1,4 @@
-"""Speed tests of control links: for the person at this Mac, or for a paired Mac that asks; one at a time."""
+"""Speed tests of control links, for this Mac or at the request of a paired one; one at a time."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ Moved = Callable[[int], None]
 
 
 class _Test(NamedTuple):
-    """The test that runs; `asker` is the Mac that asked for it, "" for the person here."""
+    """The test that runs."""
 
-    asker: str
+    asker: str  # the Mac that requested it, "" for this one
     number: int
     work: asyncio.Task[SpeedResult]
 
@@ -132,7 +132,6 @@ class SpeedTests:
             self._test.work.cancel()
 
     def _begin(self, asker: str, number: int, work: Coroutine[Any, Any, SpeedResult]) -> asyncio.Task[SpeedResult]:
-        """At once, so that whoever asks next is refused."""
         task = asyncio.create_task(work)
         self._test = _Test(asker, number, task)
         return task
@@ -171,7 +170,7 @@ class SpeedTests:
         )
 
     async def _ask(self, source: str, target: str, number: int, moved: Moved) -> SpeedResult:
-        """Have another Mac measure; it is told to stop where it is not waited for any more."""
+        """Have another Mac measure; it gets a SpeedStop if the wait is cancelled."""
         result: asyncio.Future[SpeedResult] = asyncio.get_running_loop().create_future()
         self._asked = _RemoteTest(source, number, moved, result)
         try:
@@ -187,7 +186,7 @@ class SpeedTests:
                 self._tasks.spawn("A message of a speed test", self._send(source, SpeedStop(test=number)))
 
     async def _asked_by(self, asker: str, ask: SpeedAsk) -> None:
-        """Refused at once, before the next message is read, or measured beside everything else."""
+        """Refuse at once, before the next message is read, or measure in the background."""
         rest_s = self._ended_at + ASKED_REST_S - monotonic()
         if self._test is None and rest_s <= 0:
             work = self._measure(ask.target, _now_and_then(lambda done: self._report_moved(asker, ask.test, done)))

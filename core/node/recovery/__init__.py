@@ -1,1 +1,1 @@
-"""What becomes of a plan when a Mac of it is lost."""
+"""Recovery of a loaded plan when a Mac is lost."""

@@ -1,4 +1,4 @@
-"""What a recovery wants done, in the order in which it is given."""
+"""The orders of a recovery, in the order in which they are given."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from core.events import Plan
 
 
 class ShowRecovery(msgspec.Struct, frozen=True):
-    """Publish this; its `since` is a time of the machine's clock."""
+    """Publish this; its `since` is a monotonic time."""
 
     recovery: events.Recovery
 
 
 class Seek(msgspec.Struct, frozen=True):
-    """Make a plan over the Macs that are linked, but for `without`: answered by `found` or `unfit`."""
+    """Make a plan over the connected Macs except `without`; `found` or `unfit` answers."""
 
     without: frozenset[str]
 
 
 class Rebuild(msgspec.Struct, frozen=True):
-    """Load `plan` with new workers and hand them the answers, behind what is written: answered by `ready`."""
+    """Load `plan` with new workers and continue the answers there; `ready` answers."""
 
     plan: Plan
 
 
 class Relink(msgspec.Struct, frozen=True):
-    """Link the ring anew, every Mac of which is there again: answered by `ready`, or by `lost`."""
+    """Link the ring again, all of whose Macs are back; `ready` or `lost` answers."""
 
 
 class Free(msgspec.Struct, frozen=True):
@@ -36,11 +36,11 @@ class Free(msgspec.Struct, frozen=True):
 
 
 class CancelAnswers(msgspec.Struct, frozen=True):
-    """End the answers as the person wants it, with what they have."""
+    """Cancel the answers, as the user wants."""
 
 
 class End(msgspec.Struct, frozen=True):
-    """The plan is given up because of `problem`, the answers end with `shown`, and the machine is over."""
+    """Give up the plan because of `problem`; the answers end with `shown`."""
 
     problem: Problem
     shown: Problem

@@ -1,4 +1,4 @@
-"""Loads models for a person, and keeps what runs alive when a Mac is lost, as `RecoveryStates` decides."""
+"""Loads models for the user, and carries out the recoveries that `RecoveryStates` decides."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from core.requests.plans import LoadRequest
 from core.worker.messages import AnswerDone, Prefilled, Token
 
 TICK_S = 0.25
-LEAST_ANSWERS: Final = 3  # one alone may have met a busy moment
-# a worker that waits for its group is ended where that takes too long
+LEAST_ANSWERS: Final = 3  # a single one may have met a busy moment
+# a worker that waits too long for its group is ended
 NO_GROUP: Final = frozenset({"GroupFailed", "WorkerDied"})
 
 
 class RecoveryDriver:
-    """The plan that a person loaded, through whatever happens to its Macs."""
+    """The plan that the user loaded, through all losses of Macs."""
 
     def __init__(
         self,
@@ -70,11 +70,12 @@ class RecoveryDriver:
 
     @property
     def request(self) -> LoadRequest:
-        """How what is loaded was asked for; it names no model where nothing is."""
+        """The request for the loaded model; it names no model if none is loaded."""
         return self._request
 
     async def load(self, request: LoadRequest) -> None:
-        """Begin to load a model over the Macs that are linked, in the place of what runs or waits to be recovered.
+        """Load a model over the connected Macs, in place of the one that runs or is being recovered.
+
         Raises NotPaired, RosterFork, PlanError, ModelError, Busy.
         """
         planned = await self._planning.plan(request)
@@ -91,7 +92,7 @@ class RecoveryDriver:
             self._is_beginning = False
         self._request, self._no_group, self._answers_of_plan = request, "", 0
         if planned.words:
-            self._journal.info(f"{planned.plan.model} is loaded once what is missing is there: {planned.words}.")
+            self._journal.info(f"Copying {planned.words}, then loading {planned.plan.model}.")
         await self._leader.load(
             planned.plan,
             planned.directory,
@@ -106,8 +107,9 @@ class RecoveryDriver:
             raise
 
     async def rebalance(self) -> None:
-        """After an answer: move layers, where they are to be divided by speed, and a few answers showed that the Macs
-        are of other paces than the plan counts on. What stays with a Mac stays in memory; who asks meanwhile waits.
+        """After some answers: move layers, if they are divided by speed and the Macs' speeds differ from the plan's.
+
+        Layers that stay with a Mac stay in memory; new requests wait.
         """
         plan, request = self._leader.plan, self._request
         self._answers_of_plan += 1
@@ -116,7 +118,7 @@ class RecoveryDriver:
         try:
             planned = await self._planning.faster(plan, request)
         except MaclusterError as error:
-            self._journal.warn(f"It was not looked whether other cuts would be faster: {error.what}")
+            self._journal.warn(f"Couldn't check whether another split would be faster: {error.what}")
             return
         if planned is None or request is not self._request or plan is not self._leader.plan or self._is_in_use:
             return
@@ -126,23 +128,21 @@ class RecoveryDriver:
 
     @property
     def _is_in_use(self) -> bool:
-        """Whether a plan is anything but ready and idle."""
         return not self._leader.ready or bool(self._answers.under_way or self._bus.now.recovery or self._is_beginning)
 
     async def unload(self) -> None:
-        """Free the memory on every Mac; a load or a recovery that is under way is given up."""
+        """Free the memory on every Mac, and give up a load or recovery in progress."""
         self._request = LoadRequest(model="")
-        await self._drop("The person unloaded it.")
+        await self._drop("Model unloaded.")
 
     def choose(self, choice: RecoveryChoice) -> None:
-        """What the person wants. Raises UsageError where that is not to be chosen now."""
+        """Do what the user chose. Raises UsageError if that is not possible now."""
         recovery = self._bus.now.recovery
         if self._machine is None or recovery is None or choice not in recovery.choices:
-            raise UsageError(f"There is nothing to {choice} now.", "`macluster status` shows what is possible.")
+            raise UsageError(f'"{choice}" is not possible now.', "`macluster status` shows what is possible.")
         self._act(self._machine.chose(choice, self._answers.under_way, monotonic()))
 
     async def watch(self) -> None:
-        """Let time pass, for ever."""
         while True:
             await asyncio.sleep(TICK_S)
             if self._machine:
@@ -150,7 +150,6 @@ class RecoveryDriver:
                 self._act(self._machine.tick(self._answers.under_way, monotonic(), steps))
 
     def changed(self, device_id: str) -> None:
-        """Something about another Mac changed."""
         peer = next((p for p in self._bus.now.peers if p.device_id == device_id), None)
         is_linked = peer is not None and peer.state == "connected" and peer.budget_bytes > 0
         is_new = is_linked and device_id not in self._linked
@@ -163,13 +162,11 @@ class RecoveryDriver:
             self._act(self._machine.linked(device_id, monotonic()))
 
     def gone(self, device_id: str) -> None:
-        """The control link of another Mac ended."""
         self._linked.discard(device_id)
         if self._machine:
             self._machine.gone(device_id)
 
     def handle_report(self, report: Token | Prefilled | AnswerDone) -> None:
-        """The head's worker says something about an answer."""
         if self._machine is None:
             return
         match report:
@@ -194,12 +191,12 @@ class RecoveryDriver:
             self._act(self._machine.broke(broke.device_id, broke.problem, monotonic()))
 
     def _lost(self, lost: PlanLost) -> None:
-        """A plan that was never ready is not recovered: the person is there, and decides; or left that to the head."""
+        """A plan that was never ready is not recovered: the user decides."""
         problem = lost.problem
         is_first = not self._no_group and self._leader.is_without_group and problem.kind in NO_GROUP
         if by_layers := is_first and self._request.parallelism == "auto":
             self._no_group = problem.what.rstrip(".")
-            self._journal.warn(f"Each Mac gets layers of its own, since the Macs could form no group: {problem.what}")
+            self._journal.warn(f"Split by layers instead, since the Macs couldn't form a tensor group: {problem.what}")
         if self._machine:
             self._act(self._machine.lost(lost.device_id, problem, self._answers.under_way, monotonic()))
         elif by_layers:
@@ -232,7 +229,7 @@ class RecoveryDriver:
         self._sessions.stop(problem)
 
     def _act(self, actions: Sequence[Action]) -> None:
-        """What takes no time is done at once, the rest one after the other."""
+        """Do quick actions at once, and the others one after the other."""
         lasting: list[Lasting] = []
         for action in actions:
             match action:
@@ -309,12 +306,3 @@ class RecoveryDriver:
                 lacks=planned.lacks,
                 drafter=planned.drafter,
             )
-
-    async def _hand_over(self, planned: Planned) -> None:
-        await self._leader.load(
-            planned.plan,
-            planned.directory,
-            verify=planned.verify,
-            lacks=planned.lacks,
-            drafter=planned.drafter,
-        )

@@ -1,15 +1,15 @@
-"""What becomes of a plan that was ready when a Mac of it is lost: a pure state machine, with the clock passed in.
+"""The recovery of a plan that was ready when a Mac is lost: a pure state machine, with the clock passed in.
 
     running → suspect → hold → replan → rebuild → running
                           │       └→ wait → resume | replan
                           └→ resume → running          … or parked
 
-A link that breaks is made anew (resume): every Mac keeps what it holds. A stage that is lost leaves a hole: another
-split is sought over the Macs that are linked (replan), their workers load it and read the answers again (rebuild).
-Where none fits, everything is kept until the Mac is back (wait); if it kept its layers, the ring is only linked anew.
-What does not help a few times in a row, without a token in between, is parked: the answers end, and can be continued.
+A link that breaks is made again (resume): every Mac keeps its layers. If a stage is lost, another split is made over
+the connected Macs (replan), whose workers load it and prefill the answers again (rebuild). If none fits, everything is
+kept until the Mac is back (wait); if it kept its layers, the ring is only linked again. A recovery that fails a few
+times in a row, without a token in between, is parked: the answers end, and can be continued.
 
-What is seen goes in, with the machine's clock in seconds; actions come out, to be carried out in their order.
+Events go in, with monotonic seconds; actions come out, to be carried out in order.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ FINAL: Final = frozenset({"NotPaired", "RosterFork", "RosterError", "TrustError"
 
 
 class RecoveryStates:
-    """One for each plan that a person loaded, from the moment when it was ready. Where `answers` are given, they are
-    those under way: request id to the tokens of its prompt and those that are written.
+    """The recovery of one plan, from the moment when it was ready.
+
+    `answers` are the answers in progress: request id → (tokens of the prompt, tokens written).
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -90,7 +91,7 @@ class RecoveryStates:
         return self._seek(now) if self.state == "wait" or (self.state == "hold" and is_back) else []
 
     def broke(self, device_id: str, problem: Problem, now: float) -> list[Action]:
-        """A link of the ring broke and is being made anew; nothing that a Mac holds is lost."""
+        """A link of the ring broke and is being made again; the Macs keep their layers."""
         if self.state not in ("running", "suspect", "stuck"):
             return []
         self._begin(device_id, problem, now)
@@ -99,7 +100,7 @@ class RecoveryStates:
     def lost(
         self, device_id: str, problem: Problem, answers: Mapping[str, tuple[int, int]], now: float
     ) -> list[Action]:
-        """The plan cannot run as it is, because of that Mac, or of none in particular ("")."""
+        """The plan can't run because of that Mac; "" for none in particular."""
         self._answers = answers
         if problem.kind in FINAL:
             return [*self._enter("running", now, ""), End(problem, problem)]
@@ -121,14 +122,14 @@ class RecoveryStates:
         return [*self._enter("hold", now, words.hold(problem), mac=device_id), *self._hold_on(now)]
 
     def gone(self, device_id: str) -> None:
-        """The control link of a Mac ended, whatever state this is in; `lost` tells it of the plan's Macs as well."""
+        """The control link of a Mac ended; `lost` follows for a Mac of the plan."""
         if self._has(device_id):
             self._gone.add(device_id)
             (self._silent.add if device_id in self._suspects else self._silent.discard)(device_id)
         self._suspects.discard(device_id)
 
     def found(self, plan: Plan, now: float, copied: str = "") -> list[Action]:
-        """The split that was sought; `copied`: what has to come to which disk before, in words."""
+        """The new split; `copied` says what is copied first."""
         if not self._is_last():
             return []
         self._unfit, self._proposal = None, plan
@@ -139,7 +140,7 @@ class RecoveryStates:
         return [*self._show_rebuild(now), Rebuild(plan)]
 
     def unfit(self, problem: Problem, now: float) -> list[Action]:
-        """There is no split over the Macs that are linked."""
+        """No split fits over the connected Macs."""
         if not self._is_last():
             return []
         self._unfit, self._proposal = problem, None
@@ -147,7 +148,6 @@ class RecoveryStates:
         return self._wait(now)
 
     def ready(self, answers: Mapping[str, tuple[int, int]], now: float) -> list[Action]:
-        """The ring computes."""
         self._answers = answers
         if self.state == "resume":
             return self._recovered(now)
@@ -158,18 +158,17 @@ class RecoveryStates:
         return self._recovered(now) if self._rereading.is_over(now) else self._show_rebuild(now)
 
     def progressed(self, now: float) -> None:
-        """A stage loads, or says that it has."""
         self._moved_at = now
 
     def read(self, request_id: str, done: int, now: float) -> list[Action]:
-        """So many tokens of an answer's prompt, or of all that is known of it, were read."""
+        """So many tokens of an answer were prefilled."""
         self._progress.moved(now)
         if not self._rereading.read(request_id, done, now):
             return self._unstuck(now)
         return self._show_rebuild(now) if now >= self._shown_at + SHOW_EVERY_S else []
 
     def wrote(self, request_id: str, now: float) -> list[Action]:
-        """A token was committed: what was done until now has helped."""
+        """A token was committed: the last recovery has worked."""
         self._progress.moved(now)
         self._attempts = 0
         self._strikes.clear()
@@ -177,7 +176,7 @@ class RecoveryStates:
         return self._recovered(now) if self._rereading.is_over(now) else self._unstuck(now)
 
     def chose(self, choice: RecoveryChoice, answers: Mapping[str, tuple[int, int]], now: float) -> list[Action]:
-        """What the person wants; nothing where that is not to be chosen now."""
+        """Do what the user chose; nothing if that is not among the choices."""
         self._answers = answers
         if choice not in self._choices():
             return []
@@ -198,7 +197,7 @@ class RecoveryStates:
     def tick(
         self, answers: Mapping[str, tuple[int, int]], now: float, steps: Sequence[int] | None = None
     ) -> list[Action]:
-        """Time passes: twice a second or so. `steps`: the last one that each stage has finished, in ring order."""
+        """Time passes (about four times a second). `steps`: the last finished step of each stage, in ring order."""
         self._answers = answers
         if now > self._ticked_at + LATE_S:
             self._progress.rest()  # this Mac slept: that nothing came meanwhile says nothing
@@ -228,7 +227,7 @@ class RecoveryStates:
         self._progress.rest()
 
     def _blame(self, device_id: str, problem: Problem) -> None:
-        """Who is not asked again for this plan: the head always is."""
+        """Bar that Mac from this plan, at once or after some failures; the head never is."""
         if device_id in ("", self.plan.head.device_id):
             device_id = self.plan.stages[-1].device_id if problem.kind == "LinkLost" else ""
         if problem.kind in PASSING:
@@ -237,14 +236,14 @@ class RecoveryStates:
             self._barred.add(device_id)
 
     def _hold_on(self, now: float) -> list[Action]:
-        """Nothing is planned over a Mac that nobody knows to live."""
+        """Look for a split, once no Mac is in doubt."""
         unsure = self._suspects - self._gone and now < self._since + 2 * DEAD_S
         if self.state != "hold" or now < self._seek_at or unsure:
             return []
         return self._seek(now)
 
     def _seek(self, now: float) -> list[Action]:
-        """Everybody kept what it holds: link anew. Else a split over those that are there."""
+        """Link again if all Macs kept their layers, else look for a split."""
         if self._is_whole and not self._gone:
             self._moved_at = now
             return [*self._enter("resume", now, words.RESUME, mac=self._mac), Relink()]
@@ -254,7 +253,7 @@ class RecoveryStates:
         return [Seek(frozenset(self._barred | worn))]
 
     def _is_last(self) -> bool:
-        """Whether this answers the last Seek, and is waited for: those before it knew less of what was lost."""
+        """Whether this answers the last Seek; earlier ones knew less of what was lost."""
         self._seeks -= 1
         return self.state == "replan" and not self._seeks
 
@@ -265,7 +264,7 @@ class RecoveryStates:
         return [Free(), *actions] if free else actions
 
     def _see_through(self, now: float) -> list[Action]:
-        """An answer that has ended is not waited for, nor one that waits for others, nor a load that does nothing."""
+        """Give up a load that makes no progress; end the wait for answers that are over."""
         if self._rereading.since is None:
             late = now > self._moved_at + LOAD_S
             problem = LinkTimeout(f"The layers were not loaded within {LOAD_S:.0f} s.").problem
@@ -274,7 +273,7 @@ class RecoveryStates:
         return self._recovered(now) if self._rereading.is_over(now) else []
 
     def _watch(self, now: float, steps: Sequence[int]) -> list[Action]:
-        """Whether the ring moves while it should."""
+        """Whether the ring makes progress."""
         if not self._answers:
             self._progress.rest()
             return self._unstuck(now)

@@ -45,14 +45,14 @@ class _Work(NamedTuple):
 
 
 class _Asker:
-    """What one Mac asks for now: what is under way by its numbers, and what is still arriving."""
+    """Requests of one Mac: those that run, by its numbers, and the one that is arriving."""
 
     def __init__(self) -> None:
         self.arriving = Assembly(MOST_ASKED)
         self.under_way: dict[int, _Work] = {}
 
     def has_room(self, size: int) -> bool:
-        """For one more request, of so many bytes."""
+        """Whether one more request of `size` bytes is accepted."""
         held = sum(work.size for work in self.under_way.values())
         return len(self.under_way) < MOST_OF_A_MAC and held + size <= MOST_ASKED
 
@@ -78,7 +78,7 @@ class RelayServer:
         self._askers: dict[str, _Asker] = {}
 
     async def handle_message(self, device_id: str, message: RelayAsk | RelayStop) -> None:
-        """A linked Mac wants something, or does not want it any more. Raises ProtocolError where it is too long."""
+        """Take a piece of a request, or cancel one. Raises ProtocolError if it is too long."""
         asker = self._askers.setdefault(device_id, _Asker())
         if isinstance(message, RelayStop):
             if work := asker.under_way.get(message.number):
@@ -87,7 +87,7 @@ class RelayServer:
             await self._begin(device_id, message.number, whole)
 
     def gone(self, device_id: str) -> None:
-        """That Mac is linked no more: nobody wants what it asked for."""
+        """Cancel the requests of a Mac that is no longer linked."""
         if asker := self._askers.pop(device_id, None):
             for work in asker.under_way.values():
                 work.task.cancel()

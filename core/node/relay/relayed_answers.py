@@ -92,7 +92,7 @@ class Relay:
         raise NotLoaded("No model is loaded.")
 
     def look(self) -> None:
-        """Tell everyone who follows what other Macs answer with, where that is another model than before."""
+        """Publish which model another Mac answers with, if that changed."""
         try:
             model: str = clean_text(self.model().name)
         except NotLoaded:
@@ -117,7 +117,7 @@ class Relay:
                 self._tasks.spawn("The end of a relayed request", self._stop(device_id, number))
 
     def handle_message(self, device_id: str, message: RelayReply) -> None:
-        """That Mac tells what came; of what nobody waits for any more nothing is kept. Raises ProtocolError."""
+        """Take a piece of a reply; one to a cancelled request is dropped. Raises ProtocolError."""
         if asked := self._asked.get((device_id, message.number)):
             asked.take(message)
 
@@ -147,7 +147,7 @@ class Relay:
 
 
 class _Asked:
-    """One request that another Mac has. `is_over`: nothing more comes of it, for whoever reads it."""
+    """One request that another Mac answers."""
 
     def __init__(self) -> None:
         self._assembly, self._cost = Assembly(MAX_ANSWER_BYTES), 0
@@ -155,7 +155,7 @@ class _Asked:
         self.is_over = False
 
     def take(self, message: RelayReply) -> None:
-        """The next piece. Raises ProtocolError where it makes nothing that could be told."""
+        """Take the next piece. Raises ProtocolError if the value does not decode."""
         if self._cost > MAX_ANSWER_BYTES:
             return
         self._cost += PIECE_COST + len(message.data)

@@ -1,6 +1,6 @@
-"""What programs ask one Mac for and another one answers: the values that travel, in pieces that frames carry.
+"""Relayed requests and replies: the values that travel, in pieces that fit a frame.
 
-Words arrive as they were said; only what went wrong is cleaned, for people read that.
+Text arrives unchanged; only problems are cleaned, as people read them in a terminal.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ MOST_ASKED: Final = 64 << 20  # bytes of one request
 
 
 class RelayedValue(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Base of what is said of a relayed request beside the answer itself."""
+    """Base of the values that are not events of an answer."""
 
 
 class AnswerWanted(RelayedValue, frozen=True, kw_only=True):
-    """An answer, told as it comes, up to a RequestDone."""
+    """Requests an answer, streamed up to a RequestDone."""
 
     request: ChatRequest
 
 
 class CountWanted(RelayedValue, frozen=True, kw_only=True):
-    """How many tokens its prompt has: a Counted."""
+    """Requests the number of tokens of a prompt: a Counted."""
 
     request: ChatRequest
 
 
 class TextWanted(RelayedValue, frozen=True, kw_only=True):
-    """What token ids say: a Spelled."""
+    """Requests the text of token ids: a Spelled."""
 
     tokens: tuple[TokenId, ...]
 
 
 class Accepted(RelayedValue, frozen=True, kw_only=True):
-    """The request is taken."""
+    """The request was accepted."""
 
     prompt_tokens: Size
 
 
 class StillThere(RelayedValue, frozen=True, kw_only=True):
-    """Nothing came for a while: it waits for its turn, or the ring is at work."""
+    """Keeps the request alive: it is queued, or the ring is at work."""
 
 
 class Counted(RelayedValue, frozen=True, kw_only=True):
-    """So many tokens. Nothing follows."""
+    """The reply to a CountWanted."""
 
     tokens: Size
 
 
 class Spelled(RelayedValue, frozen=True, kw_only=True):
-    """That text. Nothing follows."""
+    """The reply to a TextWanted."""
 
     text: str
 
 
 class NotAnswered(RelayedValue, frozen=True, kw_only=True):
-    """Nothing more comes of it, for this reason."""
+    """The request failed."""
 
     problem: Problem
 
@@ -126,8 +126,8 @@ class Assembly:
         self._number, self._said = -1, bytearray()
 
     def add(self, number: int, piece: bytes, *, is_last: bool) -> bytes | None:
-        """The whole value with its last piece. Another number begins anew: the one before was given up. Raises
-        ProtocolError where it is too long.
+        """The whole value with its last piece. Another number starts a new value: the one before was cancelled. Raises
+        ProtocolError if it is too long.
         """
         if number != self._number:
             self._number, self._said = number, bytearray()

@@ -150,7 +150,6 @@ class Trimming:
 
 
 def written(directory: Path) -> BlockMap | None:
-    """What macluster has written there, unless somebody changed a file since. Raises BadModel."""
     there = read_written(directory)
     if there is None:
         return None

@@ -1,4 +1,4 @@
-"""Hop figures for readers: what each stage spent, its neighbour's waiting, and the round trip between them."""
+"""Figures of every hop: the sender's work, the receiver's waiting, and the round trip."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ def hop_samples(
     rtt: Callable[[str, str], float | None],
     path: Callable[[str], PathKind] = lambda _: "",
 ) -> list[HopSample]:
-    """One sample for each hop of the ring: the sender's work, the next stage's waiting and opening. `path` says on what
-    a Mac's link to the next one goes.
-    """
+    """One sample for each hop of the ring; `path` gives the kind of network a Mac's outgoing link uses."""
     hops = []
     for index, sent in enumerate(stages):
         after = (index + 1) % len(stages)

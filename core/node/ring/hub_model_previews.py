@@ -1,4 +1,4 @@
-"""How the models that are known to be on the hub would fit the linked Macs, the best fit first, without asking it."""
+"""How the known models of the hub would fit the linked Macs, without asking the hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from core.settings import DEFAULT_CONTEXT
 
 
 class HubModelPreviews:
-    """Plans what is on no disk."""
+    """Previews plans for models that no linked Mac has."""
 
     def __init__(
         self, inventory: ModelInventory, peers: PeerTable, throughput: ThroughputHistory, *, simulated: bool = False
@@ -30,7 +30,7 @@ class HubModelPreviews:
         self._simulated = simulated
 
     async def choices(self) -> list[ModelChoice]:
-        """Every known model that no linked Mac has anything of, with how it would fit; the best fit first."""
+        """Every known model that no linked Mac has any part of, the best fit first."""
         macs = self._peers.linked()
         chips = {mac.device_id: mac.chip for mac in macs}
         speeds = MacSpeeds(chips, self._peers.rtt, self._throughput.curves, self._simulated)
@@ -39,7 +39,7 @@ class HubModelPreviews:
 
 
 def offered(known: KnownModels, held: Collection[str], macs: Sequence[Peer], speeds: MacSpeeds) -> list[ModelChoice]:
-    """What is known and not `held` (names without owners), over `macs`, the head first; the best fit first."""
+    """The models that are known and not `held` (names without owners), best fit first; `macs` starts with the head."""
     lacking = [model for model in known.models if short_name(model.repo) not in held]
     return best_first([_choice(model, known.made_on, macs, speeds) for model in lacking])
 
@@ -83,7 +83,7 @@ def _preview(model: KnownModel, macs: Sequence[Peer], speeds: MacSpeeds) -> Plan
 
 
 def best_first(choices: Sequence[ModelChoice]) -> list[ModelChoice]:
-    """Those that fit, the largest first; behind them those that do not, the one that lacks least first."""
+    """Models that fit, the largest first; then the others, the one that lacks least first."""
     return sorted(
         choices, key=lambda c: (c.preview.plan is None, c.total_bytes * (1 if c.preview.plan is None else -1))
     )

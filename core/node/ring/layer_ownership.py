@@ -1,4 +1,4 @@
-"""Whether what the stages hold is what the plan says, and the same model everywhere. Pure; no clock, no I/O."""
+"""Checks that the stages hold what the plan says, of the same model everywhere. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from core.plan.stage_roles import role_of
 from core.plan.topology import has_ranks
 from core.worker.messages import Loaded
 
-Held = Mapping[str, Loaded]
-Files = Mapping[str, Mapping[str, str]]
+Held = Mapping[str, Loaded]  # what each worker loaded, by device id
+Files = Mapping[str, Mapping[str, str]]  # SHA-256 of the model's files by name, by device id
 
 
 def first_fault(plan: Plan, held: Held, files: Files) -> Problem | None:
-    """What is wrong with what the stages have told so far, by device id; None while nothing is.
-
-    `held` is what their workers loaded, `files` the SHA-256 of the files that they loaded it from.
-    """
+    """The first fault in what the stages have reported so far; None if there is none."""
     for stage in plan.stages:
         loaded = held.get(stage.device_id)
         if fault := loaded and (_other_layers(plan, stage, loaded) or _other_model(plan, stage, loaded)):
@@ -32,7 +29,7 @@ def first_fault(plan: Plan, held: Held, files: Files) -> Problem | None:
 
 
 def mismatched(plan: Plan, held: Held, files: Files) -> str:
-    """The first Mac whose model is another one than the plan's; "" if none is known to be."""
+    """The first Mac with another model than the plan's; "" if none is known."""
     for stage in plan.stages:
         loaded = held.get(stage.device_id)
         if (loaded and _other_model(plan, stage, loaded)) or _other_file(plan, stage, files):
@@ -77,8 +74,9 @@ def _other_file(plan: Plan, stage: Stage, files: Files) -> MaclusterError | None
 
 
 def _not_once(plan: Plan, held: Held) -> MaclusterError | None:
-    """The first layer that has not exactly one owner, or such an embedding or output head. Ranks have all layers, and
-    all embed.
+    """The first layer, embedding or output head that does not have exactly one owner.
+
+    Ranks of a tensor plan all have every layer and the embedding.
     """
     if not has_ranks(plan) and (fault := _parted(plan, held)):
         return fault
@@ -95,7 +93,7 @@ def _not_once(plan: Plan, held: Held) -> MaclusterError | None:
 
 
 def _parted(plan: Plan, held: Held) -> MaclusterError | None:
-    """The first layer that nobody has, or two have."""
+    """The first layer with no owner, or with two."""
     edge, before = 0, ""
     for stage in plan.owners:
         loaded = held[stage.device_id]

@@ -1,4 +1,4 @@
-"""Which layers this Mac held last of each model, for whoever wants to know what of it can be let go of."""
+"""The layers that this Mac held last of each model, to know what else can be deleted."""
 
 from __future__ import annotations
 
@@ -23,24 +23,22 @@ MOST_MODELS: Final = 200
 
 
 class HeldLayers(Value, frozen=True, kw_only=True):
-    """The layers [start, stop) on this Mac, with the embedding (`embed`) and the head (`output`).
-    `is_whole`: a part of every layer.
-    """
+    """A stage's share of a model."""
 
-    start: Size
+    start: Size  # layers [start, stop)
     stop: Size
-    embed: bool
-    output: bool
-    is_whole: bool
+    embed: bool  # with the embedding
+    output: bool  # with the output head
+    is_whole: bool  # a part of every layer (tensor parallel)
 
     @property
     def words(self) -> str:
-        """As `core.models.slicing.slice_bytes` reads it."""
+        """The form that `core.models.slicing.slice_bytes` reads."""
         return f"{self.start}:{self.stop}:{'e' * self.embed}{'o' * self.output}"
 
 
 class LayersHeldLast:
-    """By fingerprint; remembered in `file`."""
+    """The last stage of each model by fingerprint, remembered in a file."""
 
     def __init__(self, file: Path, signals: Signals, tasks: Tasks) -> None:
         self._file, self._tasks = file, tasks
@@ -48,7 +46,6 @@ class LayersHeldLast:
         signals.on(StageTaken, self._note)
 
     def of(self, fingerprint: str) -> HeldLayers | None:
-        """The one that is loaded here, or was last."""
         return self._known.get(fingerprint)
 
     def _note(self, taken: StageTaken) -> None:
@@ -61,7 +58,7 @@ class LayersHeldLast:
 
 
 def stage_in(plan: Plan, index: int) -> HeldLayers:
-    """What of its model the Mac of stage number `index` has on its disk."""
+    """The share of the Mac with stage number `index`."""
     stage = plan.stages[index]
     return HeldLayers(
         start=stage.start,
@@ -73,7 +70,7 @@ def stage_in(plan: Plan, index: int) -> HeldLayers:
 
 
 def read_stages(file: Path) -> dict[Sha256, HeldLayers]:
-    """What `write_stages` wrote. A file that is damaged, or not this user's alone, counts as none."""
+    """Read the file; one that is damaged, or not private to this user, counts as empty."""
     try:
         return msgspec.json.decode(read_private(file, TrustError), type=dict[Sha256, HeldLayers])
     except (TrustError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -81,6 +78,6 @@ def read_stages(file: Path) -> dict[Sha256, HeldLayers]:
 
 
 def write_stages(file: Path, known: dict[Sha256, HeldLayers]) -> None:
-    """For the next start of this node, 0600."""
+    """Write the file (0600)."""
     with suppress(TrustError):  # on a full disk the plan that is loaded next says it again
         write_private(file, msgspec.json.encode(known), TrustError)

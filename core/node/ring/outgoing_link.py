@@ -1,4 +1,4 @@
-"""The link from this Mac's stage to the next one: on which way it goes, and when it should go on another. Pure."""
+"""The link from this Mac's stage to the next: which path it uses, and when it should move. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import msgspec
 from core.link.network_paths import MeasuredPath, NetworkPath, token_costs_s
 
 TRY_EVERY_S: Final = 30.0
-TIMES: Final = 3
-QUICKER: Final = 0.5
+TIMES: Final = 3  # in a row
+QUICKER: Final = 0.5  # share of the time of the path in use
 QUICKER_S: Final = 0.001
-REST_S: Final = 600.0
+REST_S: Final = 600.0  # after a move
 
 
 class OutgoingLink:
-    """`way`: on which it goes; None while it is being made. `direct` are ways through networks that both Macs are on,
-    as of now. `now`: seconds of one monotonic clock.
-    """
+    """Chooses the path of the outgoing link; `direct` are the paths over networks that both Macs share now."""
 
     def __init__(self) -> None:
         self.way: NetworkPath | None = None
@@ -31,17 +29,17 @@ class OutgoingLink:
         self._is_measuring = False
 
     def offer(self, direct: Sequence[NetworkPath]) -> None:
-        """It is made anew, on the best of these that stands, or on another where none does."""
+        """The link is being made again, over the best of `direct` that works, or another path if none does."""
         self.way, self._offered = None, tuple(direct)
 
     def linked(self, way: NetworkPath) -> None:
-        """It stands."""
         self.way = way
         self._times, self._measured = 0, ()
 
     def reason_to_move(self, direct: Sequence[NetworkPath], name: str) -> str:
-        """Why it should be made anew, now that `direct` lead to the next Mac, which is called `name`; "" where it
-        should not. A way of a better kind is tried once each time it appears.
+        """Why the link should move, now that `direct` lead to the Mac called `name`; "" to stay.
+
+        A path of a better kind is tried once each time it appears.
         """
         now = self.way
         if now is None:
@@ -56,9 +54,7 @@ class OutgoingLink:
         return f"A {new[0].kind} path to {name} has appeared: the ring moves to it." if new else ""
 
     def to_try(self, direct: Sequence[NetworkPath], now: float) -> list[NetworkPath]:
-        """The way in use and the others of its kind, where there is a choice and it is time to time them: every half
-        minute.
-        """
+        """The path in use and the others of its kind, every half minute, to be timed; empty without a choice."""
         alike = self._alike(direct)
         if not alike or now < self._try_at:
             return []
@@ -66,8 +62,9 @@ class OutgoingLink:
         return self.rated(alike)
 
     def to_measure(self, direct: Sequence[NetworkPath]) -> NetworkPath | None:
-        """What to measure the rate of, while nobody answers: where there is a choice every way of the kind in use, one
-        after the other, each once when it has appeared or the link was made anew. `measured` is told.
+        """The next path whose rate to measure while idle; call `measured` afterwards.
+
+        Where there is a choice, each path of the kind in use is measured once, when it appears or the link is made.
         """
         left = [way for way in self._alike(direct) if not _has(self._measured, way)]
         if self._is_measuring or not left:
@@ -77,18 +74,18 @@ class OutgoingLink:
         return left[0]
 
     def measured(self, way: NetworkPath, bytes_per_s: int) -> None:
-        """`way` carries so much; 0 where nobody knows."""
+        """`way` carries that rate; 0 if unknown."""
         self._is_measuring = False
         self._rates[_key(way)] = bytes_per_s
 
     def rated(self, ways: Sequence[NetworkPath]) -> list[NetworkPath]:
-        """The same ways with the rates that were measured."""
         return [msgspec.structs.replace(way, bytes_per_s=self._rates.get(_key(way), 0)) for way in ways]
 
     def tried(self, tried: Sequence[MeasuredPath], now: float, name: str) -> str:
-        """Why it should be made anew, now that these were timed; "" where it should not. Another one has to take at
-        most half of a token's time three times running, and a millisecond less; after a move they are let be for ten
-        minutes.
+        """Why the link should move, now that these paths were timed; "" to stay.
+
+        Another path must take half a token's time or less, three times in a row, and a millisecond less.
+        After a move there is a pause of ten minutes.
         """
         costs = token_costs_s(tried)
         used = [cost for each, cost in zip(tried, costs, strict=True) if self.way and each.way.is_same(self.way)]
@@ -102,7 +99,7 @@ class OutgoingLink:
         return f"{path}: the ring moves to it."
 
     def _alike(self, direct: Sequence[NetworkPath]) -> list[NetworkPath]:
-        """The way in use and the others of its kind; none where that is no choice."""
+        """The path in use and the others of its kind; empty without a choice."""
         used = self.way
         alike = [way for way in direct if used and way.rank == used.rank]
         return alike if used and len(alike) > 1 and _has(alike, used) else []

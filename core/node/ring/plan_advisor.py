@@ -1,4 +1,4 @@
-"""What the figures of past answers mean for the plan that is loaded, as an event."""
+"""Publishes advice about the loaded plan, from the speed of past answers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from core.plan.forecast import kept_advice
 
 
 class PlanAdvisor:
-    """Lets the history learn from the node's events, then publishes what it says of the plan, where that is new.
-    `rebalance`: move layers, where that is wanted; called after each answer.
-    """
+    """Lets the history learn from events, then publishes new advice; calls `rebalance` after each answer."""
 
     def __init__(
         self,
@@ -32,7 +30,7 @@ class PlanAdvisor:
         self._planning, self._leader, self._rebalance = planning, leader, rebalance
 
     async def watch(self) -> None:
-        """Follow the node's events, for ever: a reader that the bus drops begins anew."""
+        """Follow the node's events for ever; start again if the bus drops this reader."""
         while True:
             async with aclosing(self._bus.follow()) as events:
                 async for event in events:

@@ -1,4 +1,4 @@
-"""The head's side of a plan: hands stages out, follows their reports, emits when the ring is ready or broken."""
+"""The head's side of a plan: hands out stages, follows their reports, reports when the ring is ready or broken."""
 
 from __future__ import annotations
 
@@ -43,11 +43,9 @@ from core.worker.messages import (
 )
 
 PREPARE_S = 90.0
-# a worker tells of every tensor that it has read
-STILL_S = 120.0
+STILL_S = 120.0  # a worker reports every tensor that it reads
 LOOK_S = 5.0
-# a rank that stands still would keep the others waiting for ever
-PROVE_S = 60.0
+PROVE_S = 60.0  # a rank that stands still would block the others for ever
 READ_BYTES_PER_S = 50e6
 
 Computed = tuple[str, tuple[str, ...], Topology, int | None, str | None]
@@ -62,22 +60,23 @@ class StageProgressed(Signal, frozen=True):
 
 
 class RingBroke(Signal, frozen=True):
-    """A link of that Mac is made anew; it keeps what it holds."""
+    """A link of that Mac is being made again; the Mac keeps its layers."""
 
     device_id: str
     problem: Problem
 
 
 class PlanLost(Signal, frozen=True):
-    """The plan cannot run as it is, because of that Mac, or of none in particular ("")."""
+    """The plan can't run because of that Mac; "" for none in particular."""
 
     device_id: str
     problem: Problem
 
 
 class PlanLeader:
-    """The plan that this node leads, if it leads one. Emits what becomes of it, writes the plan down in
-    `worker.led`, and in `faults` which Mac has other files; the next load asks anew.
+    """The plan that this node leads, if any.
+
+    It is also kept in `worker.led`; `faults` keeps which Mac has other files, until the next load.
     """
 
     def __init__(
@@ -93,8 +92,8 @@ class PlanLeader:
         self._directory = Path()
         self._drafter: Path | None = None
         self._verify = False
-        self._reported_at: dict[str, float] = {}  # when a Mac last told how far it is
-        self._compared: set[Computed] = set()  # with the whole model
+        self._reported_at: dict[str, float] = {}  # last report of each Mac, monotonic seconds
+        self._compared: set[Computed] = set()  # kinds of plans compared with the whole model
         self._paths: dict[str, PathKind] = {}
         self._prefill = PrefillLink(self._device_id, mesh, member, self._journal, self._tasks)
         self._last_gen = 0
@@ -102,31 +101,26 @@ class PlanLeader:
 
     @property
     def ready(self) -> bool:
-        """Whether a request can run now."""
         return self._lifecycle is not None and self._lifecycle.phase == "ready"
 
     @property
     def plan(self) -> Plan | None:
-        """The plan that is loading or loaded."""
         return self._lifecycle.plan if self._lifecycle and self._lifecycle.phase != "failed" else None
 
     @property
     def last_gen(self) -> int:
-        """No plan that a Mac was asked by has a later generation."""
+        """The latest generation of a plan that a Mac got."""
         return max(self._last_gen, self._prefill.last_gen)
 
     def path_from(self, device_id: str) -> PathKind:
-        """On what kind of network the link of that Mac's stage to the next one goes."""
         return self._paths.get(device_id, "")
 
     def served(self) -> None:
-        """A token came of the ring."""
         if self._lifecycle:
             self._lifecycle.served()
 
     @property
     def is_loading(self) -> bool:
-        """Whether a plan is on its way to being ready."""
         return self._lifecycle is not None and self._lifecycle.phase in ("loading", "linking", "proving")
 
     @property
@@ -144,11 +138,11 @@ class PlanLeader:
         lacks: Sequence[Lack] = (),
         drafter: Path | None = None,
     ) -> None:
-        """Hand out the stages of `plan` in the place of the one before, once `lacks` are on their disks and what came
-        from the hub was compared, which is not waited for; this Mac's model lies in `directory`. `verify`: compare what
-        the ring computes with the whole model on this Mac.  `drafter`:
-        where the model lies that guesses. Raises BadModel for a map that is damaged, and
-        NotLoaded if it is unloaded meanwhile.
+        """Hand out the stages of `plan` in place of the one before, after copying `lacks` and comparing with the hub.
+
+        Returns before that is done. `directory` and `drafter` hold the model and the draft model here. `verify`:
+        compare the ring's logits with the whole model on this Mac. Raises BadModel for a damaged map, NotLoaded if it
+        is unloaded meanwhile.
         """
         before, self._lifecycle = self._lifecycle, PlanLifecycle(plan)
         lifecycle = self._lifecycle
@@ -188,7 +182,7 @@ class PlanLeader:
                 await self._hand_out_all(lifecycle)
 
     async def _stop_bringing(self) -> None:
-        """What has come stays where it is."""
+        """What was copied stays where it is."""
         if bringing := self._bringing:
             self._bringing = None
             bringing.cancel()
@@ -205,12 +199,11 @@ class PlanLeader:
         self._tasks.spawn_essential("The check of stages", self._check_loading(lifecycle))
 
     async def relink(self) -> None:
-        """Every Mac of the ring is there again: link it anew."""
         if self._lifecycle:
             await self._act(self._lifecycle.resume())
 
     async def free(self, reason: str) -> None:
-        """Free the memory on every Mac of the plan, which runs no more. What is known of their files stays."""
+        """Free the memory on every Mac of the plan; what is known of their files stays."""
         if lifecycle := self._lifecycle:
             lifecycle.abandon()
             self._note_plan()
@@ -218,7 +211,7 @@ class PlanLeader:
             await self._release(lifecycle.plan, reason)
 
     def fail(self, problem: Problem) -> None:
-        """The plan no longer runs: say why. Its memory is freed by `free`."""
+        """Report that the plan no longer runs; `free` frees its memory."""
         if self._lifecycle:
             self._lifecycle.abandon()
             self._note_plan()
@@ -227,7 +220,7 @@ class PlanLeader:
             self._bus.publish(PlanFailed(plan_gen=plan.plan_gen, problem=problem))
 
     async def unload(self, reason: str) -> None:
-        """As a person wants it: free the memory, and say so."""
+        """Free the memory, and report it."""
         lifecycle, self._lifecycle = self._lifecycle, None
         self._note_plan()
         self._faults.other_model.clear()
@@ -238,14 +231,14 @@ class PlanLeader:
                 self._bus.publish(PlanUnloaded(plan_gen=lifecycle.plan.plan_gen))
 
     async def came(self, device_id: str) -> None:
-        """A Mac is linked: what it may still hold of a plan that went on without it is not needed any more."""
+        """A Mac is connected: it may let go of a plan that continued without it."""
         plan = self.plan
         if plan and all(stage.device_id != device_id for stage in plan.parts):
             await self._mesh.send(device_id, Release(plan_gen=plan.plan_gen, reason="The plan went on without it."))
         await self._prefill.came(device_id)
 
     async def handle_message(self, device_id: str, message: StageWord) -> None:
-        """A Mac says something about its stage of this plan; whoever has no part in it is not heard."""
+        """Take a message about a stage of this plan; Macs without a stage are ignored."""
         await self._prefill.handle_message(device_id, message)
         if self._lifecycle is None or all(s.device_id != device_id for s in self._lifecycle.plan.stages):
             return
@@ -264,7 +257,6 @@ class PlanLeader:
         await self.handle_message(self._device_id, own.word)
 
     async def proved(self, report: Proved | Unproved) -> None:
-        """How the proof went that this Mac's own worker ran."""
         if self._lifecycle is None:
             return
         match report:
@@ -276,23 +268,22 @@ class PlanLeader:
                 await self._act(self._lifecycle.disproved(gen, problem))
 
     async def lost(self, device_id: str, problem: Problem) -> None:
-        """A Mac is gone, or its worker is. The ring goes on without the one that reads prompts beside it."""
+        """A Mac or its worker is gone. The ring continues without its prefill Mac."""
         await self._prefill.lost(device_id, problem)
         if self._lifecycle:
             await self._act(self._lifecycle.lost(device_id, problem))
 
     async def distrusted(self, device_id: str, problem: Problem) -> None:
-        """A Mac of the plan must see no prompt any more, wherever its place is."""
+        """That Mac must see no prompt any more."""
         await self._prefill.lost(device_id, problem)
         if self._lifecycle:
             await self._act(self._lifecycle.distrusted(device_id, problem))
 
     def prefill_reported(self, report: PrefillLinked | PrefillBroken) -> None:
-        """This Mac's worker says how it stands with the Mac that reads prompts."""
         self._prefill.reported(report)
 
     def _note_plan(self) -> None:
-        """After every step of the lifecycle: who judges trust reads it there."""
+        """Call after every step of the lifecycle: trust is judged by `worker.led`."""
         self._worker.led = self.plan
 
     def _lifecycle_now(self) -> PlanLifecycle:
@@ -321,7 +312,7 @@ class PlanLeader:
                 return lifecycle.broken(device_id, gen, problem)
 
     def _lost(self, device_id: str, problem: Problem) -> list[Action]:
-        """A Mac says why it holds no layers: it does not say its own name."""
+        """Put the Mac's name before its problem."""
         what = f"{self._name(device_id)}: {problem.what}"
         return self._lifecycle_now().lost(device_id, Problem(kind=problem.kind, what=what, fix=problem.fix))
 
@@ -338,7 +329,7 @@ class PlanLeader:
                 await self._act(self._lifecycle_now().lost(device_id, error.problem))
 
     async def _check_loading(self, lifecycle: PlanLifecycle) -> None:
-        """A Mac that has not begun after a while will not; one that stands still amid its layers does not go on."""
+        """Fail a Mac that does not start to load, or stops amid its layers."""
         begun = monotonic()
         while lifecycle is self._lifecycle and lifecycle.phase == "loading":
             await asyncio.sleep(LOOK_S)
@@ -352,7 +343,7 @@ class PlanLeader:
                     break
 
     async def _check_proved(self, lifecycle: PlanLifecycle, plan: Plan) -> None:
-        """What the ring computes, and the whole model beside it, takes no longer than this."""
+        """Fail a proof that takes too long."""
         limit_s = PROVE_S + sum(stage.weight_bytes for stage in plan.stages) / READ_BYTES_PER_S
         await asyncio.sleep(limit_s)
         if lifecycle is self._lifecycle and lifecycle.plan is plan and lifecycle.phase == "proving":
@@ -401,7 +392,7 @@ class PlanLeader:
                 await self._mesh.send(device_id, order)
 
     async def _release(self, plan: Plan, reason: str, staying: Collection[str] = ()) -> None:
-        """Those that stay let go of it when they are handed a stage of the next plan."""
+        """Macs that stay let go when they get a stage of the next plan."""
         await self._prefill.end(reason, stays=plan.prefill is not None and plan.prefill.stage.device_id in staying)
         for stage in plan.stages:
             if stage.device_id != self._device_id and stage.device_id not in staying:
@@ -414,14 +405,14 @@ class PlanLeader:
 
 
 def _computed(plan: Plan) -> Computed:
-    """What logits depend on. What mlx-lm divides wrongly among ranks computes without an error, so they are compared
-    with the whole model's where a person did not ask for it, too, but once.
+    """What logits depend on.
+
+    A wrong tensor split raises no error, so each kind is compared with the whole model once, even if nobody asked.
     """
     return plan.fingerprint, tuple(stage.device_id for stage in plan.stages), plan.topology, plan.kv_bits, plan.wire
 
 
 def proof_text(proved: Proved) -> str:
-    """The sentence for the person."""
     if proved.difference is None:
         return f"Proved with {proved.tokens} tokens in {proved.seconds:.1f} s."
     largest = f"largest difference {proved.difference:.2g}"

@@ -1,11 +1,10 @@
-"""From a plan to a ring that is ready, and back when something breaks: a pure state machine.
+"""The states of a plan from loading to ready, and back when something breaks: a pure state machine.
 
-Reports of stages go in, actions come out; no clock, no I/O. States: loading (what a disk lacks comes there, stages read
-their layers and check their files) → linking (every layer is owned once, links are being made) → proving (the ring runs
-a fixed prompt, once) → ready; a broken link leads back to linking under a new plan generation, so that a frame of the
-old links can never be taken for a new one; a lost stage, a stage that holds something else and a failed proof lead to
-failed. What the stages hold is not let go of with that: once a lost Mac is back, the ring may be linked anew
-(`resume`).
+Reports of stages go in, actions come out. States: loading (missing files are copied, stages read their layers and
+check their files) → linking → proving (the ring runs a fixed prompt, once) → ready. A broken link leads back to linking
+under a new plan generation, so that a frame of an old link is never taken for a new one. A lost stage, a stage with
+other layers or files, and a failed proof lead to failed; the stages keep their layers, and once a lost Mac is back, the
+ring may be linked again (`resume`).
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ Phase = Literal["loading", "linking", "proving", "ready", "failed"]
 
 
 class ConnectRing(msgspec.Struct, frozen=True):
-    """Tell every stage to link to its neighbours under this plan; `ports` are the data ports, in ring order."""
+    """Tell every stage to link to its neighbours."""
 
     plan: Plan
-    ports: tuple[int, ...]
+    ports: tuple[int, ...]  # data ports in ring order
 
 
 class ShowStage(msgspec.Struct, frozen=True):
@@ -39,27 +38,27 @@ class ShowStage(msgspec.Struct, frozen=True):
 
 
 class ProveRing(msgspec.Struct, frozen=True):
-    """Let the head run the proof: the ring is sealed and every layer is owned once."""
+    """Run the proof: every layer has one owner, every link is sealed."""
 
     plan: Plan
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The ring is sealed and has computed; `proof` is the sentence that says how far it is proved."""
+    """The ring has computed."""
 
     plan: Plan
-    proof: str
+    proof: str  # the sentence about the proof
 
 
 class Broke(msgspec.Struct, frozen=True):
-    """A link of the stage on `device_id` is gone, and is being made anew."""
+    """A link of that Mac broke, and is being made again."""
 
     device_id: str
     problem: Problem
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """The plan cannot run as it is, because of the stage on `device_id`, or of none in particular ("")."""
+    """The plan can't run because of that Mac's stage; "" for none in particular."""
 
     device_id: str
     problem: Problem
@@ -69,7 +68,7 @@ Action = ConnectRing | ShowStage | ProveRing | Ready | Broke | GiveUp
 
 
 class Mismatch(NamedTuple):
-    """The Mac that has other files than the plan's, and what is other."""
+    """The Mac whose files differ from the plan's, and how."""
 
     device_id: str
     problem: Problem
@@ -91,45 +90,38 @@ class PlanLifecycle:
         self._relinks = 0
 
     def fetching(self, device_id: str, done_bytes: int, total_bytes: int) -> ShowStage:
-        """What a stage reads comes to its Mac's disk."""
         return self._show(device_id, "fetching", done_bytes=done_bytes, total_bytes=total_bytes)
 
     def comparing(self, device_id: str, done_bytes: int, total_bytes: int) -> ShowStage:
-        """What came from the hub is compared with its hashes."""
         return self._show(device_id, "comparing", done_bytes=done_bytes, total_bytes=total_bytes)
 
     def prepared(self, device_id: str, port: int) -> list[Action]:
-        """The worker of a stage listens for data."""
         self._ports[device_id] = port
         return self._advance()
 
     def loading(self, device_id: str, done_bytes: int, total_bytes: int) -> list[Action]:
-        """A stage reads its layers."""
         return [self._show(device_id, "loading", done_bytes=done_bytes, total_bytes=total_bytes)]
 
     def loaded(self, device_id: str, held: Loaded) -> list[Action]:
-        """A stage holds its layers."""
         if self.phase != "loading":
             return []
         self._held[device_id] = held
         return [self._show(device_id, "linking"), *self._examine()]
 
     def checked(self, device_id: str, files: Mapping[str, str]) -> list[Action]:
-        """What the files of a stage hold: SHA-256 by name."""
         if self.phase != "loading":
             return []
         self._files[device_id] = files
         return self._examine()
 
     def linked(self, device_id: str, plan_gen: int) -> list[Action]:
-        """A stage has both its links under `plan_gen`."""
         if plan_gen != self.plan.plan_gen or self.phase != "linking":
             return []
         self._linked.add(device_id)
         return [self._show(device_id, "ready"), *self._advance()]
 
     def broken(self, device_id: str, plan_gen: int, problem: Problem) -> list[Action]:
-        """A link of a stage is gone, its layers are not: link anew, a few times."""
+        """A link broke, but the layers are kept: link again, up to `MAX_RELINKS` times."""
         if plan_gen != self.plan.plan_gen or self.phase not in ("linking", "proving", "ready"):
             return []
         self._relinks += 1
@@ -139,27 +131,25 @@ class PlanLifecycle:
         return [shown, Broke(device_id, problem), *self._connect(self.plan.plan_gen + 1)]
 
     def resume(self) -> list[Action]:
-        """Every Mac of the ring is there again, and may hold what it held: link anew. Nothing where it never stood."""
+        """Every Mac of the ring is back: link again. Nothing if the ring never ran."""
         if self.phase != "failed" or not self._proof:
             return []
         self._relinks = 0
         return self._connect(self.plan.plan_gen + 1)
 
     def proved(self, plan_gen: int, proof: str) -> list[Action]:
-        """The proof went well: it holds for the layers, whatever links come after."""
+        """The proof succeeded; it holds for the layers, whatever links come later."""
         if plan_gen != self.plan.plan_gen or self.phase != "proving":
             return []
         self._proof = proof
         return self._ready()
 
     def disproved(self, plan_gen: int, problem: Problem) -> list[Action]:
-        """The ring does not compute what it should."""
         if plan_gen != self.plan.plan_gen or self.phase != "proving":
             return []
         return self._fail(problem)
 
     def lost(self, device_id: str, problem: Problem) -> list[Action]:
-        """A stage is gone with its layers."""
         if self.phase == "failed" or all(s.device_id != device_id for s in self.plan.stages):
             return []
         if problem.kind == "ModelMismatch":
@@ -167,29 +157,25 @@ class PlanLifecycle:
         return [self._show(device_id, "lost", detail=problem.what), *self._fail(problem, device_id)]
 
     def distrusted(self, device_id: str, problem: Problem) -> list[Action]:
-        """A Mac must see no prompt any more, and none of its part in the plan."""
+        """That Mac must see no prompt any more."""
         if self.phase == "failed" or all(part.device_id != device_id for part in self.plan.parts):
             return []
         return self.lost(device_id, problem) or self._fail(problem)
 
     def abandon(self) -> None:
-        """The plan is not wanted any more; nothing comes of what its stages still say."""
         self.phase = "failed"
 
     def is_prepared(self, device_id: str) -> bool:
-        """Whether the worker of a stage has answered."""
         return device_id in self._ports
 
     def unloaded(self) -> list[str]:
-        """The Macs that do not hold their layers yet."""
         return [s.device_id for s in self.plan.stages if s.device_id not in self._held]
 
     def served(self) -> None:
-        """A token came of the ring: earlier broken links no longer count."""
         self._relinks = 0
 
     def _examine(self) -> list[Action]:
-        """A fault is told at once, not after the slowest Mac has loaded."""
+        """Fail at the first fault, without waiting for the slowest Mac."""
         problem = first_fault(self.plan, self._held, self._files)
         if problem and (device_id := mismatched(self.plan, self._held, self._files)):
             self.mismatch = Mismatch(device_id, problem)

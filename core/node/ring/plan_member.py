@@ -1,6 +1,4 @@
-"""This Mac's stage in a plan, whoever leads it: the worker loads, links and reports, the node checks the files; both
-tell the head.
-"""
+"""This Mac's stage in a plan, whoever leads it: the worker loads and links, the node checks files."""
 
 from __future__ import annotations
 
@@ -51,25 +49,25 @@ from core.worker.messages import Connect, ConnectPrefill, LinkBroken, Linked, Lo
 MAX_STAGES = 64
 GRACE_S = 30.0
 MEET_S = 2.0
-BEGIN_S = 5.0  # a worker that is still busy by then is replaced, and reads everything again
+BEGIN_S = 5.0  # a worker still busy by then is replaced, and reads everything again
 LOOK_S = 0.1
 
 
 class OwnStageReported(AwaitedSignal, frozen=True):
-    """This Mac's stage says something about a plan that this very Mac leads."""
+    """This Mac's stage reports on a plan that this Mac leads."""
 
     word: StageWord
 
 
 class StageTaken(Signal, frozen=True):
-    """This Mac is about to load stage number `index` of `plan`, whoever leads it."""
+    """This Mac is about to load that stage of `plan`."""
 
     plan: Plan
     index: int
 
 
 class PlanMember:
-    """The plan that this Mac's worker serves; the head is another Mac, or this one. It stands in `worker.plan`."""
+    """The plan that this Mac's worker serves, kept in `worker.plan`; this Mac or another one leads it."""
 
     def __init__(
         self,
@@ -92,17 +90,17 @@ class PlanMember:
         self._preparing: set[str] = set()
         self._orders: dict[str, PrepareStage] = {}
         self._checking: asyncio.Task[None] | None = None
-        self._letting_go: asyncio.Task[None] | None = None  # the head is gone, and may be back
+        self._letting_go: asyncio.Task[None] | None = None  # runs while the head is gone
         self._linking: asyncio.Task[None] | None = None
         self._outgoing = OutgoingLink()
         self._step = 0
 
     async def prepare_own(self, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
-        """Load a stage of a plan that this Mac leads, and the model that guesses; the worker's data port."""
+        """Load a stage of this Mac's own plan, and its draft model; returns the worker's data port."""
         return await self._prepare(self._device_id, plan, index, directory, drafter)
 
     async def prepare(self, head: str, order: PrepareStage) -> None:
-        """Load a stage for another Mac. One order a head at a time, and of those that wait only the last counts."""
+        """Load a stage for another Mac: one order at a time for each head, and only the last waiting one counts."""
         self._orders[head] = order
         if head in self._preparing:
             return
@@ -127,26 +125,25 @@ class PlanMember:
         await self._mesh.send(head, Prepared(plan_gen=plan.plan_gen, port=port))
 
     async def refuse(self, head: str, plan_gen: int) -> None:
-        """Preparing a stage for `head` failed by a defect: nothing of it is kept, and the head need not wait."""
+        """Preparing a stage failed by a defect: drop it, and tell the head."""
         if head == self._head:
             self._forget()
         problem = NodeError("it could not prepare its layers because of a defect.", "Its log says where.").problem
         await self._mesh.send(head, StageLost(plan_gen=plan_gen, problem=problem))
 
     def link_own(self, order: LinkUp) -> None:
-        """Link the ring of a plan that this Mac leads."""
         self._link(order)
 
     async def files_in(self, directory: Path) -> dict[str, str]:
-        """The SHA-256 of the model's files there. Raises ModelError."""
+        """The SHA-256 of the model's files. Raises ModelError."""
         return await self._models.manifest(directory)
 
     async def port(self) -> int:
-        """Where the worker of this Mac listens for data. Raises WorkerDied."""
+        """The worker's data port. Raises WorkerDied."""
         return await self._supervisor.ready()
 
     def link_prefill(self, order: LinkUp) -> None:
-        """Link the worker of a plan that this Mac leads to the Mac that reads prompts beside the ring."""
+        """Link the worker to the prefill Mac of this Mac's plan."""
         if ways := self._paths.ways(order.plan.stages[1].device_id):
             self._supervisor.send(
                 ConnectPrefill(
@@ -159,16 +156,14 @@ class PlanMember:
             )
 
     def unlink_prefill(self) -> None:
-        """Nobody reads prompts beside the ring of a plan that this Mac leads."""
         if self._head == self._device_id:
             self._supervisor.send(UnlinkPrefill())
 
     def prove_own(self, plan_gen: int, directory: Path, *, verify: bool) -> None:
-        """Let the worker of a plan that this Mac leads run the proof."""
         self._supervisor.send(Prove(plan_gen=plan_gen, directory=str(directory), verify=verify))
 
     async def link(self, head: str, order: LinkUp) -> None:
-        """Link the ring for another Mac; one that does not hold that plan for it any more says so."""
+        """Link the ring for another Mac, or tell it that this Mac no longer has the plan."""
         if head == self._head and self._worker.plan and same_plan(order.plan, self._worker.plan):
             self._keep()
             self._link(order)
@@ -177,34 +172,33 @@ class PlanMember:
             await self._mesh.send(head, StageLost(plan_gen=order.plan.plan_gen, problem=problem))
 
     async def release_for(self, head: str, order: Release) -> None:
-        """The head lets go of the plan, even of one that is still being prepared."""
+        """The head releases the plan, even one that is still being prepared."""
         self._released[head] = max(order.plan_gen, self._released.get(head, -1))
         if head == self._head:
-            self._journal.info(f"The plan is released: {order.reason}")
+            self._journal.info(order.reason)
             await self.release(order.plan_gen)
 
     async def release_own(self, plan_gen: int) -> None:
-        """This Mac lets go of a plan that it led; it may serve another Mac's meanwhile."""
+        """Release a plan that this Mac led, unless it serves another Mac's now."""
         if self._head == self._device_id:
             await self.release(plan_gen)
 
     async def release(self, plan_gen: int) -> None:
-        """Free the worker's memory."""
         if self._worker.plan and plan_gen >= self._worker.plan.plan_gen:
             self._forget()
             await self._supervisor.replace()
 
     def head_lost(self, device_id: str, reason: str) -> None:
-        """A Mac is gone; if it led our plan, the layers are kept for a while, as it may be back at once."""
+        """A Mac is gone; if it led our plan, keep the layers for `GRACE_S`."""
         self._released.pop(device_id, None)
         self._orders.pop(device_id, None)  # nobody waits for that any more, nor would let go of it
         if self._worker.plan and device_id == self._head:
-            self._journal.warn(f"The head of the plan is gone: {reason}")
+            self._journal.warn(f"The Mac that leads the plan is gone: {reason}")
             self._keep()
             self._letting_go = self._tasks.spawn("Releasing a plan", self._let_go(self._worker.plan))
 
     async def head_left(self, device_id: str) -> None:
-        """A node goes away on purpose: what it led is not waited for."""
+        """A node quits: its plan is released at once."""
         if self._worker.plan and device_id == self._head:
             await self.release(self._worker.plan.plan_gen)
 
@@ -214,13 +208,12 @@ class PlanMember:
         await self.release(plan.plan_gen)
 
     def _keep(self) -> None:
-        """The head is there, or there is no plan to let go of."""
         if self._letting_go:
             self._letting_go.cancel()
             self._letting_go = None
 
     async def distrust(self, problem: Problem) -> None:
-        """A Mac of another Mac's plan must see no prompt any more: free the worker, and tell the head why."""
+        """A Mac of another head's plan must see no prompt any more: free the worker, and tell the head why."""
         plan, head = self._worker.plan, self._head
         if plan and head and head != self._device_id:
             self._journal.warn(f"This Mac leaves the plan of {plan.head.peer}: {problem.what}")
@@ -229,14 +222,12 @@ class PlanMember:
             await self._supervisor.replace()
 
     async def reported(self, report: StageReport) -> None:
-        """Pass a report of the worker on to the head."""
         if isinstance(report, Linked):
             self._outgoing.linked(report.way)
         if self._worker.plan and self._head:
             await self._report(self._head, Reported(plan_gen=self._worker.plan.plan_gen, report=report))
 
     async def worker_died(self, problem: Problem) -> None:
-        """The worker is gone, and the layers with it."""
         plan, head = self._worker.plan, self._head
         self._forget()
         if plan and head:
@@ -269,7 +260,7 @@ class PlanMember:
         return port
 
     async def _check(self, head: str, plan: Plan, directory: Path) -> None:
-        """Tell the head what this Mac's files hold, while the worker loads them."""
+        """Send the head the hashes of this Mac's files while the worker loads them."""
         word: StageWord
         try:
             word = Checked(plan_gen=plan.plan_gen, files=await self._models.manifest(directory))
@@ -297,7 +288,7 @@ class PlanMember:
             self._checking = None
 
     def _check_free(self, head: str, plan: Plan) -> None:
-        """One head at a time, unless it is gone, and none that let go meanwhile."""
+        """Serve one head at a time, unless it is gone, and none that has released the plan. Raises Busy, NotLoaded."""
         if self._worker.plan and self._head != head and not self._letting_go:
             raise Busy("That Mac serves a plan of another Mac.", "Unload it there.")
         if plan.plan_gen <= self._released.get(head, -1):
@@ -310,9 +301,7 @@ class PlanMember:
         self._linking = self._tasks.spawn_essential("Linking the ring", self._link_in_time(order))
 
     def follow_paths(self) -> None:
-        """Where there is a better way to the next stage, or the one in use is gone, the head links the ring anew. How
-        much ways carry is measured while no work was done since the last look.
-        """
+        """Have the head link the ring again for a better path, or if its path is gone; measure paths while idle."""
         plan = self._worker.plan
         is_idle, self._step = self._step == self._worker.step, self._worker.step
         if plan is None or (direct := self._paths.direct(self._after(plan).device_id)) is None:
@@ -348,11 +337,10 @@ class PlanMember:
         return plan.stages[(self._index + 1) % len(plan.stages)]
 
     def _say_broken(self, plan: Plan, what: str) -> None:
-        """As if its worker had said so."""
         self._signals.emit(WorkerReported(LinkBroken(plan_gen=plan.plan_gen, problem=LinkLost(what).problem)))
 
     async def _link_in_time(self, order: LinkUp) -> None:
-        """The two Macs may be dialling each other at this moment."""
+        """Wait a moment for the control link: the two Macs may be dialling each other."""
         after = self._after(order.plan)
         loop = asyncio.get_running_loop()
         until = loop.time() + MEET_S
@@ -375,7 +363,7 @@ class PlanMember:
 
 
 def check_order(plan: Plan, index: int, head: str, own: str) -> None:
-    """What an honest head sends: a ring of its topology, its own stage first, ours at `index`. Raises ProtocolError."""
+    """Check a head's order: a ring of its topology, its own stage first, ours at `index`. Raises ProtocolError."""
     ids = [stage.device_id for stage in plan.stages]
     fits = 1 <= index < len(ids) <= MAX_STAGES and 0 < plan.plan_gen < 1 << 31
     if not (fits and len(set(ids)) == len(ids) and (ids[0], ids[index]) == (head, own) and is_ring(plan)):
@@ -383,6 +371,6 @@ def check_order(plan: Plan, index: int, head: str, own: str) -> None:
 
 
 def same_plan(later: Plan, earlier: Plan) -> bool:
-    """Whether only the generation moved on."""
+    """Whether only the generation differs."""
     gen = later.plan_gen
     return gen >= earlier.plan_gen and later == msgspec.structs.replace(earlier, plan_gen=gen)

@@ -1,4 +1,4 @@
-"""From a model's name to a plan over the Macs that are linked now."""
+"""From a model's name to a plan over the connected Macs."""
 
 from __future__ import annotations
 
@@ -49,10 +49,7 @@ _Request = TypeVar("_Request", bound=PlanRequest)
 
 
 class Planned(NamedTuple):
-    """A plan that fits, where its model lies on this Mac, and whether its logits are to be compared. `lacks`: what has
-    to come to disks first; `words` says that to a person, "" where it is nothing. `drafter`: where the model lies on
-    this Mac that guesses.
-    """
+    """A plan that fits, with what loading it needs."""
 
     plan: Plan
     directory: Path
@@ -63,16 +60,14 @@ class Planned(NamedTuple):
 
 
 class _Drafter(NamedTuple):
-    """The model that guesses, and where it lies."""
+    """The draft model and its folder."""
 
     draft: DraftOnHead | None = None
     directory: Path | None = None
 
 
 class Planning:
-    """Plans, and what they would be. Every plan has a generation above all that an earlier one came to. Where Macs are
-    `simulated`, their chips are mere names.
-    """
+    """Makes plans and previews; each plan has a higher generation than all before."""
 
     def __init__(
         self,
@@ -94,15 +89,16 @@ class Planning:
         self._plan_gen = 0
 
     async def choices(self) -> list[ModelChoice]:
-        """Every model on this Mac with how it would fit, as far as is known without examining it, or why it cannot."""
+        """Every model on this Mac with how it would fit, or why it can't run, without examining any."""
         found = await self._models.survey()
         here = [_unusable(one) if isinstance(one, BrokenModel) else await self._choice(one) for one in found]
         elsewhere = self._inventory.elsewhere([choice.fingerprint for choice in here])
         return [*here, *(self._absent(one) for one in elsewhere)]
 
     async def preview(self, request: PlanRequest, *, parts: bool = False) -> PlanPreview:
-        """What loading would do; with `parts` also which bytes of which files every Mac would read. Raises
-        ModelNotFound, BadModel, UsageError; what does not fit is told in the preview.
+        """What loading would do; with `parts` also the bytes of files that each Mac would read.
+
+        Raises ModelNotFound, BadModel, UsageError; other problems are in the preview.
         """
         macs = self._macs(request)
         entry = await self._models.find(request.model)
@@ -118,22 +114,22 @@ class Planning:
             return PlanPreview(problem=error.problem)
 
     def disks(self) -> list[DiskUse]:
-        """What the Macs of the plan have of its model on their disks; none where none is loaded."""
+        """What the Macs of the loaded plan have of its model on their disks."""
         return self._files.disks(self._leader.plan) if self._leader.plan else []
 
     async def plan(self, request: LoadRequest) -> Planned:
-        """The plan that a person asks for. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
+        """The plan for a request. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
         request = await self._with_reader(request)
         planned = await self._plan(request, plan_options_of(request))
         await self._inventory.renew(planned.plan)
         return await self._with_lacks(planned, request)
 
     async def plan_on(self, request: LoadRequest, without: Collection[str], no_group: str = "") -> Planned:
-        """A plan that goes on with what was asked for on the Macs that are left, but for the device ids `without`.
-        `no_group`: why these could not add up their parts of a layer, if they could not. Where something would have to
-        be copied first, layers are given out as they lie on the disks, else those that have all of the model are
-        enough, if it fits so. Who reads prompts holds layers, and the draft goes, where it does not fit otherwise.
-        Raises as `plan`.
+        """A plan to continue `request` without the Macs `without`. Raises as `plan`.
+
+        `no_group`: why the Macs could form no tensor group, if they couldn't. If files would have to be copied first,
+        layers are cut as they lie on the disks, or only Macs with the whole model are used, where that fits. If it does
+        not fit otherwise, the prefill Mac holds layers and the draft model is dropped.
         """
         gone = msgspec.structs.replace(request, without=(*request.without, *without))
         reader = (await self._with_reader(gone)).prefill
@@ -159,7 +155,7 @@ class Planning:
     async def _on_disks(
         self, request: LoadRequest, planned: Planned, holdings: Holdings, macs: Sequence[str]
     ) -> Planned | None:
-        """The same Macs with boundaries at which none of them has to fetch a layer, where it fits so."""
+        """The same Macs, cut so that no layer has to be copied, if that fits."""
         entry, plan = await self._models.find(request.model), planned.plan
         spans = spans_on_disks(plan, holdings.layers, (await self._profiles.of(entry)).cuts, macs)
         if not spans:
@@ -180,8 +176,9 @@ class Planning:
         return None
 
     async def faster(self, plan: Plan, request: LoadRequest) -> Planned | None:
-        """What would be planned now, if the slowest stage of `plan`, which runs and came of `request`, takes by far
-        longer than it would then, and nothing has to come to a disk before. Raises as `plan`.
+        """The plan of today, if the slowest stage of `plan` would be much faster in it and nothing must be copied.
+
+        Raises as `plan`.
         """
         planned = await self.plan(request)
         entry = await self._models.find(request.model)
@@ -196,7 +193,7 @@ class Planning:
         return planned._replace(lacks=lacks, words=self._files.words(lacks))
 
     async def forecast(self, plan: Plan) -> Forecast | None:
-        """What a request gets of `plan`, which runs, by what is known now. Raises ModelError, UsageError."""
+        """The speed of the running `plan`, as far as known. Raises ModelError, UsageError."""
         entry = await self._models.find(plan.model)
         layout = await self._models.layout(entry)
         profile = await asyncio.to_thread(self._profiles.known, entry)
@@ -205,13 +202,13 @@ class Planning:
         return forecast(work, self._speeds(self._peers.linked()))
 
     def _macs(self, request: PlanRequest) -> list[Peer]:
-        """The Macs that are linked and may hold layers, this one first; it has to. Raises UsageError."""
+        """The connected Macs that may hold layers, this one first. Raises UsageError without this one."""
         own, *others = self._peers.linked()
         if own.device_id == request.prefill:
-            what = f"{own.name} leads here, so it always holds layers: it reads prompts with the others."
+            what = f"{own.name} leads this plan, so it can't be the prefill Mac."
             raise UsageError(what, "Name another Mac with --prefill.")
         if own.device_id in request.without:
-            what = f"{own.name} leads here, so it always holds layers."
+            what = f"{own.name} leads this plan, so it can't be left out."
             raise UsageError(what, "Leave out other Macs, or load the model on one of them.")
         return [own, *(peer for peer in others if peer.device_id not in (*request.without, request.prefill))]
 
@@ -223,7 +220,7 @@ class Planning:
         layout = await self._models.layout(entry)
         profile = await self._profiles.of(entry)
         drafter = await self._drafter(request, entry, self._macs(request)[0])
-        # of now: examining a model takes seconds, and a Mac may have come or gone
+        # look again: examining a model takes seconds, and a Mac may have come or gone
         macs = budgets_beside_draft(drafter.draft, self._macs(request))
         self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
         around = self._around(entry.fingerprint, layout, profile, macs, how["context"], how.get("kv_bits"))
@@ -249,15 +246,13 @@ class Planning:
         return Planned(plan, Path(entry.path), verify, drafter=drafter.directory)
 
     async def _drafter(self, request: PlanRequest, entry: ModelEntry, head: Peer) -> _Drafter:
-        """Raises ModelMismatch where the two do not have the same tokens."""
+        """Raises ModelMismatch if the two models have different tokenizers."""
         if not request.draft:
             return _Drafter()
         draft = await self._models.find(request.draft)
         ids = [await asyncio.to_thread(ids_fingerprint, Path(each.path)) for each in (entry, draft)]
         if ids[0] != ids[1]:
-            what = (
-                f"{draft.name} cannot guess for {entry.name}: their tokenizers differ ({ids[1][:12]}, {ids[0][:12]})."
-            )
+            what = f"{draft.name} can't draft for {entry.name}: their tokenizers differ ({ids[1][:12]}, {ids[0][:12]})."
             raise ModelMismatch(what, "Choose a draft of the same family, or load the model without --draft.")
         layout = await self._models.layout(draft)
         return _Drafter(draft_on_head(draft.name, layout, request.context, head), Path(draft.path))
@@ -386,7 +381,7 @@ class Planning:
         return with_mirror(plan, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
 
     async def _with_reader(self, request: _Request) -> _Request:
-        """`request` with the Mac that reads prompts, where that is to be found out. Raises ModelError, UsageError."""
+        """`request` with "auto" replaced by a prefill Mac or "off". Raises ModelError, UsageError."""
         if request.prefill != "auto":
             return request
         entry = await self._models.find(request.model)
@@ -403,7 +398,7 @@ class Planning:
 
 
 def _with_less(request: LoadRequest) -> list[LoadRequest]:
-    """What was asked for, and what it could do without, the least first."""
+    """The request, and what it could do without, the least first."""
     alone = msgspec.structs.replace(request, prefill="off")
     return [*([request] if request.prefill != "off" else []), *([alone] if request.draft else [])]
 

@@ -1,5 +1,6 @@
-"""The head's side of the Mac that reads prompts beside its ring: that one loads once the ring runs, is linked with the
-worker of the head, and is asked anew where it was lost. The ring goes on without it meanwhile.
+"""The head's side of the prefill Mac: it loads once the ring runs, and is asked again after a loss.
+
+The ring does not wait for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BACK_OFF_S: Final = (2.0, 5.0, 15.0, 60.0)
 
 
 class _ReaderState:
-    """What the other Mac has told about its part since it was asked for it by `plan`."""
+    """What the prefill Mac has reported about `plan`."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -35,7 +36,7 @@ class _ReaderState:
 
 
 class PrefillLink:
-    """`last_gen`: no plan that the other Mac was asked by has a later generation."""
+    """Keeps the prefill Mac of the running plan linked."""
 
     def __init__(self, device_id: str, mesh: Mesh, member: PlanMember, journal: Journal, tasks: Tasks) -> None:
         self._device_id, self._mesh, self._member = device_id, mesh, member
@@ -44,10 +45,10 @@ class PrefillLink:
         self._directory = Path()
         self._now: _ReaderState | None = None
         self._back_off = BackOff(BACK_OFF_S)
-        self.last_gen = 0
+        self.last_gen = 0  # the latest generation of a plan that the other Mac got
 
     async def begin(self, ring: Plan, directory: Path) -> None:
-        """The ring of that plan runs, and links that were made anew change nothing here. `directory`: the model's."""
+        """The ring of that plan runs. Links that were made again change nothing here."""
         if self._ring and self._ring.prefill == ring.prefill and self._ring.fingerprint == ring.fingerprint:
             return
         self._ring, self._directory = ring, directory
@@ -57,7 +58,7 @@ class PrefillLink:
             await self._ask(ring)
 
     async def end(self, reason: str, *, stays: bool = False) -> None:
-        """The plan runs no more; the other Mac `stays` where the next one has it again."""
+        """The plan no longer runs; the Mac `stays` if the next plan has it again."""
         now, self._now, self._ring = self._now, None, None
         if now:
             self._member.unlink_prefill()
@@ -65,17 +66,15 @@ class PrefillLink:
                 await self._mesh.send(_mac(now.plan), Release(plan_gen=now.plan.plan_gen, reason=reason))
 
     async def came(self, device_id: str) -> None:
-        """A Mac is linked, perhaps again."""
         if self._ring and self._ring.prefill and self._ring.prefill.stage.device_id == device_id and not self._now:
             await self._ask(self._ring)
 
     async def lost(self, device_id: str, problem: Problem) -> None:
-        """A Mac is gone, or has let go of its part."""
         if self._now and _mac(self._now.plan) == device_id:
             self._give_up(self._now, problem)
 
     async def handle_message(self, device_id: str, message: StageWord) -> None:
-        """The Mac that is to read says something about its part; nobody else is heard, and nothing old."""
+        """Take a message of the prefill Mac; others and old ones are ignored."""
         now = self._now
         if now is None or device_id != _mac(now.plan) or message.plan_gen != now.plan.plan_gen:
             return
@@ -94,7 +93,6 @@ class PrefillLink:
             await self._link(now, now.loaded)
 
     def reported(self, report: PrefillLinked | PrefillBroken) -> None:
-        """This Mac's worker says how it stands with the other one."""
         now = self._now
         if now is None or report.plan_gen != now.plan.plan_gen or self._ring is None or self._ring.prefill is None:
             return
@@ -103,7 +101,7 @@ class PrefillLink:
             return
         self._back_off.reset()
         least = self._ring.prefill.least
-        self._journal.info(f"{now.plan.stages[1].peer} reads prompts of {least} tokens or more.")
+        self._journal.info(f"{now.plan.stages[1].peer} prefills prompts of {least} tokens or more.")
 
     async def _ask(self, ring: Plan) -> None:
         self.last_gen += 1
@@ -128,10 +126,10 @@ class PrefillLink:
         self._member.link_prefill(LinkUp(plan=now.plan, port=now.port))
 
     def _give_up(self, now: _ReaderState, problem: Problem) -> None:
-        """The ring reads; after a while the other Mac is asked anew."""
+        """The ring prefills; after a while the other Mac is asked again."""
         self._now = None
         self._member.unlink_prefill()
-        self._journal.warn(f"{now.plan.stages[1].peer} reads no prompts now, the ring does: {problem.what}")
+        self._journal.warn(f"{now.plan.stages[1].peer} can't prefill now; the ring does: {problem.what}")
         wait_s = self._back_off.failed()
         self._tasks.spawn("Asking a Mac to read again", self._ask_later(self._ring, wait_s))
 

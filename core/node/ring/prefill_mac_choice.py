@@ -1,4 +1,4 @@
-"""Which Mac reads prompts beside a ring: the one that was asked for, or that measurements make worth it."""
+"""Chooses the prefill Mac: the requested one, or one that measurements show to be faster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ R = TypeVar("R", bound=PlanRequest)
 
 
 class PrefillChoice:
-    """For one model at a time, of which `layout` and perhaps `profile` are known."""
+    """Chooses the prefill Mac for a plan."""
 
     def __init__(
         self, inventory: ModelInventory, peers: PeerTable, speeds: Callable[[Sequence[Peer]], MacSpeeds]
@@ -32,7 +32,7 @@ class PrefillChoice:
         self._inventory, self._peers, self._speeds = inventory, peers, speeds
 
     def added(self, plan: Plan, request: PlanRequest, profile: SplitProfile | None, layout: Layout) -> Plan:
-        """`plan` with the Mac that was asked for. Raises PlanError, ModelError, UsageError."""
+        """`plan` with the requested prefill Mac. Raises PlanError, ModelError, UsageError."""
         if request.prefill == "off":
             return plan
         stage = self._stage(plan, self._reader(request, plan), profile, layout)
@@ -46,9 +46,7 @@ class PrefillChoice:
         layout: Layout,
         preview: Callable[[PlanRequest], Awaitable[PlanPreview]],
     ) -> R:
-        """`request` with the Mac that "auto" comes to, or none; `preview`: what would be planned without anybody beside
-        the ring.
-        """
+        """`request` with "auto" replaced by a Mac or "off"; `preview` plans without a prefill Mac."""
         off = msgspec.structs.replace(request, prefill="off")
         everybody = await preview(off)
         whole = self._inventory.holdings(fingerprint).whole
@@ -67,13 +65,11 @@ class PrefillChoice:
     def _reader(self, request: PlanRequest, plan: Plan) -> Peer:
         reader = next((peer for peer in self._peers.linked() if peer.device_id == request.prefill), None)
         if reader is None:
-            raise UsageError(
-                "The Mac that is to read prompts is not linked.", "`macluster peers` lists those that are."
-            )
+            raise UsageError("The prefill Mac is not connected.", "`macluster peers` lists connected Macs.")
         holdings = self._inventory.holdings(plan.fingerprint)
         if reader.device_id in holdings.reported and reader.device_id not in holdings.whole:
-            what = f"{reader.name} has not all of {plan.model} on its disk, which it needs to read prompts."
-            raise ModelNotFound(what, "Copy it there first: `macluster copy --help` says how.")
+            what = f"{reader.name} can't prefill: it does not have all of {plan.model} on its disk."
+            raise ModelNotFound(what, "Copy it there first with `macluster copy`.")
         return reader
 
     def _stage(self, plan: Plan, reader: Peer, profile: SplitProfile | None, layout: Layout) -> Stage:

@@ -1,6 +1,4 @@
-"""What all stages of the plan that this Mac leads do for some seconds, phase by phase, and how their clocks differ; for
-a head that asks, what this Mac's own stage does.
-"""
+"""Traces all stages of this Mac's plan for some seconds, phase by phase, and this Mac's own stage for another head."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ _T = TypeVar("_T", ClockReply, TraceReply)
 
 
 class Tracing:
-    """One trace at a time, of this Mac's plan; only the head of a plan is told what a stage of it does."""
+    """One trace at a time; only the head of a plan may trace its stages."""
 
     def __init__(
         self,
@@ -50,12 +48,12 @@ class Tracing:
         signals.on(WorkerReported, self._worker_reported)
 
     async def trace(self, request: TraceRequest) -> TraceResult:
-        """Trace for so long. Raises NotLoaded, Busy, LinkLost, LinkTimeout, or WorkerDied."""
+        """Trace for `request.seconds`. Raises NotLoaded, Busy, LinkLost, LinkTimeout, or WorkerDied."""
         plan = self._leader.plan
         if plan is None or not self._leader.ready:
-            raise NotLoaded("This Mac leads no model that is ready.", "Load one, or ask the Mac that leads it.")
+            raise NotLoaded("This Mac leads no loaded model.", "Load one here, or trace on the Mac that leads it.")
         if self._is_tracing:
-            raise Busy("A trace is being made already.")
+            raise Busy("Another trace is running.")
         self._is_tracing = True
         try:
             try:
@@ -79,7 +77,6 @@ class Tracing:
             self._is_tracing = False
 
     async def handle_message(self, device_id: str, message: TraceMessage) -> None:
-        """A linked Mac asks, or answers."""
         match message:
             case ClockAsk(number=number):
                 await self._mesh.send(device_id, ClockReply(number=number, at_s=monotonic()))
@@ -98,7 +95,7 @@ class Tracing:
         try:
             turns = await self._own_turns(is_on=asked.is_on)
         except WorkerDied:
-            return  # its end is told
+            return  # its end is reported elsewhere
         await self._mesh.send(device_id, TraceReply(number=asked.number, turns=turns))
 
     async def _rest(self, plan: Plan, stage: Stage, begun: tuple[PhaseTurn, ...]) -> tuple[PhaseTurn, ...]:
@@ -115,7 +112,7 @@ class Tracing:
         return (await self._answer(stage, asked, TraceReply)).turns
 
     async def _clock(self, stage: Stage) -> ClockDifference:
-        """By the quickest of some questions: the shorter the way, the less is not known."""
+        """The clock difference by the quickest of `PINGS` questions."""
         if stage.device_id == self._own_id:
             return ClockDifference(0.0, 0.0)
         found = []
@@ -130,27 +127,27 @@ class Tracing:
         waiting = self._asked[key] = asyncio.get_running_loop().create_future()
         try:
             if not await self._mesh.send(stage.device_id, asked):
-                raise LinkLost(f"{stage.peer} is not linked.", "Trace again when the model is ready.")
+                raise LinkLost(f"{stage.peer} is not connected.", "Trace again when the model is ready.")
             async with asyncio.timeout(ANSWER_S):
                 reply = await waiting
         except TimeoutError:
-            raise LinkTimeout(f"{stage.peer} did not say within {ANSWER_S:.0f} s what its stage does.") from None
+            raise LinkTimeout(f"{stage.peer} did not send its trace within {ANSWER_S:.0f} s.") from None
         finally:
             del self._asked[key]
         if not isinstance(reply, kind):
-            raise LinkLost(f"{stage.peer} answered something else than was asked for.", "Trace again.")
+            raise LinkLost(f"{stage.peer} sent an unexpected reply.", "Trace again.")
         return reply
 
     async def _own_turns(self, *, is_on: bool) -> tuple[PhaseTurn, ...]:
         if self._turns:
-            raise Busy("Another Mac is reading what this stage does.")
+            raise Busy("Another Mac is tracing this stage.")
         self._turns = asyncio.get_running_loop().create_future()
         try:
             self._supervisor.send(TracePhases(is_on=is_on))
             async with asyncio.timeout(ANSWER_S):
                 return await self._turns
         except TimeoutError:
-            what = f"The worker of this Mac did not say within {ANSWER_S:.0f} s what its stage does."
+            what = f"The worker of this Mac did not send its trace within {ANSWER_S:.0f} s."
             raise WorkerDied(what, "Trace again: it may have been busy.") from None
         finally:
             self._turns = None

@@ -1,8 +1,8 @@
-"""What one answer and one load showed of the Macs' paces: measurements out of the node's own events. Pure.
+"""Measures the Macs' speed in the node's own events: one answer, or one load. Pure.
 
-A hop sample is a sum since the ring was last idle, so only an answer that runs alone says anything: the difference of
-two rounds of samples, over the tokens between them. Frames and reports keep their order, so a round holds just the
-work whose answers were told before it.
+A hop sample is a sum since the ring was last idle, so only an answer that runs alone counts: the difference of two
+rounds of samples, over the tokens between them. Frames and reports keep their order, so a round holds exactly the work
+whose tokens were reported before it.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ _READ: Final[tuple[StageStatus, ...]] = ("linking", "ready")
 
 
 class Measured(NamedTuple):
-    """So much work took so long; `curve` as `core.plan.cost_curve.curve_name` gives it."""
+    """One measurement: an amount of work took so long."""
 
-    curve: str
+    curve: str  # as `core.plan.cost_curve.curve_name` names it
     amount: float
     seconds: float
 
 
 class MeasuredLoad(NamedTuple):
-    """A plan that runs, and what it asks of its Macs."""
+    """A running plan, and the work it asks of its Macs."""
 
     plan: Plan
     work: PlanWork
 
     @property
     def reads(self) -> Sequence[int]:
-        """The bytes of weights that each stage reads for a token."""
+        """Bytes of weights that each stage reads for a token."""
         return self.work.reads
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Its hops, in ring order; none where there is one Mac."""
+        """Its hops in ring order; empty with one Mac."""
         macs = [stage.device_id for stage in self.plan.stages]
         return list(zip(macs, [*macs[1:], macs[0]], strict=True)) if len(macs) > 1 else []
 
 
 class _Round(NamedTuple):
-    """Samples of all hops, in ring order; `read` prompt tokens in `chunks`, and `tokens` of the answer came before."""
+    """Samples of all hops, in ring order."""
 
-    read: int
-    chunks: int
-    tokens: int
+    read: int  # prompt tokens so far
+    chunks: int  # in so many prompt chunks
+    tokens: int  # of the answer so far
     hops: tuple[HopSample, ...]
 
 
 class _MeasuredStep(NamedTuple):
-    """What a token took at a stage: seconds computed, bytes sent, and seconds that both ends spent on sending them."""
+    """One token at a stage."""
 
     computed_s: float
-    size: float
-    spent_s: float
+    size: float  # bytes sent
+    spent_s: float  # by both ends, on sending them
 
 
 class AnswerMeasurement:
-    """Looks at one answer, which is to run alone."""
+    """Measures one answer that runs alone."""
 
     def __init__(self, request_id: str, loaded: MeasuredLoad) -> None:
         self.request_id = request_id
@@ -75,7 +75,6 @@ class AnswerMeasurement:
         self._rounds: list[_Round] = []  # the first one, the first one with a token, the last one
 
     def handle_event(self, event: Progress | TokenEvent | HopSample) -> None:
-        """Something happened of it."""
         match event:
             case Progress(done=done):
                 self._read, self._chunks = done, self._chunks + 1
@@ -88,8 +87,10 @@ class AnswerMeasurement:
                     self._note(_Round(self._read, self._chunks, self._tokens, tuple(self._samples[p] for p in pairs)))
 
     def ended(self, done: RequestDone, lead_s: float, apart_s: Callable[[float], float | None]) -> list[Measured]:
-        """What it showed; `lead_s` is what this head is known to add to a token, `apart_s` what a step of so many
-        tokens takes ranks beside adding up, where that is known.
+        """What the answer showed.
+
+        `lead_s`: the known time that the head adds to a token. `apart_s`: the known time of a tensor step of so
+        many tokens without its reduces, or None.
         """
         rate = done.decode_tokens_per_s
         if done.problem or not rate:
@@ -112,7 +113,7 @@ class AnswerMeasurement:
         self._rounds.append(found)
 
     def _whole(self, done: RequestDone, token_s: float) -> list[Measured]:
-        """A token and the prompt, by the clock of the answer; guesses that were right say nothing of others."""
+        """A token and the prompt, by the answer's clock; accepted drafts make it useless."""
         if done.tokens < LEAST_TOKENS or done.accepted_tokens:
             return []
         name = curve_name("plan", shape_of(self._loaded.plan))
@@ -122,7 +123,7 @@ class AnswerMeasurement:
         return found
 
     def _alone(self, done: RequestDone, rate: float, lead_s: float) -> list[Measured]:
-        """With one Mac there is no ring that tells: the clock of the answer does."""
+        """With one Mac there are no hops; the answer's clock counts."""
         (mac,), (read,) = self._loaded.plan.stages, self._loaded.reads
         tokens, token_s = done.prompt_tokens - done.reused_tokens - done.beside_tokens, 1 / rate
         found: list[Measured] = []
@@ -135,7 +136,7 @@ class AnswerMeasurement:
         return found
 
     def _read_beside(self, done: RequestDone, token_s: float) -> list[Measured]:
-        """A chunk that the Mac beside the ring read, with what it took to hand that on."""
+        """A chunk prefilled by the prefill Mac, with the time to hand it over."""
         prefill, tokens = self._loaded.plan.prefill, done.beside_tokens
         if prefill is None or tokens < LEAST_TOKENS or not done.ttft_s or done.ttft_s <= token_s:
             return []
@@ -144,7 +145,7 @@ class AnswerMeasurement:
         return [Measured(curve_name("prompt", prefill.stage.device_id), amount, seconds)]
 
     def _adding_up(self, done: RequestDone, token_s: float, apart_s: Callable[[float], float | None]) -> list[Measured]:
-        """Ranks compute and wait for each other in one: what they compute was to be known before."""
+        """Seconds of a reduce: the step without its known compute time."""
         plan, work = self._loaded.plan, self._loaded.work
         if plan.parallelism is None or plan.parallelism.group != "sealed":
             return []
@@ -161,7 +162,7 @@ class AnswerMeasurement:
         ]
 
     def _steps(self) -> list[_MeasuredStep] | None:
-        """A token at each stage and on the hop behind it, in ring order."""
+        """One token at each stage and on its outgoing hop, in ring order."""
         base, last = self._base(), self._rounds[-1] if self._rounds else None
         if base is None or last is None or (tokens := last.tokens - base.tokens) < LEAST_TOKENS:
             return None
@@ -175,7 +176,7 @@ class AnswerMeasurement:
         ]
 
     def _prompt(self, done: RequestDone, steps: Sequence[_MeasuredStep]) -> list[Measured]:
-        """A chunk, by the first round; a step may have come before that was told."""
+        """One prompt chunk, by the first round, which may include a decode step."""
         first, plan = self._rounds[0], self._loaded.plan
         read, chunks, tokens = first.read - done.reused_tokens - done.beside_tokens, first.chunks, first.tokens
         if tokens > LEAST_TOKENS or read < LEAST_TOKENS:
@@ -183,21 +184,22 @@ class AnswerMeasurement:
         found = []
         for stage, weights, hop, step in zip(plan.stages, self._loaded.reads, first.hops, steps, strict=True):
             computed_s = hop.compute_s - tokens * step.computed_s
-            # a head that has the last layers computes when the work is back, behind its own sample
+            # a head that has the last layers computes when the work is back, after its own sample
             if computed_s > 0 and (stage is not plan.head or departing(plan).runs):
                 found.append(
                     Measured(curve_name("prompt", stage.device_id), weights * read / chunks, computed_s / chunks)
                 )
             own_s = max(_spent(hop) - tokens * step.spent_s, hop.wire_s, 0.0)
-            # back to a head with the first layers nothing comes but that a chunk is read, whenever it is
+            # a head with the first layers gets back only an acknowledgement
             if hop.target != plan.head.device_id or not departing(plan).runs:
                 size = (hop.bytes - tokens * step.size) / chunks
                 found.append(Measured(_hop_name(hop), size, own_s / chunks + _trip(hop)))
         return found
 
     def _decoding(self, steps: Sequence[_MeasuredStep], token_s: float) -> list[Measured]:
-        """A token. What the stages and the hops do not account for is the head's; clocks of two Macs differ, so what a
-        hop takes is half a round trip, or less where so much time was not there.
+        """One decoded token. The head gets the time that stages and hops do not explain.
+
+        Two Macs' clocks differ, so a hop takes half a round trip, or less if there was less time.
         """
         hops, stages = self._rounds[-1].hops, self._loaded.plan.stages
         trips_s = sum(map(_trip, hops))
@@ -210,7 +212,7 @@ class AnswerMeasurement:
         return found
 
     def _base(self) -> _Round | None:
-        """From where tokens are counted: the first round that holds the whole prompt and nothing behind it."""
+        """The round to count tokens from: the first that holds the whole prompt and nothing after it."""
         first = self._rounds[0] if self._rounds else None
         is_read = first is not None and first.chunks > 0 and first.chunks == self._chunks
         if first and not first.tokens and is_read and departing(self._loaded.plan).runs:
@@ -219,8 +221,9 @@ class AnswerMeasurement:
 
 
 class LoadMeasurement:
-    """Looks at one load, from the moment when its plan was made. The Macs that `held` layers of that model read only
-    what they lack, which says nothing of their speed.
+    """Measures one load.
+
+    Macs that `held` layers of the model read only what they lack, which says nothing of their speed.
     """
 
     def __init__(self, plan: Plan, now: float, held: Collection[str] = ()) -> None:
@@ -229,7 +232,6 @@ class LoadMeasurement:
         self._took: dict[str, float] = {}
 
     def handle_event(self, state: StageState, now: float) -> None:
-        """A stage is further."""
         if state.status in ("fetching", "comparing"):
             self._made_at = now  # what comes to disks first is no part of loading
         elif state.status == "loading":
@@ -240,7 +242,6 @@ class LoadMeasurement:
             self._took.setdefault(state.device_id, now - began)
 
     def ended(self, now: float) -> list[Measured]:
-        """What it showed, once all of it is loaded."""
         sizes: Mapping[str, int] = {stage.device_id: stage.weight_bytes for stage in self.plan.stages}
         reads = [
             Measured(curve_name("load", mac), sizes[mac], seconds)
@@ -252,7 +253,7 @@ class LoadMeasurement:
 
 
 def _step_of(mac: str, weights: int, seconds: float) -> list[Measured]:
-    """A step is a chunk of one token, too: so a short prompt says what every further token of a long one takes."""
+    """A step is also a prompt chunk of one token, so that short prompts extend the prompt curve."""
     return [Measured(curve_name(kind, mac), weights, seconds) for kind in ("token", "prompt")]
 
 
@@ -261,7 +262,7 @@ def _hop_name(hop: HopSample) -> str:
 
 
 def _spent(hop: HopSample) -> float:
-    """What both ends did for its frames."""
+    """Seconds that both ends spent on its frames."""
     return hop.codec_s + hop.seal_s + hop.send_s + hop.open_s
 
 

@@ -70,12 +70,10 @@ class SplitProfiles:
         return self._found.get(entry.fingerprint)
 
     async def with_parts(self, entry: ModelEntry, preview: PlanPreview) -> PlanPreview:
-        """`preview` with the bytes of the model's files that each of its stages reads. Raises as `of` does."""
         plan = preview.plan or preview.draft
         return msgspec.structs.replace(preview, parts=await self.parts(entry, plan)) if plan else preview
 
     async def parts(self, entry: ModelEntry, plan: Plan) -> tuple[FileParts, ...]:
-        """The bytes of the model's files that each stage of `plan` reads, in ring order. Raises as `of` does."""
         ends = [("e" * (s.start == 0)) + ("o" * (s.device_id == plan.output)) for s in plan.stages]
         return await self.slices(
             entry, tuple(f"{s.start}:{s.stop}:{end}" for s, end in zip(plan.stages, ends, strict=True))

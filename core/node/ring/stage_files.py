@@ -80,7 +80,6 @@ class StageFiles:
         ]
 
     def on_disks(self, plan: Plan) -> tuple[StageDisk, ...]:
-        """What each Mac of `plan` has on its disk, in ring order, and how quick the last copy there was."""
         holdings, rates = self._inventory.holdings(plan.fingerprint), self._transfers.rates
         return tuple(
             StageDisk(layers=holdings.layers_of(stage.device_id), bytes_per_s=rates.get(stage.device_id, 0.0))
@@ -88,7 +87,6 @@ class StageFiles:
         )
 
     async def bring(self, plan: Plan, lacks: Sequence[Lack], show: Callable[[Transfer], None]) -> Undelivered | None:
-        """Have all of it copied; the first that fails ends the others. `show` gets how far each copy is."""
         try:
             await together(self._bring_one(plan, lack, show) for lack in lacks)
         except _Failed as failed:
@@ -96,13 +94,9 @@ class StageFiles:
         return None
 
     async def is_compared(self, directory: Path) -> bool:
-        """Whether all that is here of the model was compared with the hub's hashes, where it is of the hub. Raises
-        BadModel.
-        """
         return not await self._comparison.is_due(directory)
 
     async def compare(self, plan: Plan, directory: Path, show: Callable[[int, int], None]) -> Undelivered | None:
-        """Have it compared; why it cannot be loaded, if that is so. `show`: how many bytes are, and of how many."""
         try:
             await self._comparison.ensure(directory, plan.fingerprint, tell=show)
         except MaclusterError as error:

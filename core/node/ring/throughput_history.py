@@ -1,4 +1,4 @@
-"""How fast these Macs were, remembered for forecasts: learns from the node's events, and keeps that in a file."""
+"""How fast these Macs were: learned from the node's events, kept in a file, used for forecasts."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ from core.trust.private_files import read_private, write_private
 MOST_CURVES: Final = 128
 DIGITS: Final = 7
 
-# a step that takes long, or a Mac that is silent for a moment: nothing is done anew, and slow is what it is
+# states in which nothing is loaded again, so a slow step counts as slow
 _GOES_ON: Final[tuple[RecoveryState, ...]] = ("running", "suspect", "stuck")
 
 _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
-# an amount above zero, and its times
+# an amount above zero, then its times in seconds
 _Measured = Annotated[tuple[_Figure, ...], msgspec.Meta(min_length=2, max_length=1 + MOST_TIMES)]
 _Points = Annotated[tuple[_Measured, ...], msgspec.Meta(max_length=MOST_POINTS)]
 _decoder = msgspec.json.Decoder(dict[Annotated[str, msgspec.Meta(max_length=64)], _Points])
 
 
 class ThroughputHistory:
-    """`curves`: by the names of `core.plan.cost_curve.curve_name`, those that changed last behind the others.
+    """Cost curves by the names of `core.plan.cost_curve.curve_name`, the last changed at the end.
 
-    The first answer of workers that have just begun pays for what comes once: weights are read from disk, a GPU makes
-    its kernels ready. It says something only where nothing is known, until the next one does.
+    The first answer of new workers pays one-time costs (weights read from disk, GPU kernels compiled), so it counts
+    only where nothing is known, until the next answer.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,22 +81,21 @@ class ThroughputHistory:
 
     @property
     def curves(self) -> Curves:
-        """What was measured."""
         return self._curves
 
     def about(self, fingerprint: str, layout: Layout) -> None:
-        """The plan that is proposed next is of a model with this fingerprint and layout."""
+        """The next proposed plan is of the model with this fingerprint and layout."""
         self._layouts = fingerprint, layout
 
     async def take_in(self, event: AnyEvent, now: float) -> None:
-        """As `handle_event`; what was learned is kept in the file."""
+        """As `handle_event`, and save what was learned."""
         before = self._curves
         self.handle_event(event, now)
         if self._curves is not before:
             await asyncio.to_thread(write_curves, self._path, self._curves)
 
     def handle_event(self, event: AnyEvent, now: float) -> None:
-        """Something happened `now`, in seconds of the monotonic clock."""
+        """Learn from an event; `now` in monotonic seconds."""
         match event:
             case PlanProposed(plan=plan):
                 known = self._layouts if self._layouts and self._layouts[0] == plan.fingerprint else None
@@ -140,15 +139,13 @@ class ThroughputHistory:
         return seconds_for(self._curves.get(curve_name("lead", head), ()), 1, REACH["lead"]) or 0.0
 
     def _apart_s(self, tokens: float) -> float | None:
-        """What a step of ranks takes beside what they add up; None where nobody knows, or there is nothing to add."""
+        """Seconds of a tensor step without its reduces; None if unknown."""
         return (
             apart_s(self._loaded.work, MacSpeeds({}, lambda *_: None, self._curves), tokens) if self._loaded else None
         )
 
     def _unknown(self, found: list[Measured]) -> list[Measured]:
-        """What a first answer may say: of curves that are empty as yet, but for that of the plan as a whole, of which
-        the parts say more.
-        """
+        """What a first answer may teach: empty curves, except the plan's total, about which its parts say more."""
         unknown = [each for each in found if each.curve not in self._curves and not is_whole(each.curve)]
         self._cold.update(each.curve for each in unknown)
         return unknown
@@ -166,7 +163,7 @@ class ThroughputHistory:
 
 
 def read_curves(path: Path) -> dict[str, Curve]:
-    """What `write_curves` wrote. A file that is damaged, or not this user's alone, counts as none."""
+    """Read the file; one that is damaged, or not private to this user, counts as empty."""
     try:
         found = _decoder.decode(read_private(path, TrustError))
     except (TrustError, msgspec.MsgspecError):
@@ -176,8 +173,8 @@ def read_curves(path: Path) -> dict[str, Curve]:
 
 
 def write_curves(path: Path, curves: Mapping[str, Curve]) -> None:
-    """Write it for the next start of this node, 0600."""
-    with suppress(TrustError):  # a full disk costs figures that the next answers bring again
+    """Write the file (0600)."""
+    with suppress(TrustError):  # on a full disk the next answers bring the figures again
         write_private(
             path, msgspec.json.encode({name: [*map(_kept, curve)] for name, curve in curves.items()}), TrustError
         )

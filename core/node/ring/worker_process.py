@@ -1,4 +1,4 @@
-"""One worker process and the pipe to it, from its start to its end."""
+"""One worker process and the pipe to it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ _ENVIRONMENT: Final = {
 
 
 class WorkerProcess:
-    """A worker that was told to join. `listening` is what it said of its data port, None before. What else it reports
-    goes to `take`.
-    """
+    """A worker that was told to join; its reports go to `take`."""
 
     def __init__(
         self, process: Process, take: Callable[[WorkerProcess, Report], None], journal: Journal, tasks: Tasks
@@ -41,31 +39,30 @@ class WorkerProcess:
         self._process, self._pipe = process, process.stdin
         self._take, self._journal = take, journal
         self.pid = process.pid
-        self.listening: Listening | None = None
+        self.listening: Listening | None = None  # its report about its data port
         lines, reports = self._copy_stderr(process.stderr), self._read_reports(process.stdout)
         self._lines = tasks.spawn("The reader of the worker's log", _or_end(process, lines))
         self._reports = tasks.spawn("The reader of the worker", _or_end(process, reports))
 
     def send(self, command: Command) -> None:
-        """Write one command; lost if the process has just ended."""
+        """Write one command; it is lost if the process has just ended."""
         if not self._pipe.is_closing():
             self._pipe.write(pack(command))
 
     def kill(self) -> None:
-        """End it at once."""
         kill(self._process)
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Call when it says nothing any more."""
+        """Call `call` when the worker reports nothing any more."""
         self._reports.add_done_callback(lambda _: call())
 
     async def wait(self) -> int:
-        """Until it has ended and all that it said was read; its exit status."""
+        """Wait until it has ended and all its reports were read; returns the exit status."""
         await asyncio.wait({self._reports, self._lines})
         return await self._process.wait()
 
     async def end(self) -> None:
-        """Let it end, or after a while make it; until it has."""
+        """Let it end, kill it after `STOP_S`, and wait."""
         if self._process.returncode is not None:
             return
         self._pipe.close()
@@ -109,7 +106,7 @@ async def start_worker(
     *,
     wires: bool = True,
 ) -> WorkerProcess:
-    """A new process, told who it is and to listen on `host`."""
+    """Start a process and tell it who it is and to listen on `host`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -126,7 +123,7 @@ async def start_worker(
 
 
 async def _or_end(process: Process, reading: Coroutine[Any, Any, None]) -> None:
-    """A worker that nobody reads any more must not stay."""
+    """Kill the worker if its reader fails."""
     is_over = False
     try:
         await reading

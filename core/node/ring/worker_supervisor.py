@@ -1,4 +1,4 @@
-"""Keeps this Mac's worker running: starts another when it ends, and has one ready while a model is loaded."""
+"""Keeps this Mac's worker running, and a spare one ready while a model is loaded."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from core.worker.messages import Command, GpuFailed, GroupBroken, Listening, Loa
 START_S = 60.0
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_S = 30.0
-# what was loaded begins to work first
-SPARE_REST_S = 2.0
+SPARE_REST_S = 2.0  # the loaded model starts to work first
 SPARE_BACK_OFF_S = (5.0, 30.0, 120.0)
 
 
 class WorkerReported(Signal, frozen=True):
-    """This Mac's worker says something."""
+    """This Mac's worker reported something."""
 
     report: Report
 
@@ -34,9 +33,9 @@ class WorkerEnded(Signal, frozen=True):
 
 
 class Supervisor:
-    """Keeps one worker process running and, unless the node has no spare worker, another one while it holds a model:
-    started, joined, without layers, to take its place at once. Emits WorkerReported and WorkerEnded of the worker, and
-    updates `worker`.
+    """Keeps one worker process running and, with `has_spare`, an empty one ready to take its place at once.
+
+    Emits WorkerReported and WorkerEnded, and keeps `worker` up to date.
     """
 
     def __init__(self, node: NodeContext, worker: WorkerState) -> None:
@@ -55,14 +54,13 @@ class Supervisor:
         self._port = 0
 
     def start(self) -> None:
-        """Keep a worker running from now on."""
         self._wanted = True
         self._keeper = self._tasks.essential("The keeper of the worker", self._keep)
         if self._has_spare:
             self._tasks.restartable("The keeper of the spare worker", self._keep_spare)
 
     async def ready(self) -> int:
-        """Wait until the worker listens; its data port. Raises WorkerDied after a minute, and another is started."""
+        """Wait until the worker listens; returns its data port. Raises WorkerDied after `START_S`."""
         try:
             async with asyncio.timeout(START_S):
                 await self._up.wait()
@@ -73,7 +71,7 @@ class Supervisor:
         return self._port
 
     async def begins(self, load: Load, within_s: float) -> bool:
-        """Have a worker that holds another stage load this one in its place; whether it has begun within that time."""
+        """Have a worker that holds another stage load this one instead; whether it began in time."""
         self._begun = None
         self.send(load)
         try:
@@ -86,12 +84,12 @@ class Supervisor:
         return True
 
     def send(self, command: Command) -> None:
-        """Write one command to the worker; lost if it has just ended, which WorkerEnded tells."""
+        """Write one command to the worker; it is lost if the worker has just ended (WorkerEnded follows)."""
         if self._process:
             self._process.send(command)
 
     async def replace(self) -> None:
-        """End the worker, its layers and its links with it; an empty one takes its place: how a model is unloaded."""
+        """End the worker with its layers and links; an empty one takes its place. This is how a model is unloaded."""
         process, self._process = self._process, None
         self._worker.pid, self._worker.has_model = None, False
         self._up.clear()
@@ -99,7 +97,7 @@ class Supervisor:
             await process.end()
 
     async def stop(self) -> None:
-        """End the worker, and the one beside it, for good."""
+        """End both workers for good."""
         self._wanted = False
         spare = self._take_spare()
         await self.replace()
@@ -161,12 +159,10 @@ class Supervisor:
                 self._spare_is_due.set()
             case GpuFailed(why=why, is_memory=is_memory):
                 self._worker.memory_faults += is_memory
-                less = " It is planned with a tenth less memory from now on." if is_memory else ""
-                self._journal.error(f"The GPU of this Mac gave up a step: {why}. The worker is restarted.{less}")
+                less = " From now on plans use a tenth less of its memory." if is_memory else ""
+                self._journal.error(f"A step failed on this Mac's GPU: {why}. The worker is restarted.{less}")
             case GroupBroken(problem=problem):
-                self._journal.warn(
-                    f"The ranks of the plan lost each other, and the worker is restarted: {problem.what}"
-                )
+                self._journal.warn(f"The tensor group broke; the worker is restarted: {problem.what}")
             case _:
                 pass
         self._signals.emit(WorkerReported(report))

@@ -1,6 +1,5 @@
-"""What follows from a roster, whoever signed it: plans with a Mac that is not trusted any more end at once, its links
-are closed, everyone else is told, and what was kept of it is forgotten. Whoever has such plans and keeps such things
-subscribes to the signals.
+"""Enforces a new roster: plans with a Mac that is no longer trusted end at once, its links are closed, the other Macs
+get the roster, and data shared with it is deleted. Rooms above subscribe to the signals.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ class MacsRevoked(Signal, frozen=True):
 
 
 class KeyReplaced(Signal, frozen=True):
-    """The roster has another key of this Mac: its node is to start anew, with the key that its folder then holds."""
+    """The roster has a new key of this Mac: the node restarts with it."""
 
 
 class RosterEnforcement:
-    """`news` is set by every roster, and waited for by whoever clears it."""
+    """Applies every roster that comes into force."""
 
     def __init__(self, node: NodeContext, book: AddressBook, mesh: Mesh, peers: PeerTable, worker: WorkerState) -> None:
         self._own_id, self._store, self._assessment = node.identity.device_id, node.store, node.assessment
@@ -46,7 +45,7 @@ class RosterEnforcement:
         self._signals, self._journal = node.signals, node.journal
         current = node.store.current
         self._revoked = {r.device_id for r in current.revoked} if current else set[bytes]()
-        self.news = asyncio.Event()
+        self.news = asyncio.Event()  # set by every roster; cleared by those that wait for it
         node.signals.on_awaited(RosterArrived, self._arrived)
 
     def enforce(self) -> None:

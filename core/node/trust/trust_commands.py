@@ -96,7 +96,7 @@ class TrustCommands:
         return RecoveryWords(words=fresh.words)
 
     async def resolve(self, choice: ForkChoice) -> TrustView:
-        """Decide which side of a fork is right, and vouch for it where that is this Mac's to do."""
+        """Decide which side of a fork counts, and sign it if this Mac is the one to do so."""
         try:
             keep = bytes.fromhex(choice.keep)
         except ValueError as error:
@@ -110,7 +110,7 @@ class TrustCommands:
         return self.view()
 
     async def rotate(self) -> TrustView:
-        """Give this Mac a new key: an admin puts it into the roster, whereupon the node starts anew with it."""
+        """Give this Mac a new key: an admin puts it into the roster, then the node restarts with it."""
         roster = self._roster()
         if self._worker.led or self._worker.plan:
             raise Busy("A model is loaded on this Mac.", "Unload it first, on the Mac that loaded it.")

@@ -183,7 +183,9 @@ def test_what_is_not_there_is_told_from_what_nobody_says() -> None:
     ):
         assert (state.is_installed, state.is_running) == (None, False)
         (told,) = state_lines(state, None)
-        assert re.fullmatch(r"Whether it is installed is not known: `\w+ [\w-]+` failed \((Could|Failed).*\w\)\.", told)
+        assert re.fullmatch(
+            r"It is unknown whether the service is installed: `\w+ [\w-]+` failed \((Could|Failed).*\w\)\.", told
+        )
 
 
 def test_a_mac_is_asked_for_the_password_only_where_it_is_needed() -> None:
@@ -197,12 +199,12 @@ def test_state_is_told_in_words() -> None:
     told = state_lines(launchd_state(WAITING, 0, ""), NodeError("Port 4717 is taken.", "End that.").problem)
     assert told == [
         "Installed: spawn scheduled, started 3 times.",
-        "It ended last with: 1.",
-        "Its last words: Port 4717 is taken. End that.",
+        "Last exit: 1.",
+        "Last error: Port 4717 is taken. End that.",
     ]
     gone = launchd_state(stopped("last exit code = 78: EX_CONFIG"), 0, "")
     for state in (gone, systemd_state(UNIT.format(0, 2, "exit-code", 203, "failed", "failed"), 0, "")):
-        assert "may be gone: `macluster service install`" in state_lines(state, None)[-1]
+        assert "may have been removed: `macluster service install`" in state_lines(state, None)[-1]
 
 
 def test_a_service_that_is_still_ending_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,7 +229,7 @@ async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(desk: D
     with files_up_to((desk.folder / "tokens" / f"{long.request_id}.mct").stat().st_size):
         desk.writes(long, ids[2:])
         desk.writes(short, ids)
-    with files_up_to(0), pytest.raises(NodeError, match="token log cannot be written") as refused:
+    with files_up_to(0), pytest.raises(NodeError, match="answer can't be saved") as refused:
         await desk.ask()
     assert "Free space" in refused.value.fix
     assert desk.asked == [long, short], "what cannot be written down is not asked for"
@@ -238,7 +238,7 @@ async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(desk: D
     done = await desk.done(long)
     assert (done.finish_reason, done.tokens, desk.cancelled) == ("error", 2, [long.request_id])
     assert done.problem
-    assert done.problem.what.startswith("The token log cannot be written")
+    assert done.problem.what.startswith("The answer can't be saved")
     assert desk.logged(long)[1] == ids[:2]
     assert ((await desk.shown(short)), desk.logged(short)[1]) == (TEXT, ids)
     assert desk.bus.now.running == ()
@@ -579,7 +579,7 @@ async def test_of_an_answer_that_is_not_to_be_kept_there_is_no_log(desk: Desk, t
     ("loaded", "error", "said"),
     [
         pytest.param(None, NotLoaded, "toy, which began that answer, is not loaded", id="none"),
-        pytest.param({"fingerprint": "0" * 64, "model": "other"}, NotLoaded, "and other is loaded", id="other_model"),
+        pytest.param({"fingerprint": "0" * 64, "model": "other"}, NotLoaded, "but other is loaded", id="other_model"),
         pytest.param({"context": 12}, UsageError, "the context holds 12", id="no_room"),
         pytest.param({"rows": -QUEUE_LIMIT}, Busy, "as many as toy takes", id="busy"),
     ],
@@ -611,7 +611,7 @@ async def test_a_full_disk_keeps_what_is_unfinished_as_it_is(desk: Desk) -> None
     again = await desk.crashes().load()
     path = desk.folder / "tokens" / f"{request.request_id}.mct"
     before = path.read_bytes()
-    with files_up_to(len(before) // 2), pytest.raises(NodeError, match="token log cannot be written"):
+    with files_up_to(len(before) // 2), pytest.raises(NodeError, match="answer can't be saved"):
         await again.goes_on()
     assert path.read_bytes() == before
     assert (await again.goes_on()).written == [65] * 8
@@ -762,7 +762,7 @@ async def test_a_disk_that_fails_ends_the_answer(desk: Desk, monkeypatch: pytest
     desk.writes(request, [65] * 16)
     await until(lambda: request.request_id not in desk.answers.under_way)
     assert (problem := (await desk.done(request)).problem)
-    assert problem.what.startswith("The token log cannot be written")
+    assert problem.what.startswith("The answer can't be saved")
 
 
 async def test_a_seed_is_given_to_whoever_draws_and_has_none(desk: Desk) -> None:

@@ -108,7 +108,7 @@ def test_a_lost_stage_is_planned_anew_loaded_and_read_again() -> None:
     assert (read.done, read.total, read.eta_s) == (80, 160, 2.0)
     assert machine.wrote("r2", 8.0) == [], "r1 is read still"
     (over,) = told(machine.wrote("r1", 9.0))
-    assert (over.state, over.text) == ("running", "recovered: mac2 left, now mac0 + mac1, 8.0 s")
+    assert (over.state, over.text) == ("running", "mac2 dropped out; continued on mac0 + mac1 after 8.0 s")
     assert machine.wrote("r1", 9.1) == []
 
 
@@ -144,7 +144,7 @@ def test_a_broken_link_is_made_anew() -> None:
     assert (shown.state, shown.mac, shown.choices) == ("resume", B, ())
     assert machine.broke(C, GONE, 1.1) == []
     (shown,) = told(machine.ready(ASKED, 2.0))
-    assert (shown.state, shown.text) == ("running", "recovered: mac1 is linked again, 1.0 s")
+    assert (shown.state, shown.text) == ("running", "mac1 is connected again; continued after 1.0 s")
 
 
 def test_a_mac_that_is_back_with_what_it_held_is_only_linked() -> None:

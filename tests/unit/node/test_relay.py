@@ -79,7 +79,7 @@ class Two:
         raise NotLoaded("Nobody leads.")
 
     def serves(self, *, is_on: bool) -> RelayServer:
-        check = self.desk.answers.check_trust
+        check = self.desk.answers.opening.check_trust
         return RelayServer(self.answering, self.back, self.tasks, lambda _: "mbp", check, is_on=is_on)
 
     @property
@@ -226,7 +226,7 @@ async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothi
     assert two.desk.leader.plan
     two.desk.bus.publish(PlanUnloaded(plan_gen=two.desk.leader.plan.plan_gen))
     assert "does not lead any more" in str(await two.refused())
-    two.relay.check_trust = two.desk.answers.check_trust
+    two.relay.check_trust = two.desk.answers.opening.check_trust
     two.desk.bus.publish(TrustChanged(level="seen", weakest="mini"))
     sent = len(two.there.sent)
     assert isinstance(await two.refused(), NotPaired)

@@ -310,10 +310,10 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
         for level in LEVELS:
             bus.publish(TrustChanged(level=level, weakest="mini", reason="It was not compared."))
             if level == "paired":
-                answers._check(plan(ME, PEER), reading)
+                answers.opening.check(plan(ME, PEER), reading)
             else:
                 with pytest.raises(NotPaired, match=f"while mini is {level}. It was not compared."):
-                    answers._check(plan(ME, PEER), reading)
+                    answers.opening.check(plan(ME, PEER), reading)
     finally:
         reading.get_loop().close()
 
@@ -497,7 +497,7 @@ async def test_what_cannot_be_undone_is_refused_where_nobody_can_be_asked(monkey
     os.close(write)
     with os.fdopen(read) as nobody:
         monkeypatch.setattr("sys.stdin", nobody)
-        with pytest.raises(UsageError, match="There is nobody to ask") as refused:
+        with pytest.raises(UsageError, match="There is no terminal to confirm it") as refused:
             await asking.agreed(Namespace(yes=False), "mini is put out.")
         assert "--yes" in refused.value.fix
         assert await asking.agreed(Namespace(yes=True), "mini is put out.")

@@ -101,7 +101,7 @@ async def test_options_are_set_by_their_names_and_wrong_ones_change_nothing(caps
     assert told.out.startswith("top_p  0.9")
     for words in ("temperature: at most 5.", "top_k: not a whole number.", "Unknown option nonesuch"):
         assert words in told.err
-    assert "There is no /nonesuch." in told.err
+    assert "There is no command /nonesuch." in told.err
     assert "token limit" in told.err
 
 

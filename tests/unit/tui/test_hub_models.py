@@ -88,8 +88,8 @@ def test_a_split_that_fits_and_cannot_be_loaded_is_not_said_to_lack_memory() -> 
 
 def test_the_command_says_what_would_fit() -> None:
     lines = known_lines(KNOWN)
-    assert lines[0] == "What fits the 72.0 GB that these Macs can use, the largest first; then what does not:"
+    assert lines[0] == "Models that fit 72.0 GB, the memory of these Macs, largest first; then the others:"
     assert lines[2].startswith(BEST)
     assert lines[2].endswith("2 Macs")
     assert "needs" in lines[-1]
-    assert known_lines([]) == ["Every model that is known to be on the hub is on a disk of these Macs."]
+    assert known_lines([]) == ["Your Macs have every known model of the hub."]

@@ -57,7 +57,7 @@ def args_of(home: Home, *, yes: bool) -> argparse.Namespace:
 async def test_nothing_goes_before_it_is_agreed_and_then_all_that_macluster_made(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UsageError, match=r"it must be paired again.*of models.*cannot be undone"):
+    with pytest.raises(UsageError, match=r"it must be paired again.*of models.*can't be undone"):
         await uninstall(args_of(home, yes=False))
     assert home.identity.exists()
     assert await uninstall(args_of(home, yes=True)) == 0
@@ -77,7 +77,7 @@ async def test_what_macluster_did_not_make_stays_and_is_told(home: Home, capsys:
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
-    with pytest.raises(UsageError, match="not a state folder"):
+    with pytest.raises(UsageError, match="not a macluster state folder"):
         made_in(Home(tmp_path))
 
 

@@ -68,8 +68,8 @@ async def test_words_are_heard_and_thoughts_are_shown_to_a_person_alone(
 async def test_what_fails_is_told_with_the_cure(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     heard: list[str] = []
     for model, error, words in (
-        ("refused", NotPaired, "Not with Bearer k. Give its key"),
-        ("foreign", NodeError, "no API of OpenAI's kind"),
+        ("refused", NotPaired, "Not with Bearer k. Pass its key"),
+        ("foreign", NodeError, "not an OpenAI-compatible API"),
         ("broken", NodeError, "It broke."),
     ):
         with pytest.raises(error, match=words):
@@ -78,5 +78,5 @@ async def test_what_fails_is_told_with_the_cure(url: str, capsys: pytest.Capture
     assert capsys.readouterr().out.startswith("Hello"), "nothing is printed of what was refused"
     with pytest.raises(NodeUnreachable):
         await RemoteApi("http://127.0.0.1:1", "", "toy").answer(ASKED, heard.append)
-    with pytest.raises(UsageError, match="is no certificate"):
+    with pytest.raises(UsageError, match="is not a certificate"):
         await RemoteApi("https://127.0.0.1:1", "", "toy", Path(__file__)).answer(ASKED, heard.append)

@@ -141,15 +141,15 @@ def split(*needs: int, notes: tuple[str, ...] = ()) -> Plan:
 
 
 def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> None:
-    preview = PlanPreview(plan=split(8, 3, notes=("mac1 starts at layer 2.",)), cuts=(2,), hop_bytes=(384, 768))
+    preview = PlanPreview(plan=split(8, 3, notes=("mac1 begins with layer 2.",)), cuts=(2,), hop_bytes=(384, 768))
     lines = preview_lines(preview)
     assert lines[2].split()[-4:] == ["2.0", "GB", "384", "B"]
     assert lines[4:] == [
-        "mac1 starts at layer 2.",
+        "mac1 begins with layer 2.",
         "mac1 can drop out; mac0 can take over.",
         "mac0 would see token ids, logits.",
         "mac1 would see hidden states of layers 2–3.",
-        "It can be cut before layer 2 only.",
+        "It can only be cut before layer 2.",
         "Rows of several requests share a batch.",
     ]
     facts = json.loads(to_json(preview_facts(preview)))
@@ -160,7 +160,7 @@ def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> 
     assert (facts["cuts"], facts["plan"]["batched"], facts["plan"]["notes"]) == (
         [2],
         True,
-        ["mac1 starts at layer 2."],
+        ["mac1 begins with layer 2."],
     )
 
 
@@ -266,7 +266,7 @@ def test_lines_for_people() -> None:
     assert hops[3].split()[-1] == "–"
     assert done_line(DONE) == "2 tokens, 12.5 tokens/s, first token after 0.25 s, finish: length"
     helped = msgspec.structs.replace(DONE, prompt_tokens=40, reused_tokens=30, drafted_tokens=8, accepted_tokens=5)
-    more = ", 30 of 40 prompt tokens from memory, 5 of 8 guesses right"
+    more = ", 30 of 40 prompt tokens cached, 5 of 8 draft tokens accepted"
     assert done_line(helped) == done_line(DONE) + more
     short = msgspec.structs.replace(DONE, ttft_s=None, decode_tokens_per_s=None)
     assert done_line(short) == "2 tokens, too short for a rate, first token after –, finish: length"
@@ -328,7 +328,7 @@ def test_unfinished_answers_are_counted_and_how_they_go_on_is_said_without_their
     ]
     (line,) = unfinished_lines(answers)
     model = clean_text(answers[0].model)
-    assert line.startswith(f"Unfinished answers: 2. `macluster run {model} --continue` goes on with the newest")
+    assert line.startswith(f"Unfinished answers: 2. `macluster run {model} --continue` continues the newest")
     assert "\x1b" not in line
     assert unfinished_lines([]) == []
     facts = json.loads(to_json(unfinished_facts(answers)))
@@ -338,7 +338,7 @@ def test_unfinished_answers_are_counted_and_how_they_go_on_is_said_without_their
 @pytest.mark.parametrize(
     ("measured", "advice", "lines"),
     [
-        pytest.param(True, "", ["from past runs here"], id="measured"),
+        pytest.param(True, "", ["measured here"], id="measured"),
         pytest.param(False, "a alone is faster.", ["estimated", "a alone is faster."], id="guess"),
     ],
 )
@@ -349,7 +349,7 @@ def test_a_forecast_says_what_it_rests_on(measured: bool, advice: str, lines: li
     preview = PlanPreview(plan=plan_of(2), forecast=told)
     said = preview_lines(preview)
     (expected,) = [line for line in said if line.startswith("Expected: 12.5 tokens/s for one request")]
-    assert "first token after 2.5 s for each 1000 tokens of prompt, loaded in 40 s." in expected
+    assert "first token after 2.5 s per 1000 prompt tokens, loaded in 40 s." in expected
     assert all(any(part in line for line in said) for part in lines)
     facts = preview_facts(preview)["forecast"]
     assert (facts["tokens_per_s"], facts["measured"]) == (pytest.approx(12.5), measured)

@@ -87,7 +87,9 @@ def test_a_shape_is_asked_for(tmp_path: Path) -> None:
     [
         pytest.param("--regex a --schema b", "not allowed with argument", id="two_shapes"),
         pytest.param("--regex=", "asked: source must be", id="empty_shape"),
-        pytest.param("--regex a --url http://127.0.0.1:1", "--regex is for the node of this Mac", id="remote_shape"),
+        pytest.param(
+            "--regex a --url http://127.0.0.1:1", "--regex works only with this Mac's node", id="remote_shape"
+        ),
         pytest.param("--temperature warm", "'warm' is not a number", id="no_number"),
         pytest.param("--repetition-penalty nan", "'nan' is not a number", id="nan"),
         pytest.param("--presence-penalty=-inf", "'-inf' is not a number", id="no_bounds"),
@@ -171,7 +173,7 @@ async def test_ctrl_c_cancels_this_answer_and_prints_what_there_is(
 
 
 async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(desk: Desk) -> None:
-    busy = desk.answers._old_logs
+    busy = desk.answers.archive.old_logs
     await busy.acquire()
     async with running(desk, until=lambda: busy._waiters) as process:
         process.send_signal(signal.SIGINT)
@@ -323,8 +325,8 @@ async def test_continue_prints_what_was_there_and_goes_on(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(["--json"], "A conversation is text", id="conversation"),
-        pytest.param(["--continue", "--url", "http://x"], "for the node of this Mac", id="elsewhere"),
+        pytest.param(["--json"], "A conversation needs the chat template", id="conversation"),
+        pytest.param(["--continue", "--url", "http://x"], "works only with this Mac's node", id="elsewhere"),
         pytest.param(["--continue", "--keep-nothing"], "keeps its settings", id="keep nothing"),
         pytest.param(["-p", "x", "--continue"], "not allowed with", id="both"),
         pytest.param(["--continue", "--session", "trip"], "keeps its settings", id="session"),

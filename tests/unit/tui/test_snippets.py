@@ -17,7 +17,7 @@ from core.settings import DEFAULT_CONTEXT
 from tests.support.plans import plan_of
 from tui.state.snippets import SNIPPETS, text_of
 
-README = Path(__file__).parents[3] / "README.md"
+README = Path(__file__).parents[3] / "core" / "node" / "public_api" / "README.md"
 URL = "http://127.0.0.1:4790"
 
 

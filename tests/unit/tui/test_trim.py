@@ -20,13 +20,13 @@ BEGUN = Trimmable(name="acme/toy", path="/m/.partial/x", nbytes=1_200_000)
     ("found", "words"),
     [
         (LAYERS, "solo: 3.1 GB, layers 0–3 and 8; its last plan needs layers 4–7 here"),
-        (BEGUN, "acme/toy: 1.2 MB, begun and left"),
+        (BEGUN, "acme/toy: 1.2 MB, an unfinished download"),
         (
             msgspec.structs.replace(LAYERS, kept=(), only_here=((8, 9),)),
-            "solo: 3.1 GB, all that is here of it (layers 0–3 and 8), which no plan has used; layer 8 would be on no "
+            "solo: 3.1 GB, everything here (layers 0–3 and 8); no plan has used it; layer 8 would be on no other "
             "linked Mac",
         ),
-        (msgspec.structs.replace(LAYERS, layers=()), "solo: 3.1 GB, around its layers"),
+        (msgspec.structs.replace(LAYERS, layers=()), "solo: 3.1 GB, data around its layers"),
     ],
 )
 def test_what_goes_is_said_with_its_reason(found: Trimmable, words: str) -> None:
@@ -36,11 +36,11 @@ def test_what_goes_is_said_with_its_reason(found: Trimmable, words: str) -> None
 @pytest.mark.parametrize(
     ("found", "words", "said", "status", "went"),
     [
-        ([LAYERS, BEGUN], (), "There is nobody to ask", 2, [False]),
-        ([LAYERS, BEGUN], ("--yes",), "3.1 GB are free again", 0, [False, True]),
+        ([LAYERS, BEGUN], (), "There is no terminal to confirm it", 2, [False]),
+        ([LAYERS, BEGUN], ("--yes",), "Freed 3.1 GB", 0, [False, True]),
         ([LAYERS], ("--json",), '"freed_bytes":0', 0, [False]),
         ([LAYERS], ("--json", "--yes"), '"freed_bytes":3100000000', 0, [False, True]),
-        ([], ("--yes",), "Nothing is here that no plan needs", 0, [False]),
+        ([], ("--yes",), "There is nothing to delete", 0, [False]),
     ],
 )
 async def test_nothing_goes_without_a_yes(

@@ -1,0 +1,128 @@
+"""From a request to an answer that can run: the loaded model, trust, prompt, constraint and token log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+import msgspec
+
+from core.errors import Busy, MaclusterError, NotLoaded, NotPaired
+from core.events import Plan
+from core.node.answers.answer_archive import AnswerArchive
+from core.node.answers.answer_record import chosen, going_on, record_of
+from core.node.answers.model_tokenizer import ModelTokenizer
+from core.node.answers.prompts import constraint_of, prompt_of, text_of
+from core.node.answers.running_answer import RunningAnswer
+from core.node.answers.token_log import AnswerRecord
+from core.node.answers.tokenizer import Tokenizer
+from core.node.answers.unlogged_answer import UnloggedAnswer
+from core.node.base.bus import Bus
+from core.node.base.stopwatch import Stopwatch
+from core.node.ring.plan_leader import PlanLeader
+from core.requests.answers import AnswerId, ChatRequest
+from core.settings import QUEUE_LIMIT
+from core.trust.levels import carries_prompts
+
+
+class AnswerOpening:
+    """Opens new answers and continues old ones. The caller starts them without awaiting anything before."""
+
+    def __init__(
+        self,
+        leader: PlanLeader,
+        bus: Bus,
+        tokenizer: ModelTokenizer[Tokenizer],
+        archive: AnswerArchive,
+        running: Mapping[str, RunningAnswer],
+    ) -> None:
+        self._leader, self._bus, self._tokenizer = leader, bus, tokenizer
+        self._archive, self._running = archive, running
+
+    async def new(self, request_id: str, request: ChatRequest, watch: Stopwatch | None = None) -> RunningAnswer:
+        """A new answer. Raises NotLoaded, NotPaired, Busy, UsageError, ModelError, NodeError."""
+        plan, reading = self._loaded()
+        tokens = await asyncio.shield(reading)
+        self.check(plan, reading)
+        prompt = await prompt_of(request, tokens)
+        constraint = await constraint_of(request, prompt, tokens)
+        if watch:
+            watch.lap("encode")
+        plan = self.check(plan, reading)  # a template takes its time, and the plan may have changed
+        asked = msgspec.structs.replace(request, constraint=constraint)
+        record = record_of(request_id, asked, prompt, tokens.eos, plan)
+        log = await self._archive.open(record) if record.keep else UnloggedAnswer()
+        try:
+            self.check(plan, reading)
+        except MaclusterError:
+            log.forget()
+            raise
+        return RunningAnswer(record, log, tokens.stream(request_id), watch=watch)
+
+    async def continued(self, wanted: AnswerId) -> RunningAnswer:
+        """The newest unfinished answer whose id starts with the wanted one, continued after its last token.
+
+        Raises UsageError if there is none or no room for it, NotLoaded, NotPaired, Busy, NodeError, SealError.
+        """
+        async with self._archive.old_logs:
+            written = chosen(await self._archive.unfinished(), wanted)
+            plan, reading = self._loaded_for(written.record)
+            tokens = await asyncio.shield(reading)
+            plan = self.check(plan, reading)
+            record = going_on(written, plan)
+            stream = tokens.stream(record.request_id)
+            with ExitStack() as undo:
+                undo.callback(stream.end)
+                decoded = await stream.add_all([token for token in written.tokens if token not in record.eos])
+                self.check(plan, reading)
+                log = await self._archive.continued(record, written)
+                undo.callback(log.close)
+                self.check(plan, reading)
+                undo.pop_all()
+            return RunningAnswer(record, log, stream, written.tokens, decoded, written.text)
+
+    async def count(self, request: ChatRequest) -> int:
+        """The number of tokens of the prompt. Raises NotLoaded, BadModel, UsageError."""
+        _, reading = self._loaded()
+        return len(await prompt_of(request, await asyncio.shield(reading)))
+
+    async def text_of(self, ids: Sequence[int]) -> str:
+        """Token ids as text. Raises NotLoaded, BadModel, UsageError."""
+        _, reading = self._loaded()
+        return await text_of(ids, await asyncio.shield(reading))
+
+    def check(self, plan: Plan, reading: asyncio.Future[Tokenizer]) -> Plan:
+        """The current plan, perhaps a newer one of the same model. Raises NotLoaded, NotPaired, Busy."""
+        now, same = self._loaded()
+        if now.fingerprint != plan.fingerprint or same is not reading:
+            raise NotLoaded(f"{plan.model} was unloaded meanwhile.")
+        self.check_trust()
+        if len(self._running) >= now.rows + QUEUE_LIMIT:
+            what = f"{len(self._running)} requests run or wait already, the most that {now.model} takes here."
+            raise Busy(what, "Try again when one of them is done, or cancel one.")
+        return now
+
+    def check_trust(self) -> None:
+        """Raises NotPaired if prompts may not leave this Mac."""
+        trust = self._bus.now.trust
+        if not carries_prompts(trust.level):
+            what = f"Prompts don't leave this Mac while {trust.weakest} is {trust.level}. {trust.reason}"
+            raise NotPaired(what.strip(), "`macluster trust list` shows how far each Mac is trusted.")
+
+    def _loaded(self) -> tuple[Plan, asyncio.Future[Tokenizer]]:
+        plan, reading = self._leader.plan, self._tokenizer.now()
+        if plan and reading:
+            return plan, reading
+        if recovery := self._bus.now.recovery:
+            raise NotLoaded(recovery.text, recovery.fix or "Try again when that is over.")
+        raise NotLoaded("No model is loaded.")
+
+    def _loaded_for(self, record: AnswerRecord) -> tuple[Plan, asyncio.Future[Tokenizer]]:
+        load = f"Load it: `macluster load {record.model}`."
+        if self._leader.plan is None and self._bus.now.recovery is None:
+            raise NotLoaded(f"{record.model}, which began that answer, is not loaded.", load)
+        plan, reading = self._loaded()
+        if plan.fingerprint != record.fingerprint:
+            raise NotLoaded(f"{record.model} began that answer, but {plan.model} is loaded.", load)
+        return plan, reading
