@@ -54,7 +54,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Option(
             "keep only the most likely tokens with this total probability; 0: off",
             "Top-p",
-            "0–1; most likely words up to this sum; 0 = off",
+            "0–1; most likely up to this sum; 0 = off",
         ),
     ] = 0.0
     top_k: Annotated[

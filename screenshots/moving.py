@@ -161,10 +161,10 @@ def _spans(row: Row, ground: str) -> Iterator[str]:
 
 def words_at(played: Played, moment: float) -> str:
     if moment < played.lost_at:
-        return "Three Macs answer, each with its layers."
+        return "Three Macs write an answer together."
     if any(isinstance(event, Recovery) and event.state == "running" and at <= moment for at, event in played.events):
-        return "Two Macs go on, in the same answer, with the words that would have come anyway."
-    return "One Mac is pulled in the middle of the answer."
+        return "The other two continue the same answer, with the same words."
+    return "One Mac is unplugged in the middle of the answer."
 
 
 async def picture() -> str:

@@ -45,7 +45,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
     # also score the prompt's tokens, if `sampling` asks for logprobs; disables prompt reuse
     prompt_logprobs: bool = False
     # shape of the answer; it ends when the shape is complete
-    constraint: Annotated[Constraint | None, Option(label="Shape", hint="schema FILE, regex R or grammar FILE")] = None
+    constraint: Annotated[Constraint | None, Option(label="Format", hint="schema FILE, regex R or grammar FILE")] = None
 
     @property
     def answer_options(self) -> dict[str, Any]:

@@ -116,7 +116,7 @@ async def test_edit_and_retry_lose_nothing_and_old_ones_are_found(
         await someone.opens("f3", screen=ConversationsScreen)
         await someone.sees("first question", "1 conversation", "4 messages")
         await someone.press("slash", *"no such")
-        await someone.sees("No conversation holds that text")
+        await someone.sees("Nothing found.")
         await someone.press("escape")
         await someone.sees("1 conversation")
         await someone.press("enter")

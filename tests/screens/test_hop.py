@@ -59,7 +59,7 @@ def hop_of(viewer: Person) -> Hop:
 @pytest.mark.parametrize("size", SIZES)
 async def test_it_shows_where_the_time_of_every_hop_goes(demo: Demo, size: tuple[int, int]) -> None:
     async with hop_screen(demo, size) as viewer:
-        await viewer.sees("TLS 1.3", "ms ┤", "┼─", "frames of", "Before", "Pause")
+        await viewer.sees("TLS 1.3", "ms ┤", "┼─", "frames of", "Previous", "Pause")
         seen = set()
         for _ in range(3):
             hop = hop_of(viewer)
@@ -82,7 +82,7 @@ async def test_the_link_is_tested_and_a_test_is_stopped_before_the_screen_is_lef
         await viewer.sees("round trip", "MB/s")
         for key in ("s", "s", "escape"):  # in one go: it rests for a second before it begins again, and may end soon
             viewer.app.simulate_key(key)
-        await viewer.sees("No speed test", "was stopped")
+        await viewer.sees("Speed test failed", "was stopped")
         assert any("is running" in note.message for note in viewer.app._notifications)
         assert isinstance(viewer.app.screen, HopScreen)
         await viewer.press("escape")
@@ -122,7 +122,7 @@ async def test_the_picture_stands_still_while_it_is_paused(demo: Demo) -> None:
         await viewer.pilot.pause()
         assert viewer.text == before
         await viewer.press("w")
-        await viewer.sees("last 10 min", "10 s means")
+        await viewer.sees("last 10 min", "means of 10 s")
         await viewer.press("p")
         await viewer.until(lambda: "paused" not in viewer.text)
 

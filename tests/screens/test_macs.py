@@ -64,7 +64,7 @@ async def test_a_first_run_from_nobody_to_paired(tmp_path: Path) -> None:
         await someone.sees("Welcome", "This Mac is ready")
         await someone.pilot.resize_terminal(80, 24)
         await someone.opens("c", screen=CheckScreen)
-        await someone.sees("Check of this Mac", "✓ ok", "▲ warning", "Loopback only", "r Again")
+        await someone.sees("Check this Mac", "✓ ok", "▲ warning", "Loopback only", "r Again")
         await someone.opens("escape", screen=Dashboard)
         await someone.press("r")
         await someone.sees("This node runs without Bonjour")
@@ -73,7 +73,7 @@ async def test_a_first_run_from_nobody_to_paired(tmp_path: Path) -> None:
             await someone.opens("a", screen=AskScreen)
             await someone.press(*f"127.0.0.1:{window.port}", "enter")
             await someone.until(lambda: isinstance(someone.app.screen, PairingScreen))
-            await someone.sees("◍ compare", "air", "They differ?", "(f: all)")
+            await someone.sees("◍ compare", "air", "Different digits?", "(f: all)")
             await someone.press("f")
             await someone.until(lambda: "(f: all)" not in someone.text)
             assert someone.app.screen.query_one(Input).value == ""
@@ -108,7 +108,7 @@ async def test_the_keys_of_the_peers_pane() -> None:
         app, macs = someone.app, {p.name: p for p in demo.head.now.peers}
         await someone.sees("mbp", "mini", "loaded")
         await someone.press("escape", "1")
-        await someone.sees("●▸studio", "Enter Details", "Space Use/skip")
+        await someone.sees("●▸studio", "Enter Details", "Space Leave out")
         await someone.press("space")
         await someone.sees("This Mac leads the models it loads")
         await someone.press("G", "k", "down", "up")
@@ -133,7 +133,7 @@ async def test_the_keys_of_the_peers_pane() -> None:
             await someone.sees("key SHA-256")
             await someone.opens("escape", screen=PeerScreen)
             await someone.opens("x", screen=ChoiceScreen)
-            await someone.sees(f"Revoke {name}", f"Keep {name}")
+            await someone.sees(f"Revoke {name}", "Cancel")
             await someone.opens("enter", screen=PeerScreen)
             await someone.opens("escape", screen=Dashboard)
 

@@ -41,7 +41,7 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
     shown = compare(atelier, garage)
     atelier.type(other(shown), "Enter")
     for screen in (atelier, garage):
-        screen.shows("✗ failed", "Nothing was kept")
+        screen.shows("✗ failed", "Nothing was")
         screen.type("Escape")
         screen.until(lambda s: "✗ failed" not in s, "the dialog did not close")
     assert [list(home.rosters.iterdir()) for home in homes] == [[], []]
@@ -51,10 +51,10 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
     atelier.type(shown)
     atelier.shows("◍ compare", f"garage shows  {shown}")
     atelier.type("Enter")
-    atelier.shows("◍ compare", "The person at garage")
+    atelier.shows("◍ compare", "Now type these digits on garage")
     garage.type(shown, "Enter")
     for screen in (atelier, garage):
-        screen.shows("◆ paired", "is one of your Macs now")
+        screen.shows("◆ paired", "is now one of your Macs")
         screen.type("Enter")
         screen.until(lambda s: s.count("◆ paired · ready") == 2, "not linked")
     assert all(list(home.rosters.iterdir()) for home in homes)
@@ -62,17 +62,19 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
     for screen in (atelier, garage):
         screen.type("t")
         screen.shows("This cluster", "This Mac's key", "epoch 2", "Recovery words", "key SHA-256")
-    atelier.until(lambda _: any("· admin here" in each.screen() for each in (atelier, garage)), "nobody is admin")
-    admin, other_mac = (atelier, "garage") if "· admin here" in atelier.screen() else (garage, "atelier")
+    atelier.until(
+        lambda _: any("· this Mac is admin" in each.screen() for each in (atelier, garage)), "nobody is admin"
+    )
+    admin, other_mac = (atelier, "garage") if "· this Mac is admin" in atelier.screen() else (garage, "atelier")
     member = garage if admin is atelier else atelier
     member.type("Escape")
     member.shows("5 Chat")
     member.type("p", "Enter")  # in one read; it could pair with nobody, which is said before anybody types digits
     member.shows("This Mac is in a cluster, but not an admin of it.")
     admin.type("j", "x")  # the first line is the founder's own
-    admin.shows("It is revoked on every Mac", f"Keep {other_mac}", "Enter answers")
+    admin.shows("It is removed on every Mac", "Cancel", "Enter: choose")
     admin.type("Escape")
-    admin.until(lambda s: "It is revoked" not in s, "the question did not go away")
+    admin.until(lambda s: "It is removed on every" not in s, "the question did not go away")
     admin.until(lambda s: "epoch 2" in s and f"◆▸{other_mac}" in s and "revoked" not in s, "it is not as it was")
 
 

@@ -45,7 +45,7 @@ async def test_boundaries_are_moved_undone_and_applied_and_the_answer_stays_righ
 
 async def it_is_moved_and_undone(viewer: Person) -> None:
     screen = await edited(viewer, (120, 36))
-    await viewer.sees("as loaded", "This is the split that is loaded", "✓ ", "free after")
+    await viewer.sees("unchanged", "Currently loaded", "✓ ", "free after")
     await viewer.press("enter")
     await viewer.sees("This split is already loaded.")
     before = viewer.text.splitlines()[2:5]
@@ -55,7 +55,7 @@ async def it_is_moved_and_undone(viewer: Person) -> None:
     await viewer.press(*"u" * 3)
     assert viewer.text.splitlines()[2:5] == before
     await viewer.press("u")
-    await viewer.sees("There is nothing to undo.", "as loaded")
+    await viewer.sees("There is nothing to undo.", "unchanged")
     await viewer.pilot.click("#boundaries", offset=(4, 2))
     await viewer.sees("moving boundary ①")
     await viewer.press("escape")
@@ -69,7 +69,7 @@ async def it_is_applied(viewer: Person, demo: Demo, expected: list[int]) -> None
     await edited(viewer, (120, 36))
     await viewer.press("left", "left")
     await viewer.opens("enter", screen=ChoiceScreen)
-    await viewer.sees("Apply this split?", "It unloads the model", "Leave all as it is")
+    await viewer.sees("Apply this split?", "This unloads the model", "Cancel")
     await viewer.opens("enter", screen=SplitScreen)
     await viewer.opens("enter", screen=ChoiceScreen)
     await viewer.opens("down", "enter", screen=Dashboard)
@@ -87,7 +87,7 @@ async def it_begins_with_what_is_loaded(viewer: Person, demo: Demo) -> None:
     plan = demo.head.now.plan
     assert plan
     assert str(cuts_of(plan)[0]) in viewer.text.splitlines()[2]
-    await viewer.sees("as loaded")
+    await viewer.sees("unchanged")
     await viewer.press("b")
     await viewer.sees("Balanced by the Macs' memory.", "not applied")
     await viewer.pilot.resize_terminal(60, 16)
@@ -109,7 +109,7 @@ async def it_asks_before_an_answer_is_stopped(viewer: Person, demo: Demo) -> Non
     await viewer.until(lambda: bool(viewer.app.state.snapshot.running))
     await edited(viewer, (80, 24))
     await viewer.press("right")
-    await viewer.sees("stops the answer that is")
+    await viewer.sees("stops the running answer")
     await viewer.opens("escape", screen=Dashboard)
     await viewer.rests()
     assert demo.head.now.running == (running,)

@@ -19,7 +19,7 @@ DEMO = ("demo", "--no-multicast")
 def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None:
     window = terminal(120, 36, *DEMO)
     panes = ("1 Peers", "2 Layer split", "3 Hops", "4 Logs", "5 Chat")
-    window.shows("3 of 3 Macs", *panes, "is loaded on 3 Macs", "^q Quit", "paired", "studio", "mbp", "mini")
+    window.shows("3 of 3 Macs", *panes, "is loaded on 3 Macs", "Ctrl+Q Quit", "paired", "studio", "mbp", "mini")
     window.type("hello there", "Enter", "xyz")  # all in one read: what follows Enter is the next question
     window.until(lambda s: "hello there " in s and "xyz" in s and "tok/s" in s and "compute" in s, "no answer")
     window.type("Escape")
@@ -33,7 +33,7 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
     screen = window.shows("3/3 Macs", "hops")
     assert max(cell_len(line) for line in screen.splitlines()) <= 80
     window.type("F1")
-    window.shows("Help · Dashboard", "In this pane", "Esc close")
+    window.shows("Help · Dashboard", "In this pane", "Esc: close")
     window.type("Escape")
     window.until(lambda s: "In this pane" not in s, "the help stays")
     window.type("Escape")
@@ -41,7 +41,7 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
     window.type("hello")  # no key of the transcript begins so: it is text
     window.shows("xyzhello")
     window.type("F3", "/xylophone")  # what opens a screen is done before the next key is looked at
-    window.shows("No conversation holds that text", "/ xylophone")
+    window.shows("Nothing found.", "/ xylophone")
     window.type("Escape")
     window.until(lambda s: "xylophone" not in s, "the search stays")
     window.type("Escape")
@@ -59,9 +59,9 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
 
 def test_a_narrow_terminal_and_kill_9_of_the_ui(terminal: Open) -> None:
     window = terminal(80, 24, *DEMO)
-    window.shows("3/3 Macs", "5 Chat", "studio", "is loaded on 3 Macs", "^q Quit")
+    window.shows("3/3 Macs", "5 Chat", "studio", "is loaded on 3 Macs", "Ctrl+Q Quit")
     window.type("/save this", "Enter")  # no question, and nothing is lost of it
-    window.shows("/save stands alone", "/save this")
+    window.shows("/save takes no text", "/save this")
     window.type("C-a", "C-k")
     window.until(lambda s: "/save this" not in s, "it stays")
     window.type("/system", "Enter")

@@ -47,7 +47,7 @@ async def look(viewer: Person, width: int) -> None:
     await viewer.press("j")
     await viewer.sees("studio asks", "mbp embeds")
     await viewer.press("j")
-    await viewer.sees("1 Mac", "nothing", "Enter: load this way, and asks first")
+    await viewer.sees("1 Mac", "nothing", "Enter: reload this way (asks first)")
     await viewer.press("j")
     await viewer.sees("✓ tensor   2 Macs", "studio rank 0, output + mbp rank 1", "Every layer split: your choice")
     await viewer.press("k")

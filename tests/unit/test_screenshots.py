@@ -28,9 +28,9 @@ async def test_the_moving_picture_still_draws_an_answer_that_survives() -> None:
     frames = await moving.play(played, ends)
     before, lost, after = ("\n".join("".join(text for text, *_ in row) for row in frame) for frame in frames)
     assert "3 of 3 Macs" in before
-    assert "mini is gone" in lost
+    assert "mini is offline" in lost
     assert "recovered: mini left" in after
-    assert "Re-plan" not in after
+    assert "Continue on" not in after
     picture = ElementTree.fromstring(moving.svg(frames, [moving.words_at(played, moment) for moment in ends]))
-    assert "One Mac is pulled" in "".join(picture.itertext())
+    assert "One Mac is unplugged" in "".join(picture.itertext())
     assert (HERE / f"{moving.NAME}.svg").stat().st_size < 1_000_000

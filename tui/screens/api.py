@@ -77,8 +77,6 @@ class ApiScreen(SizedScreen):
         self.keys.border_title, self.rows.border_title = "Keys", "Requests"  # what the help calls them
 
     def on_descendant_focus(self) -> None:
-        self._keys_box.set_class(self.focused is self.keys, "lit")
-        self._rows_box.set_class(self.focused is self.rows, "lit")
         self.refresh_bindings()
 
     def laid_out(self) -> None:
@@ -165,7 +163,7 @@ class ApiScreen(SizedScreen):
 
     def _choose(self, title: str, effect: str, answers: tuple[str, str], work: Callable[[], Awaitable[object]]) -> None:
         screen = ChoiceScreen(title, Content(effect), answers)
-        self.app.push_screen(screen, lambda chosen: self.do(work()) if chosen else None)
+        self.ask(screen, lambda _: self.do(work()))
 
     async def _make(self, name: str) -> None:
         if made := await self.answer_of(self._client.new_api_key(ApiKeyName(name=name))):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 from textual.app import ComposeResult
 from textual.events import Resize
@@ -17,6 +17,9 @@ from tui.state.state import UiState
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall, layout_for
+
+if TYPE_CHECKING:
+    from tui.screens.dialogs import ChoiceScreen
 
 # whole paths: a subclass of the app may live in another folder
 STYLES: Final = Path(__file__).parent
@@ -81,11 +84,20 @@ class SizedScreen(KeyOwner, Screen[None]):
     def laid_out(self) -> None:
         """Called when the widgets have their new sizes."""
 
-    def action_back(self) -> None:
+    async def action_back(self) -> None:
         self.dismiss()
 
     def action_leave(self) -> None:
         self.dismiss()
+
+    def ask(self, screen: ChoiceScreen, then: Callable[[int], object]) -> None:
+        """Show a dialog, and call `then` with the number of the answer unless it is the first one."""
+
+        def answered(answer: int | None) -> None:
+            if answer:
+                then(answer)
+
+        self.app.push_screen(screen, answered)
 
     def do(self, work: Awaitable[object]) -> None:
         self.run_worker(self.answer_of(work), exit_on_error=False)

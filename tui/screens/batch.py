@@ -50,9 +50,6 @@ class BatchScreen(SizedScreen):
         self._box.border_title = Content("Rows")
         self._ring.border_title = Content("On the ring")
 
-    def on_descendant_focus(self) -> None:
-        self._box.set_class(self.focused is self.list, "lit")
-
     def laid_out(self) -> None:
         self.show(self._state)
 
@@ -79,7 +76,7 @@ class BatchScreen(SizedScreen):
             effect = "The program gets what is written so far and a note that it was stopped."
             title = f"Stop request {row.request_id[:8]} of another program?"
             screen = ChoiceScreen(title, Content(effect), ("Let it continue", "Stop it"))
-            self.app.push_screen(screen, lambda chosen: self._stop(row) if chosen else None)
+            self.ask(screen, lambda _: self._stop(row))
 
     def _stop(self, row: BatchRow) -> None:
         self.do(self._client.cancel(row.request_id))

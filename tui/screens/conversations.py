@@ -82,9 +82,6 @@ class ConversationsScreen(SizedScreen):
         self._filter_line.display = self._under_way.display = False
         self._look()
 
-    def on_descendant_focus(self) -> None:
-        self._box.set_class(self.focused in (self.list, self._filter), "lit")
-
     def laid_out(self) -> None:
         self._arrange()
 

@@ -173,7 +173,7 @@ The speed test sends empty and then full messages between the two Macs, encrypte
             self.app.run_worker(self._stop(), group="speed test stop", exit_on_error=False)
         self.dismiss()
 
-    def action_back(self) -> None:
+    async def action_back(self) -> None:
         if self._is_testing:
             self.run_worker(self._stop(), group="speed test stop", exit_on_error=False)
         else:

@@ -42,9 +42,6 @@ class LogsScreen(SizedScreen):
             yield Horizontal(Static("/", markup=False), self._filter, id="filter-line")
             yield self.log_view
 
-    def on_descendant_focus(self) -> None:
-        self._box.set_class(self.focused is self.log_view, "lit")
-
     def laid_out(self) -> None:
         self.show(self._state)
         self._describe()
@@ -77,7 +74,7 @@ class LogsScreen(SizedScreen):
         self.post_message(Noted(f"Log file: {self._file}"))
         self.post_message(Copied(str(self._file)))
 
-    def action_back(self) -> None:
+    async def action_back(self) -> None:
         if self.focused is self._filter:
             self.log_view.focus()
         elif self._filter.value:

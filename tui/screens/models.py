@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -80,9 +79,6 @@ class ModelsScreen(SizedScreen):
     def on_mount(self) -> None:
         self._filter_line.display = False
         self._catalog.wants_known = False
-
-    def on_descendant_focus(self) -> None:
-        self._box.set_class(self.focused in (self.list, self._filter), "lit")
 
     def laid_out(self) -> None:
         self.show(self._state)
@@ -234,7 +230,7 @@ class ModelsScreen(SizedScreen):
         body = "Tokens of prompt and answers kept in memory. The preview shows how much memory each Mac needs."
         answers = (f"{context_length(request.context)} (current)", *(context_length(c) for c in others))
         screen = ChoiceScreen(f"Context length of {choice.name}", Content(body), answers)
-        self._ask(screen, lambda n: self._set_options(msgspec.structs.replace(request, context=others[n - 1])))
+        self.ask(screen, lambda n: self._set_options(msgspec.structs.replace(request, context=others[n - 1])))
 
     def action_edit_split(self) -> None:
         if choice := self._plannable:
@@ -276,9 +272,6 @@ class ModelsScreen(SizedScreen):
         self._catalog.set_options(request)
         self._point()
         self.post_message(ModelPointed(as_preview(request), at_once=True))
-
-    def _ask(self, screen: ChoiceScreen, then: Callable[[int], None]) -> None:
-        self.app.push_screen(screen, lambda answer: then(answer) if answer else None)
 
 
 def title_content(state: UiState, width: int) -> Content:

@@ -61,8 +61,6 @@ the conversation."""
 
     def on_descendant_focus(self) -> None:
         """Highlight the frame and mark the line of the focused input."""
-        self.query_one("#presets-box").set_class(self.focused is self._presets, "lit")
-        self.query_one("#fields").set_class(self.focused is not self._presets, "lit")
         for field in FIELDS:
             mark = CURSOR if self.focused is self._inputs[field.name] else " "
             self._labels[field.name].update(f"{mark} {field.option.label}")

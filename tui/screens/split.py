@@ -248,7 +248,7 @@ Macs doesn't."""
         elif loaded.model:
             what = applying_words(plan, now.cuts, loaded)
             screen = ChoiceScreen("Apply this split?", Content(f"This {what}."), ("Cancel", "Apply"))
-            self.app.push_screen(screen, lambda answer: self._apply(plan, now.cuts) if answer else None)
+            self.ask(screen, lambda _: self._apply(plan, now.cuts))
         else:
             self._apply(plan, now.cuts)
 

@@ -69,9 +69,6 @@ class TopologyScreen(SizedScreen):
         self.list.point((chosen and chosen.topology) or TOPOLOGIES[0])
         self._look()
 
-    def on_descendant_focus(self) -> None:
-        self._box.set_class(self.focused is self.list, "lit")
-
     def laid_out(self) -> None:
         self._draw()
 
@@ -96,7 +93,7 @@ class TopologyScreen(SizedScreen):
         elif now.plan:
             body = Content(loading_words(preview.plan, now.answers))
             screen = ChoiceScreen(f"Reload as {topology}?", body, ("Cancel", "Reload"))
-            self.app.push_screen(screen, lambda answer: self._load(request, topology) if answer else None)
+            self.ask(screen, lambda _: self._load(request, topology))
         else:
             self._load(request, topology)
 

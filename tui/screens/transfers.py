@@ -38,7 +38,7 @@ class TransferDialogs:
         another = () if comes_here(now) else ("Download another model…",)
         answers = ("Cancel", f"Copy to {copies.names}", *another)
         screen = ChoiceScreen("Copy or download", Content(body), answers)
-        self._ask(screen, lambda n: self._copy(choice, copies) if n == 1 else self._download_named(""))
+        self._screen.ask(screen, lambda n: self._copy(choice, copies) if n == 1 else self._download_named(""))
 
     def pause(self, now: Snapshot) -> None:
         is_paused = all(each.state == "paused" for each in now.transfers)
@@ -85,7 +85,7 @@ class TransferDialogs:
             else:
                 self._screen.do(self._client.download(begin if number == 1 else whole))
 
-        self._ask(ChoiceScreen(f"Download {choice.name}", Content(where + fits), answers), answered)
+        self._screen.ask(ChoiceScreen(f"Download {choice.name}", Content(where + fits), answers), answered)
 
     def _download_named(self, name: str) -> None:
         words = "Repository on the hub (owner/name), for example mlx-community/Qwen3-4B-4bit:"
@@ -110,6 +110,3 @@ class TransferDialogs:
 
     def _order(self, order: TransferOrder) -> None:
         self._screen.do(self._client.change_transfers(order))
-
-    def _ask(self, screen: ChoiceScreen, then: Callable[[int], None]) -> None:
-        self._screen.app.push_screen(screen, lambda answer: then(answer) if answer else None)

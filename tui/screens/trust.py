@@ -67,9 +67,6 @@ class TrustScreen(SizedScreen):
         self._look()
         self.set_interval(LOOK_S, self._look)
 
-    def on_descendant_focus(self) -> None:
-        self._box.set_class(self.focused is self.list, "lit")
-
     def laid_out(self) -> None:
         self._draw()
 
@@ -167,7 +164,7 @@ class TrustScreen(SizedScreen):
             others = (f"{side[:8]}: the other roster" for side in keep[1:])
             answers = ("Decide later", f"{keep[0][:8]}: this Mac's roster", *others)
             screen = ChoiceScreen("Which roster is right?", Content(body), answers)
-            self._choose(screen, lambda n: self._begin(self._client.resolve_fork(ForkChoice(keep=keep[n - 1]))))
+            self.ask(screen, lambda n: self._begin(self._client.resolve_fork(ForkChoice(keep=keep[n - 1]))))
 
     def why_not(self, run: str) -> str:
         action = next((action for action in TRUST_ACTIONS if action == run), None)
@@ -180,10 +177,7 @@ class TrustScreen(SizedScreen):
         if (view := self._view) and (mac := self._allowed(action)):
             asked = question(view, mac, action)
             screen = ChoiceScreen(asked.title, Content(asked.effect), (asked.no, asked.yes))
-            self._choose(screen, lambda _: self._begin(call(mac)))
-
-    def _choose(self, screen: ChoiceScreen, then: Callable[[int], None]) -> None:
-        self.app.push_screen(screen, lambda answer: then(answer) if answer else None)
+            self.ask(screen, lambda _: self._begin(call(mac)))
 
     def _ask(self, screen: AskScreen, then: Callable[[str], None]) -> None:
         self.app.push_screen(screen, lambda line: then(line) if line is not None else None)

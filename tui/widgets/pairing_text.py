@@ -82,9 +82,7 @@ def end_content(step: PairingChanged | None, problem: Problem | None, *, attache
         case "waiting":
             return Content("Esc: cancel; nothing is saved.")
         case "compare":
-            return Content(
-                "Do the digits differ? Someone may be between the two Macs: press Esc.\nNothing has been shared yet."
-            )
+            return Content("Different digits? Someone may be in between: press Esc.\nNothing has been shared yet.")
         case "paired":
             return Content("It joins the next model you load.")
         case _:

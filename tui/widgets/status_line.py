@@ -57,7 +57,7 @@ def _macs(state: UiState, wide: bool) -> Content:
     macs = f"{ready} of {plural(whole, 'Mac')}" if wide else f"{ready}/{plural(whole, 'Mac')}"
     macs += f" · {_not_paired(state)}" if others and wide else ""
     if lost := lost_name(state.snapshot):
-        return Content.assemble((f"✗ {fit(lost, 16).rstrip()} lost", BAD), f" · {macs}" if wide else "")
+        return Content.assemble((f"✗ {fit(lost, 16).rstrip()} offline", BAD), f" · {macs}" if wide else "")
     return Content.assemble((glyph + " ", style), macs)
 
 

@@ -76,7 +76,7 @@ def _recovery(view: TrustView) -> Content:
     return Content.assemble(
         "Recovery words  ",
         ("▲ ", WARN),
-        "none – if the last admin Mac is lost, every Mac must be paired again. w makes them",
+        "none – if no admin Mac is left, all must pair again (w)",
     )
 
 

@@ -131,7 +131,7 @@ async def test_no_size_breaks_it_and_nothing_is_wider_than_the_terminal(tmp_path
         await pilot.resize_terminal(59, 16)
         await sees(pilot, "This terminal is 59x16; macluster needs 60x16 or more.")
         await pilot.resize_terminal(60, 16)
-        await sees(pilot, "^q Quit")
+        await sees(pilot, "Ctrl+Q Quit")
 
 
 @pytest.mark.slow
@@ -351,7 +351,7 @@ TOPIC = Topic(
     "Trust · Peers",
     "The Macs.",
     (Keys("In this pane", (PAIR, FORGET)), Keys("Trust", (BACK,))),
-    Keys("Everywhere", (HelpLine("^q", "Quit"),)),
+    Keys("Everywhere", (HelpLine("Ctrl+Q", "Quit"),)),
 )
 
 

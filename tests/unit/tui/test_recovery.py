@@ -103,7 +103,7 @@ def test_a_lost_mac_is_never_drawn_as_ready() -> None:
     ready = tuple(StageState(device_id=d, status="ready") for d in "AB")
     now = after(*ready, told("wait", requests=()))
     assert "✗ offline" in split_content(now, 60).plain
-    assert "✗ b lost" in status_content(now, 120).plain
+    assert "✗ b offline" in status_content(now, 120).plain
     rebuilt = after(*ready, told("rebuild", plan=ALONE), PlanProposed(plan=ALONE))
     assert "waiting" in split_content(rebuilt, 60).plain
     assert "↻ a" in peers_content(rebuilt, 60).plain
@@ -293,7 +293,7 @@ async def test_it_counts_while_it_waits_and_goes_on_by_itself() -> None:
         await ask(someone)
         waits = told("wait", choices=("wait", "save", "stop"), fix="Turn b on.", since=time.time() - 4)
         await someone.told(waits)
-        await someone.sees("Waiting", "for 5 s. Ctrl+O loads a smaller model", "✗ b lost")
+        await someone.sees("Waiting", "for 5 s. Ctrl+O loads a smaller model", "✗ b offline")
         await someone.told(msgspec.structs.replace(waits, choices=CHOICES))
         await someone.sees("Turn b on.", "Continue")
         await someone.told(told("rebuild", plan=ALONE, done=4, total=8, eta_s=2.0, choices=("replan",)))

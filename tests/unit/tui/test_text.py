@@ -183,7 +183,7 @@ def broad(width: int) -> dict[str, Content]:
         "hops": hops_content(now, width, 100.0),
         "status": status_content(now, width, "demo: three simulated Macs"),
         "strip": strip_content(now, width, 100.0),
-        "keys": keys_content({"a": Key("Enter", "Send"), "mc.quit": Key("^q", "Quit")}, width),
+        "keys": keys_content({"a": Key("Enter", "Send"), "mc.quit": Key("Ctrl+Q", "Quit")}, width),
     }
 
 
@@ -211,7 +211,7 @@ def test_whether_one_can_ask_is_said_however_narrow_it_is(word: str, width: int)
 
 def test_the_way_back_stays_in_the_footer_however_many_keys_there_are() -> None:
     keys = {f"k{n}": Key("x", "Something") for n in range(9)} | {"mc.some-back": Key("Esc", "Back")}
-    line = keys_content({**keys, "mc.help": Key("F1", "Help"), "mc.quit": Key("^q", "Quit")}, 60).plain
+    line = keys_content({**keys, "mc.help": Key("F1", "Help"), "mc.quit": Key("Ctrl+Q", "Quit")}, 60).plain
     assert line.startswith(" x Something")
     assert "Esc Back  F1 Help" in line
 
