@@ -115,6 +115,29 @@ class HeadEngine(NamedTuple):
     pipeline: Pipeline
     head: Head
 
+    def obey(self, command: Command) -> None:
+        """Commands that only a head gets; others are ignored."""
+        head = self.head
+        match command:
+            case Request():
+                head.submit(command)
+            case Cancel():
+                head.cancel(command.request_id)
+            case SaveSession():
+                head.sessions.save(command)
+            case LoadSession():
+                head.sessions.load(command)
+            case StopSession():
+                head.sessions.stop()
+            case MirrorSpans():
+                head.mirroring.take(command)
+            case StopMirror():
+                head.mirroring.stop(command.request_id)
+            case UnlinkPrefill():
+                head.reading.unlink()
+            case _:
+                pass
+
 
 @dataclass(frozen=True, slots=True)
 class HeldStage:
@@ -193,8 +216,7 @@ class Worker:
         if steps:
             steps.report(monotonic())
 
-    def _obey(self, command: Command) -> None:  # noqa: C901 - a flat table of commands
-        engine = self._engine
+    def _obey(self, command: Command) -> None:
         match command:
             case Join():
                 self._join(command)
@@ -202,36 +224,22 @@ class Worker:
                 self._load(command)
             case ConnectPrefill():
                 self._connect_prefill(command)
-            case UnlinkPrefill() if engine:
-                engine.head.reading.unlink()
             case Connect():
                 self._connect(command)
             case Prove():
                 self._prove(command)
-            case Request() if engine:
-                engine.head.submit(command)
-            case Request():
-                no_model = LinkLost("No model is loaded in this worker.").problem
-                self._report(untouched(command, "error", no_model))
-            case Cancel() if engine:
-                engine.head.cancel(command.request_id)
-            case SaveSession() if engine:
-                engine.head.sessions.save(command)
-            case LoadSession() if engine:
-                engine.head.sessions.load(command)
-            case StopSession() if engine:
-                engine.head.sessions.stop()
-            case MirrorSpans() if engine:
-                engine.head.mirroring.take(command)
-            case StopMirror() if engine:
-                engine.head.mirroring.stop(command.request_id)
-            case SaveSession() | LoadSession():
-                self._report(SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
             case Trace():
                 meter = self._held.stage.meter if self._held else None
                 self._report(Traced(spans=meter.take_spans(), seen=meter.seen) if meter else Traced())
             case TracePhases(is_on=is_on):
                 self._trace_phases(is_on)
+            case _ if self._engine:
+                self._engine.obey(command)
+            case Request():
+                no_model = LinkLost("No model is loaded in this worker.").problem
+                self._report(untouched(command, "error", no_model))
+            case SaveSession() | LoadSession():
+                self._report(SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
             case _:
                 pass
 

@@ -83,7 +83,7 @@ async def test_a_conversation_is_kept_and_goes_on_over_another_split(demo: Demo,
         assert plan["topology"] == topology
 
     await loaded("forward")
-    assert "Nothing has been asked" in await refused(home, "session", "save", "trip")
+    assert "There is no conversation to save yet" in await refused(home, "session", "save", "trip")
     first = await facts(home, "run", str(model), "-p", FIRST, "--max-tokens", str(TOKENS))
     kept = await facts(home, "session", "save", "trip")
     said = [{"role": "user", "content": FIRST}, {"role": "assistant", "content": first["text"]}]

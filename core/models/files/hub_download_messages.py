@@ -1,4 +1,4 @@
-"""What a node and its child that downloads say to each other: JSON lines."""
+"""Messages between a node and its child that downloads, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.numbers import Size
 
 
 class FetchOrder(Value, frozen=True, kw_only=True, tag=True):
-    """What to download: a repository of the hub at a revision, into the hub cache in the folder `cache`."""
+    """Download a repository of the hub at a revision into the hub cache in the folder `cache`."""
 
     repo: str
     revision: str
@@ -18,7 +18,7 @@ class FetchOrder(Value, frozen=True, kw_only=True, tag=True):
 
 
 class BeginOrder(Value, frozen=True, kw_only=True, tag=True):
-    """Bring what tells of a model, its settings and the headers of its weights, into a folder in the folder `below`."""
+    """Fetch the settings of a model and the headers of its weights into a new folder inside `below`."""
 
     repo: str
     revision: str
@@ -26,7 +26,7 @@ class BeginOrder(Value, frozen=True, kw_only=True, tag=True):
 
 
 class PartsOrder(Value, frozen=True, kw_only=True, tag=True):
-    """Bring `parts` of a model to the folder in which it was begun."""
+    """Fetch `parts` of a model into the folder in which it was begun."""
 
     folder: str
     origin: HubOrigin
@@ -34,7 +34,7 @@ class PartsOrder(Value, frozen=True, kw_only=True, tag=True):
 
 
 class LimitOrder(Value, frozen=True, kw_only=True):
-    """No more than so many bytes a second from now on, 0 for as many as come."""
+    """Limit the rate from now on; 0: no limit."""
 
     bytes_per_s: Size
 
@@ -43,12 +43,10 @@ AnyOrder = FetchOrder | BeginOrder | PartsOrder
 
 
 class Fetched(Value, frozen=True, kw_only=True):
-    """So many bytes are there; `checking`: hashes are compared; `problem`: it ended so. `place`: the folder in which a
-    model was begun.
-    """
+    """Progress of a download."""
 
-    done: int = 0
-    total: int = 0
-    checking: bool = False
-    problem: Problem | None = None
-    place: str = ""
+    done: int = 0  # bytes
+    total: int = 0  # bytes
+    checking: bool = False  # hashes are being compared
+    problem: Problem | None = None  # why it ended
+    place: str = ""  # the folder in which a model was begun

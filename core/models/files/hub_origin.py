@@ -1,4 +1,4 @@
-"""Which commit of which repository of the hub a model is of, written beside its files: what lacks comes from there."""
+"""The repository and commit of the hub that a model comes from, kept beside its files; what is missing is there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HubOrigin(Value, frozen=True, kw_only=True):
 
 
 def read_origin(directory: Path) -> HubOrigin | None:
-    """Where the model in a directory comes from, if that is known."""
+    """Where the model in a folder comes from, if that is known."""
     try:
         fd = os.open(directory / ORIGIN_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:

@@ -1,4 +1,4 @@
-"""Which layers of a model are on this disk, where not all of its bytes are."""
+"""Which layers of a model are on this disk, if only a part of it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which bytes of which files hold some tensors of a model: what to fetch, from the headers alone."""
+"""Byte ranges of a model's files that hold some of its tensors, from the headers alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def by_file(parts: Iterable[Part]) -> dict[str, tuple[tuple[int, int], ...]]:
 
 
 def parts_in(pieces: Mapping[str, Iterable[tuple[int, int]]]) -> tuple[Part, ...]:
-    """What `by_file` was made of, file by file."""
+    """The parts that `by_file` was made of, file by file."""
     return tuple(Part(file=file, begin=begin, end=end) for file, each in pieces.items() for begin, end in each)
 
 
@@ -56,9 +56,7 @@ def parts_of(headers: Mapping[str, SafetensorsHeader], tensors: Set[str]) -> tup
 
 
 def in_fewer(parts: Iterable[Part], most: int) -> tuple[Part, ...]:
-    """`parts` in at most `most`, or in one a file where there are more files: those go together between which fewest
-    bytes lie, which come with them. In order.
-    """
+    """Join `parts` into at most `most`, or one a file if there are more files, across the smallest gaps. In order."""
     ordered = sorted(parts, key=lambda part: (part.file, part.begin))
     gaps = sorted(
         (second.begin - first.end, at)

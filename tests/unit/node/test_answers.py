@@ -231,7 +231,7 @@ async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(desk: D
         desk.writes(short, ids)
     with files_up_to(0), pytest.raises(NodeError, match="answer can't be saved") as refused:
         await desk.ask()
-    assert "Free space" in refused.value.fix
+    assert "Free some space" in refused.value.fix
     assert desk.asked == [long, short], "what cannot be written down is not asked for"
     assert len(list((desk.folder / "tokens").iterdir())) == 2
     desk.ends(short)
@@ -287,8 +287,10 @@ async def test_only_what_went_through_the_ring_forgives_broken_links(desk: Desk)
     ("asked", "said"),
     [
         pytest.param({"text": "a b c d e " * 10}, "the context holds 24", id="prompt"),
-        pytest.param({"min_tokens": 24}, "at least 24 tokens cannot end after", id="more_than_room"),
-        pytest.param({"min_tokens": 5, "max_tokens": 4}, "at least 5 tokens cannot end after 4", id="more_than_most"),
+        pytest.param({"min_tokens": 24}, "min_tokens is 24", id="more_than_room"),
+        pytest.param(
+            {"min_tokens": 5, "max_tokens": 4}, "min_tokens is 5, but the answer can have 4", id="more_than_most"
+        ),
     ],
 )
 async def test_what_has_no_room_is_refused(desk: Desk, asked: dict[str, object], said: str) -> None:
@@ -581,7 +583,7 @@ async def test_of_an_answer_that_is_not_to_be_kept_there_is_no_log(desk: Desk, t
         pytest.param(None, NotLoaded, "toy, which began that answer, is not loaded", id="none"),
         pytest.param({"fingerprint": "0" * 64, "model": "other"}, NotLoaded, "but other is loaded", id="other_model"),
         pytest.param({"context": 12}, UsageError, "the context holds 12", id="no_room"),
-        pytest.param({"rows": -QUEUE_LIMIT}, Busy, "as many as toy takes", id="busy"),
+        pytest.param({"rows": -QUEUE_LIMIT}, Busy, "the most that toy takes", id="busy"),
     ],
 )
 async def test_what_cannot_go_on_says_why_and_stays_unfinished(

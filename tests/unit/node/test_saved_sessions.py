@@ -80,7 +80,7 @@ async def keeper(tmp_path: Path, model: Path) -> Keeper:
 
 async def test_the_worker_is_told_what_was_said_last(keeper: Keeper) -> None:
     desk = keeper.desk
-    with pytest.raises(NotLoaded, match="Nothing has been asked"):
+    with pytest.raises(NotLoaded, match="There is no conversation to save yet"):
         await keeper.sessions.save(TRIP)
     request = await desk.ask("hello")
     desk.writes(request, [65, 66])
