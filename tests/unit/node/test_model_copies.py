@@ -29,10 +29,10 @@ from core.node.disks.messages import (
     MAX_BROKEN,
     MAX_HASHES,
     MAX_HELD,
-    BytesAsk,
     BytesReady,
+    BytesRequest,
     FilesSent,
-    HashesAsk,
+    HashesRequest,
     HeldModel,
     Holds,
 )
@@ -332,13 +332,13 @@ async def test_what_arrives_is_examined_before_it_lies_among_the_models(pair: Pa
 
 async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) -> None:
     fingerprint = pair.model.fingerprint
-    await pair.sender.copying.handle_message("asker", BytesAsk(number=1, fingerprint=fingerprint))
+    await pair.sender.copying.handle_message("asker", BytesRequest(number=1, fingerprint=fingerprint))
     (refused,) = pair.sender.sent
     assert isinstance(refused, BytesReady)
     assert refused.port is None, "nobody asked which files there are"
     await pair.copy()
     before = len(pair.sender.sent)
-    ask = HashesAsk(number=1, fingerprint=fingerprint, name="../../secret", first=0)
+    ask = HashesRequest(number=1, fingerprint=fingerprint, name="../../secret", first=0)
     await pair.sender.copying.handle_message("asker", ask)
     assert len(pair.sender.sent) == before
     answers = BlockReader(pair.sender.copying.serving._served["asker", fingerprint])

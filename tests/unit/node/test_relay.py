@@ -22,7 +22,7 @@ from core.node.peers.messages import Leads
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.relay import relay_server, relayed_answers
-from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
+from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import LeaderAnswers, Relay
 from core.node.relay.relayed_values import AnswerWanted, NotAnswered, encoded, relayed_from
@@ -119,7 +119,7 @@ async def test_what_is_asked_and_what_comes_travels_as_it_was_said_and_nothing_o
     long = "\x1b[2J höp\u2028" * 6000
     following = asyncio.create_task(two.all_of(asking(long)))
     await until(lambda: bool(two.desk.asked))
-    assert len([message for message in two.there.sent if isinstance(message, RelayAsk)]) > 1
+    assert len([message for message in two.there.sent if isinstance(message, RelayRequest)]) > 1
     (asked,) = two.desk.asked
     (running,) = two.desk.answers._running.values()
     assert (running.record.messages[0].content, running.record.keep, running.client) == (long, False, "mbp")
@@ -180,7 +180,7 @@ async def test_a_mac_has_no_more_under_way_than_its_bounds(two: Two, monkeypatch
     monkeypatch.setattr(relay_server, "MOST_ASKED", 2 * len(encoded(AnswerWanted(request=asking()))) - 1)
     assert isinstance(await two.refused(), Busy)
     monkeypatch.setattr(relay_server, "MOST_ASKED", 1 << 20)
-    ask = next(message for message in two.there.sent if isinstance(message, RelayAsk))
+    ask = next(message for message in two.there.sent if isinstance(message, RelayRequest))
     told = len(two.back.sent)
     await two.server.handle_message(MEMBER, ask)
     assert len(two.back.sent) == told + 1, "a number that is in use is refused"
