@@ -35,7 +35,9 @@ class RosterStore:
     """Rosters and certificates of this Mac on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Read and verify the whole chain. Raises RosterError on damage, a gap, a shortened chain, or open permissions."""
+        """Read and verify the whole chain. Raises RosterError on damage, a gap, a shortened chain, or
+        open permissions.
+        """
         private_folder(folder, RosterError)
         self._folder = folder
         rivals = [decode(read_private(path, RosterError)) for path in sorted(folder.glob("*.rival"))]
