@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
     """The options before any command."""
     usage = "macluster [-h] [--home HOME] [--plain] [--slow-link] [COMMAND ...]"
     top = argparse.ArgumentParser(prog="macluster", usage=usage, add_help=False, allow_abbrev=False)
-    top.add_argument("--home", type=Path, default=default_home().root, help="state folder (default %(default)s)")
+    top.add_argument("--home", type=Path, default=default_home().root, help="state folder (default ~/.macluster)")
     add_appearance_options(top, default=False)
     top.set_defaults(run=open_tui, command=None)
     return top

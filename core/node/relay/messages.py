@@ -33,7 +33,7 @@ class RelayPiece(BinaryMessage, frozen=True, kw_only=True):
         raise ProtocolError(f"{len(body)} bytes are no piece of a relayed request.")
 
 
-class RelayAsk(RelayPiece, frozen=True, kw_only=True):
+class RelayRequest(RelayPiece, frozen=True, kw_only=True):
     """A piece of a program's request, for the Mac that leads."""
 
     FRAME: ClassVar = FrameType.RELAY_ASK
@@ -41,7 +41,7 @@ class RelayAsk(RelayPiece, frozen=True, kw_only=True):
 
 
 class RelayReply(RelayPiece, frozen=True, kw_only=True):
-    """A piece of the reply to a RelayAsk."""
+    """A piece of the reply to a RelayRequest."""
 
     FRAME: ClassVar = FrameType.RELAY_REPLY
     RATE: ClassVar = UNLIMITED

@@ -14,7 +14,7 @@ from core.errors import Busy, MaclusterError, NodeError, NotLoaded
 from core.node.base.client_name import CLIENT
 from core.node.base.tasks import Tasks
 from core.node.public_api.api_answers import ApiAnswers, LedModel
-from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
+from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relayed_answers import RelayLinks
 from core.node.relay.relayed_values import (
     MOST_ASKED,
@@ -77,7 +77,7 @@ class RelayServer:
         self._name_of, self._check_trust, self._is_on = name_of, check_trust, is_on
         self._askers: dict[str, _Asker] = {}
 
-    async def handle_message(self, device_id: str, message: RelayAsk | RelayStop) -> None:
+    async def handle_message(self, device_id: str, message: RelayRequest | RelayStop) -> None:
         """Take a piece of a request, or cancel one. Raises ProtocolError if it is too long."""
         asker = self._askers.setdefault(device_id, _Asker())
         if isinstance(message, RelayStop):

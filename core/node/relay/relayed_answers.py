@@ -19,7 +19,7 @@ from core.node.base.tasks import Tasks
 from core.node.peers.messages import Leads
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import LedModel
-from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
+from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relayed_values import (
     LAST,
     MOST_ASKED,
@@ -136,7 +136,7 @@ class Relay:
             raise UsageError("The request is too long for another Mac.", "Ask the Mac that leads.")
         async with self._sending:
             for piece, is_last in pieces(body):
-                if not await self._links.send(device_id, RelayAsk(number=number, data=piece, is_last=is_last)):
+                if not await self._links.send(device_id, RelayRequest(number=number, data=piece, is_last=is_last)):
                     raise self._lost(device_id)
 
     async def _stop(self, device_id: str, number: int) -> None:

@@ -11,7 +11,7 @@ from core.node.base.message_table import MessageRow, receives
 from core.node.base.room import Room
 from core.node.peers.mesh import MacGone, Mesh
 from core.node.public_api.api_answers import ApiAnswers
-from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
+from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
 
@@ -31,7 +31,7 @@ class RelayRoom(Room):
 
     def messages(self) -> Iterable[MessageRow]:
         return (
-            receives(RelayAsk, self.server.handle_message),
+            receives(RelayRequest, self.server.handle_message),
             receives(RelayStop, self.server.handle_message),
             receives(RelayReply, self.relay.handle_message),
         )

@@ -427,6 +427,7 @@ async def test_what_is_mirrored_of_an_answer_comes_back_to_the_next_worker(desk:
 
 
 @pytest.mark.parametrize("end", ["revoked", "unloaded"])
+@pytest.mark.promise("P21")
 async def test_nothing_is_mirrored_any_more(desk: Desk, end: str) -> None:
     mirrored_by(desk, 30)
     request = await desk.ask()
@@ -538,6 +539,7 @@ async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: Desk, toke
     assert await again.answers.unfinished() == []
 
 
+@pytest.mark.promise("P16")
 async def test_no_log_of_a_running_answer_is_swept_whatever_dates_the_others_have(desk: Desk, tokens: Tokens) -> None:
     folder = desk.folder / "tokens"
     folder.mkdir(mode=0o700)
