@@ -30,7 +30,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_appearance_options(command: argparse.ArgumentParser, *, default: object) -> None:
-    """Add the options for drawing the screen."""
     plain = "draw the screen in ASCII without animation, for screen readers and old terminals"
     command.add_argument("--plain", action="store_true", default=default, help=plain)
     slow = "draw five times a second, without animation"
@@ -58,7 +57,6 @@ async def open_tui(args: argparse.Namespace) -> int:
 
 
 def home_of(args: argparse.Namespace) -> Home:
-    """The state folder of this command."""
     return Home(args.home.expanduser().absolute())
 
 
@@ -68,7 +66,6 @@ def _check_terminal() -> None:
 
 
 def preferences_of(args: argparse.Namespace) -> Preferences:
-    """The settings of config.toml, with the options of this command."""
     from tui.control.preferences import config_file, memory_in, read
 
     found = read(config_file(), memory_in(home_of(args).root))
