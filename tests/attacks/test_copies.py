@@ -74,6 +74,7 @@ class Deaf:
         return device_id in self.contacts
 
 
+@pytest.mark.promise("P28")
 async def test_who_asks_for_hashes_and_does_not_read_makes_a_mac_hold_few(pair: Pair) -> None:
     await pair.copy()
     link, print_of = Deaf(), pair.model.fingerprint
@@ -88,6 +89,7 @@ async def test_who_asks_for_hashes_and_does_not_read_makes_a_mac_hold_few(pair: 
     assert len(link.sent) == MAX_QUEUED + MAX_ANSWERING, "and is given not much more than an honest Mac asks for"
 
 
+@pytest.mark.promise("P28")
 async def test_who_asks_for_doors_again_and_again_has_few(pair: Pair) -> None:
     await pair.copy()
     serving, before = pair.sender.copying.serving, threading.active_count()
@@ -103,6 +105,7 @@ async def test_who_asks_for_doors_again_and_again_has_few(pair: Pair) -> None:
             socket.create_connection(("127.0.0.1", door.port))
 
 
+@pytest.mark.promise("P28")
 async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(pair: Pair) -> None:
     await pair.copy()
     asked, given = BytesRequest(number=1000, fingerprint=pair.model.fingerprint), pair.blocks_given
@@ -130,11 +133,13 @@ async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(
 
 
 @pytest.mark.parametrize("ask", [("model.safetensors", 0, 17), ("model.safetensors", -1, 1), (), "x"])
+@pytest.mark.promise("P28")
 def test_a_request_for_blocks_that_cannot_be_is_refused(ask: Any) -> None:
     with pytest.raises(ProtocolError):
         read_run_request(msgspec.msgpack.encode(ask))
 
 
+@pytest.mark.promise("P28")
 async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at_a_time(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +213,7 @@ async def test_weights_that_are_none_are_thrown_away(pair: Pair) -> None:
     assert list((pair.asker.folder / PARTIAL).iterdir()) == []
 
 
+@pytest.mark.promise("P26")
 async def test_what_comes_never_answers_to_the_name_of_a_model_of_this_mac(pair: Pair) -> None:
     mine = pair.asker.folder / "models--acme--solo" / "snapshots" / "main"
     make_model(mine, "llama", layers=3)
@@ -217,6 +223,7 @@ async def test_what_comes_never_answers_to_the_name_of_a_model_of_this_mac(pair:
     assert found.find(f"solo-{pair.model.fingerprint[:8]}").fingerprint == pair.model.fingerprint
 
 
+@pytest.mark.promise("P26")
 async def test_a_partial_file_that_is_a_link_is_not_followed(pair: Pair, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"mine")
@@ -229,6 +236,7 @@ async def test_a_partial_file_that_is_a_link_is_not_followed(pair: Pair, tmp_pat
     assert victim.read_bytes() == b"mine"
 
 
+@pytest.mark.promise("P33")
 async def test_a_mac_that_is_revoked_in_the_middle_gets_no_more(pair: Pair) -> None:
     def revoked(_: RunRequest, data: bytes) -> bytes:
         pair.sender.copying.gone("asker")
@@ -241,6 +249,7 @@ async def test_a_mac_that_is_revoked_in_the_middle_gets_no_more(pair: Pair) -> N
     assert not (pair.asker.folder / "solo").exists()
 
 
+@pytest.mark.promise("P33")
 async def test_a_copy_from_a_mac_that_is_revoked_in_the_middle_ends_at_once(pair: Pair) -> None:
     loop = asyncio.get_running_loop()
 
@@ -266,6 +275,7 @@ def transfers(folder: Path, pair: Pair, link: Any, bus: Bus) -> tuple[Transfers,
     return found, tasks
 
 
+@pytest.mark.promise("P28")
 async def test_no_mac_speaks_of_a_copy_that_nobody_wanted_or_of_another_model(pair: Pair, tmp_path: Path) -> None:
     bus, link = Bus(), Deaf()
     made, tasks = transfers(tmp_path, pair, link, bus)
@@ -325,6 +335,7 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
     await tasks.stop()
 
 
+@pytest.mark.promise("P28")
 async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tmp_path: Path) -> None:
     bus, link = Bus(), Deaf()
     made, tasks = transfers(tmp_path, pair, link, bus)
@@ -363,6 +374,7 @@ async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tm
     ],
     ids=lambda m: type(m).__name__,
 )
+@pytest.mark.promise("P14")
 async def test_while_the_roster_is_forked_nobody_gets_files_tests_or_logs(message: NodeMessage) -> None:
     heard: list[NodeMessage] = []
 

@@ -7,6 +7,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from core.errors import LinkError
 from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
@@ -46,6 +48,7 @@ class Heard:
             await self._link.send(*to_frame(LogRequest(run=0, after=0)))
 
 
+@pytest.mark.promise("P30")
 async def test_lines_and_questions_without_end_cost_what_a_mac_asks_for_and_hide_no_line_of_another(
     tmp_path: Path,
 ) -> None:

@@ -157,6 +157,7 @@ async def check_all_works(watch: Watch, bad: set[str]) -> None:
             await watch.client.plan(PreviewRequest(model=name))
 
 
+@pytest.mark.promise("T10")
 async def test_a_model_of_nonsense_that_a_paired_mac_pushes_disturbs_neither_list_nor_load_nor_plan(
     model: Path, nonsense: Path, tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ async def test_a_model_of_nonsense_that_a_paired_mac_pushes_disturbs_neither_lis
 ABSURD = (b"1.7e308", b"-1.7e308", b"1e999", b"1" + b"0" * 400, b"-1" + b"0" * 400, b"18446744073709551616", b"NaN")
 
 
+@pytest.mark.promise("P8")
 async def test_absurd_numbers_of_a_paired_mac_end_its_link_and_no_screen(model: Path, tmp_path: Path) -> None:
     home = paired_home(tmp_path, VICTIM)
     words = [sys.executable, "-m", "tui.cli.main", "--home", str(home.root)]

@@ -358,6 +358,7 @@ def test_a_pipe_that_is_closed_early_is_no_crash(restricted: Path, tmp_path: Pat
     assert b"Traceback" not in complaint
 
 
+@pytest.mark.promise("T9")
 def test_the_socket_and_the_state_folder_are_private(home: Path) -> None:
     assert os.stat(home / "node.sock").st_mode & 0o777 == 0o600
     assert os.stat(home / "identity").st_mode & 0o777 == 0o700

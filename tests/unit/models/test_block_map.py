@@ -110,6 +110,7 @@ def test_what_is_not_there_takes_no_room(tmp_path: Path) -> None:
     assert there.st_blocks * 512 < 1 << 20
 
 
+@pytest.mark.promise("P39")
 def test_the_manifest_of_a_part_is_that_of_the_whole_and_looks_at_every_block(whole: Path, tmp_path: Path) -> None:
     part, manifests = fetched(whole, tmp_path / "solo", 1, 3), Manifests(tmp_path / "hashes")
     assert manifests.of(part) == Manifests(tmp_path / "other").of(whole)

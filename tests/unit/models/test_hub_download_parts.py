@@ -147,6 +147,7 @@ async def test_a_whole_download_outlasts_all_of_that_too(asker: Asker, made: Pat
     assert (place.parent.parent / "refs" / "main").read_text() == COMMIT
 
 
+@pytest.mark.promise("P39")
 async def test_a_flipped_bit_throws_the_whole_file_away_and_what_comes_then_is_sound(asker: Asker, made: Path) -> None:
     asker.hub.fault = lambda name, number: "flip" if name.startswith("model-00002") and number == 1 else ""
     place = await asker.begin()
@@ -159,6 +160,7 @@ async def test_a_flipped_bit_throws_the_whole_file_away_and_what_comes_then_is_s
     assert weights(place) == weights(made)
 
 
+@pytest.mark.promise("P39")
 async def test_a_whole_file_whose_hash_nobody_compared_is_refused_where_it_is_loaded(
     asker: Asker, made: Path, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_line_stands_where_it_was_written_give_or_take_half_the_shortest_round
     assert abs(at - written) <= min(out_s + home_s for out_s, home_s in last) / 2 + 1e-5
 
 
+@pytest.mark.promise("P30")
 def test_no_line_is_still_to_come_whatever_a_mac_says() -> None:
     log = PeerLog()
     log.ask(0.0)
@@ -117,6 +118,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Bus,
     return macs
 
 
+@pytest.mark.promise("P30")
 async def test_who_reads_sees_the_lines_of_all_macs_in_order_under_their_names_and_nobody_else_does(
     two: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -336,6 +336,7 @@ async def test_a_defect_while_measuring_is_told_to_whoever_asked(macs: Macs, mon
 # ---- a paired Mac that turned hostile
 
 
+@pytest.mark.promise("P28")
 async def test_nobody_can_have_a_mac_send_without_end(macs: Macs) -> None:
     for number in range(200):
         await macs.speeds[B].handle_message(
