@@ -19,9 +19,9 @@ MANY: Final = 256
 
 
 class AbsentCache:
-    """Stands for the cache of a layer that lives elsewhere and has no like here. `offset`: tokens seen so far."""
-
     """Placeholder for the cache of a layer on another stage. `offset`: tokens seen so far."""
+
+    start_position = 0
 
     def __init__(self) -> None:
         self.offset: int | mx.array = 0

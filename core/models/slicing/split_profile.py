@@ -12,7 +12,6 @@ class SplitProfile(Value, frozen=True, kw_only=True):
     """How a model can be split and batched, as `core.models.slicing.examine` reports it."""
 
     layers: int
-    layers: int
     cuts: tuple[int, ...]  # positions c, ascending: layers below c and from c on may run on different Macs
     caches: tuple[CacheSize, ...]  # per layer
     unsplittable: str = ""  # why the model must stay on one Mac, as the end of a sentence
