@@ -1,4 +1,4 @@
-"""The room of the relay: requests of programs that another Mac answers."""
+"""The room of the relay: requests answered by another Mac."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class RelayRoom(Room):
 
     @classmethod
     def build(cls, node: NodeContext, mesh: Mesh, relay: Relay, answering: ApiAnswers) -> Self:
-        """The room with all of its parts."""
         server = RelayServer(answering, mesh, node.tasks, relay.name_of, relay.check_trust, is_on=node.config.relays)
         return cls(node=node, relay=relay, server=server)
 

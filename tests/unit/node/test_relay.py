@@ -27,7 +27,7 @@ from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import LeaderAnswers, Relay
 from core.node.relay.relayed_values import AnswerWanted, NotAnswered, encoded, relayed_from
 from core.requests.answers import ChatRequest, Message, RequestAccepted
-from tests.support.answers import LOST, ROWS, Desk, model
+from tests.support.answers import LOST, ROWS, AnswersHarness, model
 from tests.support.node_messages import from_frame
 from tests.support.plans import plan_of
 from tests.support.tasks import tasks_of
@@ -65,7 +65,7 @@ class Wire:
 class Two:
     """A head, whose worker is played, and a member whose programs ask it."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AnswersHarness) -> None:
         self.desk, self.tasks = desk, tasks_of()
         self.there, self.back = Wire(), Wire()
         self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)
@@ -99,7 +99,7 @@ class Two:
 
 @pytest_asyncio.fixture
 async def two(tmp_path: Path, model: Path) -> AsyncIterator[Two]:
-    desk = await Desk(tmp_path, model).load(context=200_000)
+    desk = await AnswersHarness(tmp_path, model).load(context=200_000)
     plan = desk.leader.plan
     assert plan
     desk.bus.publish(PlanProposed(plan=plan))
