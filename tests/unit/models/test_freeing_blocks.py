@@ -131,7 +131,7 @@ def test_a_disk_that_makes_no_holes_keeps_everything(whole: Path, monkeypatch: p
     there = read_written(whole)
     assert there
     monkeypatch.setattr(freeing_blocks, "punch_hole", refuse)
-    with pytest.raises(TransferError, match="cannot let go of a part of a file"):
+    with pytest.raises(TransferError, match="cannot free a part of a file"):
         let_go(whole, there, kept_of(there, needed(3)), lambda: True)
     assert not (whole / MAP_NAME).exists()
 
