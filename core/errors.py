@@ -25,7 +25,6 @@ class MaclusterError(Exception):
 
     @property
     def problem(self) -> Problem:
-        """This error as a value for another process."""
         return Problem(kind=type(self).__name__, what=self.what, fix=self.fix)
 
     def __str__(self) -> str:

@@ -140,12 +140,10 @@ class Plan(Value, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> tuple[Stage, ...]:
-        """The stages of all Macs that take part, with the prefill Mac's last."""
         return (*self.stages, *([self.prefill.stage] if self.prefill else []))
 
     @property
     def owners(self) -> tuple[Stage, ...]:
-        """The stages in layer order."""
         return tuple(sorted(self.stages, key=lambda stage: stage.start))
 
 
@@ -546,7 +544,6 @@ _decoder = msgspec.json.Decoder(AnyEvent)
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    """Encode as one line of JSON."""
     return _encoder.encode(event)
 
 

@@ -18,7 +18,6 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def pack(message: msgspec.Struct) -> bytes:
-    """The encoded message after its length."""
     body = _encoder.encode(message)
     return LENGTH.pack(len(body)) + body
 

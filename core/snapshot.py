@@ -131,7 +131,6 @@ def _halted(batch: Batch) -> Batch:
 
 
 def _put(items: tuple[_T, ...], item: _T, key: Callable[[_T], object]) -> tuple[_T, ...]:
-    """Replace the item with the same key, or append."""
     keys = [key(each) for each in items]
     at = keys.index(key(item)) if key(item) in keys else len(keys)
     return (*items[:at], item, *items[at + 1 :])

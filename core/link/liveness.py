@@ -76,7 +76,6 @@ class Liveness:
         return device_id in self._suspects
 
     def add(self, device_id: str, now: float) -> None:
-        """Watch a Mac with a new link."""
         self._seen_at[device_id] = now
         self.due = min(self.due, now + BEAT_S)
 
@@ -142,7 +141,6 @@ class ProgressClock:
         self._since, self._has_moved = now, True
 
     def rest(self) -> None:
-        """No step is expected until work starts again."""
         self._since = None
 
     def is_stuck(self, now: float) -> bool:

@@ -170,7 +170,6 @@ class _Attempt:
             self._standing[MeasuredPath(way, monotonic() - self._began)] = sock
 
     def _is_decided(self) -> bool:
-        """Whether no open path is of the same or a better kind."""
         open_ranks = [key.data.rank for key in self._selector.get_map().values()]
         return bool(self._standing) and min(t.way.rank for t in self._standing) < min(open_ranks)
 

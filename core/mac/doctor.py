@@ -51,7 +51,6 @@ async def examine_machine(folder: Path, budget_bytes: int, working_set_bytes: in
 
 
 def usable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
-    """Interfaces on which a node listening on `host` can use Bonjour."""
     if host in ANYWHERE:
         return tuple(i for i in found if i.is_up and i.is_ipv4 and not (i.is_loopback or i.is_virtual))
     return tuple(each for each in found if each.is_up and each.address == host)

@@ -24,7 +24,6 @@ def port_holder(port: int) -> str:
 
 
 def holder_words(pid: int, name: str, command: Iterable[str]) -> str:
-    """Describe a process by its name, made safe for a terminal."""
     words = [_in_line(word) for word in command]
     if "core.node" in words:
         home = words[words.index("--home") + 1 :][:1] if "--home" in words else []

@@ -48,7 +48,6 @@ def why_not(seen: RdmaSeen) -> str:
 
 
 def devices_in(listed: str) -> tuple[str, ...]:
-    """Device names in the output of `ibv_devices`."""
     return tuple(_DEVICE.findall(listed))
 
 

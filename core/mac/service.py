@@ -66,7 +66,6 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_no_program(self) -> bool:
-        """Whether it ended because its program could not be started."""
         return self.last_exit in NO_PROGRAM
 
 

@@ -27,5 +27,4 @@ def ring_steps(size: int, ranks: int) -> ReduceSteps:
 
 
 def sealed_steps(size: int, ranks: int) -> ReduceSteps:
-    """Steps of the sealed group."""
     return ReduceSteps(ranks - 1, size) if is_gathered(size, ranks) else ring_steps(size, ranks)

@@ -22,7 +22,6 @@ from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
 
 def make_plan(**inputs: Unpack[PlanInputs]) -> Plan:
-    """`draft_plan`, but raises DoesNotFit if the plan doesn't fit."""
     plan = draft_plan(**inputs)
     if short := shortage(plan, inputs.get("profile")):
         raise short
@@ -124,7 +123,6 @@ def _lacks(plan: Plan) -> str:
 
 
 def missing_bytes(stage: Stage) -> int:
-    """Bytes by which a stage exceeds its Mac's budget; negative: free."""
     return stage.needed_bytes - stage.budget_bytes
 
 

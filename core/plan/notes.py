@@ -53,7 +53,6 @@ def notes_of(
 
 
 def shared(how: Parallelism) -> str:
-    """How the Macs share the work, and why."""
     added_up = _ADDED_UP[how.group] if how.strategy == "tp" else ""
     return f"{_SHARED[how.strategy]}: {how.reason}{added_up}."
 
@@ -144,5 +143,4 @@ def _left_out(names: Sequence[str], profile: SplitProfile) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

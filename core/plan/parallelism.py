@@ -55,7 +55,6 @@ def choose_topology(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -
 
 
 def _longest_rtt(inputs: PlanInputs) -> float | None:
-    """Longest known round trip between neighbours in the ring."""
     macs, rtt = [peer.device_id for peer in inputs["peers"]], inputs.get("rtt")
     if rtt is None or inputs.get("rdma"):  # the control link's round trip is not that of RDMA
         return None

@@ -43,7 +43,6 @@ class ReadTimes(NamedTuple):
 
     @property
     def is_known_faster(self) -> bool:
-        """Whether the prefill Mac was measured to be clearly faster."""
         share = self.share
         return (
             share is not None and share * CLEARLY_FASTER <= 1 and bool(self.prefill_mac and self.prefill_mac.measured)

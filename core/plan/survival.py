@@ -17,7 +17,6 @@ from core.requests.plans import PlanRequest
 
 
 def options_after_loss(request: PlanRequest, macs: int) -> PlanOptions:
-    """Options of `request` on `macs` remaining Macs."""
     how = plan_options_of(request)
     return {**how, **on_fewer(macs, how)}
 

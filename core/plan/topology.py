@@ -32,11 +32,9 @@ class Arrangement(NamedTuple):
     ranks: bool = False  # every Mac has a part of each layer
 
     def head(self, macs: int) -> int:
-        """Index of the head among `macs` Macs in layer order."""
         return macs - 1 if self.head_is_last else 0
 
     def output(self, macs: int) -> int:
-        """Index of the Mac with the output, in layer order."""
         return macs - 1 if self.last_outputs else self.head(macs)
 
 

@@ -31,7 +31,6 @@ _ADDRESSES: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 def own_names() -> frozenset[str]:
-    """Host names of this Mac."""
     name = socket.gethostname().lower().removesuffix(".local")
     return frozenset({"localhost", name, f"{name}.local"})
 

@@ -67,7 +67,6 @@ class ApiKeys:
         return made
 
     def revoke(self, name: str) -> None:
-        """Raises UsageError if no key has that name."""
         kept = self.all()
         left = tuple(each for each in kept if each.name != name)
         if left == kept:

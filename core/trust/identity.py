@@ -122,7 +122,6 @@ def read_key(path: Path, passphrase: bytes) -> Ed25519PrivateKey:
 
 
 def write_key(path: Path, key: Ed25519PrivateKey, passphrase: bytes) -> None:
-    """Write a key as encrypted PKCS#8. Raises IdentityError."""
     write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase)))
 
 
@@ -131,12 +130,10 @@ def write_certificate(path: Path, key: Ed25519PrivateKey) -> None:
 
 
 def device_id_of(public: bytes) -> bytes:
-    """Device id of an Ed25519 public key: 16 bytes."""
     return hashlib.sha256(b"macluster/1 device\0" + public).digest()[:16]
 
 
 def text_id(device_id: bytes) -> str:
-    """Device id as 26 lower-case base32 characters."""
     return base64.b32encode(device_id).decode().rstrip("=").lower()
 
 
@@ -152,7 +149,6 @@ def parse_text_id(text: str) -> bytes:
 
 
 def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
-    """Whether `signature` over `data` was made by the Ed25519 key `public`."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, data)
     except (InvalidSignature, ValueError):
@@ -161,7 +157,6 @@ def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
 
 
 def extract(salt: bytes, secret: bytes) -> bytes:
-    """HKDF-SHA256 Extract (RFC 5869)."""
     return hmac.digest(salt, secret, "sha256")
 
 

@@ -39,7 +39,6 @@ def move_key(folder: Path, place: KeyPlace, on_wait: Callable[[bool], None] = la
 
 
 def key_place(folder: Path) -> KeyPlace:
-    """Where the passphrase is. Raises IdentityError if there is no key."""
     if not os.path.lexists(folder / f"{CURRENT}.pem"):
         raise _no_key("file")
     return "file" if os.path.lexists(folder / "passphrase") else "keychain"

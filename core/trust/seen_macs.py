@@ -39,7 +39,6 @@ class SeenMacs:
             del self._first[next((i for i in self._first if i not in members), device_id)]
 
     def save(self) -> None:
-        """Write changes. Raises TrustError."""
         if self._saved != list(self._first):
             lines = [(text_id(i), first) for i, first in self._first.items()]
             write_private(self._path, msgspec.json.encode(lines), TrustError)

@@ -42,7 +42,6 @@ class HttpClients:
         return self._has_asked.get(client) is False
 
     def asking(self) -> int:
-        """Number of clients that have sent a request."""
         self._forget_closed()
         return sum(self._has_asked.values())
 

@@ -20,11 +20,9 @@ class Room:
     node: NodeContext
 
     def messages(self) -> Iterable[MessageRow]:
-        """Rows for the messages of other Macs that this room handles."""
         return ()
 
     def routes(self) -> Iterable[web.RouteDef]:
-        """Rows for the commands that this room carries out."""
         return ()
 
     def subscribe(self) -> None:

@@ -49,17 +49,14 @@ class AdvertisedMacs:
         return len(self._records)
 
     def name(self, device_id: str) -> str:
-        """Last advertised name, or ""."""
         record = self._records.get(device_id)
         return record.name if record else ""
 
     def places(self, device_id: str) -> tuple[Place, ...]:
-        """Advertised places, newest first."""
         record = self._records.get(device_id)
         return record.claims if record else ()
 
     def windows(self, device_id: str) -> tuple[Place, ...]:
-        """Advertised places of its open pairing window, newest first."""
         record = self._records.get(device_id)
         return record.windows if record else ()
 

@@ -55,7 +55,6 @@ class Dialling:
         self._news = asyncio.Event()
 
     async def stop(self) -> None:
-        """Cancel all dialling."""
         while tasks := list(self._running.values()):  # a task that just ended may have started another
             for task in tasks:
                 task.cancel()
@@ -66,7 +65,6 @@ class Dialling:
         return self._problems.get(device_id, "")
 
     def reach(self, device_id: str) -> None:
-        """Dial a paired Mac in the background until it is linked."""
         if self._is_wanted(device_id) and self._book.of(device_id):
             self._begin(device_id, partial(self._dial, device_id))
 
@@ -87,7 +85,6 @@ class Dialling:
             self._begin(place, partial(self._seek, place))
 
     def linked(self, device_id: str) -> None:
-        """Note that a Mac is linked, whichever side dialled."""
         self._problems.pop(device_id, None)
         self._faults.wrong_key.pop(device_id, None)
 

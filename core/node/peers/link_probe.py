@@ -43,7 +43,6 @@ class ProbeFigures(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Size of the full messages."""
         return FRAME_BYTES * len(self.loaded_s)
 
 
@@ -75,7 +74,6 @@ class LinkProbing:
         self._began_at = self._back_at = 0.0
 
     def handle_reply(self, number: int) -> None:
-        """Handle a reply; replies to unknown or already answered probes are ignored."""
         sent_at = self._sent_at.pop(number, None)
         if sent_at is not None:
             self._back_at = monotonic()

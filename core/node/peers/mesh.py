@@ -135,7 +135,6 @@ class Mesh:
                 self._spawn("The end of a link", self._ended(device_id, contact, "The path to it is gone."))
 
     def is_suspect(self, device_id: str) -> bool:
-        """Whether that Mac is linked and silent."""
         return self._liveness.is_suspect(device_id)
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
@@ -144,7 +143,6 @@ class Mesh:
         return contact is not None and await self._send_raw(contact, *to_frame(message))
 
     def leaders(self) -> dict[str, Leads]:
-        """Models led by linked Macs, by device id, as last reported."""
         reported = {device_id: contact.status for device_id, contact in self.contacts.items()}
         return {device_id: status.leads for device_id, status in reported.items() if status and status.leads}
 
@@ -155,7 +153,6 @@ class Mesh:
         return contact.link.remote_host
 
     def local_host_of(self, device_id: str) -> str:
-        """This Mac's own address on the link to that one; "" if not linked."""
         contact = self.contacts.get(device_id)
         return contact.link.local_host if contact else ""
 
@@ -181,7 +178,6 @@ class Mesh:
         self._add(self._rekeyed(link, dialled=True))
 
     def _rekeyed(self, link: ControlLink, *, dialled: bool) -> RekeyedLink:
-        """Make a link that `stop` waits for."""
         task = self._tasks.spawn("The end of a link", link.wait_closed())
         self._open.add(task)
         task.add_done_callback(self._open.discard)
@@ -278,7 +274,6 @@ class Mesh:
         await self._messages.handle(device_id, self._messages.decode(kind, body))
 
     def messages(self) -> tuple[MessageRow, ...]:
-        """Rows for the messages that keep a link alive and end it."""
         return (
             receives(Ping, self._pinged),
             receives(Pong, self._ponged),

@@ -36,7 +36,6 @@ class Networks:
 
     @property
     def reach(self) -> tuple[ListenAddress, ...]:
-        """Addresses at which others reach this Mac's worker."""
         return tuple(ListenAddress(each.address, each.kind) for each in reachable(self.now, self._host))[
             :MAX_NETWORK_PATHS
         ]

@@ -64,7 +64,6 @@ async def findings_without_node(home: Home, host: str, budget_bytes: int) -> Asy
 
 
 def node_finding(address: str, host: str) -> Finding:
-    """Address at which this node listens."""
     if not address:
         return Finding(name="node", state="bad", what="It does not listen yet.", fix="Check again in a moment.")
     port = parse_place(address).port
@@ -73,7 +72,6 @@ def node_finding(address: str, host: str) -> Finding:
 
 
 def restart_findings(restarts: Mapping[str, Restarts]) -> list[Finding]:
-    """Loops of this node that failed by a defect and were started again."""
     cure = "Please report it: the log of this node says where. Restarting the node may help until then."
     return [
         Finding(name="defect", state="warn", what=f"{name} failed {_times(times)} since {_clock(since)}.", fix=cure)
@@ -130,7 +128,6 @@ def _mac_finding(peer: Peer, found: Sequence[Interface]) -> Finding:
 
 
 def key_finding(storage: Storage) -> Finding:
-    """Storage of this Mac's key."""
     if storage == "keychain":
         return Finding(name="key", state="ok", what="Kept in the keychain of this Mac.")
     cure = "`macluster trust key keychain` moves it into the keychain, where one is open."

@@ -62,7 +62,6 @@ class Paths:
         return (*direct[: MAX_NETWORK_PATHS - 1], self._linked(host, self._mesh.local_host_of(device_id)))
 
     async def tried(self, device_id: str, ways: Sequence[NetworkPath]) -> list[MeasuredPath]:
-        """The paths on which its node answers, with their round trips."""
         places = self._book.of(device_id)
         return await asyncio.to_thread(measure_paths, ways, places[0].port, TRY_S) if ways and places else []
 

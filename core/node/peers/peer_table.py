@@ -65,12 +65,10 @@ class PeerTable:
         self._sightings.vanished(device_id, monotonic())
 
     def sweep(self) -> None:
-        """Forget strangers that are not advertised any more."""
         for device_id in self._sightings.gone(monotonic()):
             self._forget(device_id, "It is no longer advertised.")
 
     def went(self, device_id: str, reason: str) -> None:
-        """Note that a Mac's control link ended."""
         known = self.find(device_id)
         if known:
             self._bus.publish(PeerGone(device_id=device_id, reason=reason))
@@ -89,13 +87,11 @@ class PeerTable:
             self.refresh_trust()
 
     def refresh_own(self) -> None:
-        """Publish this Mac if anything about it changed."""
         own = self._own_now()
         if own != self.find(own.device_id):
             self._bus.publish(PeerChanged(peer=own))
 
     def refresh_all(self) -> None:
-        """Publish every Mac that changed, and the trust level."""
         self.refresh_own()
         for peer in self._bus.now.peers:
             if not peer.is_self:

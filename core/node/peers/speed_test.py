@@ -101,13 +101,11 @@ class SpeedTests:
         return msgspec.structs.replace(result, source=source, target=target, answering=answering)
 
     async def stop(self) -> Done:
-        """Stop the user's test, if one runs."""
         if self._test and not self._test.asker:
             self._test.work.cancel()
         return Done()
 
     def close(self) -> None:
-        """Stop all tests: the node ends."""
         if self._test:
             self._test.work.cancel()
 
@@ -129,7 +127,6 @@ class SpeedTests:
                 _settle(self._asked.result, message)
 
     def gone(self, device_id: str) -> None:
-        """Handle the end of a Mac's link."""
         if self._probing and self._probing[0] == device_id:
             self._probing[1].lost()
         if self._asked and self._asked.source == device_id and not self._asked.result.done():

@@ -52,7 +52,6 @@ class _Asker:
         self.under_way: dict[int, _Work] = {}
 
     def has_room(self, size: int) -> bool:
-        """Whether one more request of `size` bytes is accepted."""
         held = sum(work.size for work in self.under_way.values())
         return len(self.under_way) < MOST_OF_A_MAC and held + size <= MOST_ASKED
 
@@ -86,7 +85,6 @@ class RelayServer:
             await self._begin(device_id, message.number, whole)
 
     def gone(self, device_id: str) -> None:
-        """Cancel the requests of a Mac that is no longer linked."""
         if asker := self._askers.pop(device_id, None):
             for work in asker.under_way.values():
                 work.task.cancel()

@@ -122,7 +122,6 @@ class Relay:
             asked.take(message)
 
     def gone(self, device_id: str) -> None:
-        """Fail the requests to a Mac that is no longer linked."""
         for (mac, _), asked in self._asked.items():
             if mac == device_id:
                 asked.fail(self._lost(device_id))
@@ -203,14 +202,12 @@ class LeaderAnswers:
                             return
 
     async def count(self, request: ChatRequest) -> int:
-        """Same as `Answers.count`, on the other Mac."""
         match await self._one(CountWanted(request=request)):
             case Counted(tokens=tokens):
                 return tokens
         raise _strange()
 
     async def text_of(self, ids: Sequence[int]) -> str:
-        """Same as `Answers.text_of`, on the other Mac."""
         match await self._one(TextWanted(tokens=tuple(ids))):
             case Spelled(text=text):
                 return text

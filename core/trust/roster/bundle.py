@@ -64,7 +64,6 @@ class Cluster(msgspec.Struct, frozen=True):
     certificates: Mapping[bytes, bytes]
 
     def encode(self) -> bytes:
-        """Bytes for a process of this Mac."""
         return encode_bundle(self.roster.stand, [encode(self.roster)], self.certificates.values())
 
     @classmethod

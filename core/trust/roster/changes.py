@@ -88,7 +88,6 @@ def rotate(roster: Roster, identity: Identity, rotation: Rotation) -> Roster:
 
 
 def set_recovery(roster: Roster, identity: Identity, public: bytes) -> Roster:
-    """Set the recovery key; earlier words become void."""
     _check_admin(roster, identity)
     return _next(roster, identity, (*roster.macs, as_member(public, roster.epoch + 1)))
 

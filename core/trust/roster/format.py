@@ -57,7 +57,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> Clean:
-        """The cleaned name, or the short id if nothing of it is left."""
         return clean_name(self.raw_name) or Clean(text_id(self.device_id)[:8])
 
     @property
@@ -94,7 +93,6 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hash(self) -> bytes:
-        """SHA-256 over the whole encoding, signature included."""
         return hashlib.sha256(encode(self)).digest()
 
     @property
@@ -114,7 +112,6 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
         return next((m for m in self.members if m.role is Role.RECOVERY), None)
 
     def member(self, device_id: bytes) -> Member | None:
-        """The Mac with that id, if it is in the cluster; never the recovery key."""
         return next((m for m in self.macs if m.device_id == device_id), None)
 
     def revocation(self, device_id: bytes) -> Revoked | None:

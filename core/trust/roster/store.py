@@ -68,7 +68,6 @@ class RosterStore:
 
     @property
     def certificates(self) -> Mapping[bytes, bytes]:
-        """The members' certificates, DER, by device id."""
         return self._certificates
 
     @property
@@ -87,7 +86,6 @@ class RosterStore:
         return any(roster.revocation(device_id) for roster in tips)
 
     def cluster(self) -> Cluster:
-        """Roster and certificates as one value. Raises NotPaired on a Mac that was never paired."""
         if self.current is None:
             raise NotPaired("This Mac is paired with no other.")
         return Cluster(self.current, dict(self._certificates))
@@ -132,7 +130,6 @@ class RosterStore:
         return max((p.epoch for p in theirs if self._epochs.get(p.hash) == p.epoch), default=len(self._history) + 1)
 
     def advance(self, following: Roster, certificates: Iterable[bytes] = ()) -> None:
-        """Adopt the next epoch made on this Mac. Raises RosterError."""
         self.adopt(encode_bundle(following.stand, [encode(following)], certificates))
 
     def adopt(self, bundle: bytes) -> bool:
