@@ -272,10 +272,8 @@ class ModelsChanged(Event, frozen=True, kw_only=True):
 
 
 class Transfer(Event, frozen=True, kw_only=True):
-    """A download or copy of model files to a Mac.
-
-    Files of a stopped or failed transfer are kept, and the next one continues with them. A paused one ends when another
-    transfer to that Mac starts.
+    """A download or copy of model files to a Mac. Files of a stopped or failed transfer are kept for the next one. A
+    paused one ends when another transfer to that Mac starts.
     """
 
     model: str
@@ -453,10 +451,7 @@ class ApiServed(Event, frozen=True, kw_only=True):
 
 
 class Batch(Event, frozen=True, kw_only=True):
-    """Work of the head; sent twice a second while there is any.
-
-    The last three figures share the plan's `context` tokens.
-    """
+    """Work of the head, sent twice a second while there is any. The last three figures share the plan's `context`."""
 
     rows: tuple[BatchRow, ...] = ()  # running, then queued, each in order
     lanes: tuple[BatchLane, ...] = ()  # by number

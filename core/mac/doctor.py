@@ -41,9 +41,7 @@ async def examine_network(host: str) -> AsyncIterator[Finding]:
 
 
 async def examine_machine(folder: Path, budget_bytes: int, working_set_bytes: int) -> AsyncIterator[Finding]:
-    """Check whether this machine can run a model. `folder` is the node's state folder, `budget_bytes` the worker's
-    limit, `working_set_bytes` the GPU's limit set by macOS (0: unknown).
-    """
+    """Check whether this machine can run a model. `working_set_bytes`: the GPU's limit set by macOS (0: unknown)."""
     yield disk_finding(await asyncio.to_thread(_free_bytes, folder))
     yield memory_finding(physical_bytes(), used_bytes(), budget_bytes, working_set_bytes)
     yield files_finding(allowed_descriptors())

@@ -112,9 +112,7 @@ def multicast_addresses(found: Iterable[Interface], host: str) -> tuple[str, ...
 
 
 def is_never_dialled(host: str, found: Iterable[Interface]) -> bool:
-    """Whether `host` can't be another Mac: it belongs to this machine or a network inside it. Virtual machines on two
-    Macs often have the same address.
-    """
+    """Whether `host` can't be another Mac: it is this machine or on a network inside it, as of virtual machines."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

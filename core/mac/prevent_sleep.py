@@ -24,10 +24,7 @@ def stays_awake(when: WhenAwake, *, is_in_use: bool) -> bool:
 
 
 class SleepPreventer:
-    """Runs `caffeinate` while this Mac must stay awake; does nothing where it isn't installed.
-
-    `command` is the program, to which caffeinate's options are added.
-    """
+    """Runs `command`, caffeinate, while this Mac must stay awake; does nothing where it isn't installed."""
 
     def __init__(self, pid: int, command: Sequence[str] = (CAFFEINATE,)) -> None:
         self._command = (*command, "-i", "-s", "-w", str(pid))

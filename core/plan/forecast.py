@@ -115,9 +115,7 @@ class MacSpeeds(NamedTuple):
         return self.measured(kind, amount, mac) or guess
 
     def hop(self, size: float, source: str, target: str) -> Estimate:
-        """Time of a frame of `size` bytes, in either direction; a smaller frame takes as long as the
-        smallest measured.
-        """
+        """Time of a frame of `size` bytes in either direction; small frames take as long as the smallest measured."""
         for pair in sorted(((source, target), (target, source)), key=lambda pair: not self._has_measured(size, *pair)):
             curve = self.curves.get(curve_name("hop", *pair), ())
             if curve and (found := self.measured("hop", max(size, curve[0].amount), *pair)):

@@ -133,9 +133,7 @@ def gigabytes(count: int) -> str:
 
 
 def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
-    """The plan, and whether logits can be compared on the head: the whole model (`total_bytes`) must fit there, and the
-    wire must be lossless. A note gives the reason if not.
-    """
+    """The plan, and whether the head can compare logits: the whole model fits there and the wire is lossless."""
     missing = missing_bytes(plan.head) + total_bytes
     if plan.wire in LOSSY:
         note = f"Not verified: hidden states are sent as {plan.wire}, so logits may differ from one Mac's."

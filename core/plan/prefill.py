@@ -77,9 +77,7 @@ def is_worth(prefill: Prefill, tokens: int, unread: int) -> bool:
 
 
 def reader_of(plan: Plan, sizes: StageSizes, reader: Peer, profile: SplitProfile | None) -> Stage:
-    """The prefill Mac's stage. Raises PlanError if the plan allows none, UnsupportedModel for unsendable caches, and
-    DoesNotFit.
-    """
+    """The prefill Mac's stage. Raises PlanError or UnsupportedModel if it can't prefill here, DoesNotFit."""
     if has_ranks(plan):
         what = "A tensor split divides every cache, so another Mac can't prefill for it."
         raise PlanError(what, "Split by layers, or load it without prefill on another Mac.")

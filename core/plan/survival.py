@@ -30,9 +30,7 @@ class FewerMacsOptions(TypedDict):
 
 
 def on_fewer(macs: int, how: PlanOptions) -> FewerMacsOptions:
-    """Divide by budget, since hand-assigned layers were for all Macs. Tensor parallelism continues if possible; on one
-    Mac the head does everything.
-    """
+    """Divide by budget instead of by hand, and keep tensor parallelism if possible; one Mac does everything."""
     topology, parallelism = how.get("topology"), how.get("parallelism")
     if topology is not None and TOPOLOGIES[topology].ranks:
         return FewerMacsOptions(layers=(), topology=None, parallelism=parallelism or "tp")

@@ -106,9 +106,7 @@ def route(head: LayerSpan, others: Sequence[LayerSpan], layers: int) -> Route:
 
 
 def in_ring(parts: Sequence[range], output: int) -> Route | None:
-    """The ring of Macs where Mac i owns `parts[i]`, the head first, then layer order; ranks own all layers. None if it
-    is no known topology.
-    """
+    """The ring of Macs where Mac i owns `parts[i]`, the head first, then layer order; None if unknown."""
     ring = tuple(sorted(enumerate(parts), key=lambda owner: (owner[0] != 0, owner[1].start)))
     topology = _topology(parts, output)
     return topology and Route(topology, ring, output)

@@ -72,11 +72,7 @@ class Identity:
 def load_or_create(
     folder: Path, *, use_keychain: bool = sys.platform == "darwin", on_wait: Callable[[bool], None] = lambda _: None
 ) -> Identity:
-    """The identity in `folder`, created if missing; `on_wait` as in `core.trust.keychain.recall`.
-
-    Raises IdentityError with a fix if it can't be used safely: symlink, foreign owner, open permissions, damaged file,
-    locked keychain.
-    """
+    """The identity in `folder`, created if missing. Raises IdentityError if it can't be used safely."""
     private_folder(folder)
     if not os.path.lexists(folder / "identity.pem"):
         _create(folder, use_keychain, on_wait)

@@ -17,9 +17,7 @@ MAX_SEEN: Final = 256
 
 
 class SeenMacs:
-    """Device ids and when each was first met (seconds since the epoch, for display), at most 256; beyond that the one
-    not met for longest is dropped. `save` writes the private file once for many sightings.
-    """
+    """First sightings (seconds since the epoch) of at most 256 device ids; the one not met for longest goes first."""
 
     def __init__(self, path: Path) -> None:
         """Raises TrustError if the file is damaged or not private."""

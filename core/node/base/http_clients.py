@@ -15,9 +15,7 @@ from core.link.accept_loop import accept_connections
 
 
 class HttpClients:
-    """Clients in order of connecting. The first that has sent no request yet is dropped for the next; the others stay
-    until they have their reply.
-    """
+    """Clients in order of connecting. For a new one, the first that has sent no request is dropped."""
 
     def __init__(self, most: int, share: int) -> None:
         """At most `most` clients, and at most 1/`share` of the file descriptors that this process may open."""

@@ -13,9 +13,7 @@ from core.node.base.message_table import MessageRow
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Base of all rooms: `core/node/<room>/room.py` has its parts as fields, and its tables. `build` makes the parts
-    from the context and lower rooms; `core.node.parts` calls it in floor order.
-    """
+    """Base of all rooms. Its fields are its parts, made by `build` from the context and lower rooms, and its tables."""
 
     node: NodeContext
 

@@ -101,9 +101,7 @@ class PairingConnection:
 
 @dataclass(frozen=True, slots=True)
 class PairingSession:
-    """This Mac's side of a pairing. `confirm` shows the digits and returns the typed ones; if `chosen` is set, only for
-    the Mac with that device id.
-    """
+    """This Mac's side. `confirm` shows the digits and returns the typed ones; `chosen`: the only Mac accepted."""
 
     identity: Identity
     name: str
@@ -199,9 +197,7 @@ class PairingSession:
 
 
 async def offer_pairing(host: str, port: int, session: PairingSession, *, timeout_s: float = WINDOW_S) -> Member:
-    """Pair with the Mac listening at `host`:`port`; the digits must be typed within `timeout_s`. Returns the new
-    member. Raises PairingError or RosterError; then nothing was saved.
-    """
+    """Pair with the Mac at `host`:`port`; returns the member. Raises PairingError or RosterError, saving nothing."""
     try:
         async with asyncio.timeout(MESSAGE_S):
             reader, writer = await asyncio.open_connection(**await connect_arguments(host, port, MESSAGE_S))

@@ -194,9 +194,7 @@ class Dialling:
                 attempt += 1
 
     async def _call(self, place: Place, peer_id: bytes | None, *, again: bool = False) -> ControlLink:
-        """Link to that Mac, or to any member at that place; `again`: even if it is linked. Raises
-        LinkError, NotPaired.
-        """
+        """Link to that Mac, or to any member there; `again`: even if it is linked. Raises LinkError, NotPaired."""
 
         def met(member: Member) -> None:
             self._book.met(text_id(member.device_id), place)

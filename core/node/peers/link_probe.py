@@ -47,16 +47,12 @@ class ProbeFigures(NamedTuple):
 
 
 def next_window(window: int, delay_s: float, base_s: float) -> int:
-    """Number of full messages that may be in flight after one with round trip `delay_s`, if an empty one takes
-    `base_s`: one more while there is no queue, else one less (after LEDBAT, RFC 6817).
-    """
+    """Messages in flight after a round trip of `delay_s`: one more without a queue, else one less (RFC 6817)."""
     return max(1, window - 1) if delay_s > base_s + QUEUE_S else min(MAX_UNDER_WAY, window + 1)
 
 
 class LinkProbing:
-    """One measurement of the link to the Mac called `name`. `send` returns whether it is linked; `moved` gets the
-    number of probes that came back.
-    """
+    """One measurement of a link. `send` returns whether the Mac is linked; `moved` gets the number of replies."""
 
     def __init__(
         self,

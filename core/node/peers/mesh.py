@@ -61,9 +61,7 @@ class RosterArrived(AwaitedSignal, frozen=True):
 
 
 class Mesh:
-    """One link per paired Mac that can be reached, whichever side dialled. `address`: where others reach this Mac, ""
-    until it listens on `port`.
-    """
+    """One link per reachable paired Mac, whichever side dialled. `address`: where others reach this Mac, or ""."""
 
     def __init__(self, node: NodeContext, book: AddressBook, own: OwnMac) -> None:
         self._identity, self._store, self._own = node.identity, node.store, own
@@ -116,9 +114,7 @@ class Mesh:
         return {str(outcome): count for outcome, count in self._server.admission.counts.items()} if self._server else {}
 
     async def roster_changed(self) -> None:
-        """Push the new roster to every linked Mac, end links to Macs that it no longer trusts, and dial missing
-        members.
-        """
+        """Push the new roster to linked Macs, end links to Macs no longer trusted, and dial missing members."""
         for device_id, contact in list(self.contacts.items()):
             await self._send_roster(contact)
             if not self._may_link(contact):
@@ -127,9 +123,7 @@ class Mesh:
         self.dialling.roster_changed()
 
     def _networks_changed(self, changed: NetworksChanged) -> None:
-        """End links over addresses that are gone, instead of waiting for silence. Other links stay even if a better
-        path exists: cables are unplugged more often.
-        """
+        """End links over addresses that are gone at once; others stay, even if there is a better path now."""
         for device_id, contact in list(self.contacts.items()):
             if contact.link.local_host in changed.gone:
                 self._spawn("The end of a link", self._ended(device_id, contact, "The path to it is gone."))
@@ -219,9 +213,7 @@ class Mesh:
         self._add(rekeyed)
 
     def _may_link(self, contact: LinkedMac) -> bool:
-        """Check by the newest roster, which may have arrived during the handshake, and by every
-        undecided rival of it.
-        """
+        """Check by the newest roster, which may have arrived during the handshake, and by every undecided rival."""
         roster, peer_id = self._store.cluster().roster, contact.link.peer_id
         peer, me = roster.member(peer_id), roster.member(self._identity.device_id)
         is_member = peer is not None and me is not None and carries_prompts(peer.level)

@@ -17,9 +17,7 @@ class NetworksChanged(Signal, frozen=True):
 
 
 class Networks:
-    """Emits NetworksChanged. `now`: the interfaces that were up at the last `look`; `host`: the address on which this
-    Mac's worker listens.
-    """
+    """Emits NetworksChanged. `now`: the interfaces that are up; `host`: this Mac's worker listens there."""
 
     def __init__(self, host: str, signals: Signals, ask: Callable[[], tuple[Interface, ...]] = interfaces) -> None:
         self._host, self._signals, self._ask = host, signals, ask

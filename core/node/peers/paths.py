@@ -42,9 +42,7 @@ class Paths:
         self._mesh, self._networks, self._book = mesh, networks, book
 
     def direct(self, device_id: str) -> tuple[NetworkPath, ...] | None:
-        """Paths over networks that both Macs are on, best kind first; None if the other one has reported
-        nothing yet.
-        """
+        """Paths over networks that both Macs are on, best kind first; None if the other one has reported nothing."""
         contact = self._mesh.contacts.get(device_id)
         if contact is None or contact.status is None:
             return None
@@ -101,9 +99,7 @@ class Paths:
 
 
 def direct_ways(own: Iterable[Interface], reported: Sequence[ListenAddress]) -> tuple[NetworkPath, ...]:
-    """Paths to addresses in `reported` on a network of this Mac, best kind first; bound to an interface if the address
-    alone does not determine it.
-    """
+    """Paths to `reported` addresses on a network of this Mac, best kind first; bound to an interface if ambiguous."""
     ways = []
     here = reachable(own, "0.0.0.0")
     for reach in reported:

@@ -38,9 +38,7 @@ class PeerTable:
         self._bus.publish(PeerSeen(peer=self._own_now()))
 
     def steps(self, plan: Plan) -> list[int] | None:
-        """Last finished step of each stage of `plan` in ring order, as reported; None if a Mac is not
-        linked or silent.
-        """
+        """Last step that each stage of `plan` reported, in ring order; None if a Mac is not linked or silent."""
         reported = {
             device_id: contact.status.step for device_id, contact in self._mesh.contacts.items() if contact.status
         }

@@ -81,9 +81,7 @@ class SpeedTests:
         self._allowances: defaultdict[str, TokenBucket] = defaultdict(lambda: TokenBucket(ANSWERS))
 
     async def test(self, request: SpeedRequest) -> SpeedResult:
-        """Test a hop for the user here. Raises UsageError, NotPaired, LinkLost, LinkTimeout, Busy; NodeError if
-        stopped.
-        """
+        """Test a hop for the user here. Raises UsageError, NotPaired, LinkError, Busy; NodeError if stopped."""
         source = self._mac(request.source) if request.source else self._own_id
         target = self._mac(request.target)
         if source == target:

@@ -57,9 +57,7 @@ class _Asker:
 
 
 class RelayServer:
-    """Answers relayed requests while `is_on`, a limited number per Mac, queued with the requests of this Mac's clients.
-    `name_of`: the name of a Mac; `check_trust` raises if no prompt may be answered.
-    """
+    """Answers relayed requests while `is_on`, a limited number per Mac. `check_trust` raises if that is forbidden."""
 
     def __init__(
         self,

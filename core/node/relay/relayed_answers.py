@@ -56,9 +56,7 @@ class RelayLinks(Protocol):
 
 
 class Relay:
-    """Sends requests to other Macs, and receives their replies. `is_on`: relaying is allowed; `check_trust` raises if
-    no prompt may leave this Mac.
-    """
+    """Relays requests while `is_on`. `check_trust` raises if no prompt may leave this Mac."""
 
     def __init__(
         self,
@@ -101,9 +99,7 @@ class Relay:
             self._bus.publish(LedElsewhere(model=model))
 
     async def ask(self, device_id: str, wanted: Wanted) -> AsyncGenerator[Relayed, None]:
-        """Yield that Mac's replies; leaving early cancels the request there. Raises that Mac's error, NotPaired,
-        LinkLost.
-        """
+        """Yield that Mac's replies; leaving early cancels the request. Raises its error, NotPaired, LinkLost."""
         self.check_trust()
         number = next(self._numbers)
         asked = self._asked[device_id, number] = _Asked()

@@ -93,9 +93,7 @@ def set_recovery(roster: Roster, identity: Identity, public: bytes) -> Roster:
 
 
 def recover(roster: Roster, key: RecoveryKey, device_id: bytes, fresh: bytes, lost: Collection[bytes] = ()) -> Roster:
-    """Use the recovery words: make `device_id` admin and revoke the Macs in `lost`. The words are used up; `fresh` is
-    the public key of the next ones.
-    """
+    """Use up the recovery words: make `device_id` admin, revoke `lost`; `fresh` is the next words' public key."""
     check_recovery_key(roster, key)
     if _mac(roster, device_id).is_admin:
         cure = "Change the roster from that Mac; it can also make new recovery words."

@@ -40,10 +40,7 @@ def decode_card(data: bytes) -> Card:
 
 
 def decide(mine: Card, theirs: Card, *, initiator: bool) -> Literal["found", "admit", "join"]:
-    """How the next roster is made: "found" a cluster with the peer, "admit" the peer to ours, or "join" theirs.
-
-    Raises PairingError if none of these is possible.
-    """
+    """Whether to "found" a cluster, "admit" the peer to ours, or "join" theirs. Raises PairingError if none fits."""
     if mine.cluster_id == theirs.cluster_id == NO_CLUSTER:
         return "found" if initiator else "join"
     if mine.cluster_id == theirs.cluster_id:

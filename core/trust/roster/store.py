@@ -35,9 +35,7 @@ class RosterStore:
     """Rosters and certificates of this Mac on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Read and verify the whole chain. Raises RosterError on damage, a gap, a shortened chain, or
-        open permissions.
-        """
+        """Verify the whole chain. Raises RosterError on damage, a gap, a shortened chain, or open permissions."""
         private_folder(folder, RosterError)
         self._folder = folder
         rivals = [decode(read_private(path, RosterError)) for path in sorted(folder.glob("*.rival"))]
