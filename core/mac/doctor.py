@@ -55,7 +55,6 @@ def usable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
 
 
 def network_finding(found: Sequence[Interface], host: str) -> Finding:
-    """Networks on which other Macs can reach this one. `found` are the usable interfaces."""
     listed = ", ".join(f"{each.name} {each.address} ({each.subnet})" for each in found)
     if not found:
         what = "This Mac is on no network." if host in ANYWHERE else f"No interface that is up has the address {host}."
@@ -134,7 +133,6 @@ def files_finding(allowed: int) -> Finding:
 
 
 def programs_finding(python: str, packages: Mapping[str, str | None]) -> Finding:
-    """Versions of the installed packages; None if one is missing."""
     missing = [name for name, found in packages.items() if found is None]
     if missing:
         cure = "Reinstall macluster in its own environment."

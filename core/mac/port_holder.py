@@ -12,7 +12,6 @@ UNKNOWN = "a system program, or one of another account"
 
 
 def port_holder(port: int) -> str:
-    """Describe the process for the end of a sentence."""
     pid = next((pid for taken, pid in _listeners() if taken == port), None)
     if pid is None:
         return UNKNOWN

@@ -45,7 +45,6 @@ class SleepPreventer:
 
 
 def awake_by() -> frozenset[int]:
-    """Process ids of the caffeinate processes that keep this Mac awake, as macOS lists them."""
     asked = subprocess.run([PMSET, "-g", "assertions"], capture_output=True, text=True, timeout=5, check=False)
     return parse_assertions(asked.stdout)
 

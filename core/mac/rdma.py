@@ -52,7 +52,6 @@ def devices_in(listed: str) -> tuple[str, ...]:
 
 
 def device_at(host: str, found: Iterable[Interface], devices: Sequence[str]) -> str:
-    """RDMA device of the interface with this Mac's address `host`; "" if it is not in `devices`."""
     plain, _, scope = host.partition("%")
     name = scope or next((each.name for each in found if each.address == plain), "")
     return f"rdma_{name}" if f"rdma_{name}" in devices else ""

@@ -56,7 +56,6 @@ def cut_distance(state_bytes: int) -> int:
 
 
 def wire_share(plan: Plan, profile: SplitProfile | None, token_s: float, hop_s: SecondsOfHop) -> float:
-    """Share of a token's time for which the busiest link carries mirror data."""
     carried, longest = 0.0, 0.0
     every = cut_distance(sum(cache.fixed_bytes for cache in profile.caches) if profile else 0)
     for stage, after in pairwise([*plan.stages[1:], plan.head]):

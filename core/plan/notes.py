@@ -107,12 +107,10 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def _readable(plan: Plan, index: int) -> list[Sight]:
-    """Kinds of data that the Mac of stage `index` can read, without hidden states."""
     return [sight for sight in sights(plan, index) if sight != "activations"]
 
 
 def _sight_notes(plan: Plan) -> list[str]:
-    """Notes on the Macs besides the head that can read the conversation."""
     if has_ranks(plan):
         plain = plan.parallelism is not None and plan.parallelism.group == "rdma"
         return [EVERY_RANK_SEES, *([ON_THE_CABLE] * plain)]

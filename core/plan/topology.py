@@ -169,7 +169,6 @@ def _headless(head: LayerSpan, layers: int) -> UsageError:
 
 
 def _check_once(spans: Sequence[LayerSpan], layers: int) -> None:
-    """Check that every layer is assigned exactly once; `spans` are sorted."""
     edge = 0
     for before, span in pairwise((None, *spans)):
         assert span is not None

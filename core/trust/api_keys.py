@@ -41,7 +41,6 @@ class ApiKeys:
         self._path = path
 
     def all(self) -> tuple[ApiKey, ...]:
-        """All keys, the oldest first. Raises TrustError if the file can't be used."""
         if not self._path.exists():
             return ()
         try:

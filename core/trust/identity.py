@@ -86,7 +86,6 @@ def open_identity(folder: Path, passphrase: bytes) -> Identity:
 
 
 def open_pair(folder: Path, stem: str, passphrase: bytes) -> Identity:
-    """Open the identity in `<stem>.pem` and `<stem>.crt`. Raises IdentityError."""
     key_path, certificate_path = folder / f"{stem}.pem", folder / f"{stem}.crt"
     key = read_key(key_path, passphrase)
     public = key.public_key().public_bytes_raw()
@@ -233,7 +232,6 @@ def _create(folder: Path, use_keychain: bool, on_wait: Callable[[bool], None]) -
 
 
 def _find_passphrase(folder: Path, on_wait: Callable[[bool], None]) -> bytes:
-    """Read the passphrase from its file or the keychain. Raises IdentityError."""
     if os.path.lexists(folder / "passphrase"):
         return read_private(folder / "passphrase")
     from core.trust import keychain

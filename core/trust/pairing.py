@@ -211,7 +211,6 @@ class Window:
         return self._left == 0
 
     def admit(self, now: float) -> None:
-        """Count an attempt. Raises PairingError if none is allowed now."""
         if now >= self.closes_at or self.is_spent:
             raise PairingError("The pairing window is closed.", "Open it again on both Macs.")
         if now < self._next_at:

@@ -66,7 +66,6 @@ class TrustAssessment:
         return None
 
     def check(self, plan: Plan | None = None) -> None:
-        """Raises NotPaired or RosterFork if this Mac, or one of `plan`, must not see prompts."""
         if fault := self.fault(plan):
             raise fault.error
 

@@ -25,7 +25,6 @@ class HttpClients:
         self._has_asked: dict[asyncio.BaseTransport, bool] = {}
 
     async def accept(self, listener: socket) -> AsyncIterator[socket]:
-        """Yield connections for which there is room; the others are closed."""
         async for sock, _ in accept_connections(listener, self._make_room):
             self._forget_closed()
             if len(self._has_asked) + self.entering >= self.most and not self._make_room():

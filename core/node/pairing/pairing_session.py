@@ -65,7 +65,6 @@ class PairingConnection:
         self.host = plain_host(writer.get_extra_info("peername") or ("",))
 
     async def read(self, length: int, timeout_s: float = MESSAGE_S, gone: PairingError = NOT_READY) -> bytes:
-        """Read `length` bytes. Raises PairingError."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._reader.readexactly(length)
@@ -88,7 +87,6 @@ class PairingConnection:
         return head + await self.read(reveal_length(head))
 
     async def send_note(self, peer: Confirmed, note: bytes) -> None:
-        """Send a note, authenticated together with the earlier ones. Raises PairingError."""
         packed = peer.pack(note)
         await self.write(_LENGTH.pack(len(packed)) + packed)
 

@@ -81,14 +81,12 @@ class AddressBook:
             self._on_proof(self._proven)
 
     def moved(self, old_id: str, new_id: str) -> None:
-        """Keep the places of a Mac that has a new key, and so a new device id."""
         for table, most in ((self._proven, MAX_MACS), (self._by_hand, MAX_RECORDS)):
             for place in reversed(table.pop(old_id, ())):
                 _put(table, new_id, place, most)
         self._on_proof(self._proven)
 
     def keep(self, members: Collection[str]) -> None:
-        """Forget proven places of Macs that are no longer members."""
         gone = self._proven.keys() - set(members)
         for device_id in gone:
             del self._proven[device_id]

@@ -69,11 +69,9 @@ class Dialling:
             self._begin(device_id, partial(self._dial, device_id))
 
     def renew(self, device_id: str, on_link: Callable[[ControlLink], None]) -> None:
-        """Dial a linked Mac once more in the background, each place once; `on_link` takes the link."""
         self._begin(device_id, partial(self._renew, device_id, on_link))
 
     def roster_changed(self) -> None:
-        """Dial all members now, and the places that no member claims."""
         roster = self._store.current
         members = [text_id(m.device_id) for m in roster.members] if roster else []
         self._book.keep(members)

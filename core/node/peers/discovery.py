@@ -136,7 +136,6 @@ class Discovery:
             raise OSError("Bonjour refused to advertise this Mac") from error
 
     async def _follow_networks(self, zeroconf: AsyncZeroconf) -> None:
-        """Leave networks that are gone, and join new ones."""
         service = self._service
         if service is None or service.port is None:
             return
@@ -159,7 +158,6 @@ class Discovery:
                 raise OSError("Bonjour refused to advertise the pairing window") from error
 
     async def stop(self) -> None:
-        """Withdraw the advertisement and stop listening."""
         tasks = [*self._resolving, *([self._resolver] if self._resolver else [])]
         for task in tasks:
             task.cancel()

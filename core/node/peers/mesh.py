@@ -78,7 +78,6 @@ class Mesh:
         node.signals.on(NetworksChanged, self._networks_changed)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen for control links and dial the members; returns the port."""
         self._server = await serve_control(
             host, port, identity=self._identity, cluster=self._store.cluster, on_link=self._accepted
         )

@@ -37,7 +37,6 @@ class NodeCheck:
         self._worker, self._discovery = worker, discovery
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield each finding as soon as it is known."""
         peers = self._bus.now.peers
         own = next((p for p in peers if p.is_self), None)
         yield node_finding(own.address if own else "", self._host)
@@ -101,7 +100,6 @@ def bonjour_finding(multicast: bool, *, is_on: bool, sees_itself: bool) -> Findi
 
 
 def mac_findings(others: Sequence[Peer], found: Sequence[Interface]) -> list[Finding]:
-    """One finding per other Mac, the ones with problems first."""
     if not others:
         cure = "Run macluster there, on the same network as this Mac; guest networks often keep Macs apart."
         return [Finding(name="other Macs", state="warn", what="None was found.", fix=cure)]

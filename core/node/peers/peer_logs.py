@@ -84,7 +84,6 @@ class PeerLogs:
                 self._tasks.spawn("Asking for a log", self._send(device_id, asked))
 
     async def handle_message(self, device_id: str, message: LogMessage) -> None:
-        """Handle a linked Mac's request or reply."""
         match message:
             case LogRequest(run=run, after=after):
                 await self._send(device_id, self._lines_after(after if run == self._journal.run else 0))

@@ -59,7 +59,6 @@ class PeerTable:
         return change.contests
 
     def vanished(self, device_id: str) -> None:
-        """Note a withdrawn advertisement: a member stays, and a stranger may only flap."""
         self._sightings.vanished(device_id, monotonic())
 
     def sweep(self) -> None:
@@ -74,7 +73,6 @@ class PeerTable:
             self._bus.publish(PeerSeen(peer=lost))
 
     def refresh(self, device_id: str) -> None:
-        """Publish a Mac if anything about it changed."""
         if device_id in self._mesh.contacts:
             self._linked_once.add(device_id)
             self._met(device_id)
@@ -111,7 +109,6 @@ class PeerTable:
             self._bus.publish(changed)
 
     def linked(self) -> list[Peer]:
-        """Paired Macs with a live link and known budgets, this one first, then by budget."""
         linked = [p for p in self._bus.now.peers if not p.is_self and p.state == "connected" and p.budget_bytes > 0]
         others = [p for p in linked if carries_prompts(p.trust)]
         return [self._own_now(), *sorted(others, key=lambda p: (-p.budget_bytes, p.name, p.device_id))]

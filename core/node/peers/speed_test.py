@@ -108,7 +108,6 @@ class SpeedTests:
             self._test.work.cancel()
 
     async def handle_message(self, device_id: str, message: LinkProbe | SpeedMessage) -> None:
-        """Handle a linked Mac's message about a test."""
         match message:
             case LinkProbe(number=number):
                 if self._may_answer(device_id):

@@ -74,7 +74,6 @@ class RelayServer:
         self._askers: dict[str, _Asker] = {}
 
     async def handle_message(self, device_id: str, message: RelayRequest | RelayStop) -> None:
-        """Take a piece of a request, or cancel one. Raises ProtocolError if it is too long."""
         asker = self._askers.setdefault(device_id, _Asker())
         if isinstance(message, RelayStop):
             if work := asker.under_way.get(message.number):

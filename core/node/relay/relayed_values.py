@@ -101,7 +101,6 @@ def wanted_from(body: bytes) -> Wanted:
 
 
 def relayed_from(body: bytes) -> Relayed:
-    """Decode a reply. Raises ProtocolError."""
     try:
         value: Relayed = _relayed.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

@@ -33,7 +33,6 @@ class Bundle(NamedTuple):
 def encode_bundle(
     stand: Stand, rosters: Sequence[bytes], certificates: Iterable[bytes], points: Sequence[Stand] = ()
 ) -> bytes:
-    """Encode a bundle (layout above)."""
     parts = [STAND.pack(*stand), COUNT.pack(len(points)), *(STAND.pack(*point) for point in points)]
     for pieces in (list(rosters), list(certificates)):
         parts.append(COUNT.pack(len(pieces)))

@@ -56,7 +56,6 @@ def promote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
 
 
 def demote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
-    """Remove a Mac's admin role, unless it is the only admin."""
     if not _mac(roster, device_id).is_admin:
         raise RosterError(f"{_mac(roster, device_id).name} is not an admin.")
     _check_not_last(roster, device_id)
@@ -124,7 +123,6 @@ def _altered(roster: Roster, device_id: bytes, /, **changes: object) -> list[Mem
 
 
 def _next(roster: Roster, signer: Signer, members: Iterable[Member]) -> Roster:
-    """The next epoch with these members; missing ones are revoked."""
     members, epoch = tuple(members), roster.epoch + 1
     staying = {m.device_id for m in members}
     following = msgspec.structs.replace(

@@ -165,7 +165,6 @@ class Cursor:
         return layout.unpack(self.take(layout.size))
 
     def pieces(self, longest: int) -> list[bytes]:
-        """A counted list of byte strings, each with its length first."""
         found = []
         for _ in range(self.unpack(COUNT)[0]):
             (length,) = self.unpack(COUNT)
@@ -222,6 +221,5 @@ def _decode_member(cursor: Cursor) -> Member:
 
 
 def verify(roster: Roster, public: bytes) -> None:
-    """Check the signature with the key `public`. Raises RosterError."""
     if not is_signed(public, roster.sig, words(roster)):
         raise RosterError(f"The roster of epoch {roster.epoch} is not signed by the Mac it names.")

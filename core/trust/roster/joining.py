@@ -84,7 +84,6 @@ def check_certificate(card: Card, peer: Confirmed) -> None:
 
 
 def found_with(identity: Identity, name: str, cluster_id: bytes, peer: Confirmed, theirs: Card) -> bytes:
-    """Bundle with the first two rosters of a new cluster: this Mac alone, then with the peer."""
     first = found(identity, name, cluster_id)
     second = add(first, identity, _as_member(peer, 2))
     certificates = [identity.certificate_der, theirs.certificate]

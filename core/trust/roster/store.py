@@ -91,7 +91,6 @@ class RosterStore:
     def level(
         self, device_id: bytes, *, seen: bool = False, wrong_key: bool = False, other_model: bool = False
     ) -> Level:
-        """Trust level of a Mac by this roster and the caller's knowledge (see `level_of`)."""
         member = self.current.member(device_id) if self.current else None
         return level_of(
             listed=member.level if member else None,
