@@ -1,47 +1,4 @@
-"""The error tree. Each class docstring says when it happens; `.what` and `.fix` are the text a person reads.
-
-MaclusterError
-├── UsageError                wrong use of a command or of the API
-│   └── ContextExceeded       the prompt leaves no room for an answer
-├── PlanError
-│   ├── NoPeers               there is no Mac to plan for
-│   ├── TooManyPeers          more Macs than layers
-│   ├── BadBudget             a memory budget is zero or negative
-│   ├── DoesNotFit            the model needs more memory than a Mac has
-│   └── IllegalCut            this family cannot be cut there
-├── ModelError
-│   ├── ModelNotFound         no such model on this Mac
-│   ├── BadModel              a file of the model is missing, damaged or hostile
-│   ├── UnsupportedModel      the architecture cannot run here
-│   ├── ModelMismatch         two Macs hold different files under one name
-│   └── TransferError         files of a model cannot be fetched or copied
-├── TrustError
-│   ├── IdentityError         the device key cannot be used safely
-│   ├── PairingError          pairing was refused, timed out or compared wrong
-│   ├── RosterError           a roster is not validly signed, or is older
-│   │   └── RosterFork        two different histories of rosters are both validly signed
-│   └── NotPaired             a Mac in the plan is below "paired"
-├── LinkError
-│   ├── ProtocolError         bytes that no honest peer sends
-│   ├── HandshakeError        the other end did not prove who it is
-│   │   └── WrongKey          another key answered than the one that was looked for
-│   ├── SealError             a frame failed authentication
-│   ├── LinkLost              the other end went away
-│   ├── LinkTimeout           the other end did not answer in time
-│   │   └── NoAnswer          nor however often it was asked
-│   └── GroupFailed           the ranks of a tensor plan cannot form their group
-├── WorkerError
-│   ├── WorkerDied            a worker process ended
-│   ├── CachesLost            a stage no longer holds what an answer needs
-│   └── StageFailed           a stage could not compute
-├── SessionError              a saved session cannot be written, read, or used with this model
-└── NodeError
-    ├── NodeUnreachable       no node answers on this Mac
-    ├── PortTaken             another program listens on the port that the node needs
-    ├── NotLoaded             a request came while no model is loaded
-    ├── Parked                an answer ended for want of a Mac, and can be continued
-    └── Busy                  the queue is full, or another load is running
-"""
+"""The error tree. Each docstring says when the error happens; users read `.what` and `.fix`."""
 
 from __future__ import annotations
 

@@ -34,120 +34,43 @@ QUEUE_LIMIT: Final = 8
 DEVICE: Final = "MACLUSTER_DEVICE"
 
 
+class _FileOfHome:
+    """A path inside the state folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, home: Home, _: type[Home]) -> Path:
+        return home.root / self._name
+
+
 class Home(msgspec.Struct, frozen=True):
     """The state folder of one node (0700)."""
 
     root: Path
 
-    @property
-    def identity(self) -> Path:
-        """Device key and certificate."""
-        return self.root / "identity"
-
-    @property
-    def rosters(self) -> Path:
-        """Signed rosters, one file per epoch."""
-        return self.root / "rosters"
-
-    @property
-    def socket(self) -> Path:
-        """Unix socket of the local API (0600)."""
-        return self.root / "node.sock"
-
-    @property
-    def lock(self) -> Path:
-        """Locked while a node runs here; contains its process id."""
-        return self.root / "node.lock"
-
-    @property
-    def log(self) -> Path:
-        """Log, JSON lines."""
-        return self.root / "node.log"
-
-    @property
-    def last_run(self) -> Path:
-        """Why the last node could not start or crashed (0600); absent after a clean exit."""
-        return self.root / "last-run.json"
-
-    @property
-    def stderr_log(self) -> Path:
-        """Standard error of a node without a terminal: how it ended if the log does not say."""
-        return self.root / "node.stderr"
-
-    @property
-    def tokens(self) -> Path:
-        """Sealed token logs."""
-        return self.root / "token-logs"
-
-    @property
-    def sessions(self) -> Path:
-        """Saved sessions, one sealed file each."""
-        return self.root / "sessions"
-
-    @property
-    def conversations(self) -> Path:
-        """Texts of conversations, one sealed file each."""
-        return self.root / "conversations"
-
-    @property
-    def split_profiles(self) -> Path:
-        """Results of examining models, one file per model."""
-        return self.root / "split-profiles"
-
-    @property
-    def pairing_attempts(self) -> Path:
-        """Times of failed pairing attempts."""
-        return self.root / "pairing-attempts.json"
-
-    @property
-    def api_keys(self) -> Path:
-        """Hashes of the API keys."""
-        return self.root / "api-keys.json"
-
-    @property
-    def api_certificate(self) -> Path:
-        """Certificate and key of the API for other machines."""
-        return self.root / "api-certificate"
-
-    @property
-    def typed(self) -> Path:
-        """Input history of `macluster run`, JSON lines."""
-        return self.root / "typed.jsonl"
-
-    @property
-    def seen(self) -> Path:
-        """Macs met before."""
-        return self.root / "seen.json"
-
-    @property
-    def addresses(self) -> Path:
-        """Last known addresses of the members."""
-        return self.root / "addresses.json"
-
-    @property
-    def throughput(self) -> Path:
-        """Measured speeds of the Macs."""
-        return self.root / "measured-speeds.json"
-
-    @property
-    def stages(self) -> Path:
-        """Which layers of each model this Mac loaded last."""
-        return self.root / "layers-held.json"
-
-    @property
-    def paused(self) -> Path:
-        """Paused transfers; absent if there are none."""
-        return self.root / "paused.json"
-
-    @property
-    def models(self) -> Path:
-        """Models of this Mac, one directory each."""
-        return self.root / "models"
-
-    @property
-    def hashes(self) -> Path:
-        """Cached SHA-256 hashes of model files."""
-        return self.root / "hashes.json"
+    identity = _FileOfHome("identity")  # device key and certificate
+    rosters = _FileOfHome("rosters")  # signed rosters, one file per epoch
+    socket = _FileOfHome("node.sock")  # Unix socket of the local API (0600)
+    lock = _FileOfHome("node.lock")  # locked while a node runs here; contains its process id
+    log = _FileOfHome("node.log")  # log, JSON lines
+    last_run = _FileOfHome("last-run.json")  # reason of a failed start or a crash (0600); absent after a clean exit
+    stderr_log = _FileOfHome("node.stderr")  # standard error of a node without a terminal
+    tokens = _FileOfHome("token-logs")  # sealed token logs
+    sessions = _FileOfHome("sessions")  # saved sessions, one sealed file each
+    conversations = _FileOfHome("conversations")  # texts of conversations, one sealed file each
+    split_profiles = _FileOfHome("split-profiles")  # results of examining models, one file per model
+    pairing_attempts = _FileOfHome("pairing-attempts.json")  # times of failed pairing attempts
+    api_keys = _FileOfHome("api-keys.json")  # hashes of the API keys
+    api_certificate = _FileOfHome("api-certificate")  # certificate and key of the API for other machines
+    typed = _FileOfHome("typed.jsonl")  # input history of `macluster run`, JSON lines
+    seen = _FileOfHome("seen.json")  # Macs met before
+    addresses = _FileOfHome("addresses.json")  # last known addresses of the members
+    throughput = _FileOfHome("measured-speeds.json")  # measured speeds of the Macs
+    stages = _FileOfHome("layers-held.json")  # layers of each model that this Mac loaded last
+    paused = _FileOfHome("paused.json")  # paused transfers; absent if there are none
+    models = _FileOfHome("models")  # models of this Mac, one directory each
+    hashes = _FileOfHome("hashes.json")  # cached SHA-256 hashes of model files
 
 
 def default_home() -> Home:

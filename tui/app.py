@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 class MaclusterApp(BaseApp, inherit_bindings=False):
     """The app of one node. `note` is a line for the top and the empty chat; `node` starts a node if none runs."""
 
-    # the default screen is there before it could bring its own style sheet
+    # the default screen exists before it could load its own style sheet
     CSS_PATH: ClassVar[list[str | PurePath]] = [STYLES / "base.tcss", STYLES / "dashboard.tcss"]
     ACTIONS: ClassVar[tuple[Action, ...]] = APP
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(APP)]
@@ -172,7 +172,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def on_seen(self) -> None:
         avoid_long_collections()
-        # a defect that it does not catch ends the app: the screen would stand still and say nothing
+        # an uncaught defect ends the app: the screen would freeze without a message
         begin: Any = partial(follow, self.client, self._events.handle, self._lose)
         self.run_worker(begin, group="events")
 
@@ -191,7 +191,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         for screen in self.screen_stack[1:]:
             if isinstance(screen, Follower):
                 screen.show(new)
-        self.refresh_bindings()  # what can be done now may be something else
+        self.refresh_bindings()  # the enabled actions may have changed
 
     def show_answer(self) -> None:
         self.dashboard.show_answer(self.state)

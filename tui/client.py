@@ -70,7 +70,7 @@ class NodeClient:
     def _http(self) -> httpx2.AsyncClient:
         import httpx2
 
-        # no TLS on a unix socket; without a context of its own the library would load all authorities there are
+        # no TLS on a unix socket; without this context the library would load all authorities
         nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         transport = httpx2.AsyncHTTPTransport(uds=str(self.home.socket), verify=nobody)
         return httpx2.AsyncClient(transport=transport, base_url="http://node")
@@ -85,9 +85,8 @@ class NodeClient:
             await self._http.aclose()
 
     async def events(self) -> AsyncIterator[AnyEvent]:
-        """A `Snapshot` first, then every event as it happens; ends when the node goes away.
-
-        Raises NodeUnreachable if no node listens.
+        """A `Snapshot` first, then every event; ends when the node goes away. Raises NodeUnreachable if no node
+        listens.
         """
         import httpx2
 
@@ -101,7 +100,6 @@ class NodeClient:
             return
 
     async def models(self) -> list[ModelChoice]:
-        """Models on this Mac with how each would fit the paired Macs."""
         return await self._call("GET", "/v1/models", None, list[ModelChoice])
 
     async def known_models(self) -> list[ModelChoice]:
@@ -113,7 +111,6 @@ class NodeClient:
         await self._call("POST", "/v1/downloads", request, Done)
 
     async def copy(self, request: CopyRequest) -> None:
-        """Start copying a model to disks of paired Macs; Transfer events follow."""
         await self._call("POST", "/v1/copies", request, Done)
 
     async def stop_transfers(self) -> None:
@@ -121,11 +118,9 @@ class NodeClient:
         await self.change_transfers(TransferOrder(what="stop"))
 
     async def change_transfers(self, order: TransferOrder) -> None:
-        """Stop, pause, resume or limit downloads and copies."""
         await self._call("POST", f"/v1/transfers/{order.what}", order, Done)
 
     async def disks(self) -> list[DiskUse]:
-        """How much of the plan's model each of its Macs has on disk."""
         return await self._call("GET", "/v1/disks", None, list[DiskUse])
 
     async def trim(self, request: TrimRequest) -> list[Trimmable]:
@@ -153,7 +148,6 @@ class NodeClient:
         await self._call("GET", f"/v1/chat/{quote(request_id)}", None, Done, timeout_s=None)
 
     async def cancel(self, request_id: str) -> None:
-        """Stop an answer; what is written stays."""
         await self._call("POST", f"/v1/chat/{quote(request_id)}/stop", None, Done)
 
     async def test_speed(self, wanted: SpeedRequest) -> SpeedResult:
@@ -165,7 +159,6 @@ class NodeClient:
         await self._call("POST", "/v1/speedtest/stop", None, Done)
 
     async def trace(self, wanted: TraceRequest) -> TraceResult:
-        """Record what every stage does for a while, phase by phase."""
         return await self._call("POST", "/v1/trace", wanted, TraceResult, timeout_s=None)
 
     async def choose(self, order: RecoveryOrder) -> None:
@@ -177,7 +170,6 @@ class NodeClient:
         return await self._call("GET", "/v1/answers", None, list[UnfinishedAnswer])
 
     async def go_on(self, answer_id: AnswerId) -> RequestAccepted:
-        """Continue an interrupted answer; its next TokenEvents and its RequestDone follow as events."""
         return await self._call("POST", "/v1/answers/continue", answer_id, RequestAccepted)
 
     async def sessions(self) -> list[SavedSession]:
@@ -185,7 +177,6 @@ class NodeClient:
         return await self._call("GET", "/v1/sessions", None, list[SavedSession])
 
     async def session(self, wanted: SessionName) -> SavedSession:
-        """One session with its messages."""
         return await self._call("GET", _session(wanted), None, SavedSession)
 
     async def save_session(self, wanted: SessionName) -> SavedSession:
@@ -193,7 +184,6 @@ class NodeClient:
         return await self._call("PUT", _session(wanted), None, SavedSession, timeout_s=None)
 
     async def load_session(self, wanted: SessionName) -> SavedSession:
-        """Load a session into the plan's Macs; returns its messages."""
         return await self._call("POST", f"{_session(wanted)}/load", None, SavedSession, timeout_s=None)
 
     async def stop_session(self) -> None:
@@ -208,7 +198,6 @@ class NodeClient:
         return await self._call("GET", "/v1/conversations", None, list[ConversationInfo])
 
     async def find_conversations(self, wanted: SearchText) -> list[ConversationInfo]:
-        """Conversations that contain a text, newest first."""
         return await self._call("POST", "/v1/conversations/search", wanted, list[ConversationInfo])
 
     async def conversation(self, wanted: ConversationId) -> Conversation:
@@ -222,7 +211,6 @@ class NodeClient:
         return await self._call("PATCH", f"/v1/conversations/{wanted.id}", wanted, ConversationInfo)
 
     async def delete_conversation(self, wanted: ConversationId) -> None:
-        """Delete a conversation and its key."""
         await self._call("DELETE", f"/v1/conversations/{wanted.id}", None, Done)
 
     async def know(self, address: Address) -> None:
@@ -234,7 +222,6 @@ class NodeClient:
         await self._call("POST", "/v1/rescan", None, Done)
 
     async def check(self) -> AsyncIterator[Finding]:
-        """Findings about the node, its network and its Mac, as they come."""
         import httpx2
 
         try:
@@ -253,11 +240,9 @@ class NodeClient:
         await self._call("POST", "/v1/pairing/offer", offer, Done)
 
     async def type_digits(self, digits: Digits) -> None:
-        """Send the digits that the other Mac shows."""
         await self._call("POST", "/v1/pairing/digits", digits, Done)
 
     async def pair_with(self, choice: PairWith) -> None:
-        """Pair with a Mac that was seen; PairingChanged events follow."""
         await self._call("POST", "/v1/pairing", choice, Done)
 
     async def stop_pairing(self) -> None:
@@ -265,7 +250,6 @@ class NodeClient:
         await self._call("POST", "/v1/pairing/stop", None, Done)
 
     async def trust(self) -> TrustView:
-        """How far each Mac is trusted, and why."""
         return await self._call("GET", "/v1/trust", None, TrustView)
 
     async def revoke(self, target: Target) -> TrustView:
@@ -294,11 +278,9 @@ class NodeClient:
         return await self._call("POST", "/v1/trust/recover", phrase, RecoveryWords)
 
     async def resolve_fork(self, choice: ForkChoice) -> TrustView:
-        """Choose the side of a fork that counts."""
         return await self._call("POST", "/v1/trust/resolve", choice, TrustView)
 
     async def start_api(self) -> ApiServed:
-        """Serve other programs, if the API is off."""
         return await self._call("POST", "/v1/api/start", None, ApiServed)
 
     async def stop_api(self) -> None:

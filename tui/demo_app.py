@@ -1,4 +1,4 @@
-"""The app over the demo's simulated Macs: what only they can do."""
+"""The app of the demo, over simulated Macs."""
 
 from __future__ import annotations
 

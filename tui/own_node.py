@@ -1,4 +1,4 @@
-"""The node that the screen starts where none runs: a process that ends when this one does, and why it did not start."""
+"""Starts a node process that ends with this one, and reports why it failed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.text import clean_text
 from core.trust.private_files import private_folder
 
 END_S = 15.0
-QUIET_S = 3.0  # so long may a node take to start before anything is said of it
+QUIET_S = 3.0  # a node that takes longer to start is reported
 TAIL_BYTES = 4096
 TAIL_LIMIT = 500
 
@@ -70,7 +70,7 @@ class OwnNode:
             self._process.stdin.close()
             try:
                 await asyncio.to_thread(self._process.wait, END_S)
-            except subprocess.TimeoutExpired:  # it waits for what macOS asks a person, say
+            except subprocess.TimeoutExpired:  # it may be waiting for a macOS dialog
                 self._process.terminate()
                 await asyncio.to_thread(self._process.wait)
 

@@ -28,18 +28,15 @@ class Aim(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bound(self) -> str:
-        """The target in words."""
         return f"{'at most' if self.at_most else 'at least'} {self.limit:g}"
 
     @property
     def verdict(self) -> str:
-        """Whether it was reached, in words."""
         if not self.counts:
             return "does not count here"
         return "reached" if self.reached else "NOT reached"
 
     def line(self, name: str, ratio: float) -> str:
-        """The ratio, its target and the verdict in one line."""
         return f"{name}: {ratio:.2f}, target {self.bound}: {self.verdict}"
 
 
@@ -71,7 +68,6 @@ def cores() -> int:
 
 
 def system() -> str:
-    """Operating system and processor family."""
     return f"{platform.system()} {platform.machine()}"
 
 

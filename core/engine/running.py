@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from core.engine.constraints import RowGrammar
 from core.engine.drafting import Drafter
+from core.engine.prompt_lookup import PromptLookup
 from core.engine.requests import Request
-from core.engine.speculation import PromptLookup
 from core.events import FinishReason
 
 

@@ -13,9 +13,7 @@ PAUSE_S: Final = 0.1
 async def accept_connections(
     listener: socket.socket, make_room: Callable[[], object]
 ) -> AsyncIterator[tuple[socket.socket, Any]]:
-    """Yield each connection and its address. `make_room` closes something expendable when no file descriptor
-    is left.
-    """
+    """Yield each connection and its address; `make_room` closes something expendable when descriptors run out."""
     while True:
         try:
             sock, address = listener.accept()
@@ -29,7 +27,7 @@ async def accept_connections(
             continue
         sock.setblocking(False)
         yield sock, address
-        await asyncio.sleep(0)  # where somebody waits already, nobody else would run
+        await asyncio.sleep(0)  # connections already waiting must not starve other tasks
 
 
 async def _readable(listener: socket.socket) -> None:

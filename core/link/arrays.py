@@ -44,7 +44,6 @@ class PackedArray(NamedTuple):
         return len(self.data)
 
     def unpack(self) -> mx.array:
-        """Copy it into an MLX array."""
         if not self.data:
             return mx.zeros(self.shape, self.dtype)
         raw = mx.array(self.data)  # type: ignore[arg-type]  # uint8, a copy
@@ -84,24 +83,19 @@ def _raw(array: mx.array) -> memoryview:
 
 
 def overwrite(target: mx.array, source: Arrived) -> None:
-    """Copy the bytes of `source` into the evaluated array `target` of the same size, so that a graph built on it uses
-    them. Avoids making an MLX array, which on a GPU costs as much as a send.
-    """
+    """Copy the bytes of `source` into the evaluated `target` of the same size: cheaper than another MLX array."""
     memory = memoryview(target)  # type: ignore[arg-type]
     assert memory.c_contiguous
     _raw(target)[:] = source.data if isinstance(source, PackedArray) else _raw(source)
 
 
 def clear(target: mx.array) -> None:
-    """Fill the evaluated array `target` with zeros. On a GPU with its own memory this moves it to the host early, so
-    that `overwrite` finds it there.
-    """
+    """Zero the evaluated `target`. On a GPU with its own memory this moves it to the host early, for `overwrite`."""
     memory = _raw(target)
     memory[:] = bytes(len(memory))
 
 
 def decode_arrays(body: memoryview) -> list[mx.array]:
-    """Copy the arrays out of a frame's body. Raises ProtocolError if shapes and length disagree."""
     return [packed.unpack() for packed in packed_arrays(body)]
 
 

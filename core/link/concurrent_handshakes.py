@@ -66,9 +66,7 @@ class _Guest:
         self.until = monotonic() + TLS_TIMEOUT_S
 
     def has_begun(self) -> bool:
-        """Whether the first TLS record is complete; it stays unread. Raises LinkLost, and ProtocolError for anything
-        else.
-        """
+        """Whether the first TLS record is complete; it stays unread. Raises LinkLost, ProtocolError for other bytes."""
         try:
             head = self.sock.recv(_RECORD_HEAD, socket.MSG_PEEK)
         except BlockingIOError:
@@ -82,14 +80,13 @@ class _Guest:
         return len(self.sock.recv(self._needs, socket.MSG_PEEK)) == self._needs
 
     def wait_for_more(self) -> None:
-        """Wake up when the record is complete. Raises LinkLost if already waiting for that: the rest will not come."""
+        """Wake up when the record is complete. Raises LinkLost on the second call: the rest will not come."""
         if self._needs == self._waits_for:
             raise LinkLost("It closed the link during the handshake.")
         self._waits_for = self._needs
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._needs)
 
     def go_on_as(self, sock: ssl.SSLSocket, steps: Steps) -> None:
-        """Start the handshake."""
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         self.sock, self.steps = sock, steps
 
@@ -138,7 +135,6 @@ class ConcurrentHandshakes:
         self._selector.close()
 
     def _admit(self) -> None:
-        """Accept the waiting connections."""
         for _ in range(AT_ONCE):
             try:
                 plain, address = self._listener.accept()
@@ -146,7 +142,7 @@ class ConcurrentHandshakes:
                 return
             except ConnectionError:
                 continue  # gone again before we looked
-            except OSError:  # no file descriptor is left, which is said also where nobody waits
+            except OSError:  # no file descriptor is left; `accept` reports that even when no caller waits
                 if select([self._listener], [], [], 0)[0]:
                     self._make_room()
                     sleep(PAUSE_S)
@@ -167,12 +163,11 @@ class ConcurrentHandshakes:
             if self._guests.has_begun(guest) or not self._look(guest):
                 break
         if guest and guest in self._guests:
-            # nothing of him stays in the kernel either
+            # discard what the caller has already sent, too
             guest.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._dismiss(guest, "It was slow.")  # an honest handshake takes milliseconds
 
     def _look(self, guest: _Guest) -> bool:
-        """Whether it has begun its handshake by now."""
         with self._judging(guest):
             if guest.has_begun():
                 self._guests.begin(guest)
@@ -200,7 +195,6 @@ class ConcurrentHandshakes:
 
     @contextmanager
     def _judging(self, guest: _Guest) -> Iterator[None]:
-        """Drop the connection on any error."""
         try:
             yield
         except OSError as error:

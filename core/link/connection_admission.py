@@ -19,18 +19,14 @@ class HandshakeProgress:
 
 
 class ConnectionAdmission:
-    """Limits connections by number and rate, and counts outcomes. "accepted" counts connections that got a
-    handshake.
-    """
+    """Limits connections by number and rate. Its count of "accepted" is of connections that got a handshake."""
 
     def __init__(self) -> None:
         self._limiter: Final = ConnectionLimiter()
         self.counts: Final[Counter[Outcome]] = Counter()
 
     def admits(self, host: str, now: float, links: int) -> bool:
-        """Whether a connection from `host` may start a handshake while `links` are open; `now`: seconds, monotonic
-        clock.
-        """
+        """Whether `host` may start a handshake at `now` (seconds, monotonic) while `links` are open."""
         if links >= MAX_CONTROL_LINKS:
             outcome: Outcome = "refused_full"
         else:
@@ -39,7 +35,6 @@ class ConnectionAdmission:
         return outcome == "accepted"
 
     def crowded_out(self) -> None:
-        """Count a handshake that was dropped for a newer one."""
         self.counts["refused_full"] += 1
 
     def failed(self, visit: HandshakeProgress, error: Exception) -> None:

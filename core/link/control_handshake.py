@@ -43,9 +43,7 @@ async def dialler_handshake(
 async def acceptor_handshake(
     wire: TlsStream, identity: Identity, cluster: Cluster, visit: HandshakeProgress
 ) -> HandshakeResult:
-    """Run the acceptor's side; `visit` records progress. Raises LinkLost, HandshakeError, SealError or
-    ProtocolError.
-    """
+    """Run the acceptor's side and record progress in `visit`. Raises as `dialler_handshake` does."""
     peer = check_peer(wire.certificate, cluster)
     visit.step = "failed_hello"
     m1 = await wire.read(HELLO.size)

@@ -119,7 +119,6 @@ class ControlLink:
         return kind, body
 
     def needs_new_keys(self, limits: KeyUse) -> bool:
-        """Whether the key of either direction reached its limits."""
         return self._sent.use.reaches(limits) or self._received.use.reaches(limits)
 
     def succeed(self, link: ControlLink) -> None:
@@ -204,17 +203,14 @@ class ControlServer:
         self._listening.add_done_callback(lambda _: listener.close())  # also where it is closed before it has begun
 
     def close(self) -> None:
-        """Stop listening and cancel open handshakes; established links stay."""
         self._listening.cancel()
         for task in self._handshakes:
             task.cancel()
 
     async def serve_forever(self) -> None:
-        """Run until closed. Raises an unexpected error of the listener."""
         await self._listening
 
     async def wait_closed(self) -> None:
-        """Wait until the listener and all handshakes have ended."""
         await asyncio.gather(self._listening, *self._handshakes, return_exceptions=True)
 
     async def _listen(self, listener: socket.socket) -> None:

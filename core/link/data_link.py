@@ -86,9 +86,7 @@ class Sender:
         self._meanwhile: tuple[int, Callable[[], None]] | None = None
 
     def drain_meanwhile(self, fileno: int, drain: Callable[[], None]) -> None:
-        """Call `drain` whenever `fileno` is readable while a send blocks. One end of a ring must keep reading, or all
-        could wait for each other forever.
-        """
+        """Call `drain` when `fileno` is readable during a blocked send, so that a ring of senders can't deadlock."""
         self._meanwhile = fileno, drain
         self._sock.settimeout(0)
 
@@ -135,7 +133,6 @@ class Sender:
         stats.send_s += perf_counter() - sealed
 
     def _transmit(self, frame: memoryview) -> None:
-        """Send the frame; after an error the socket's state is unknown, so it is closed."""
         length = len(frame)
         try:
             sent = self._push(frame)
@@ -169,7 +166,6 @@ class Sender:
         shut(self._sock)
 
     def close(self) -> None:
-        """Close the link; the other end notices at once."""
         hang_up(self._sock)
 
 
@@ -190,7 +186,6 @@ class Receiver:
         return self._sock.fileno()
 
     def pending(self) -> bool:
-        """Whether TLS holds decrypted bytes."""
         return self._sock.pending() > 0
 
     def recv(self, timeout_s: float | None) -> Frame:
@@ -228,17 +223,13 @@ class Receiver:
         return Frame(header, body)
 
     def leave_body(self, spare: bytearray | None) -> None:
-        """Keep the last frame's body valid after the next `recv`. Later bodies use `spare`, a buffer no longer needed,
-        if it has the right size.
-        """
+        """Keep the last body valid after the next `recv`. Later bodies use `spare` if it has the right size."""
         self._opener.leave(spare)
 
     def shut(self) -> None:
-        """End the link from any thread; the thread that uses it notices and must close it."""
         shut(self._sock)
 
     def close(self) -> None:
-        """Close the link; the other end notices at once."""
         hang_up(self._sock)
 
     def _wait_at_most(self, timeout_s: float | None) -> None:
@@ -282,7 +273,6 @@ def shut(sock: socket.socket) -> None:
 
 
 def hang_up(sock: socket.socket) -> None:
-    """Close a socket so that the other end notices at once."""
     with suppress(OSError):  # the other end was faster
         sock.shutdown(socket.SHUT_RDWR)
     sock.close()

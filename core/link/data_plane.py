@@ -51,9 +51,7 @@ def dial(
     timeout_s: float,
     plain: socket.socket | None = None,
 ) -> DataLink:
-    """Open a link to `peer_id`, over the connected socket `plain` if given. Raises LinkLost, LinkTimeout,
-    HandshakeError, SealError or ProtocolError.
-    """
+    """Open a link to `peer_id`, over the connected `plain` if given. Raises a LinkError or ProtocolError."""
     deadline = monotonic() + timeout_s
     where = f"{host} port {port}"
     context = client_context(identity, cluster)
@@ -138,7 +136,6 @@ class _Handshake:
         self._context = server_context(identity, cluster)
 
     def wrap(self, plain: socket.socket) -> ssl.SSLSocket:
-        """Start server TLS on a non-blocking socket."""
         tune(plain)
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 

@@ -147,7 +147,6 @@ def pack_into(
 
 
 def pack(header: FrameHeader) -> bytes:
-    """The 48 bytes of a header. Raises ProtocolError."""
     buffer = bytearray(HEADER.size)
     pack_into(buffer, 0, *header)
     return bytes(buffer)

@@ -1,7 +1,6 @@
 """Open listening sockets, and determine who is calling.
 
-Over IPv6 only link-local callers are accepted: routers don't forward these addresses, so nobody outside this network
-can connect.
+Over IPv6 only link-local callers are accepted: routers don't forward these addresses, so only this network can connect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which Macs are alive, and whether work progresses: pure state machines. Times are seconds of one monotonic clock.
+"""Pure state machines: which Macs are alive, and whether work progresses. Times are monotonic, in seconds.
 
 This clock stops while a Mac sleeps (macOS: mach_absolute_time; Linux: CLOCK_MONOTONIC). After a real sleep nothing
 seems late here; the other Macs have closed the links by then, and they are dialled again. A late tick means that this
@@ -70,7 +70,6 @@ class Liveness:
 
     @property
     def watched(self) -> list[str]:
-        """The Macs to ping with every tick."""
         return list(self._seen_at)
 
     def is_suspect(self, device_id: str) -> bool:
@@ -78,7 +77,6 @@ class Liveness:
 
     def add(self, device_id: str, now: float) -> None:
         """Watch a Mac with a new link."""
-        self.remove(device_id)
         self._seen_at[device_id] = now
         self.due = min(self.due, now + BEAT_S)
 
@@ -87,12 +85,10 @@ class Liveness:
         self._suspects.discard(device_id)
 
     def note_sign(self, device_id: str, now: float) -> None:
-        """Note a frame from this Mac."""
         if device_id in self._seen_at:
             self._seen_at[device_id] = now
 
     def tick(self, now: float) -> list[LivenessChange]:
-        """Changes since the last tick."""
         late_s = now - self.due
         changes: list[LivenessChange] = []
         if late_s > LATE_S:
@@ -150,13 +146,10 @@ class ProgressClock:
         self._since = None
 
     def is_stuck(self, now: float) -> bool:
-        """Whether to tell the user that nothing moves."""
         return self._waits(now, STUCK_S, STUCK_TIMES)
 
     def is_dead(self, now: float) -> bool:
-        """Whether to stop waiting. Never before the first step after a rest: the first chunk of a prompt may take
-        minutes.
-        """
+        """Whether to stop waiting. Never before the first step after a rest: a first chunk may take minutes."""
         return self._has_moved and self._waits(now, HUNG_S, HUNG_TIMES)
 
     def _waits(self, now: float, least_s: float, times: int) -> bool:
@@ -165,7 +158,8 @@ class ProgressClock:
 
 
 def stuck_stage(steps: Sequence[int]) -> int | None:
-    """Index of the first stage that finished less than the one before it; None if there is none: then it is the head's
-    turn, or a frame was lost. `steps`: last finished step of each stage in ring order, the head first.
+    """Index of the first stage that did less than the one before it; None: it is the head's turn, or a frame was lost.
+
+    `steps`: last finished step of each stage in ring order, the head first.
     """
     return next((index for index, (before, own) in enumerate(pairwise(steps), 1) if own < before), None)

@@ -47,11 +47,9 @@ class NetworkPath(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> int:
-        """Rank of its kind; smaller is better."""
         return RANKS[self.kind]
 
     def is_same(self, other: NetworkPath) -> bool:
-        """Whether both use the same address and interface."""
         return (self.host, self.interface) == (other.host, other.interface)
 
 
@@ -63,22 +61,20 @@ class MeasuredPath(NamedTuple):
 
 
 def slower_kind(one: PathKind, other: PathKind) -> PathKind:
-    """The slower of two kinds."""
     return max(one, other, key=RANKS.__getitem__)
 
 
 def token_costs_s(alike: Sequence[MeasuredPath]) -> list[float]:
-    """Seconds per token on each of these paths of one kind: the round trip, and the transfer of a token's bytes if all
-    rates were measured.
-    """
+    """Seconds per token on each of these paths of one kind: round trip, plus transfer time if all rates are known."""
     if not all(each.way.bytes_per_s for each in alike):
         return [each.rtt_s for each in alike]
     return [each.rtt_s + TOKEN_BYTES / each.way.bytes_per_s for each in alike]
 
 
 def best_path(tried: Sequence[MeasuredPath]) -> MeasuredPath:
-    """The path of the best kind with the lowest cost per token if rates were measured; else with the shortest round
-    trip, and among similar ones the highest link rate.
+    """The path of the best kind: lowest cost per token if rates were measured, else the shortest round trip.
+
+    Among similar round trips the highest link rate wins.
     """
     kind = min(each.way.rank for each in tried)
     alike = [each for each in tried if each.way.rank == kind]
@@ -104,7 +100,7 @@ def connect(ways: Sequence[NetworkPath], port: int, timeout_s: float) -> tuple[s
 
 
 def measure_paths(ways: Sequence[NetworkPath], port: int, timeout_s: float) -> list[MeasuredPath]:
-    """Those of `ways` that connect within `timeout_s`. Sends nothing and closes the connections."""
+    """Paths that connect within `timeout_s`. Sends nothing and closes the connections."""
     with closing(_Attempt(ways, port)) as attempt:
         return attempt.wait_for_all(timeout_s)
 
@@ -174,7 +170,7 @@ class _Attempt:
             self._standing[MeasuredPath(way, monotonic() - self._began)] = sock
 
     def _is_decided(self) -> bool:
-        """Whether no path still open is of the same or a better kind."""
+        """Whether no open path is of the same or a better kind."""
         open_ranks = [key.data.rank for key in self._selector.get_map().values()]
         return bool(self._standing) and min(t.way.rank for t in self._standing) < min(open_ranks)
 

@@ -16,8 +16,8 @@ class _Group(NamedTuple):
 
 
 class PendingConnections(Generic[G]):
-    """Connections grouped by address. The oldest of the largest group is dropped first, so a flood from few addresses
-    displaces itself; of equal groups, one that has sent nothing.
+    """Connections by address. To make room, the oldest of the largest group goes, so a flood displaces itself; of equal
+    groups, one that has sent nothing.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,6 @@ class PendingConnections(Generic[G]):
         return iter(self._group_of)
 
     def enter(self, guest: G, host: str) -> None:
-        """Add a connection from `host`."""
         self._put(guest, _Group(host, has_begun=False))
 
     def has_begun(self, guest: G) -> bool:
@@ -49,7 +48,6 @@ class PendingConnections(Generic[G]):
         self._put(guest, _Group(host, has_begun=True))
 
     def leave(self, guest: G) -> None:
-        """Remove a connection."""
         group = self._group_of.pop(guest)
         del self._groups[group][guest]
         if not self._groups[group]:

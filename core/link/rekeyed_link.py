@@ -13,9 +13,7 @@ from core.link.frames import FrameType
 
 
 class RekeyedLink:
-    """Sends over `link`, the newest one; `recv` first empties the older one. `dialled`: this Mac dialled, so
-    it renews.
-    """
+    """Sends over `link`, the newest; `recv` first empties the older one. `dialled`: this Mac renews the link."""
 
     def __init__(self, link: ControlLink, *, dialled: bool) -> None:
         self.link, self.dialled = link, dialled
@@ -46,7 +44,6 @@ class RekeyedLink:
         self._aside = line
 
     def take_aside(self) -> RekeyedLink | None:
-        """Take the connection set aside, if it is still open."""
         line, self._aside = self._aside, None
         return None if line is None or line.link.is_closed else line
 

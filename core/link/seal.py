@@ -25,9 +25,7 @@ _SEQ: Final = struct.Struct("<Q")
 
 
 class _Half:
-    """One direction of a session: its key, counter and growing buffers, which are never shared except by
-    `Opener.leave`.
-    """
+    """One direction of a session: key, counter and growing buffers, shared only by `Opener.leave`."""
 
     def __init__(self, key: bytes, prefix: bytes) -> None:
         self._aead = ChaCha20Poly1305(key)
@@ -38,9 +36,7 @@ class _Half:
         self._make_room(FIRST_ROOM)
 
     def _make_room(self, length: int) -> None:
-        """Allocate buffers for `length` bytes of plaintext, in powers of two so that growing prompts seldom
-        reallocate.
-        """
+        """Allocate buffers for `length` bytes of plaintext, in powers of two so that they seldom grow."""
         self._room = 1 << (length - 1).bit_length()
         self._buffer = memoryview(bytearray(_BODY + self._room + TAG_BYTES))
         self._buffer[:_PREFIX] = self._prefix
@@ -60,7 +56,6 @@ class _Half:
 
     @property
     def frames(self) -> int:
-        """Number of frames sealed or opened with this key."""
         return self._seq
 
     def _step(self) -> None:
@@ -170,9 +165,7 @@ class Opener(_Half):
         return self._text
 
     def leave(self, spare: bytearray | None) -> None:
-        """Keep the last plaintext valid for its owner. Later ones use `spare` if it has the right size, else new
-        memory.
-        """
+        """Keep the last plaintext valid. Later ones use `spare` if it has the right size, else new memory."""
         if spare is None or len(spare) != self._room:
             spare = bytearray(self._room)
         self._plain = memoryview(spare)

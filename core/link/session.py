@@ -85,7 +85,7 @@ class _Agreement(NamedTuple):
 
 
 class _Party:
-    """Common to both sides: the own hello, checks of the other's, and the key schedule."""
+    """Shared by both sides: own hello, checks of the other's, and the key schedule."""
 
     def __init__(
         self, identity: Identity, cluster: Cluster, peer: Member, kind: Kind, certificate: bytes, random: Random

@@ -25,12 +25,12 @@ PAIR_FIRST: Final = "Pair it first: `macluster pair`."
 
 
 def client_context(identity: Identity, cluster: Cluster) -> ssl.SSLContext:
-    """Context for the dialling side. Raises HandshakeError if the key or a certificate can't be loaded."""
+    """Raises HandshakeError if the key or a certificate can't be loaded."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, identity, cluster)
 
 
 def server_context(identity: Identity, cluster: Cluster) -> ssl.SSLContext:
-    """Context for the listening side. A new roster needs a new one: certificates can't be removed from a context."""
+    """A new roster needs a new context: certificates can't be removed from one. Raises as `client_context` does."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, identity, cluster)
     context.num_tickets = 0
     return context

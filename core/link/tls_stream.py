@@ -1,6 +1,4 @@
-"""Asyncio TLS connections for the control plane: where to connect, exact reads and whole writes, and a rate limit per
-address.
-"""
+"""Asyncio TLS connections of the control plane: exact reads, whole writes, and a rate limit per address."""
 
 from __future__ import annotations
 
@@ -63,7 +61,6 @@ class TlsStream:
         return self._writer.is_closing()
 
     async def read(self, length: int) -> bytes:
-        """Read exactly `length` bytes. Raises LinkLost."""
         try:
             return await self._reader.readexactly(length)
         except asyncio.IncompleteReadError as error:
@@ -72,7 +69,6 @@ class TlsStream:
             raise self._broken(error) from error
 
     def write(self, data: bytes) -> None:
-        """Queue `data` for sending. Raises LinkLost."""
         if self._writer.is_closing():
             raise LinkLost(f"The link to {self.where} is closed.")
         self._writer.write(data)
@@ -115,15 +111,15 @@ async def open_tls_stream(connect: Connect, where: str, host: str) -> AsyncItera
         yield TlsStream(
             reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop()), where, host
         )
-    except BaseException:  # also where nobody waits for it any more
+    except BaseException:  # also if the caller was cancelled
         if protocol.transport:
             protocol.transport.abort()
         raise
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """Knows the transport as soon as TLS is up. If `connect` is cancelled then, asyncio returns it to nobody and keeps
-    saying goodbye for a second.
+    """Knows the transport as soon as TLS is up: if `connect` is cancelled then, asyncio loses it and keeps it open for
+    a second.
     """
 
     transport: asyncio.WriteTransport | None = None

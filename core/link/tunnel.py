@@ -19,7 +19,7 @@ from core.link.rekey_limits import KeyUse
 
 CHUNK_BYTES: Final = 1 << 16
 LOCAL_BYTES: Final = 1 << 20
-CLOSE_S: Final = 1.0  # a thread that is just linking anew closes by itself what comes of that
+CLOSE_S: Final = 1.0  # a thread that is reconnecting closes its new link itself
 
 Lost = Callable[[LinkError], None]
 End = TypeVar("End", Sender, Receiver)
@@ -35,8 +35,8 @@ def local_pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Tunnel:
-    """A tunnel between `local` and a neighbour. When the socket or one of the two links ends, all three end, and `lost`
-    is called once in a thread of the tunnel with the reason, unless this end was closed.
+    """A tunnel between `local` and a neighbour; the socket and both links end together. Then `lost` is called once with
+    the reason, in a thread of the tunnel, unless this end was closed.
     """
 
     def __init__(
@@ -106,7 +106,6 @@ class Tunnel:
             self._lost(why)
 
     def _send(self, sender: Sender) -> LinkError:
-        """Pump the library's bytes to the neighbour."""
         room = memoryview(bytearray(CHUNK_BYTES))
         take, limits = self._local.recv_into, self._limits
         while count := take(room):
@@ -117,7 +116,6 @@ class Tunnel:
         return LinkLost("The program that uses the tunnel has ended on this Mac.")
 
     def _receive(self, receiver: Receiver) -> LinkError:
-        """Pump the neighbour's bytes to the library."""
         give = self._local.sendall
         while True:
             header, body = receiver.recv(None)
@@ -152,8 +150,8 @@ class Tunnels:
         self._made: list[Tunnel] = []
 
     def add(self, make: Callable[[Lost], Tunnel]) -> None:
-        """Add a tunnel made by `make`, which gets the callback for its end. Raises what `make` raises, and LinkLost if
-        another tunnel ended meanwhile.
+        """Add a tunnel made with the callback for its end. Raises what `make` raises; LinkLost if another one has
+        ended.
         """
         tunnel = make(self._ended)
         with self._lock:

@@ -61,7 +61,6 @@ class BareWorker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
         return self._process.poll() is None
 
     def send(self, command: Command) -> None:
@@ -81,14 +80,13 @@ class BareWorker:
         except Empty:
             raise WorkerError(f"Worker {self.index} did not report in time.") from None
         if arrival is None:
-            self._arrivals.put(None)  # for the next call
+            self._arrivals.put(None)  # so that the next call also sees the end
             raise self._died()
         return arrival
 
     def expect(self, kind: type[R], timeout_s: float) -> R:
-        """The next report of `kind`; other reports are skipped.
-
-        Raises the error in a Failed report, WorkerDied, or WorkerError if none comes in time.
+        """The next report of `kind`. Raises the error in a Failed report, WorkerDied, or WorkerError after the
+        timeout.
         """
         deadline = perf_counter() + timeout_s
         while True:
@@ -143,9 +141,8 @@ class BareWorker:
 
 
 def load_workers(workers: Mapping[BareWorker, Identity], loads: Mapping[BareWorker, Load]) -> None:
-    """Give each worker its identity and its stage, all at once, and wait until they have loaded.
-
-    Raises the error that a worker reports, WorkerDied or WorkerError.
+    """Give each worker its identity and its stage, and wait until all have loaded. Raises a worker's error,
+    WorkerDied or WorkerError.
     """
     for worker, mac in workers.items():
         worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))

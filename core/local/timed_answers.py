@@ -27,10 +27,8 @@ def ask(ring: WorkerRing, prompt: Sequence[int], tokens: int, *, fresh: bool = T
 
 
 def ask_all(ring: WorkerRing, requests: Sequence[Request], *, fresh: bool = True) -> list[RingAnswer]:
-    """Send requests at once and wait for their answers.
-
-    Raises the error of a broken answer, and WorkerError if a prompt that should be `fresh` was cached, even in part: it
-    would be measured as if it had been read.
+    """Send requests at once and wait for their answers. Raises the error of a broken answer, and WorkerError if a
+    `fresh` prompt was cached, even in part, which would spoil the figures.
     """
     answers = ring.generate_all(requests)
     for answer in answers:

@@ -31,7 +31,7 @@ def computer_name() -> str:
 
 
 def given_name() -> str:
-    """The computer name set in macOS; "" if there is none, and on other systems."""
+    """The computer name set in macOS; "" on other systems, or if no name is set."""
     if sys.platform != "darwin":
         return ""
     asked = subprocess.run([SCUTIL, "--get", "ComputerName"], capture_output=True, text=True, timeout=5, check=False)

@@ -31,9 +31,7 @@ PACKAGES: Final = ("mlx", "mlx-lm", "zeroconf", "textual")
 
 
 async def examine_network(host: str) -> AsyncIterator[Finding]:
-    """Check whether other Macs can reach this one. `host` is the node's address: nothing is sent on other
-    interfaces.
-    """
+    """Check whether other Macs can reach this one; only the interfaces of the node's address `host` are used."""
     found = usable(interfaces(), host)
     yield network_finding(found, host)
     if found:
@@ -149,7 +147,6 @@ def programs_finding(python: str, packages: Mapping[str, str | None]) -> Finding
 
 
 def _free_bytes(folder: Path) -> int:
-    """Free bytes on the disk of the nearest existing folder."""
     exists = next(each for each in (folder, *folder.parents) if each.exists())
     return shutil.disk_usage(exists).free
 

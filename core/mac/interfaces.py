@@ -39,7 +39,6 @@ class Interface(NamedTuple):
 
     @property
     def is_virtual(self) -> bool:
-        """Whether it connects only virtual machines and containers of this machine."""
         return _VIRTUAL.match(self.name) is not None
 
     @property
@@ -53,7 +52,6 @@ class Interface(NamedTuple):
         return ":" not in self.address
 
     def is_on(self, host: str) -> bool:
-        """Whether `host`, another Mac's address, is on the same network."""
         try:
             address = ipaddress.ip_address(host)
             return "%" not in host and host != self.address and address in ipaddress.ip_network(self.subnet)
@@ -62,7 +60,6 @@ class Interface(NamedTuple):
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """The current interfaces."""
     addresses = psutil.net_if_addrs()
     return interfaces_of(addresses, psutil.net_if_stats(), hardware_ports(frozenset(addresses)))
 
@@ -98,16 +95,13 @@ def _subnet(host: str, netmask: str | None) -> str:
 
 
 def reachable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
-    """Interfaces by which other Macs reach a node that listens on `host`. Self-assigned addresses count only on
-    Thunderbolt, where the cable is the whole network.
-    """
+    """Interfaces by which other Macs reach a node on `host`. Self-assigned addresses count only on Thunderbolt."""
     usual = [i for i in found if i.is_up and not (i.is_loopback or i.is_virtual)]
     kept = [i for i in usual if not i.is_link_local or i.kind == "Thunderbolt"]
     return tuple(sorted((i for i in kept if host in (*ANYWHERE, i.address)), key=lambda i: i.is_link_local))
 
 
 def advertised(found: Iterable[Interface], host: str) -> tuple[str, ...]:
-    """Addresses to announce for a node that listens on `host`."""
     if host not in ANYWHERE:
         return (host,)
     return tuple(dict.fromkeys(i.address for i in reachable(found, host))) or ("127.0.0.1",)
@@ -121,8 +115,8 @@ def multicast_addresses(found: Iterable[Interface], host: str) -> tuple[str, ...
 
 
 def is_never_dialled(host: str, found: Iterable[Interface]) -> bool:
-    """Whether `host` can't be another Mac: it belongs to this machine, or to a network inside it. Two Macs with virtual
-    machines often have the same address there.
+    """Whether `host` can't be another Mac: it belongs to this machine or a network inside it. Virtual machines on two
+    Macs often have the same address.
     """
     try:
         address = ipaddress.ip_address(host)

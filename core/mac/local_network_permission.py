@@ -25,7 +25,7 @@ _EXEMPT: Final = "needs no Local Network permission, so a firewall or VPN blocks
 
 
 def advice(environment: Mapping[str, str]) -> str:
-    """What to do if macOS blocks sending, for a program with this environment."""
+    """The user's next step if macOS blocks sending, for a program with this environment."""
     program = environment.get("TERM_PROGRAM", "")
     if environment.get("TMUX") or program == "tmux":
         return f"Allow tmux in {_PLACE}, then start macluster again; or start it outside of tmux, in Terminal."

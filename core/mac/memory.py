@@ -13,13 +13,12 @@ from core.settings import GB, MIB
 MEMORY_RESERVE_BYTES: Final = 10 * GB
 MEMORY_FLOOR_BYTES: Final = 2 * GB
 USED_STEP_BYTES: Final = 64 * MIB
-# struct rusage_info_v0: a uuid of 16 bytes and ten numbers of 8, of which the footprint is the eighth
+# struct rusage_info_v0: a 16-byte uuid and ten 8-byte numbers; the eighth is the footprint
 RUSAGE_BYTES: Final = 16 + 10 * 8
 FOOTPRINT_AT: Final = 16 + 7 * 8
 
 
 def physical_bytes() -> int:
-    """Installed memory in bytes."""
     import psutil
 
     return int(psutil.virtual_memory().total)
@@ -46,17 +45,13 @@ def default_budget(physical: int) -> int:
 
 
 def usable_bytes(budget: int, working_set: int, faults: int) -> int:
-    """Bytes to plan a model with: the budget, at most the GPU's `working_set` (0: unknown), and 10 % less for each
-    memory fault.
-    """
+    """Bytes for planning: the budget, at most the GPU's `working_set` (0: unknown), less 10 % per memory fault."""
     most = min(budget, working_set) if working_set else budget
     return int(most * 0.9**faults)
 
 
 def footprint_bytes(pid: int) -> int:
-    """Memory of a process in bytes, 0 if it is gone. On a Mac the footprint of Activity Monitor, since resident memory
-    excludes the GPU's.
-    """
+    """Memory of a process in bytes, 0 if it ended. On a Mac Activity Monitor's footprint, which includes the GPU's."""
     if sys.platform == "darwin":
         return _footprint(pid)
     import psutil

@@ -1,4 +1,4 @@
-"""Kind of network behind an interface (Wi-Fi, Ethernet, …), and sockets bound to one interface."""
+"""Network kind of an interface (Wi-Fi, Ethernet, …), and sockets bound to one interface."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ _BY_NAME: Final[tuple[tuple[str, PathKind], ...]] = (
 
 
 def link_kind(host: str) -> str:
-    """How this Mac's address `host` reaches the network: "Wi-Fi (en0)", "en7" if the kind is unknown, "loopback", or ""
-    if no interface has it.
-    """
+    """How this Mac's address `host` is connected: "Wi-Fi (en0)", "en7" (unknown kind), "loopback", or "" (none)."""
     if not host or ip_address(host.partition("%")[0]).is_loopback:
         return "loopback" if host else ""
     name = interface_of(host)
@@ -35,7 +33,6 @@ def link_kind(host: str) -> str:
 
 
 def interface_of(host: str) -> str:
-    """Name of the interface with this address, or ""."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address.partition("%")[0] == host for address in addresses):
             return name
@@ -43,9 +40,7 @@ def interface_of(host: str) -> str:
 
 
 def path_kind(name: str, port: str) -> PathKind:
-    """Kind of network of the interface `name`; `port` is macOS's hardware port name, "" if unknown. A network adapter
-    in a Thunderbolt port counts as Ethernet.
-    """
+    """Kind of network; `port` is macOS's hardware port name or "". An adapter in a Thunderbolt port is Ethernet."""
     if name.startswith(_TUNNELS):
         return "tunnel"
     if "Ethernet" in port or "LAN" in port:

@@ -10,17 +10,17 @@ WANTED: Final = 4096
 
 
 def allowed_descriptors() -> int:
-    """The wanted limit, or less if this user may not have as many."""
+    """The wanted limit, or the highest this user may set."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the limit as far as this user may; child processes inherit it."""
+    """Raise the limit up to the highest this user may set; child processes inherit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = allowed_descriptors()
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):  # macOS may allow less than it says: then it stays as it is
+        with suppress(OSError, ValueError):  # macOS may allow less than it reports
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 

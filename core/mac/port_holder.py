@@ -1,4 +1,4 @@
-"""Find the process that listens on a TCP port, as far as this account may see it."""
+"""Find the process that listens on a TCP port, if this account may see it."""
 
 from __future__ import annotations
 

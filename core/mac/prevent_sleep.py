@@ -35,9 +35,7 @@ class SleepPreventer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def keep(self, *, wanted: bool) -> None:
-        """Start or stop keeping this Mac awake. Cheap if nothing changes: call it regularly, in case the process was
-        killed.
-        """
+        """Start or stop keeping this Mac awake. Call it regularly: it is cheap, and caffeinate may have been killed."""
         is_kept = self._process is not None and self._process.poll() is None
         if wanted and not is_kept and self._exists:
             self._process = subprocess.Popen(

@@ -20,7 +20,7 @@ _DEVICE: Final = re.compile(r"^\s*(rdma_en[0-9]{1,3})\b", re.MULTILINE)
 
 
 class RdmaSeen(NamedTuple):
-    """What this machine reports about RDMA."""
+    """Facts that this machine reports about RDMA."""
 
     macos: str = ""  # version ("26.2.1"), "" on other systems
     status: str = ""  # output of `rdma_ctl status`
@@ -35,7 +35,7 @@ def look() -> RdmaSeen:
 
 
 def why_not(seen: RdmaSeen) -> str:
-    """What is missing and what to do; "" if RDMA works."""
+    """The missing requirement and its fix; "" if RDMA works."""
     if not seen.macos:
         return "RDMA over Thunderbolt needs a Mac."
     if _version(seen.macos) < OLDEST:

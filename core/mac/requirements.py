@@ -31,7 +31,7 @@ def this_machine() -> Machine:
 
 
 def unmet(here: Machine) -> str:
-    """What is missing and what to do; "" if nothing is."""
+    """The missing requirement and its fix; "" if all are met."""
     if here.system != "darwin":
         return "" if here.system == "linux" else f"macluster runs on macOS and Linux, not on {here.system}."
     if here.machine != "arm64" and here.translated == "1":
@@ -51,6 +51,5 @@ def unmet(here: Machine) -> str:
 
 
 def check_machine() -> None:
-    """Exit with a message if macluster can't run here."""
     if missing := unmet(this_machine()):
         sys.exit(f"macluster: {missing}")

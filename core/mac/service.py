@@ -21,7 +21,7 @@ RESTART_S: Final = 10
 EXIT_S: Final = 15
 NO_SUCH_SERVICE: Final = 113  # of launchctl
 NO_PROGRAM: Final = ("78: EX_CONFIG", "exit-code, status 203")
-# a service has none of what the shell's start-up files set; these say where models and settings are
+# a service doesn't get what shell start-up files set; these say where models and settings are
 KEPT_VARIABLES: Final = (
     *("MACLUSTER_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"),
     *("XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
@@ -120,7 +120,6 @@ _ENDS: Final = ("last terminating signal", "last exit reason", "last exit code")
 
 
 def silent(words: tuple[str, ...], why: str) -> ServiceState:
-    """The state when the status command failed."""
     return ServiceState(is_installed=None, state=f"`{' '.join(words[:2])}` failed ({' '.join(why.split())[:200]})")
 
 
@@ -177,7 +176,7 @@ def systemd_path(user_home: Path) -> Path:
 
 
 def systemd_install(service: Service) -> ServicePlan:
-    """Install a unit that runs from boot, even while nobody is logged in."""
+    """Install a unit that runs from boot, even when no user is logged in."""
     return ServicePlan(
         file=systemd_path(service.user_home),
         text=systemd_unit(service),

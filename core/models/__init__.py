@@ -1,1 +1,1 @@
-"""What is a model, and how does a slice of it run?"""
+"""Models: their files, text and tokenizers, and the layer slices that a Mac runs."""

@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="loaded",
         help="keep this Mac awake: while it holds or copies a model (loaded, the default), always, or never",
     )
-    where = "where a new device key is stored (default %(default)s); `macluster trust key` moves it"
+    where = "where a new device key is stored (default: keychain on a Mac, file elsewhere)"
     parser.add_argument("--key", choices=("file", "keychain"), default=KEY_PLACE, help=where)
     parser.add_argument("--serve", action="store_true", help="serve the API for other programs")
     add_api_options(parser, "--api-host", "--api-port")

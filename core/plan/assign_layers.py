@@ -73,11 +73,10 @@ def split_by_budget(
     balance: BalanceChoice = "memory",
     stage_s: StageSeconds = lambda *_: None,
 ) -> LayerSplit:
-    """Split over `peers`, the head first, by budget, or within budgets by the time per token (`balance`). Ranks get all
-    layers; in a reverse ring the head's layers come last.
+    """Split over `peers`, the head first, by budget, or within budgets by the time per token (`balance`).
 
-    Without a `topology` it is private, or single if only one Mac can be used. Raises the errors of `split_layers`, and
-    PlanError if a topology of several Macs was asked for then.
+    Ranks get all layers; in a reverse ring the head's come last. Without a `topology`: private, or single on one Mac.
+    Raises the errors of `split_layers`, and PlanError if a topology of several Macs was asked for on one.
     """
     row = TOPOLOGIES[topology or DEFAULT_TOPOLOGY]
     kept = _kept(peers, row, profile)

@@ -13,11 +13,10 @@ from core.events import BalanceChoice, Peer, Plan
 from core.plan.nearest_cuts import Overflow
 from core.plan.topology import has_ranks
 
-# seconds that a Mac, by its device id, computes for a token in these layers, with the output or without; None where
-# that was not measured
+# seconds per token of a Mac (device id) for these layers, with the output or without; None: not measured
 StageSeconds = Callable[[str, range, bool], float | None]
 
-# less is noise
+# a smaller difference is noise
 CLEARLY_SLOWER: Final = 1.2
 
 _Best = tuple[float, int, tuple[int, ...]]
@@ -44,12 +43,10 @@ class StageOwners(NamedTuple):
         return float("inf") if found is None else found
 
     def slowest_s(self, cuts: Sequence[int]) -> float:
-        """Seconds per token of the slowest stage with these cuts."""
         return max(self.seconds(owner, *edges) for owner, edges in enumerate(pairwise((0, *cuts, self.layers))))
 
     @property
     def unmeasured(self) -> list[str]:
-        """Names of Macs without measurements."""
         every = range(self.layers)
         return [mac.name for mac in self.macs if self.stage_s(mac.device_id, every, False) is None]
 
@@ -57,8 +54,8 @@ class StageOwners(NamedTuple):
 def balanced(
     choice: BalanceChoice, by_memory: Sequence[int], legal: Sequence[int], owners: StageOwners, overflow: Overflow
 ) -> Balanced:
-    """Choose the cuts `by_memory` or faster `legal` ones (ascending) that fit: always for "speed", for "auto" only if
-    the slowest stage gets clearly faster.
+    """Choose the cuts `by_memory`, or faster `legal` ones that fit: always for "speed", for "auto" if
+    clearly faster.
     """
     kept = tuple(by_memory)
     if choice == "memory" or len(owners.macs) < 2:
@@ -69,7 +66,7 @@ def balanced(
             kept, f"Divided by memory: the speed of {names} isn't measured yet. The next answer measures it."
         )
     found = fastest_cuts(legal, kept, owners, overflow)
-    if found is None:  # by memory it does not fit either, and that is told
+    if found is None:  # it doesn't fit by memory either, and the plan reports that
         return Balanced(kept)
     slowest_s, otherwise_s = owners.slowest_s(found), owners.slowest_s(kept)
     if otherwise_s <= slowest_s:
@@ -87,8 +84,8 @@ def balanced(
 def fastest_cuts(
     legal: Sequence[int], wanted: Sequence[int], owners: StageOwners, overflow: Overflow
 ) -> tuple[int, ...] | None:
-    """The `legal` cuts that fit and make the slowest stage fastest; on a tie those nearest to `wanted`. None if nothing
-    fits. Exact, by dynamic programming over the cuts.
+    """The `legal` cuts that fit and make the slowest stage fastest, nearest to `wanted` on a tie; None if nothing fits.
+    Exact, by dynamic programming over the cuts.
     """
     ends: dict[int, _Best] = {0: (0.0, 0, ())}
     last = len(owners.macs) - 1
@@ -108,9 +105,7 @@ def fastest_cuts(
 
 
 def is_clearly_slower(plan: Plan, other: Plan, stage_s: StageSeconds) -> bool:
-    """Whether the slowest stage of `plan` takes clearly longer than that of `other`, the same model and Macs with other
-    cuts.
-    """
+    """Whether the slowest stage of `plan` takes clearly longer than that of `other`, which differs in cuts only."""
     macs = [stage.device_id for stage in plan.stages]
     if has_ranks(plan) or macs != [stage.device_id for stage in other.stages]:
         return False
@@ -118,7 +113,6 @@ def is_clearly_slower(plan: Plan, other: Plan, stage_s: StageSeconds) -> bool:
 
 
 def _slowest_s(plan: Plan, stage_s: StageSeconds) -> float:
-    """Seconds per token of the slowest stage; 0 if one is not measured."""
     found = [stage_s(s.device_id, range(s.start, s.stop), s.device_id == plan.output) for s in plan.stages]
     known = [seconds for seconds in found if seconds is not None]
     return max(known) if len(known) == len(found) else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# GB/s by Apple's data sheets; where a name was sold with two, the slower one
+# GB/s by Apple's data sheets; the lower figure if a name was sold with two
 _GB_PER_S: Final = {
     "M1": 68, "M1 Pro": 200, "M1 Max": 400, "M1 Ultra": 800,
     "M2": 100, "M2 Pro": 200, "M2 Max": 400, "M2 Ultra": 800,
@@ -17,9 +17,7 @@ _NAME: Final = re.compile(r"(?:Apple )?((M\d+)(?: (?:Pro|Max|Ultra))?)\b")
 
 
 def memory_bytes_per_s(chip: str) -> float | None:
-    """Memory bandwidth of a chip such as "M2 Ultra". For an unknown variant, that of its generation's base chip; None
-    if unknown.
-    """
+    """Memory bandwidth of a chip such as "M2 Ultra", for an unknown variant its generation's base chip; else None."""
     name = _NAME.match(chip)
     known = _GB_PER_S.get(name[1], _GB_PER_S.get(name[2])) if name else None
     return None if known is None else known * 1e9

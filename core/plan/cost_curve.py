@@ -14,13 +14,12 @@ from typing import Final, Literal, NamedTuple
 Kind = Literal["token", "prompt", "load", "hop", "reduce", "lead", "join", "plan"]
 
 MOST_POINTS: Final = 8
-# amounts that differ by less are one point
+# amounts that differ by less share a point
 ALIKE: Final = 1.25
-# measurements of one point that count: the median of so many, the lower one of two, is not moved by one that something
-# else held up
+# a point is the median of up to this many measurements (the lower one of two), so one delayed run doesn't move it
 MOST_TIMES: Final = 3
-# How many times larger or smaller than all that was measured an amount may be. A short chunk of a prompt takes not much
-# less than a longer one: in proportion it would make a long prompt seem slow.
+# how far beyond the measured range an amount may be; short chunks take almost as long as longer ones, so in proportion
+# they would make a long prompt seem slow
 REACH: Final[Mapping[Kind, float]] = {
     "token": 8,
     "prompt": 4,
@@ -48,8 +47,7 @@ Curves = Mapping[str, Curve]
 
 
 def curve_name(kind: Kind, *macs: str) -> str:
-    """Key of a curve: its kind, then device ids. A hop has the sender's and the receiver's; a reduce the head's and the
-    number of ranks.
+    """Key of a curve: its kind, then device ids: a hop's sender and receiver, or a reduce's head and number of ranks.
 
     Amounts: "token": bytes of weights read per token; "prompt": such bytes times the tokens of a chunk; "load": bytes
     of weights; "hop": bytes of a frame; "reduce": bytes summed at once; "lead" (1): the head's extra time per token,
@@ -60,18 +58,16 @@ def curve_name(kind: Kind, *macs: str) -> str:
 
 
 def is_whole(name: str) -> bool:
-    """Whether this curve is about a plan as a whole."""
     return name.partition(" ")[0] == "plan"
 
 
 def point_of(amount: float, times: Sequence[float]) -> Point:
-    """A point from its measurements (at least one)."""
     return Point(amount, median_low(times), tuple(times))
 
 
 def learned(curve: Curve, amount: float, seconds: float, *, anew: bool = False) -> Curve:
-    """Add a measurement to a curve. It joins a point of a similar amount in proportion, or replaces it if `anew`;
-    beyond MOST_POINTS the most crowded point is dropped.
+    """Add a measurement: it joins a point of a similar amount in proportion, or replaces it if `anew`. Beyond
+    MOST_POINTS the most crowded point is dropped.
     """
     alike = [p for p in curve if amount / ALIKE <= p.amount <= amount * ALIKE]
     near = min(alike, key=lambda p: abs(p.amount - amount), default=None)
@@ -89,9 +85,8 @@ def learned(curve: Curve, amount: float, seconds: float, *, anew: bool = False) 
 def seconds_for(curve: Curve, amount: float, reach: float) -> float | None:
     """Predict the time of `amount`; None if it is beyond `reach` times the measured range.
 
-    Linear between two points, even if more took less time, as small chunks do on a GPU. Outside, along the line from
-    first to last point, since neighbouring points are noisy. Proportional with one point, or if that line does not
-    rise.
+    Linear between two points. Outside, along the line from first to last point, since neighbouring points are noisy;
+    proportional with one point, or if that line does not rise.
     """
     if not curve or not curve[0].amount / reach <= amount <= curve[-1].amount * reach:
         return None

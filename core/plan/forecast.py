@@ -25,9 +25,9 @@ from core.plan.topology import has_ranks
 from core.requests.plans import Forecast
 
 PROMPT_TOKENS: Final = 1000
-# Of the bandwidth, decoding reaches 0.45 to 0.85 by llama.cpp's public figures for a 7B model (its discussion #4167).
+# share of the bandwidth: decoding reaches 0.45 to 0.85 by llama.cpp's public figures for a 7B model (discussion #4167)
 EFFICIENCY: Final = 0.6
-# There, a token of a prompt in 4 bits takes a sixth of what the bandwidth alone would need.
+# in the same figures a prompt token in 4 bits takes a sixth of what the bandwidth alone would need
 PROMPT_GAIN: Final = 6.0
 LEAD_S: Final = 0.001
 # sealing, copying and waking up, at both ends
@@ -35,14 +35,14 @@ HOP_WORK_S: Final = 0.0005
 HOP_RTT_S: Final = 0.003
 HOP_BYTES_PER_S: Final = 100e6
 ACK_BYTES: Final = 64
-# of a hidden state, where nobody has examined the model
+# of a hidden state, if the model was not examined
 HIDDEN_BYTES: Final = 8192
 DISK_BYTES_PER_S: Final = 2e9
 JOIN_S: Final = 3.0
 # of RDMA over a Thunderbolt 5 cable, by public figures
 RDMA_S: Final = 25.5e-6
 RDMA_BYTES_PER_S: Final = 8e9
-# less is noise
+# a smaller difference is noise
 CLEARLY_FASTER: Final = 1.15
 
 
@@ -93,20 +93,19 @@ def reads_of(plan: Plan, layout: Layout) -> tuple[int, ...]:
 
 
 class MacSpeeds(NamedTuple):
-    """What is known of the Macs' speeds. Macs are device ids."""
+    """Known speeds of the Macs. Macs are device ids."""
 
     chips: Mapping[str, str]  # chip names
     rtt: Callable[[str, str], float | None]  # round trip between two Macs in seconds
     curves: Curves
-    simulated: bool = False  # chip names say nothing of prefill speed: no GPU computes
+    simulated: bool = False  # chip names don't predict prefill: no GPU computes
 
     def measured(self, kind: Kind, amount: float, *macs: str) -> Estimate | None:
-        """Predict from measurements near this amount, if there are any."""
         seconds = seconds_for(self.curves.get(curve_name(kind, *macs), ()), amount, REACH[kind])
         return None if seconds is None else Estimate(seconds, True)
 
     def stage_s(self, layout: Layout, mac: str, layers: range, output: bool) -> float | None:
-        """Seconds per token of these layers on a Mac, extrapolated however far; None if nothing was measured."""
+        """Seconds per token of these layers on a Mac, extrapolated without limit; None if nothing was measured."""
         reads = layout.read_bytes(layers.start, layers.stop, output=output)
         return seconds_for(self.curves.get(curve_name("token", mac), ()), reads, inf)
 
@@ -117,7 +116,7 @@ class MacSpeeds(NamedTuple):
         return self.measured(kind, amount, mac) or guess
 
     def hop(self, size: float, source: str, target: str) -> Estimate:
-        """Time of a frame of `size` bytes. Both directions count the same; a smaller frame takes as long as the
+        """Time of a frame of `size` bytes, in either direction; a smaller frame takes as long as the
         smallest measured.
         """
         for pair in sorted(((source, target), (target, source)), key=lambda pair: not self._has_measured(size, *pair)):
@@ -129,7 +128,6 @@ class MacSpeeds(NamedTuple):
         return Estimate(guess, False)
 
     def _has_measured(self, size: float, *pair: str) -> bool:
-        """Whether a frame this large was measured on this hop."""
         curve = self.curves.get(curve_name("hop", *pair), ())
         return bool(curve) and size <= curve[-1].amount
 
@@ -145,7 +143,6 @@ class MacSpeeds(NamedTuple):
         return Estimate(steps.number * max(hop.seconds for hop in hops), all(hop.measured for hop in hops))
 
     def flat(self, kind: Kind, mac: str, guess_s: float) -> Estimate:
-        """Time of work that is the same every time."""
         return self.measured(kind, 1, mac) or Estimate(guess_s, False)
 
 
@@ -197,7 +194,7 @@ def _by_parts(work: PlanWork, macs: MacSpeeds) -> _Parts | None:
         stages_s=tuple(each.seconds for each in stages),
         hops_s=tuple(each.seconds for each in hops),
         reduces_s=reduces.seconds if reduces else None,
-        # a guess beside what was measured would pass for a measurement
+        # a guess shown with measurements would pass for one of them
         prompt_s=prompt.seconds if prompt and (prompt.measured or not (is_measured or macs.simulated)) else None,
         load_s=load.seconds,
         measured=is_measured,
@@ -208,9 +205,7 @@ def _by_parts(work: PlanWork, macs: MacSpeeds) -> _Parts | None:
 
 
 def apart_s(work: PlanWork, macs: MacSpeeds, tokens: float) -> float | None:
-    """Seconds of a step of `tokens` tokens on ranks without the reduces, with the head's extra time per token; None if
-    not measured, or without ranks.
-    """
+    """Seconds of a step of `tokens` tokens on ranks without reduces; None if not measured, or without ranks."""
     stages = _computed(work, macs, tokens) if has_ranks(work.plan) else None
     if not stages or not all(each.measured for each in stages):
         return None
@@ -221,7 +216,6 @@ def apart_s(work: PlanWork, macs: MacSpeeds, tokens: float) -> float | None:
 
 
 def _hops(work: PlanWork, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> list[Estimate]:
-    """Time of each hop; ranks don't wait for the acknowledgement."""
     hops = [macs.hop(size, *pair) for size, pair in zip(sizes, pairs, strict=True)]
     return [*hops[:-1], Estimate(0.0, hops[-1].measured)] if has_ranks(work.plan) else hops
 
@@ -236,7 +230,6 @@ def _reduces(work: PlanWork, macs: MacSpeeds, tokens: int) -> Estimate | None:
 
 
 def _computed(work: PlanWork, macs: MacSpeeds, tokens: float) -> list[Estimate] | None:
-    """Compute time of each stage for `tokens` tokens at once."""
     kind: Kind = "token" if tokens == 1 else "prompt"
     gain = EFFICIENCY if tokens == 1 else PROMPT_GAIN
     found = [
@@ -248,18 +241,14 @@ def _computed(work: PlanWork, macs: MacSpeeds, tokens: float) -> list[Estimate] 
 
 
 def _prompt(work: PlanWork, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> Estimate | None:
-    """Prefill of `PROMPT_TOKENS` tokens. Chunks are pipelined: the first passes every step, and the slowest step takes
-    the rest one by one.
-    """
+    """Prefill of `PROMPT_TOKENS` tokens in pipelined chunks: the first passes every step, the rest the slowest one."""
     tokens = min(work.plan.chunk, PROMPT_TOKENS)
     stages = _computed(work, macs, tokens)
     if stages is None:
         return None
     frames = [size * tokens for size in sizes]
     if frames and departing(work.plan).runs:
-        frames[-1] = (
-            ACK_BYTES  # of a chunk that is not the last, nothing else comes back to a head with the first layers
-        )
+        frames[-1] = ACK_BYTES  # a head with the first layers gets only this back for all chunks but the last
     hops, chunks = _hops(work, macs, pairs, frames), PROMPT_TOKENS / tokens
     if reduces := _reduces(work, macs, tokens):
         every_s = max(each.seconds for each in stages) + reduces.seconds
@@ -272,7 +261,6 @@ def _prompt(work: PlanWork, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], s
 
 
 def _load(plan: Plan, macs: MacSpeeds) -> Estimate:
-    """All Macs read their weights in parallel, then the ring is joined."""
     join = macs.flat("join", plan.head.device_id, JOIN_S)
     reads = [
         macs.measured("load", stage.weight_bytes, stage.device_id)
@@ -299,7 +287,7 @@ def _advised(told: Forecast, work: PlanWork, one_by_one_s: float) -> Forecast:
 
 
 def kept_advice(told: Forecast, before: str) -> str:
-    """Keep earlier advice as long as the alternative is faster at all, so that one answer's figures don't flip it."""
+    """Keep earlier advice while the alternative is faster at all, so that one answer's figures don't flip it."""
     instead = told.alone_tokens_per_s or 0.0
     return told.advice or (before if instead > told.tokens_per_s else "")
 

@@ -13,9 +13,10 @@ TOKEN_BYTES: Final = 4
 
 
 def hop_bytes(plan: Plan, profile: SplitProfile | None) -> tuple[int, ...]:
-    """What each stage sends to the next, the last one to the head, in ring order: hidden states in the plan's wire
-    dtype, or a token id from a stage that has run no layer, or has the output. Ranks pass token ids on and the last one
-    acknowledges; reduces are not included. Empty if nothing is sent, or it is unknown.
+    """Bytes each stage sends to the next, the last one to the head, in ring order; empty if unknown or nothing is sent.
+
+    Hidden states in the plan's wire dtype, or a token id from a stage that has run no layer or has the output. Ranks
+    pass token ids on, and the last one acknowledges; reduces are not included.
     """
     if has_ranks(plan):
         return (TOKEN_BYTES,) * len(plan.stages)

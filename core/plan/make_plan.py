@@ -1,4 +1,4 @@
-"""Make a plan from a model's sizes and the Macs' budgets, and say by how much it doesn't fit."""
+"""Make a plan from a model's sizes and the Macs' budgets, or report by how much it doesn't fit."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ def make_plan(**inputs: Unpack[PlanInputs]) -> Plan:
 def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
     """Plan a model over `peers`, the head first, with the given `layers` or in proportion to budgets.
 
-    The topology is the given one, else that of `layers`, else private, or single on one Mac; `parallelism` is decided
-    by `core.plan.strategy`. With a `profile`, illegal cuts are moved and Macs without a cut left out, and the notes say
-    so. The plan may not fit; then `indispensable` is empty.
+    The topology is the given one, else that of `layers`, else private, or single on one Mac. With a `profile`, illegal
+    cuts are moved and Macs without a cut left out. The plan may not fit; then `indispensable` is empty.
 
     Raises the errors of `split_layers`, `route` and `choose_topology`, IllegalCut, PlanError if the topology needs more
     Macs, and UnsupportedModel if the caches can't use `kv_bits`.
@@ -47,7 +46,6 @@ def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
 
 
 def _fits_on(peers: Sequence[Peer], inputs: PlanInputs) -> bool:
-    """Whether the same request would fit on these Macs."""
     there: PlanInputs = {**inputs, "peers": peers, **on_fewer(len(peers), inputs)}
     try:
         return shortage(_draft(there)) is None
@@ -61,7 +59,6 @@ def _draft(inputs: PlanInputs) -> Plan:
 
 
 def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parallelism | None = None) -> Plan:
-    """Lay the model out in a topology."""
     model, layout, peers, layers = inputs["model"], inputs["layout"], inputs["peers"], inputs.get("layers", ())
     profile, kv_bits, context = inputs.get("profile"), inputs.get("kv_bits"), inputs["context"]
     rows = inputs.get("rows", DEFAULT_ROWS)
@@ -85,7 +82,7 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
         layers=layout.layers,
         context=context,
         chunk=PREFILL_CHUNK,
-        # ranks work at the same time, at the same chunk
+        # ranks work on the same chunk at the same time
         window=len(ring) // ranks + 1,
         rows=rows,
         kv_bits=kv_bits,
@@ -93,7 +90,7 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
         output=split.macs[output].device_id,
         batched=not (kv_bits or (profile and profile.one_row)),
         parallelism=parallelism,
-        # nothing else has hidden states between stages
+        # other topologies have no hidden states between stages
         wire=inputs.get("wire") if len(ring) > 1 and ranks == 1 else None,
     )
     notes = (*filter(None, [split.balance]), *notes_of(plan, split.ideal, split.left_out, profile))
@@ -120,7 +117,7 @@ def shortage(plan: Plan, profile: SplitProfile | None = None) -> DoesNotFit | No
 
 
 def _lacks(plan: Plan) -> str:
-    """Which rank is too small for its part, "" if none."""
+    """The rank that is too small for its part, and by how much; "" if none is."""
     worst = max(plan.stages, key=missing_bytes)
     missing = missing_bytes(worst)
     return f"equal parts need {gigabytes(missing)} GB more on {worst.peer}" if missing > 0 else ""
@@ -132,14 +129,14 @@ def missing_bytes(stage: Stage) -> int:
 
 
 def gigabytes(count: int) -> str:
-    """Format bytes in GB, with three decimals below 0.1; never 0, so that no text says "needs 0.0 GB more"."""
+    """Bytes in GB, with three decimals below 0.1; never 0, so that no text says "needs 0.0 GB more"."""
     value = count / GB
     return f"{value:.1f}" if value >= 0.0995 else f"{max(0.001, value):.3f}"
 
 
 def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
-    """The plan, and whether the whole model of `total_bytes` can be compared on the head: it must fit there, and the
-    wire must be lossless. A note says why not.
+    """The plan, and whether logits can be compared on the head: the whole model (`total_bytes`) must fit there, and the
+    wire must be lossless. A note gives the reason if not.
     """
     missing = missing_bytes(plan.head) + total_bytes
     if plan.wire in LOSSY:

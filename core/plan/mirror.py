@@ -1,6 +1,6 @@
 """Size the mirror: copies of all Macs' caches on the head, so that nothing is read again when a Mac drops out.
 
-The head is the place for it because without the head nobody could continue the conversation.
+The head is the place for it because the conversation can't continue without the head anyway.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from core.plan.make_plan import gigabytes, missing_bytes
 from core.plan.topology import has_ranks
 from core.settings import MIB
 
-# tokens that a row may be behind: less would cost more frames, and more would be read again
+# tokens by which a row's mirror may be late: fewer cost more frames, more must be read again
 EVERY: Final = 32
-# the same where states are large, of which each time all travels
+# the same for large states, which are sent whole each time
 EVERY_OF_LARGE: Final = 48
 LARGE: Final = MIB
-# of one layer, since it travels in one frame
+# of one layer, since it is sent in one frame
 MOST_STATE: Final = 8 * MIB
 # where nothing was measured
 TOKEN_S: Final = 0.05
@@ -31,15 +31,15 @@ SecondsOfHop = Callable[[int, str, str], float]
 
 
 def with_mirror(plan: Plan, profile: SplitProfile | None, token_s: float | None, hop_s: SecondsOfHop) -> Plan:
-    """Add a mirror to `plan` if there is room, and a note. A token takes `token_s` seconds, a frame from one Mac to
-    another `hop_s`.
+    """Add a mirror to `plan` if there is room, and a note. `token_s`: seconds per token; `hop_s`:
+    seconds of a frame.
     """
     if has_ranks(plan):
         return _noted(plan, "No mirror: another split can't use a tensor split's caches.")
     states = [cache.fixed_bytes for cache in profile.caches] if profile else []
     if max(states, default=0) > MOST_STATE:
         return _noted(plan, f"No mirror: the state of a layer of {plan.model} is over {MOST_STATE // MIB} MiB.")
-    # while newer states come, the older ones are kept
+    # the older states are kept while newer ones arrive
     needed, free = sum(stage.kv_bytes for stage in plan.stages) + sum(states), -missing_bytes(plan.head)
     share = wire_share(plan, profile, token_s or TOKEN_S, hop_s)
     if free <= 0:

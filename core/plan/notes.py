@@ -59,7 +59,7 @@ def shared(how: Parallelism) -> str:
 
 
 def sees(plan: Plan | None, device_id: str) -> str:
-    """What a plan lets a Mac read, in words; "" if it has no part in it."""
+    """Everything a plan lets a Mac read, in words; "" if it has no part in it."""
     macs = [stage.device_id for stage in plan.stages] if plan else []
     if plan and plan.prefill and plan.prefill.stage.device_id == device_id:
         return "token ids of the prompts that it reads"
@@ -75,7 +75,7 @@ def sees(plan: Plan | None, device_id: str) -> str:
 
 
 def where_cut(profile: SplitProfile) -> str:
-    """How few places the model can be cut in, or why none."""
+    """Number of places where the model can be cut, or the reason for none."""
     if not profile.cuts:
         return f"this model cannot be split, because {profile.unsplittable}."
     places = len(profile.cuts)
@@ -88,7 +88,7 @@ def before_which(cuts: Sequence[int]) -> str:
 
 
 def why_not_cut(cut: int, profile: SplitProfile) -> str:
-    """Which layers around an illegal cut share state."""
+    """Name the layers around an illegal cut that share state."""
     first = max((c for c in profile.cuts if c < cut), default=0) + 1
     last = min((c for c in profile.cuts if c > cut), default=profile.layers) - 1
     if first == last:
@@ -108,12 +108,12 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def _readable(plan: Plan, index: int) -> list[Sight]:
-    """What of the text itself the Mac of stage `index` can read."""
+    """Kinds of data that the Mac of stage `index` can read, without hidden states."""
     return [sight for sight in sights(plan, index) if sight != "activations"]
 
 
 def _sight_notes(plan: Plan) -> list[str]:
-    """Which Macs besides the head can read the conversation."""
+    """Notes on the Macs besides the head that can read the conversation."""
     if has_ranks(plan):
         plain = plan.parallelism is not None and plan.parallelism.group == "rdma"
         return [EVERY_RANK_SEES, *([ON_THE_CABLE] * plain)]

@@ -15,7 +15,7 @@ from core.plan.strategy import Circumstances, check_asked, decide
 from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS
 
 Drafts = Callable[[Topology | None], Plan]
-# why a plan does not fit, "" where it does
+# reason why a plan doesn't fit; "" if it does
 Lacks = Callable[[Plan], str]
 
 
@@ -29,8 +29,7 @@ class TopologyChoice(NamedTuple):
 def choose_topology(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> TopologyChoice:
     """Choose the topology for `inputs`; `draft` lays the model out in a topology, whether it fits or not.
 
-    Raises UsageError for contradictory options, and PlanError if the tensor topology was asked for by name and is
-    impossible.
+    Raises UsageError for contradictory options, PlanError if the tensor topology was requested but is impossible.
     """
     check_asked(inputs)
     asked, choice = inputs.get("topology"), inputs.get("parallelism")
@@ -58,7 +57,7 @@ def choose_topology(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -
 def _longest_rtt(inputs: PlanInputs) -> float | None:
     """Longest known round trip between neighbours in the ring."""
     macs, rtt = [peer.device_id for peer in inputs["peers"]], inputs.get("rtt")
-    if rtt is None or inputs.get("rdma"):  # a cable that has RDMA is not what the control link measures
+    if rtt is None or inputs.get("rdma"):  # the control link's round trip is not that of RDMA
         return None
     known = [rtt(*ends) for ends in pairwise([*macs, macs[0]])]
     return max((found for found in known if found is not None), default=None)
@@ -70,7 +69,7 @@ def _slower(ranks: Plan, draft: Drafts, inputs: PlanInputs) -> str:
         return ""
     try:
         one, other = expects(ranks), expects(draft(None))
-    except PlanError:  # only ranks can be
+    except PlanError:  # only ranks are possible
         return ""
     if one is None or other is None or one.tokens_per_s >= other.tokens_per_s:
         return ""

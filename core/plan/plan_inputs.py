@@ -27,7 +27,7 @@ class PlanOptions(TypedDict):
 
 
 class PlanContext(TypedDict, total=False):
-    """What is known of the Macs besides their memory."""
+    """Known facts about the Macs besides their memory."""
 
     no_group: str  # why their parts can't be reduced, "" if nothing is known against it
     rtt: Callable[[str, str], float | None]  # round trip between two Macs in seconds, if measured
@@ -48,7 +48,6 @@ class PlanInputs(PlanOptions, PlanContext):
 
 
 def plan_options_of(request: PlanRequest) -> PlanOptions:
-    """Options of a request."""
     return PlanOptions(
         context=request.context,
         kv_bits=request.kv_bits,

@@ -1,8 +1,8 @@
 """Prefill on a Mac outside the ring, and when it pays. Pure.
 
-A Mac with fast arithmetic reads the prompt with all layers and sends its caches to the stages while it reads. The
-stages take them like a restored mirror, so the ring computes only the last token. Between the head and that Mac this is
-a plan of its own with two stages, of which the head has no layers: the same links, frames and rules apply.
+A Mac with fast arithmetic reads the prompt with all layers and sends its caches to the stages meanwhile. The stages
+take them like a restored mirror, so the ring computes only the last token. Head and prefill Mac share a plan of their
+own with two stages, the head's without layers: the same links, frames and rules apply.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from core.plan.stage_sizes import StageSizes
 from core.plan.topology import has_ranks
 from core.settings import MIB
 
-# fewer tokens are read sooner than a chunk is handed on
+# shorter prompts take longer to hand on than to read
 LEAST: Final = 256
-# of the ring's time, where a person says that it is quicker and nobody has measured it
+# assumed share of the ring's time for a Mac that the user chose and that is not measured
 TAKEN: Final = 0.5
 
 
@@ -32,20 +32,22 @@ class ReadTimes(NamedTuple):
     """Prefill time of `PROMPT_TOKENS` tokens on the ring and on the prefill Mac; None: unknown."""
 
     ring: Estimate | None
-    beside: Estimate | None
+    prefill_mac: Estimate | None
 
     @property
     def share(self) -> float | None:
         """The prefill Mac's time divided by the ring's, if both figures are of the same kind."""
-        if self.ring is None or self.beside is None or self.ring.measured != self.beside.measured:
+        if self.ring is None or self.prefill_mac is None or self.ring.measured != self.prefill_mac.measured:
             return None
-        return self.beside.seconds / self.ring.seconds
+        return self.prefill_mac.seconds / self.ring.seconds
 
     @property
     def is_known_faster(self) -> bool:
         """Whether the prefill Mac was measured to be clearly faster."""
         share = self.share
-        return share is not None and share * CLEARLY_FASTER <= 1 and bool(self.beside and self.beside.measured)
+        return (
+            share is not None and share * CLEARLY_FASTER <= 1 and bool(self.prefill_mac and self.prefill_mac.measured)
+        )
 
 
 def prefill_plan(plan: Plan, plan_gen: int) -> Plan:
@@ -71,13 +73,13 @@ def prefill_plan(plan: Plan, plan_gen: int) -> Plan:
 
 
 def is_worth(prefill: Prefill, tokens: int, unread: int) -> bool:
-    """Whether the prefill Mac should read `tokens` tokens (it caches none) of which the ring would read `unread`."""
+    """Whether the prefill Mac should read `tokens` tokens (it caches none), `unread` of them uncached on the ring."""
     return unread >= prefill.least and prefill.share * tokens <= unread
 
 
 def reader_of(plan: Plan, sizes: StageSizes, reader: Peer, profile: SplitProfile | None) -> Stage:
-    """The stage of the prefill Mac. Raises PlanError if no Mac can prefill for this plan, UnsupportedModel if the
-    model's caches can't be sent, DoesNotFit.
+    """The prefill Mac's stage. Raises PlanError if the plan allows none, UnsupportedModel for unsendable caches, and
+    DoesNotFit.
     """
     if has_ranks(plan):
         what = "A tensor split divides every cache, so another Mac can't prefill for it."
@@ -93,7 +95,7 @@ def reader_of(plan: Plan, sizes: StageSizes, reader: Peer, profile: SplitProfile
 
 
 def beside_s(plan: Plan, stage: Stage, read_bytes: int, speeds: MacSpeeds) -> Estimate | None:
-    """Time until the ring has the caches of `PROMPT_TOKENS` tokens read by the Mac of `stage`, which reads `read_bytes`
+    """Seconds until the ring has the caches of `PROMPT_TOKENS` tokens from the Mac of `stage`, which reads `read_bytes`
     of weights per token. Computing, sending and receiving of chunks overlap.
     """
     chunk = min(plan.chunk, PROMPT_TOKENS)
@@ -123,16 +125,16 @@ def with_prefill(plan: Plan, stage: Stage, readers: ReadTimes) -> Plan:
 def quickest_reader(
     found: Sequence[tuple[str, ReadTimes, float | None]], ring: Estimate | None, token_s: float | None
 ) -> str:
-    """Device id of the Mac that should prefill instead of holding layers, "" for none.
+    """Device id of the Mac that should prefill instead of holding layers, or "".
 
     `found`: for each Mac the times without it in the ring, and seconds per token then; `ring` and `token_s`: with all
     Macs. Only measurements count: prompts must get clearly faster, and tokens not clearly slower.
     """
     useful = [
-        (readers.beside.seconds, mac)
+        (readers.prefill_mac.seconds, mac)
         for mac, readers, without_s in found
-        if readers.beside and readers.is_known_faster
-        if ring and ring.measured and readers.beside.seconds * CLEARLY_FASTER <= ring.seconds
+        if readers.prefill_mac and readers.is_known_faster
+        if ring and ring.measured and readers.prefill_mac.seconds * CLEARLY_FASTER <= ring.seconds
         if without_s and token_s and without_s <= token_s * CLEARLY_FASTER
     ]
     return min(useful, default=(0.0, ""))[1]
@@ -140,8 +142,7 @@ def quickest_reader(
 
 def _seconds(readers: ReadTimes) -> str:
     assert readers.ring
-    assert readers.beside
-    how = "measured" if readers.beside.measured else "estimated"
-    return (
-        f"{readers.beside.seconds:.1f} s for {PROMPT_TOKENS:,} tokens instead of {readers.ring.seconds:.1f} s ({how})"
-    )
+    assert readers.prefill_mac
+    how = "measured" if readers.prefill_mac.measured else "estimated"
+    seconds = readers.prefill_mac.seconds
+    return f"{seconds:.1f} s for {PROMPT_TOKENS:,} tokens instead of {readers.ring.seconds:.1f} s ({how})"

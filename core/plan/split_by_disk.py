@@ -12,8 +12,8 @@ from core.plan.topology import LayerSpan, has_ranks
 def spans_on_disks(
     plan: Plan, here: Mapping[str, Set[int]], cuts: Collection[int], macs: Sequence[str]
 ) -> tuple[str, ...] | None:
-    """Layer spans for those of `macs` with a stage in `plan`, using only layers on their disks (`here`, by device id),
-    cut at `cuts` as near to the plan's boundaries as possible. None if the disks don't cover the model.
+    """Layer spans for the `macs` with a stage in `plan`, from layers on their disks (`here`, by device id), cut at
+    `cuts` as near to the plan's boundaries as possible. None if the disks don't cover the model.
     """
     if has_ranks(plan):
         return None

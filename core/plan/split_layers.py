@@ -11,9 +11,9 @@ from core.errors import BadBudget, NoPeers, TooManyPeers
 def split_layers(layers: int, weights: Sequence[int]) -> list[range]:
     """Contiguous ranges covering 0..`layers`, one per weight, in order, in proportion to `weights` (positive integers).
 
-    Hamilton's method with at least one layer each: every stage first gets max(1, floor(ideal)). Remaining layers go to
-    the largest fractional parts; excess layers (due to the minimum of one) are taken one by one from the largest
-    stages, which are ordered once. Ties go to the lower index. Exact: no floating point.
+    Hamilton's method with at least one layer each: every stage first gets max(1, floor(ideal)), then the largest
+    fractional parts get one more. Excess layers are taken one by one from the largest stages. Ties go to the lower
+    index. Exact.
 
     Raises NoPeers, TooManyPeers (more weights than layers), BadBudget (a weight below one).
     """

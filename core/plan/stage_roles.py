@@ -1,4 +1,4 @@
-"""What each stage of a ring does, and so what its Mac can read.
+"""The role of each stage in a ring, and so what its Mac can read.
 
 A ring starts and ends at the head. `private`: the head embeds, runs the first layers, and has the output when the work
 returns. `forward`: the last stage has the output and samples. `reverse`: another Mac embeds; the head runs the last
@@ -23,25 +23,24 @@ class StageRole(NamedTuple):
 
 
 def role_of(plan: Plan, index: int) -> StageRole:
-    """Role of stage `index`."""
     stage = plan.stages[index]
     return StageRole(stage.start == 0, stage.start < stage.stop, stage.device_id == plan.output)
 
 
 def departing(plan: Plan) -> StageRole:
-    """What the head does before work leaves it."""
+    """The head's steps before work leaves it."""
     own, whole = role_of(plan, 0), len(plan.stages) == 1 or has_ranks(plan)
     return StageRole(own.embeds, own.embeds, own.outputs and whole)
 
 
 def arriving(plan: Plan) -> StageRole:
-    """What the head does with returning work."""
+    """The head's steps with returning work."""
     own, before = role_of(plan, 0), departing(plan)
     return StageRole(False, own.runs and not before.runs, own.outputs and not before.outputs)
 
 
 def sights(plan: Plan, index: int) -> tuple[Sight, ...]:
-    """What the Mac of stage `index` can see. The head always sees token ids: it has prompt and answer."""
+    """Kinds of data that the Mac of stage `index` sees. The head always sees token ids: it has prompt and answer."""
     own, alone = role_of(plan, index), len(plan.stages) == 1
     seen: list[Sight] = []
     if index == 0 or own.embeds or own.outputs:

@@ -15,7 +15,7 @@ from core.numbers import MOST
 from core.plan.nearest_cuts import Overflow
 from core.settings import DEFAULT_ROWS, FAR_BACK, MAX_DRAFT, PREFILL_CHUNK
 
-# a cache that grows is copied, and two layers are on their way at the same time
+# a growing cache is copied, and two layers are in flight at the same time
 GROWING: Final = 2
 
 
@@ -67,7 +67,6 @@ class StageSizes(NamedTuple):
         )
 
     def kv_bytes(self, part: range) -> int:
-        """Cache bytes of these layers on one Mac."""
         caches = (self.profile or self.layout).caches
         return min(MOST, self._of_a_rank(sum(caches[layer].bytes_for(self.context, self.kv_bits) for layer in part)))
 
@@ -82,8 +81,8 @@ class StageSizes(NamedTuple):
         return min(MOST, max(layer + GROWING * grown, logits))
 
     def overflow(self, owners: Sequence[Peer], output: int) -> Overflow:
-        """Function for the bytes that don't fit, from running sums, since it is called for every pair of cuts. `owners`
-        are in layer order; number `output` has the output head.
+        """Function for the bytes that don't fit, from running sums, as it runs for every pair of cuts. `owners` are in
+        layer order; number `output` has the output head.
         """
         layout = self.layout
         inner = [layout.stage_bytes(i, i + 1, embed=False, output=False) for i in range(layout.layers)]

@@ -1,5 +1,5 @@
 """Decide how Macs share a model: a part of every layer each (tp), layers of their own (pp), or one Mac alone (single).
-Decided once on the head, before planning; the plan shows the decision and its reason.
+Decided on the head, before planning.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ NOTHING_ELSE: Final = Circumstances()
 
 
 def decide(choice: ParallelismChoice, world: int, model: Sharding, other: Circumstances = NOTHING_ELSE) -> Decision:
-    """Decide for `world` Macs. If tp was asked for by name and is impossible, the head does everything; it never
-    becomes pp.
-    """
+    """Decide for `world` Macs. A requested tp that is impossible becomes single, never pp."""
     if world < 2:
         return Decision("single", "no other Mac is linked")
     if choice in ("single", "pp"):

@@ -31,8 +31,8 @@ class FewerMacsOptions(TypedDict):
 
 
 def on_fewer(macs: int, how: PlanOptions) -> FewerMacsOptions:
-    """Layers assigned by hand were for the old Macs, so they are divided by budget. Tensor parallelism continues if
-    possible; on one Mac the head does everything.
+    """Divide by budget, since hand-assigned layers were for all Macs. Tensor parallelism continues if possible; on one
+    Mac the head does everything.
     """
     topology, parallelism = how.get("topology"), how.get("parallelism")
     if topology is not None and TOPOLOGIES[topology].ranks:
@@ -45,9 +45,7 @@ def on_fewer(macs: int, how: PlanOptions) -> FewerMacsOptions:
 def with_indispensable(
     plan: Plan, peers: Sequence[Peer], fits: Callable[[Sequence[Peer]], bool], can_lose: Callable[[Plan, str], bool]
 ) -> Plan:
-    """Mark the Macs without which the model doesn't fit, or whose layers are on no other disk. `fits` checks `peers`
-    without one Mac; `can_lose` checks the disks.
-    """
+    """Mark the Macs without which the model doesn't fit (`fits`), or whose layers are on no other disk (`can_lose`)."""
     left = {stage.device_id: [p for p in peers if p.device_id != stage.device_id] for stage in plan.stages[1:]}
     short = {lost for lost, others in left.items() if not fits(others)}
     gone = {lost for lost in left if not can_lose(plan, lost)}

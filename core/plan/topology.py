@@ -50,7 +50,7 @@ TOPOLOGIES: Final[dict[Topology, Arrangement]] = {
     ),
     "single": Arrangement("This Mac does everything; nothing leaves it.", several=False),
     "tensor": Arrangement(
-        "Every Mac has a part of every layer, and sees the words. They add up their parts twice a layer: that takes a "
+        "Every Mac has a part of every layer and reads the text. They sum their parts twice per layer, which needs a "
         "fast cable.",
         ranks=True,
     ),
@@ -80,7 +80,6 @@ class Route(NamedTuple):
 
 
 def parse_span(text: str) -> LayerSpan:
-    """Parse a span. Raises UsageError."""
     found = _SPAN.fullmatch(text)
     if found is None:
         raise UsageError(f"{text[:32]!r} is not a layer range.", _WRITE_IT)
@@ -109,8 +108,8 @@ def route(head: LayerSpan, others: Sequence[LayerSpan], layers: int) -> Route:
 
 
 def in_ring(parts: Sequence[range], output: int) -> Route | None:
-    """The ring of Macs where Mac i owns `parts[i]`: each layer has one owner, or ranks have all. The head comes first,
-    then the others in layer order. None if it is no known topology.
+    """The ring of Macs where Mac i owns `parts[i]`, the head first, then layer order; ranks own all layers. None if it
+    is no known topology.
     """
     ring = tuple(sorted(enumerate(parts), key=lambda owner: (owner[0] != 0, owner[1].start)))
     topology = _topology(parts, output)
@@ -118,12 +117,11 @@ def in_ring(parts: Sequence[range], output: int) -> Route | None:
 
 
 def has_ranks(plan: Plan) -> bool:
-    """Whether each Mac has a part of every layer."""
     return TOPOLOGIES[plan.topology].ranks
 
 
 def stages_in_turn(plan: Plan) -> int:
-    """How many stages compute one after the other for a token: ranks all compute at the same time."""
+    """Number of stages that compute one after the other for a token: ranks all compute at the same time."""
     return 1 if has_ranks(plan) else len(plan.stages)
 
 
@@ -140,7 +138,7 @@ def is_ring(plan: Plan) -> bool:
 def _is_covered(plan: Plan) -> bool:
     if has_ranks(plan):
         return plan.layers > 0 and {(s.start, s.stop) for s in plan.stages} == {(0, plan.layers)}
-    # for whom another Mac reads prompts has no layers in the plan of that
+    # the plan of a prefill Mac has two stages, the head's without layers
     owners = [stage for stage in plan.owners if stage is not plan.head or stage.start < plan.layers]
     edges = [0, *(stage.stop for stage in owners)]
     rising = all(start < stop for start, stop in pairwise(edges)) and edges[-1] == plan.layers

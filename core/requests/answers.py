@@ -41,7 +41,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
         Positive,
         Option("after N tokens (default %(default)s)", "Max tokens", "longest answer, in tokens", short="max"),
     ] = DEFAULT_MAX_TOKENS
-    min_tokens: Annotated[Size, Option("not by itself before there are N tokens")] = 0
+    min_tokens: Annotated[Size, Option("don't stop before N tokens")] = 0
     # also score the prompt's tokens, if `sampling` asks for logprobs; disables prompt reuse
     prompt_logprobs: bool = False
     # shape of the answer; it ends when the shape is complete

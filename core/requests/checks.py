@@ -24,7 +24,7 @@ class Finding(Body, frozen=True, kw_only=True):
 
 
 class SpeedRequest(Body, frozen=True, kw_only=True):
-    """Which hop to test. A Mac is given by its device id, the start of one, or its name."""
+    """The hop to test. A Mac is given by its device id, the start of one, or its name."""
 
     target: Name
     source: Name = ""  # "": this Mac
@@ -58,5 +58,4 @@ class SpeedResult(Body, frozen=True, kw_only=True):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate of the full messages."""
         return self.bytes / self.seconds if self.seconds > 1e-6 else 0.0

@@ -58,13 +58,11 @@ class TrimRequest(Body, frozen=True, kw_only=True):
 
 
 class Trimmable(Body, frozen=True, kw_only=True):
-    """Bytes of a model that no plan needs. Layers are half-open ranges; without `layers` it is an abandoned
-    download.
-    """
+    """Bytes of a model that no plan needs. Layers are half-open ranges; no `layers`: an abandoned download."""
 
     name: str
     path: str  # the model's folder
     nbytes: int  # on disk
     layers: tuple[tuple[int, int], ...] = ()  # to delete
     kept: tuple[tuple[int, int], ...] = ()  # to keep; empty: delete everything
-    only_here: tuple[tuple[int, int], ...] = ()  # those of `layers` that no other linked Mac has, nor the hub
+    only_here: tuple[tuple[int, int], ...] = ()  # part of `layers` that no other linked Mac has, nor the hub

@@ -14,7 +14,7 @@ from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS
 
 
 class PlanRequest(Body, frozen=True, kw_only=True):
-    """Which model to plan, and how it should run."""
+    """The model to plan, and how it should run."""
 
     model: PathName  # name from the catalogue, or a directory
     context: Positive = DEFAULT_CONTEXT  # tokens, shared by all rows
@@ -50,7 +50,7 @@ class LoadRequest(PlanRequest, frozen=True, kw_only=True):
 
 
 class RecoveryOrder(Body, frozen=True, kw_only=True):
-    """What to do about a plan that lost a Mac: continue without it, wait, save the answers, or stop them."""
+    """The user's decision about a plan that lost a Mac: continue without it, wait, save the answers, or stop them."""
 
     choice: RecoveryChoice
 
@@ -70,7 +70,6 @@ class Forecast(Body, frozen=True, kw_only=True):
 
     @property
     def token_s(self) -> float:
-        """Seconds per token for one user."""
         computed = sum(self.stages_s) if self.reduces_s is None else max(self.stages_s) + self.reduces_s
         return computed + sum(self.hops_s)
 
@@ -80,16 +79,14 @@ class Forecast(Body, frozen=True, kw_only=True):
 
 
 class StageDisk(Body, frozen=True, kw_only=True):
-    """What a Mac has of the model on its disk."""
+    """Layers of the model on a Mac's disk."""
 
     layers: tuple[tuple[int, int], ...] | None  # complete layers, half-open ranges; None: unknown
     bytes_per_s: float = 0.0  # speed of the last copy; 0: none yet
 
 
 class PlanPreview(Body, frozen=True, kw_only=True):
-    """A plan that would run (`plan`), or why there is none (`problem`). Tuples are in ring order; sizes are of the
-    whole model.
-    """
+    """A plan (`plan`), or the reason for none (`problem`). Tuples are in ring order, sizes of the whole model."""
 
     plan: Plan | None = None
     draft: Plan | None = None  # a split that doesn't fit, if one can be made
@@ -114,13 +111,13 @@ class HubOffer(Body, frozen=True, kw_only=True):
 
     repo: str
     revision: str  # commit or branch
-    licence: str  # as the hub names it; "" if it has none
+    licence: str  # the hub's name for it, or ""
     listed_on: str  # ISO date of the catalogue
 
 
 class ModelChoice(Body, frozen=True, kw_only=True):
-    """A model on a disk of the linked Macs or offered by the hub, and how it fits. Layers are half-open ranges; a model
-    that can't be used has no layers, and its preview says why.
+    """A model on a disk of the linked Macs or on the hub, and how it fits. Layers are half-open ranges; an unusable
+    model has none, and its preview gives the reason.
     """
 
     name: str

@@ -18,17 +18,17 @@ Phase = Literal[
     "layers_compute",  # where no logits leave the layers' own evaluation, those too
     "codec_encode",  # arrays to bytes
     "aead_seal",
-    "to_i32",  # which work goes next, and its token ids as an array
+    "to_i32",  # choose the next work, and turn its token ids into an array
     "send_hop",  # until the system has the frame
     "logits_compute",  # norm, output head and the choice of tokens are on their way
     "allgather",  # ranks: until the system has the tokens that all of them need
-    "readback",  # until the tokens are here and told
+    "readback",  # until the tokens are here and reported
 ]
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 STEP_TOTAL: Final = "STEP_TOTAL"
 MOST_LAPS: Final = 32
-MOST_TURNS: Final = 48  # of a message: with as many laps they fit into a control frame
-MOST_STEPS: Final = 16_384  # that a stage keeps
+MOST_TURNS: Final = 48  # per message: with as many laps each they fit into a control frame
+MOST_STEPS: Final = 16_384  # kept by a stage
 MOST_TRACED_S: Final = 60.0
 
 PhaseNumber = Annotated[int, msgspec.Meta(ge=0, lt=len(PHASES))]
@@ -36,10 +36,7 @@ TurnKind = Literal["chunk", "step", "compose", "other"]
 
 
 class PhaseTurn(msgspec.Struct, frozen=True, array_like=True):
-    """One turn of a stage at a step.
-
-    The head has several turns per step: sending, receiving, and reading the tokens.
-    """
+    """One turn of a stage at a step. The head has several per step: sending, receiving, and reading the tokens."""
 
     step: Size
     kind: TurnKind  # "chunk" of a prompt, or a decode "step"
@@ -50,7 +47,7 @@ class PhaseTurn(msgspec.Struct, frozen=True, array_like=True):
     handle: Size = 0  # shared by rows that step together
 
     def ends(self, phase: Phase) -> float | None:
-        """When that phase last ended in this turn; None if it did not occur."""
+        """End of that phase in this turn, if it occurred."""
         numbers = [number for number, _ in self.laps]
         if (wanted := PHASES.index(phase)) not in numbers:
             return None

@@ -69,7 +69,7 @@ class RecoveryWords(Body, frozen=True, kw_only=True):
 
 
 class ForkChoice(Body, frozen=True, kw_only=True):
-    """Which side of a fork is right."""
+    """The correct side of a fork."""
 
     keep: Name  # hash of its newest roster, hex
 

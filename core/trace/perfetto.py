@@ -36,7 +36,7 @@ def perfetto_trace(stages: Sequence[StageTrace], model: str) -> str:
 
 
 def _events(stage: StageTrace, zero: float) -> Iterator[dict[str, Any]]:
-    pid = stage.index + 1  # viewers take process 0 for the idle one
+    pid = stage.index + 1  # viewers show process 0 as the idle process
     name = f"stage {stage.index}: {stage.mac}, clock ±{_MICRO * stage.error_s:.0f} µs"
     yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
     yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": stage.index}}

@@ -29,9 +29,8 @@ def steps_of(turns: Sequence[PhaseTurn]) -> dict[int, StepPhases]:
 
 
 def flights(stages: Sequence[StageTrace]) -> list[dict[int, float]]:
-    """Flight time of each step's frame, per hop: from each stage to the next, and from the last one to the head.
-
-    Seconds from the end of the send call to the opening at the other end; negative where the clocks' error is larger.
+    """Flight time in seconds of each step's frame per hop, from send to opening; negative where the clocks' error is
+    larger.
     """
     sent = [_moments(stage, "send_hop") for stage in stages]
     came = [_moments(stage, "aead_open") for stage in stages]

@@ -99,5 +99,4 @@ def _name_of(host: str) -> x509.GeneralName:
 
 
 def _everywhere() -> frozenset[str]:
-    """Addresses that listen everywhere and aren't contacted."""
     return frozenset({"0.0.0.0", "::"})

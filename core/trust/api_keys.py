@@ -67,7 +67,7 @@ class ApiKeys:
         return made
 
     def revoke(self, name: str) -> None:
-        """Remove a key. Raises UsageError if there is none of that name."""
+        """Raises UsageError if no key has that name."""
         kept = self.all()
         left = tuple(each for each in kept if each.name != name)
         if left == kept:

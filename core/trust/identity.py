@@ -72,7 +72,7 @@ class Identity:
 def load_or_create(
     folder: Path, *, use_keychain: bool = sys.platform == "darwin", on_wait: Callable[[bool], None] = lambda _: None
 ) -> Identity:
-    """The identity in `folder`, created if there is none; `on_wait` as in `core.trust.keychain.recall`.
+    """The identity in `folder`, created if missing; `on_wait` as in `core.trust.keychain.recall`.
 
     Raises IdentityError with a fix if it can't be used safely: symlink, foreign owner, open permissions, damaged file,
     locked keychain.
@@ -84,7 +84,6 @@ def load_or_create(
 
 
 def open_identity(folder: Path, passphrase: bytes) -> Identity:
-    """Open the identity with a given passphrase. Raises IdentityError."""
     private_folder(folder)
     _complete_swap(folder)
     return open_pair(folder, CURRENT, passphrase)
@@ -113,7 +112,6 @@ def open_pair(folder: Path, stem: str, passphrase: bytes) -> Identity:
 
 
 def read_key(path: Path, passphrase: bytes) -> Ed25519PrivateKey:
-    """Read a key from encrypted PKCS#8. Raises IdentityError."""
     try:
         key = load_pem_private_key(read_private(path), passphrase)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -168,7 +166,6 @@ def extract(salt: bytes, secret: bytes) -> bytes:
 
 
 def expand(prk: bytes, info: bytes, length: int = 32) -> bytes:
-    """HKDF-SHA256 Expand (RFC 5869), at most one block."""
     assert length <= 32
     return hmac.digest(prk, info + b"\x01", "sha256")[:length]
 
@@ -261,8 +258,8 @@ def _to_keychain(key: Ed25519PrivateKey, passphrase: bytes, on_wait: Callable[[b
 
 
 def _complete_swap(folder: Path) -> None:
-    """Finish a rotation that crashed between moving the key and its certificate: then only the next certificate is
-    left, since preparation writes the key first. Raises IdentityError.
+    """Finish a rotation that crashed between moving the key and its certificate: only the next certificate is left
+    then, since preparation writes the key first.
     """
     if os.path.lexists(folder / f"{NEXT}.crt") and not os.path.lexists(folder / f"{NEXT}.pem"):
         try:

@@ -64,8 +64,8 @@ OnWait = Callable[[bool], None]
 
 
 def keep(name: str, passphrase: bytes, on_wait: OnWait = lambda _: None) -> bool:
-    """Store `passphrase` in the keychain and read it back. False if there is no keychain or it is locked, which is
-    normal over SSH, under launchd and on Linux. `on_wait` as in `recall`.
+    """Store `passphrase` in the keychain and read it back. False if the keychain is missing or locked, as is normal
+    over SSH, under launchd and on Linux. `on_wait` as in `recall`.
     """
     keychain = _keychain()
     if keychain is None:
@@ -111,15 +111,13 @@ def drop(name: str) -> None:
 
 
 def _patiently(call: Callable[[], _T], on_wait: OnWait) -> _T:
-    """Run `call` in a thread that can be abandoned, since macOS may wait for the user forever. Raises TimeoutError
-    after `PATIENCE_S`.
-    """
+    """Run `call` in a thread that can be abandoned: macOS may wait for the user forever. Raises TimeoutError."""
     done: Future[_T] = Future()
 
     def run() -> None:
         try:
             done.set_result(call())
-        except Exception as error:  # whatever it is, it belongs to whoever waits
+        except Exception as error:  # raised again in the waiting thread
             done.set_exception(error)
 
     Thread(target=run, name="keychain", daemon=True).start()
@@ -132,7 +130,7 @@ def _patiently(call: Callable[[], _T], on_wait: OnWait) -> _T:
     try:
         return done.result(PATIENCE_S)
     except TimeoutError as error:
-        raise TimeoutError("nobody answered what macOS asked about it") from error
+        raise TimeoutError("macOS asked about it and got no answer") from error
     finally:
         on_wait(False)
 

@@ -39,7 +39,7 @@ ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class PairingView:
-    """What the user sees while comparing."""
+    """Shown to the user while comparing."""
 
     peer_name: Clean  # the other Mac's name, unproven
     peer_text_id: str
@@ -107,7 +107,6 @@ class PairingAnswer:
         self.reveal = self._me.reveal
 
     def check(self, p3: bytes) -> Comparison:
-        """Check P3 against the commitment. Raises PairingError."""
         if not hmac.compare_digest(_commitment(p3), self._p1):
             raise PairingError("The other end changed its key after it had committed to it: somebody is in between.")
         return Comparison(self._me, "B", _take_apart(p3), self._p1 + self.reveal + p3)
@@ -159,7 +158,6 @@ class Pledge:
         self._peer, self._their_words, self._my_key, self._their_key = peer, their_words, my_key, their_key
 
     def verify(self, p4: bytes) -> Confirmed:
-        """Check key, signature and MAC of the other side's P4. Raises PairingError."""
         signature, mac = p4[:64], p4[64:]
         expected = hmac.digest(self._their_key, self._peer.public + signature, "sha256")
         if not hmac.compare_digest(mac, expected) or not is_signed(self._peer.public, signature, self._their_words):

@@ -1,6 +1,4 @@
-"""Count failed pairing attempts across windows and restarts: each one is a guess for an attacker in the middle, and
-opening a new window must not give more.
-"""
+"""Count failed pairing attempts across windows and restarts: each is one guess for an attacker in the middle."""
 
 from __future__ import annotations
 

@@ -30,9 +30,7 @@ def private_folder(folder: Path, error: ErrorClass = IdentityError) -> None:
 
 @contextmanager
 def open_private(path: Path, error: ErrorClass = IdentityError) -> Iterator[BinaryIO]:
-    """Open a private file (0600, no symlink) for reading. Raises `error` with a fix, also for a disk error inside the
-    block.
-    """
+    """Open a private file (0600, no symlink) for reading. Raises `error`, also for a disk error inside the block."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as problem:
@@ -63,8 +61,8 @@ def read_private(path: Path, error: ErrorClass = IdentityError) -> bytes:
 
 @contextmanager
 def replacing(path: Path, error: ErrorClass = IdentityError) -> Iterator[BinaryIO]:
-    """Open a 0600 file for writing that replaces `path` at the end of the block, even if the power fails. If the block
-    raises, `path` stays unchanged. Raises `error` if the system refuses.
+    """Open a 0600 file that replaces `path` durably at the end of the block, unless the block raises.
+    Raises `error`.
     """
     part = path.with_name(path.name + ".tmp")
     try:

@@ -63,8 +63,7 @@ def sealing(path: Path, secret: bytes, purpose: str) -> Iterator[Callable[[Buffe
 
 
 def read_sealed(path: Path, secret: bytes, purpose: str) -> Iterator[bytes]:
-    """Decrypt a file in chunks of 64 KiB. Raises SealError if it was changed or cut, or belongs to another Mac or
-    purpose.
+    """Decrypt a file in chunks of 64 KiB. Raises SealError if it was changed or cut, or sealed elsewhere.
 
     Each chunk is verified, but only the end proves that none is missing: don't act on the content before.
     """
@@ -88,11 +87,10 @@ def read_sealed(path: Path, secret: bytes, purpose: str) -> Iterator[bytes]:
 
 
 def forget(path: Path) -> None:
-    """Delete a sealed file and leftovers of a broken write, after overwriting the salt: without it nobody can derive
-    the key, even with this Mac's secret. Raises SealError.
+    """Delete a sealed file and leftovers of a broken write, after overwriting the salt: without it the key is lost.
 
-    Limits: the file system may keep the old block (APFS copies on write, an SSD writes elsewhere, snapshots and backups
-    hold the file). There only FileVault protects it.
+    Limits: APFS, SSDs, snapshots and backups may keep the old block; there only FileVault protects it. Raises
+    SealError.
     """
     for each in (path.with_name(path.name + ".tmp"), path):
         fd = _open_to_forget(each)

@@ -83,7 +83,7 @@ class TrustAssessment:
     def _judge(self, device_id: str, wrong_key: str = "", other_model: str = "") -> Verdict:
         roster, raw = self._store.current, parse_text_id(device_id)
         if roster is None and device_id == self._own_id:
-            return Verdict("paired")  # it was never paired, so nobody but this Mac takes part
+            return Verdict("paired")  # never paired: no other Mac takes part
         level = self._store.level(
             raw, seen=self._seen.met_before(raw), wrong_key=bool(wrong_key), other_model=bool(other_model)
         )

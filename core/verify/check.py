@@ -75,5 +75,4 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> list[CheckResult]:
-        """Checks that failed."""
         return [each for each in self.checks if each.failed]

@@ -157,7 +157,7 @@ def sleep(_: threading.Event) -> Outcome:
 
 
 def sleep_outcome(running: float, stopped: float, own: float) -> Outcome:
-    """Compare the system's clocks, one of which runs in sleep, with `own`, the node's clock, in seconds."""
+    """Compare the system's clock that runs in sleep and the one that stops with `own`, the node's clock; in seconds."""
     if (slept_s := running - stopped) < NAP_S:
         return skipped("it has not slept since it started: close its lid for a minute, then run this again")
     listed = f"it slept for {slept_s:.0f} s since it started"

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 PROMPT = "the canary sleeps where nobody else may read its dream"
 
 
+@pytest.mark.promise("P30", "T14")
 async def test_no_file_of_any_mac_holds_the_words_or_the_tokens(tmp_path: Path) -> None:
     model = tmp_path / "llama"
     make_model(model, "llama")

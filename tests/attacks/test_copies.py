@@ -28,23 +28,23 @@ from core.node.disks.block_serving import MAX_ANSWERING, MAX_PORTS, MAX_QUEUED
 from core.node.disks.byte_links import RunRequest, read_run_request
 from core.node.disks.copy_checks import MAX_BEGUN, PARTIAL
 from core.node.disks.messages import (
-    BytesAsk,
     BytesReady,
-    CopyAsk,
+    BytesRequest,
     CopyChange,
     CopyProgress,
     FalseFile,
-    FilesAsk,
+    FilesRequest,
     FilesSent,
-    HashesAsk,
+    HashesRequest,
     HashesSent,
     Holds,
-    HoldsAsk,
+    HoldsRequest,
+    PeerCopyRequest,
 )
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.room import DisksRoom
 from core.node.disks.transfers import Transfers
-from core.node.peers.messages import LinkProbe, LogAsk, LogReply, SpeedAsk, SpeedResultSent
+from core.node.peers.messages import LinkProbe, LogReply, LogRequest, PeerSpeedRequest, SpeedResultSent
 from core.node.peers.room import PeersRoom
 from tests.support.copies import Links, Pair, held_model_named, pair
 from tests.support.node_messages import FOUND, from_frame
@@ -74,11 +74,12 @@ class Deaf:
         return device_id in self.contacts
 
 
+@pytest.mark.promise("P28")
 async def test_who_asks_for_hashes_and_does_not_read_makes_a_mac_hold_few(pair: Pair) -> None:
     await pair.copy()
     link, print_of = Deaf(), pair.model.fingerprint
     pair.sender.copying.serving._sender = link
-    asks = [HashesAsk(number=n, fingerprint=print_of, name="config.json", first=0) for n in range(FLOOD)]
+    asks = [HashesRequest(number=n, fingerprint=print_of, name="config.json", first=0) for n in range(FLOOD)]
     flood = asyncio.gather(*(pair.sender.copying.handle_message("asker", ask) for ask in asks))
     await until(lambda: bool(link.sent))
     await asyncio.sleep(0.05)
@@ -88,11 +89,12 @@ async def test_who_asks_for_hashes_and_does_not_read_makes_a_mac_hold_few(pair: 
     assert len(link.sent) == MAX_QUEUED + MAX_ANSWERING, "and is given not much more than an honest Mac asks for"
 
 
+@pytest.mark.promise("P28")
 async def test_who_asks_for_doors_again_and_again_has_few(pair: Pair) -> None:
     await pair.copy()
     serving, before = pair.sender.copying.serving, threading.active_count()
     for number in range(50):
-        await serving.open_port("asker", BytesAsk(number=number, fingerprint=pair.model.fingerprint))
+        await serving.open_port("asker", BytesRequest(number=number, fingerprint=pair.model.fingerprint))
     doors = list(serving._ports["asker"])
     assert len(doors) == MAX_PORTS
     await until(lambda: threading.active_count() <= before + MAX_PORTS)
@@ -103,9 +105,10 @@ async def test_who_asks_for_doors_again_and_again_has_few(pair: Pair) -> None:
             socket.create_connection(("127.0.0.1", door.port))
 
 
+@pytest.mark.promise("P28")
 async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(pair: Pair) -> None:
     await pair.copy()
-    asked, given = BytesAsk(number=1000, fingerprint=pair.model.fingerprint), pair.blocks_given
+    asked, given = BytesRequest(number=1000, fingerprint=pair.model.fingerprint), pair.blocks_given
     await pair.sender.copying.handle_message("asker", asked)
     ready = pair.sender.sent[-1]
     assert isinstance(ready, BytesReady)
@@ -114,7 +117,7 @@ async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(
 
     weights = next((pair.sender.folder / "solo").glob("*.safetensors")).name
 
-    def block(who: str, what: BytesAsk) -> object:
+    def block(who: str, what: BytesRequest) -> object:
         links = Links(who, pair.numbers)
         link = links.dial("sender", links.ways("sender"), ready.port or 0, what)
         with closing(link.receiver()) as receiver:
@@ -130,11 +133,13 @@ async def test_a_door_for_bytes_opens_for_who_asked_and_for_what_he_asked_alone(
 
 
 @pytest.mark.parametrize("ask", [("model.safetensors", 0, 17), ("model.safetensors", -1, 1), (), "x"])
+@pytest.mark.promise("P28")
 def test_a_request_for_blocks_that_cannot_be_is_refused(ask: Any) -> None:
     with pytest.raises(ProtocolError):
         read_run_request(msgspec.msgpack.encode(ask))
 
 
+@pytest.mark.promise("P28")
 async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at_a_time(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +153,7 @@ async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at
         return await manifest(directory)
 
     monkeypatch.setattr(pair.sender.copying._models, "manifest", counted)
-    asks = [FilesAsk(fingerprint=pair.model.fingerprint)] * FLOOD
+    asks = [FilesRequest(fingerprint=pair.model.fingerprint)] * FLOOD
     flood = asyncio.gather(*(pair.sender.copying.handle_message(OTHER, ask) for ask in asks))
     await until(lambda: bool(link.sent))
     del link.contacts[OTHER]
@@ -161,7 +166,7 @@ async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at
 async def test_who_asks_again_and_again_what_a_mac_holds_is_told_once_more(pair: Pair) -> None:
     link = Deaf()
     holdings = ModelInventory(OWN, pair.sender.copying._models, link, Bus())
-    flood = asyncio.gather(*(holdings.handle_message(OTHER, HoldsAsk()) for _ in range(FLOOD)))
+    flood = asyncio.gather(*(holdings.handle_message(OTHER, HoldsRequest()) for _ in range(FLOOD)))
     await until(lambda: bool(link.sent))
     link.heard.set()
     await flood
@@ -175,7 +180,7 @@ async def test_what_a_mac_told_before_it_looked_is_no_answer(pair: Pair) -> None
     holdings = ModelInventory(mac_id(0), pair.sender.copying._models, link, Bus())
     await holdings.handle_message(other, Holds(models=()))
     checking = asyncio.ensure_future(holdings.renew(plan))
-    await until(lambda: HoldsAsk(number=1) in link.sent)
+    await until(lambda: HoldsRequest(number=1) in link.sent)
     await holdings.handle_message(other, Holds(models=(), broken=("half",)))
     await asyncio.sleep(0.05)
     assert not checking.done()
@@ -208,6 +213,7 @@ async def test_weights_that_are_none_are_thrown_away(pair: Pair) -> None:
     assert list((pair.asker.folder / PARTIAL).iterdir()) == []
 
 
+@pytest.mark.promise("P26")
 async def test_what_comes_never_answers_to_the_name_of_a_model_of_this_mac(pair: Pair) -> None:
     mine = pair.asker.folder / "models--acme--solo" / "snapshots" / "main"
     make_model(mine, "llama", layers=3)
@@ -217,6 +223,7 @@ async def test_what_comes_never_answers_to_the_name_of_a_model_of_this_mac(pair:
     assert found.find(f"solo-{pair.model.fingerprint[:8]}").fingerprint == pair.model.fingerprint
 
 
+@pytest.mark.promise("P26")
 async def test_a_partial_file_that_is_a_link_is_not_followed(pair: Pair, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"mine")
@@ -229,6 +236,7 @@ async def test_a_partial_file_that_is_a_link_is_not_followed(pair: Pair, tmp_pat
     assert victim.read_bytes() == b"mine"
 
 
+@pytest.mark.promise("P33")
 async def test_a_mac_that_is_revoked_in_the_middle_gets_no_more(pair: Pair) -> None:
     def revoked(_: RunRequest, data: bytes) -> bytes:
         pair.sender.copying.gone("asker")
@@ -241,6 +249,7 @@ async def test_a_mac_that_is_revoked_in_the_middle_gets_no_more(pair: Pair) -> N
     assert not (pair.asker.folder / "solo").exists()
 
 
+@pytest.mark.promise("P33")
 async def test_a_copy_from_a_mac_that_is_revoked_in_the_middle_ends_at_once(pair: Pair) -> None:
     loop = asyncio.get_running_loop()
 
@@ -266,6 +275,7 @@ def transfers(folder: Path, pair: Pair, link: Any, bus: Bus) -> tuple[Transfers,
     return found, tasks
 
 
+@pytest.mark.promise("P28")
 async def test_no_mac_speaks_of_a_copy_that_nobody_wanted_or_of_another_model(pair: Pair, tmp_path: Path) -> None:
     bus, link = Bus(), Deaf()
     made, tasks = transfers(tmp_path, pair, link, bus)
@@ -315,7 +325,7 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
     made._inventory._others[OTHER] = SimpleNamespace(models=(model,), broken=())  # type: ignore[assignment]
     pair.asker.others.clear()  # whoever asks it for the files finds nobody
     for _ in range(FLOOD):
-        await made.handle_message(OTHER, CopyAsk(fingerprint=model.fingerprint))
+        await made.handle_message(OTHER, PeerCopyRequest(fingerprint=model.fingerprint))
         await made.own.ended()
     logged = (tmp_path / "log").read_text().count("did not arrive")
     assert logged == 1
@@ -325,11 +335,12 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
     await tasks.stop()
 
 
+@pytest.mark.promise("P28")
 async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tmp_path: Path) -> None:
     bus, link = Bus(), Deaf()
     made, tasks = transfers(tmp_path, pair, link, bus)
     made._inventory._others[OTHER] = SimpleNamespace(models=(pair.model,), broken=())  # type: ignore[assignment]
-    await made.handle_message(OTHER, CopyAsk(fingerprint=pair.model.fingerprint))
+    await made.handle_message(OTHER, PeerCopyRequest(fingerprint=pair.model.fingerprint))
     for mac, fingerprint in ((THIRD, pair.model.fingerprint), (OTHER, "a" * 64)):
         await made.handle_message(mac, CopyChange(fingerprint=fingerprint, what="limit", bytes_per_s=1))
         await made.handle_message(mac, CopyChange(fingerprint=fingerprint, what="stop"))
@@ -347,22 +358,23 @@ async def test_only_the_mac_that_wants_a_copy_pauses_or_limits_it(pair: Pair, tm
 @pytest.mark.parametrize(
     "message",
     [
-        FilesAsk(fingerprint="a" * 64),
+        FilesRequest(fingerprint="a" * 64),
         HashesSent(number=1, data=b"x"),
-        BytesAsk(number=1, fingerprint="a" * 64),
+        BytesRequest(number=1, fingerprint="a" * 64),
         BytesReady(number=1, port=50_000),
         FilesSent(fingerprint="a" * 64),
-        CopyAsk(fingerprint="a" * 64),
+        PeerCopyRequest(fingerprint="a" * 64),
         CopyChange(fingerprint="a" * 64, what="pause"),
         LinkProbe(number=1, size=0),
-        SpeedAsk(test=1, target=THIRD),
+        PeerSpeedRequest(test=1, target=THIRD),
         SpeedResultSent(test=1, result=FOUND),
-        LogAsk(run=1, after=0),
+        LogRequest(run=1, after=0),
         LogReply(run=1, last=0, now=1.0),
         FalseFile(fingerprint="a" * 64, name="model.safetensors"),
     ],
     ids=lambda m: type(m).__name__,
 )
+@pytest.mark.promise("P14")
 async def test_while_the_roster_is_forked_nobody_gets_files_tests_or_logs(message: NodeMessage) -> None:
     heard: list[NodeMessage] = []
 

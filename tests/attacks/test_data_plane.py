@@ -180,6 +180,7 @@ async def comes_through(beside: Beside) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.promise("P2")
 async def test_of_500_data_sessions_through_a_man_in_the_middle_none_is_ready(beside: Beside) -> None:
     """The other 500 are those of the control plane, in `test_middle`. After each man, an honest dial comes through."""
     own, theirs = (stage.device_id for stage in beside.plan.stages[:2])
@@ -253,6 +254,7 @@ def rss(beside: Beside) -> int:
     return int(psutil.Process(beside.victim.pid).memory_info().rss)
 
 
+@pytest.mark.promise("P6")
 def test_mutated_frames_on_a_hop_are_never_computed(beside: Beside) -> None:
     """The honest frame comes back as an activation; of the others only the reason comes, or nothing."""
     dice = random.Random(9)
@@ -267,6 +269,7 @@ def test_mutated_frames_on_a_hop_are_never_computed(beside: Beside) -> None:
         assert attacked(beside, bend).kinds == HONEST
 
 
+@pytest.mark.promise("T4")
 def test_a_hostile_stage_is_refused_and_the_worker_lives(beside: Beside) -> None:
     """T4: it holds the keys, so every frame opens: other types, rows, positions, layers, plans, steps and handles, and
     junk for arrays and compositions.
@@ -346,6 +349,7 @@ HOSTILE_WORK = {
 
 
 @pytest.mark.parametrize("work", [pytest.param(work, id=name) for name, work in HOSTILE_WORK.items()])
+@pytest.mark.promise("T4")
 def test_work_that_no_honest_stage_sends_ends_the_link_and_nothing_else(beside: Beside, work: WorkFrame) -> None:
     base = 2 if work.step < 3 else 1
     heard = attacked(beside, lambda sender: sender._sock.sendall(beside.seal(sender, work, base)))
@@ -376,6 +380,7 @@ def test_a_body_that_no_honest_stage_sends_ends_the_link_and_nothing_else(
     check_honest(beside)
 
 
+@pytest.mark.promise("P9")
 def test_no_stage_makes_another_hold_rows_or_replies_without_end(beside: Beside) -> None:
     """One new row after the other, of which no answer is ever waited for."""
 
@@ -394,6 +399,7 @@ def test_no_stage_makes_another_hold_rows_or_replies_without_end(beside: Beside)
     check_honest(beside)
 
 
+@pytest.mark.promise("P9")
 def test_a_frame_that_claims_1_gib_costs_the_worker_no_memory(beside: Beside) -> None:
     def claim(length: int) -> None:
         header = FrameHeader(FrameType.KV, 0, 0, 0, length, 0, 1, bytes(16), 0, 0, 0, 0)

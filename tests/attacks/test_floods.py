@@ -84,6 +84,7 @@ async def peaks(pids: list[int]) -> AsyncIterator[dict[int, int]]:
         look()
 
 
+@pytest.mark.promise("P11")
 async def test_an_answer_streams_on_while_a_machine_floods_every_port() -> None:
     async with running_demo(DEMO_MODEL, (64, 32)) as demo:
         nodes = [demo.pid_of(index) for index in range(2)]

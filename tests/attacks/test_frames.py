@@ -29,6 +29,7 @@ SENT = 1000
 MIB = 1 << 20
 
 
+@pytest.mark.promise("P6")
 def test_of_100000_mutated_frames_none_is_taken() -> None:
     a, b = agree()
     sealer, opener = Sealer(a), Opener(b)
@@ -54,6 +55,7 @@ def sealer_frame(sealer: Sealer, length: int) -> bytes:
     return bytes(sealer.seal(FrameType.ACTIVATION, rows=1, pos=3, layers=(2, 9), parts=[bytes(length)]))
 
 
+@pytest.mark.promise("P7")
 def test_no_nonce_serves_twice_over_10000_frames_of_many_requests() -> None:
     used: set[tuple[bytes, bytes]] = set()
     dice, count = random.Random(4), 0
@@ -109,6 +111,7 @@ async def test_mutated_frames_on_the_wire_are_not_taken_and_the_node_lives(victi
         assert observer.reasons("forged") == 0
 
 
+@pytest.mark.promise("T4")
 async def test_a_member_that_sends_nonsense_well_sealed_harms_nobody(victim: Victim) -> None:
     """T4: it holds the keys, so every frame opens; what it says is junk, or a message bent out of shape."""
     dice = random.Random(6)
@@ -132,6 +135,7 @@ def claims(length: int, seq: int) -> bytes:
     return HEADER.pack(b"MC", 1, *FrameHeader(FrameType.PLAN, 0, 0, 0, length, 0, seq, bytes(16), 0, 0, 0, 0))
 
 
+@pytest.mark.promise("P9")
 def test_a_frame_that_claims_1_gib_costs_no_memory(victim: Victim) -> None:
     """Before anyone proved himself there is no length at all; afterwards it is judged before anything is allocated."""
 

@@ -200,6 +200,7 @@ WORK: dict[str, Callable[[WorkFrame], WorkFrame]] = {
 
 
 @pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in WORK.items()])
+@pytest.mark.promise("T4")
 def test_an_answer_that_no_honest_stage_gives_ends_the_link_and_nothing_else(
     behind: Behind, bend: Callable[[WorkFrame], WorkFrame]
 ) -> None:

@@ -28,6 +28,7 @@ async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         yield hub
 
 
+@pytest.mark.promise("P25")
 async def test_a_hub_that_sends_more_than_it_said_fills_no_disk(tmp_path: Path, hub: Hub) -> None:
     hub.fault = lambda name, number: "long"
     order = FetchOrder(repo="acme/toy", revision="main", cache=str(tmp_path / "cache"))
@@ -37,6 +38,7 @@ async def test_a_hub_that_sends_more_than_it_said_fills_no_disk(tmp_path: Path, 
     assert sum(f.stat().st_size for f in (tmp_path / "cache").rglob("*") if f.is_file()) <= whole
 
 
+@pytest.mark.promise("P38")
 async def test_the_token_of_the_hub_goes_to_the_hub_alone(
     tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +67,7 @@ def test_a_token_is_for_the_very_address_of_the_hub(monkeypatch: pytest.MonkeyPa
         ("http://127.0.0.1.example", False),
     ],
 )
+@pytest.mark.promise("P39")
 def test_parts_come_over_tls_alone(monkeypatch: pytest.MonkeyPatch, endpoint: str, is_good: bool) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", endpoint)
     if is_good:
@@ -74,6 +77,7 @@ def test_parts_come_over_tls_alone(monkeypatch: pytest.MonkeyPatch, endpoint: st
             check_endpoint()
 
 
+@pytest.mark.promise("P39")
 def test_no_reply_leads_out_of_tls() -> None:
     assert redirected("https://hub.example/a/b", "../c") == "https://hub.example/c"
     with pytest.raises(TransferError, match="without TLS"):

@@ -7,12 +7,14 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from core.errors import LinkError
 from core.link.control_link import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.node.base.journal import LINE_LIMIT, Journal
 from core.node.base.node_message import NodeMessage, to_frame
-from core.node.peers.messages import LOGS, MAX_LOG_LINES, LogAsk, LogEntry, LogReply
+from core.node.peers.messages import LOGS, MAX_LOG_LINES, LogEntry, LogReply, LogRequest
 from core.node.peers.peer_logs import PeerLogs
 from tests.support.macs import cluster, mac
 from tests.support.meshes import HOST, LOW, MIDDLE, SIZE, Post, posted
@@ -36,16 +38,17 @@ class Heard:
             kind, body = await self._link.recv()
             if kind is FrameType.LOG:
                 message = from_frame(kind, body)
-                self.asked += isinstance(message, LogAsk)
+                self.asked += isinstance(message, LogRequest)
                 self.told += isinstance(message, LogReply)
 
     async def flood(self) -> None:
         """Lines without end, and questions in between."""
         while True:
             await self._link.send(*to_frame(FLOOD))
-            await self._link.send(*to_frame(LogAsk(run=0, after=0)))
+            await self._link.send(*to_frame(LogRequest(run=0, after=0)))
 
 
+@pytest.mark.promise("P30")
 async def test_lines_and_questions_without_end_cost_what_a_mac_asks_for_and_hide_no_line_of_another(
     tmp_path: Path,
 ) -> None:
@@ -86,7 +89,7 @@ def _reading(post: Post, journal: Journal) -> PeerLogs:
     logs = PeerLogs(post.mesh, journal, post.bus, post.tasks)
 
     async def hear(device_id: str, message: NodeMessage) -> None:
-        if isinstance(message, LogAsk | LogReply):
+        if isinstance(message, LogRequest | LogReply):
             await logs.handle_message(device_id, message)
 
     post.listeners.append(hear)

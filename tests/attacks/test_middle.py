@@ -68,6 +68,7 @@ async def ready(victim: Victim, port: int, count: int) -> int:
     return links
 
 
+@pytest.mark.promise("P2", "T2")
 async def test_of_500_control_sessions_through_a_man_in_the_middle_none_is_ready(victim: Victim) -> None:
     """The other 500 are those of the data plane, in `test_data_plane`."""
     own, name = mac(cast().low).text_id, victim.me.text_id
@@ -113,6 +114,7 @@ async def recorded(victim: Victim) -> relays.Session:
         return recorder.last
 
 
+@pytest.mark.promise("P3")
 async def test_a_recorded_session_opens_nothing_when_it_is_played_again(victim: Victim) -> None:
     async with Observer(victim) as observer:
         before = await observer.links()
@@ -131,6 +133,7 @@ async def test_a_recorded_session_opens_nothing_when_it_is_played_again(victim: 
         assert await ready(victim, port, 20) == 0
 
 
+@pytest.mark.promise("P3")
 async def test_a_mirror_opens_nothing(victim: Victim) -> None:
     def mirror(sock: socket.socket) -> None:
         while data := sock.recv(65536):
@@ -190,6 +193,7 @@ async def test_a_hello_sent_back_to_who_sent_it_is_refused(victim: Victim) -> No
 
 
 @pytest.mark.parametrize("trick", ["replay", "reflection", "skip", "another session", "another type", "longer"])
+@pytest.mark.promise("P3", "T6")
 def test_a_frame_that_is_not_the_next_one_of_this_session_ends_it(victim: Victim, trick: str) -> None:
     with call(victim.port, member_client(cast().low)) as sock, call(victim.port, member_client(cast().high)) as second:
         session, _ = handshake(sock, victim, cast().low)

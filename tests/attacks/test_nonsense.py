@@ -25,16 +25,16 @@ from core.node.base.node_message import NodeMessage, to_frame
 from core.node.disks.block_serving import BlockPort, served_model
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.messages import (
-    BytesAsk,
     BytesReady,
-    CopyAsk,
-    FilesAsk,
+    BytesRequest,
+    FilesRequest,
     FilesSent,
-    HashesAsk,
+    HashesRequest,
     HashesSent,
     HeldModel,
     Holds,
-    HoldsAsk,
+    HoldsRequest,
+    PeerCopyRequest,
 )
 from core.node.peers.messages import Ping, Pong, Status
 from core.numbers import MOST
@@ -75,16 +75,16 @@ class Evil:
         match message:
             case Ping(sent=sent):
                 return [Pong(sent=sent, status=self.status)]
-            case HoldsAsk() if self._folder:
+            case HoldsRequest() if self._folder:
                 return [Holds(models=(self.held,))]
-            case FilesAsk(fingerprint=wanted) if self._folder:
+            case FilesRequest(fingerprint=wanted) if self._folder:
                 facts = {f.name: FileFacts(size=f.stat().st_size, sha256=_sha256(f)) for f in self._folder.iterdir()}
                 return [FilesSent(fingerprint=wanted, files=facts)]
-            case HashesAsk(number=number, name=name) if self._folder:
+            case HashesRequest(number=number, name=name) if self._folder:
                 data = (self._folder / name).read_bytes()
                 pieces = (data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES))
                 return [HashesSent(number=number, data=b"".join(hashlib.sha256(piece).digest() for piece in pieces))]
-            case BytesAsk(number=number) if self._folder:
+            case BytesRequest(number=number) if self._folder:
                 hashes = {f.name: _sha256(f) for f in self._folder.iterdir()}
                 door = BlockPort(LINKS, mac(VICTIM).text_id, message, served_model(self._folder, hashes), tasks_of())
                 return [BytesReady(number=number, port=door.port)]
@@ -157,6 +157,7 @@ async def check_all_works(watch: Watch, bad: set[str]) -> None:
             await watch.client.plan(PreviewRequest(model=name))
 
 
+@pytest.mark.promise("T10")
 async def test_a_model_of_nonsense_that_a_paired_mac_pushes_disturbs_neither_list_nor_load_nor_plan(
     model: Path, nonsense: Path, tmp_path: Path
 ) -> None:
@@ -168,7 +169,7 @@ async def test_a_model_of_nonsense_that_a_paired_mac_pushes_disturbs_neither_lis
             held = hostile.held.fingerprint
             while held not in [each.fingerprint for each in await watch.client.models()]:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.05)
-        await hostile.say(CopyAsk(fingerprint=hostile.held.fingerprint))
+        await hostile.say(PeerCopyRequest(fingerprint=hostile.held.fingerprint))
         await watch.until(
             lambda w: any(isinstance(e, Transfer) and e.state == "failed" for e in w.seen), WAIT_S, "Refusing the copy"
         )
@@ -182,6 +183,7 @@ async def test_a_model_of_nonsense_that_a_paired_mac_pushes_disturbs_neither_lis
 ABSURD = (b"1.7e308", b"-1.7e308", b"1e999", b"1" + b"0" * 400, b"-1" + b"0" * 400, b"18446744073709551616", b"NaN")
 
 
+@pytest.mark.promise("P8")
 async def test_absurd_numbers_of_a_paired_mac_end_its_link_and_no_screen(model: Path, tmp_path: Path) -> None:
     home = paired_home(tmp_path, VICTIM)
     words = [sys.executable, "-m", "tui.cli.main", "--home", str(home.root)]

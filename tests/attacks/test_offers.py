@@ -78,6 +78,7 @@ OFFERS: dict[str, tuple[int, bytes]] = {
 
 
 @pytest.mark.parametrize("offer", OFFERS)
+@pytest.mark.promise("P4")
 async def test_an_offer_of_anything_else_is_met_with_silence(victim: Victim, offer: str) -> None:
     at, value = OFFERS[offer]
     with call(victim.port, member_client(cast().low)) as sock:
@@ -103,6 +104,7 @@ async def test_an_offer_of_anything_else_is_met_with_silence(victim: Victim, off
         ("a key of low order", "make the secret known"),
     ],
 )
+@pytest.mark.promise("T7")
 async def test_who_dials_is_told_in_words_what_the_other_end_offered(offer: str, said: str) -> None:
     """A member that answers with less: the typed error names it, and both versions where it is the version."""
     me, them = mac(cast().victim), cast().high
@@ -123,6 +125,7 @@ async def test_who_dials_is_told_in_words_what_the_other_end_offered(offer: str,
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1])
+@pytest.mark.promise("P4")
 def test_an_older_tls_is_refused(victim: Victim, version: ssl.TLSVersion) -> None:
     context = reckless(client_context(mac(cast().low), cluster(SIZE)))
     with warnings.catch_warnings():
@@ -166,6 +169,7 @@ def leaves() -> dict[str, ssl.SSLContext | None]:
 
 
 @pytest.mark.parametrize("leaf", leaves())
+@pytest.mark.promise("P5")
 async def test_whoever_is_not_in_the_roster_gets_no_word(victim: Victim, leaf: str) -> None:
     async with Observer(victim) as observer:
         before = await observer.links()
@@ -181,6 +185,7 @@ async def test_whoever_is_not_in_the_roster_gets_no_word(victim: Victim, leaf: s
 
 
 @pytest.mark.parametrize("ca", [True, False])
+@pytest.mark.promise("P5")
 async def test_a_mac_whose_certificate_could_mint_others_is_refused_at_pairing(ca: bool) -> None:
     """Two people compare the digits and agree; the certificate that comes afterwards decides."""
     me = mac(cast().low)
@@ -222,6 +227,7 @@ def is_pairing(event: object, state: str) -> bool:
     return isinstance(event, PairingChanged) and event.state == state
 
 
+@pytest.mark.promise("P4", "T12")
 def test_a_session_is_tls_1_3_never_resumed_and_never_compressed(victim: Victim) -> None:
     """T12 and T2: a resumed session would skip the certificates, and compressed lengths tell of what is inside."""
     context = member_client(cast().low)

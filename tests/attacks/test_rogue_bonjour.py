@@ -37,6 +37,7 @@ def peer(observer: Observer, device_id: str) -> Peer | None:
     return next((p for p in observer.now.peers if p.device_id == device_id), None)
 
 
+@pytest.mark.promise("T3")
 async def test_a_rogue_with_a_members_name_stays_unpaired() -> None:
     rogue = text_id(b"r" * 16)
     member = cluster(SIZE).roster.member(mac(cast().high).device_id)
@@ -51,6 +52,7 @@ async def test_a_rogue_with_a_members_name_stays_unpaired() -> None:
 
 
 @pytest.mark.parametrize("leaf", ["a stranger's", "one in the member's name", "another member's"])
+@pytest.mark.promise("P12")
 async def test_a_rogue_with_a_members_id_gets_no_link_and_takes_none_away(leaf: str) -> None:
     """The node dials it, for that id is a member's; the key that answers is what counts."""
     claimed = mac(cast().high).text_id

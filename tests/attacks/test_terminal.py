@@ -90,6 +90,7 @@ def macluster(victim: Victim, *said: str) -> Terminal:
     return Terminal([sys.executable, "-m", "tui.cli.main", "--home", home, *said], {"MACLUSTER_HOME": home})
 
 
+@pytest.mark.promise("P20", "T13")
 async def test_no_escape_of_a_peer_or_a_model_reaches_the_terminal_through_the_screens(
     victim: Victim, model: Path
 ) -> None:
@@ -112,6 +113,7 @@ async def test_no_escape_of_a_peer_or_a_model_reaches_the_terminal_through_the_s
         assert not [p for p in payloads("") if p in terminal.text]
 
 
+@pytest.mark.promise("T13")
 async def test_no_escape_reaches_the_terminal_through_the_commands(victim: Victim, model: Path) -> None:
     """Printed as plain text there is no drawing at all, in a terminal as in a pipe."""
     async with surrounded(victim):

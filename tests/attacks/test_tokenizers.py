@@ -76,6 +76,7 @@ def endless(rule: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": rule}, "behavior": "Isolated", "invert": False}
 
 
+@pytest.mark.promise("T11")
 async def test_decoding_that_swells_ends_the_answer_and_not_the_node(
     good: Path, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +100,7 @@ async def test_a_prompt_that_swells_is_refused(
         await (await start(swollen)).encode((Message(role="user", content="quite " * 20),), raw=True)
 
 
+@pytest.mark.promise("T11")
 async def test_a_rule_that_meets_the_limit_of_its_library_is_refused_and_the_next_prompt_is_not(
     good: Path, tmp_path: Path, start: Start
 ) -> None:
@@ -117,6 +119,7 @@ BOMBS = {  # what is constant would be computed where the template is compiled
 }
 
 
+@pytest.mark.promise("T11")
 async def test_a_template_bomb_ends_no_other_prompt_and_holds_up_no_text(
     good: Path, tmp_path: Path, start: Start
 ) -> None:

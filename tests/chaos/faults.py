@@ -50,7 +50,7 @@ DEAD: Final = "detected < 3 s, goes on without it"
 BACK: Final = f"{DEAD}, back < 5 s"
 LINK: Final = "0 accepted, link closed < 0.1 s"
 AGAIN: Final = f"≤ {MOST_AGAIN} tokens read again"
-NO_LOSS: Final = "finishes, nobody taken for dead"
+NO_LOSS: Final = "finishes, no Mac taken for dead"
 HANGS: Final = "nothing hangs"
 BY_RANKS: Final[tuple[tuple[str, str, Run, int], ...]] = (
     ("worker", "a rank's worker", kill_worker, 8),

@@ -86,14 +86,14 @@ def as_markdown(told: Round) -> str:
     lines = [
         "# What faults do to an answer",
         "",
-        f"`make chaos` ({told.kind} round, seed {told.seed}, {told.began}): {len(told.outcomes)} tries, of which "
-        f"{len(told.outcomes) - len(told.failed)} went as they must; {tokens:,} tokens were held against an "
+        f"`make chaos` ({told.kind} round, seed {told.seed}, {told.began}): {len(told.outcomes)} tries, "
+        f"{len(told.outcomes) - len(told.failed)} passed; {tokens:,} tokens were compared with an "
         f"undisturbed run. It took {told.seconds / 60:.0f} minutes on {told.machine}, shared by all simulated Macs "
         f"(load {told.load[0]:.1f} at the end).",
         "",
-        "A try passes if every token is the undisturbed one, shown once and in order, the answer ends once, and the "
-        "processes that are left are those that should be. Seconds count from the fault to the first word of a loss, "
-        "and to the token with which the answer goes on: median, maximum. Times are told, and do not decide.",
+        "A try passes if every token equals the undisturbed one and is shown once, in order, the answer ends once, and "
+        "the right processes remain. Seconds count from the fault until the loss is detected, and until the answer "
+        "continues: median, maximum. Times are reported; they don't decide.",
         "",
         f"| fault | tries | passed | demand | {' | '.join(COLUMNS)} | read again |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -19,6 +19,7 @@ BROKEN = RequestDone(request_id="r", finish_reason="error", prompt_tokens=1, tok
 
 
 @pytest.mark.nightly
+@pytest.mark.promise("P16")
 async def test_no_fault_changes_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     with capsys.disabled():

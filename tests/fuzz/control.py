@@ -15,7 +15,7 @@ from core.link.frames import FrameHeader, FrameType
 from core.node.base.node_message import to_frame
 from core.node.disks.messages import HashesSent
 from core.node.peers.messages import LinkProbe
-from core.node.relay.messages import RelayAsk, RelayReply
+from core.node.relay.messages import RelayReply, RelayRequest
 from core.node.relay.relayed_values import NotAnswered, Wanted, encoded, relayed_from, wanted_from
 from core.worker.messages import StageSample
 from core.worker.ring import read_samples
@@ -24,7 +24,7 @@ from tests.fuzz.target import Target
 from tests.support.node_messages import EVERY, FRAMES, RELAYED, from_frame
 
 _KINDS = sorted(set(FRAMES.values()))
-_IN_JSON = [m for m in EVERY if not isinstance(m, LinkProbe | HashesSent | RelayAsk | RelayReply)]
+_IN_JSON = [m for m in EVERY if not isinstance(m, LinkProbe | HashesSent | RelayRequest | RelayReply)]
 
 
 def attack(data: bytes) -> None:

@@ -36,6 +36,7 @@ def namespace() -> Iterator[str]:
         subprocess.run(["ip", "netns", "del", name], check=True)
 
 
+@pytest.mark.promise("P1", "T1")
 def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_changes_no_token(namespace: str, tmp_path: Path) -> None:
     model = tmp_path / "llama"
     make_model(model, "llama")
@@ -58,6 +59,7 @@ def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_changes_no_token(namesp
     assert seen["disturbed"][: len(seen["tokens"])] == seen["tokens"]
 
 
+@pytest.mark.promise("P34")
 def test_what_ranks_add_up_is_not_heard_on_the_wire(namespace: str) -> None:
     command = ["ip", "netns", "exec", namespace, sys.executable, "-m", "tests.network.sniffer"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)

@@ -188,7 +188,7 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["plan", "no-such-model"], 1, "There is no model 'no-such-model'"),
+        (["plan", "no-such-model"], 1, "This Mac has no model 'no-such-model'"),
         (["load", "/no/such/folder"], 1, "/no/such/folder"),
         (["run", "no-such-model", "-p", "x"], 1, "no-such-model"),
         (["nonsense"], 2, "invalid choice"),
@@ -204,7 +204,7 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
         (["demo", "--parallelism", "tp", "--topology", "private"], 2, "makes the topology tensor, not private"),
         (["load", "m", "--parallelism", "auto", "--layers", "0:4,5:9"], 2, "Leave out the layers"),
         (["plan", "m", "--macs", "8,8", "--rdma"], 2, "Ask for --parallelism tp or auto"),
-        (["plan", "no-such-model", "--macs", "8"], 1, "There is no model 'no-such-model'"),
+        (["plan", "no-such-model", "--macs", "8"], 1, "This Mac has no model 'no-such-model'"),
         (["demo", "--macs", "0"], 2, "--macs 0"),
         (["demo", "--memory", "-3"], 2, "budget"),
         ([], 2, "needs a terminal"),
@@ -358,6 +358,7 @@ def test_a_pipe_that_is_closed_early_is_no_crash(restricted: Path, tmp_path: Pat
     assert b"Traceback" not in complaint
 
 
+@pytest.mark.promise("T9")
 def test_the_socket_and_the_state_folder_are_private(home: Path) -> None:
     assert os.stat(home / "node.sock").st_mode & 0o777 == 0o600
     assert os.stat(home / "identity").st_mode & 0o777 == 0o700

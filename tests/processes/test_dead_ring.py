@@ -76,6 +76,7 @@ def test_a_worker_whose_neighbours_were_killed_sleeps(made: Make) -> None:
     assert found < IDLE_SHARE
 
 
+@pytest.mark.promise("P18")
 def test_a_worker_ends_with_its_node_whatever_it_was_at(made: Make, scratch: Path) -> None:
     with socket.create_server((LOCAL, 0)) as silent:
         silent.settimeout(GONE_S)
@@ -231,6 +232,7 @@ async def cycle(macs: TwoMacs, killed_after_s: float | None) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.promise("P18")
 async def test_starts_and_ends_at_random_moments_leave_nothing(made: Make, scratch: Path) -> None:
     """Every third time up to an answer, the other times the nodes are killed at a random moment before it."""
     macs, chance = TwoMacs(made("llama"), scratch), random.Random(5)

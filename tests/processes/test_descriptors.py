@@ -45,6 +45,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize("says", [b"", EVENTS[:9], EVENTS], ids=["nothing", "half", "all"])
+@pytest.mark.promise("P11")
 def test_269_clients_end_nothing_and_keep_no_other_out(lab: Lab, says: bytes) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(connected(lab, says)) for _ in range(CLIENTS)]

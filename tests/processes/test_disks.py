@@ -53,6 +53,7 @@ async def listed(watch: Watch, name: str) -> ModelChoice:
     return found[0]
 
 
+@pytest.mark.promise("P27")
 async def test_models_come_to_the_disks_where_they_are_missing(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     repo, solo = made("qwen3"), made("llama", layers=6)
     (repo / "modeling.py").write_text("raise SystemExit")

@@ -53,6 +53,7 @@ def check_once(ring: WorkerRing) -> None:
 
 @pytest.mark.parametrize("stage", [pytest.param(1, id="to-the-second"), pytest.param(0, id="to-the-head")])
 @pytest.mark.parametrize("fault", [pytest.param("drop", id="drop"), pytest.param("repeat", id="repeat")])
+@pytest.mark.promise("P10")
 def test_frames_that_are_dropped_or_repeated_leave_the_tokens_unchanged(
     model: Path, alone: Alone, fault: Fault, stage: int
 ) -> None:

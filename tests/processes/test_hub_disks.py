@@ -83,6 +83,7 @@ async def test_three_macs_fetch_each_its_own_slice(made: Make, monkeypatch: pyte
             await a_lost_mac_is_replaced_at_once(demo, hub, expected)
 
 
+@pytest.mark.promise("P39")
 async def test_a_byte_that_is_wrong_at_the_hub_is_never_loaded(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     repo = made("llama", layers=6, hidden=384, intermediate=2048)
     (name, tensor, header), *_ = [

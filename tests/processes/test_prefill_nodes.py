@@ -89,6 +89,7 @@ async def test_who_leads_or_is_not_there_reads_for_nobody(demo: Demo) -> None:
     assert "is not linked" in nobody.problem.what
 
 
+@pytest.mark.promise("P36")
 async def test_the_plan_ends_where_it_must_see_no_prompt_any_more(demo: Demo) -> None:
     assert demo.head.now.trust.level == "paired"
     await demo.head.client.revoke(Target(mac="mini"))

@@ -201,6 +201,7 @@ async def recovers(macs: Macs) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
+@pytest.mark.promise("T15")
 async def test_a_copy_that_differs_on_one_mac_is_refused(macs: Macs, damage: Callable[[Path], None], said: str) -> None:
     damage(macs.copy(damage.__name__)["mini"])
     with pytest.raises(MaclusterError) as refused:

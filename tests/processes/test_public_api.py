@@ -303,6 +303,7 @@ async def test_tools_that_must_be_called_are_called_with_what_they_take(served: 
         assert Hop.model_validate(use.input)
 
 
+@pytest.mark.promise("T9")
 async def test_who_may_not_and_what_cannot_is_refused_in_words(served: Served) -> None:
     async def refused(**fields: Any) -> tuple[int, str | None]:
         with pytest.raises(openai.APIStatusError) as error:

@@ -122,6 +122,7 @@ def loads(demo: Demo) -> int:
     return sum(isinstance(event, PlanLoaded) for event in demo.head.seen)
 
 
+@pytest.mark.promise("P16")
 async def test_a_mac_that_comes_back_goes_on_with_what_it_held(demo: Demo, said_by_pair: Answer) -> None:
     held = workers(demo)
     request = await under_way(demo)

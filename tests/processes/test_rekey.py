@@ -171,6 +171,7 @@ def renewals(answer: RingAnswer) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.promise("P15")
 def test_answers_taking_turns_over_new_keys_every_few_frames_are_exact(watched: Watched, alone: Alone) -> None:
     counts = [0]
     for prompt in (LONG, SHORT, LONG):
@@ -182,6 +183,7 @@ def test_answers_taking_turns_over_new_keys_every_few_frames_are_exact(watched: 
 
 
 @pytest.mark.slow
+@pytest.mark.promise("P15")
 def test_rows_that_run_together_come_to_rest_for_new_keys_and_are_exact(watched: Watched, alone: Alone) -> None:
     """No work is put on a ring with a worn key; what is under way comes back first."""
     before = renewals(watched.ring.generate(SHORT, max_tokens=1))

@@ -52,6 +52,7 @@ def troubles(watch: Watch, since: int) -> list[object]:
 
 
 @pytest.mark.slow
+@pytest.mark.promise("P15")
 async def test_links_get_new_keys_again_and_again_under_a_plan_and_its_answers(
     model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -206,6 +206,7 @@ def rewritten(saved: Path, path: Path, others: dict[int, bytes] | None = None, *
     return path
 
 
+@pytest.mark.promise("P22")
 def test_what_does_not_belong_here_is_refused_and_the_ring_goes_on(
     ring: WorkerRing, saved: Path, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def alone(made: Make) -> dict[str, Alone]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("topology", "macs", "family"), [*RINGS, pytest.param("single", 1, "llama", id="single")])
+@pytest.mark.promise("P35")
 def test_answers_are_mlx_lms_and_each_mac_sees_what_its_plan_says(
     made: Make, alone: dict[str, Alone], topology: Topology, macs: int, family: str
 ) -> None:

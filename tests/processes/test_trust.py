@@ -125,6 +125,7 @@ def first(watch: Watch, kind: type, mark: int) -> int:
 # ---- revoking
 
 
+@pytest.mark.promise("P13", "T5")
 async def test_a_member_that_is_revoked_while_it_streams_is_out_at_once_everywhere(demo: Demo) -> None:
     head, expected = demo.head, await ask(demo.head, PROMPT, 16)
     logs, sessions = demo.home.tokens, demo.home.sessions
@@ -299,6 +300,7 @@ async def test_the_words_make_another_mac_admin_when_the_last_one_is_lost(made: 
 # ---- forks
 
 
+@pytest.mark.promise("P14")
 async def test_two_admins_that_sign_apart_block_each_other_until_people_decide(made: Make) -> None:
     async with paired(made("llama"), 2, 2) as demo:
         studio, mbp = demo.watches

@@ -76,12 +76,12 @@ class Pipe:
         self.sent.append(unpack_command(pack(command)[LENGTH.size :]))
 
 
-class Desk:
+class AnswersHarness:
     """A node's answers, with a plan of two Macs that is ready, and a person who asks."""
 
     def __init__(self, folder: Path, model: Path, read: Callable[[Path], Awaitable[TokenizerHere]] = read_here) -> None:
         self.folder, self.model = folder, model
-        self.again: Desk | None = None
+        self.again: AnswersHarness | None = None
         self.before: dict[str, int] = {}  # tokens that were written before this desk went on
         self.bus, self.pipe = Heard(), Pipe()
         journal = Journal(folder / "log", "me", self.bus)
@@ -92,7 +92,7 @@ class Desk:
         self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET, tokenizer)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 
-    async def load(self, context: int = 500) -> Desk:
+    async def load(self, context: int = 500) -> AnswersHarness:
         lifecycle = self.leader._lifecycle = PlanLifecycle(replace(plan_of(2), context=context, rows=ROWS))
         lifecycle.phase = "ready"
         await self.answers.use(self.model)
@@ -164,9 +164,9 @@ class Desk:
     def log_of(self, request: Request) -> Written:
         return read_token_log(self.folder / "tokens" / f"{request.request_id}.mct", SECRET)
 
-    def crashes(self) -> Desk:
+    def crashes(self) -> AnswersHarness:
         """The node is started anew, on the same folder: whatever was under way is left as it is."""
-        self.again = Desk(self.folder, self.model)
+        self.again = AnswersHarness(self.folder, self.model)
         self.again.before = {name: written for name, (_, written) in self.answers.under_way.items()}
         for running in self.answers._running.values():
             if isinstance(running.log, TokenLog):

@@ -25,7 +25,7 @@ from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests.plans import LoadRequest
 from core.trust.api_keys import ApiKeys
 from core.trust.private_files import private_folder
-from tests.support.answers import Desk
+from tests.support.answers import AnswersHarness
 from tests.support.tasks import tasks_of
 
 KEY = "sesame"
@@ -44,7 +44,7 @@ class Unlinked:
         return self.led
 
 
-class ServedDesk(Desk):
+class ServedDesk(AnswersHarness):
     """A desk whose answers other programs can ask for; `asker` has a key."""
 
     served: ApiServed

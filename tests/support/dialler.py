@@ -26,7 +26,7 @@ ORDER = sorted(range(SIZE), key=lambda n: mac(n).text_id)
 ME, PEER, OTHER = ORDER[0], ORDER[1], ORDER[2]  # the lower id dials at once
 
 
-class Desk:
+class AnswersHarness:
     """Dials as mac ME and keeps the links."""
 
     def __init__(self, folder: Path, *anybody: Place) -> None:
@@ -56,8 +56,8 @@ class Desk:
 
 
 @asynccontextmanager
-async def at_desk(folder: Path, *anybody: Place) -> AsyncIterator[Desk]:
-    desk = Desk(folder, *anybody)
+async def at_desk(folder: Path, *anybody: Place) -> AsyncIterator[AnswersHarness]:
+    desk = AnswersHarness(folder, *anybody)
     try:
         yield desk
     finally:

@@ -13,7 +13,7 @@ import pytest
 
 from core.events import PlanLoaded, PlanProposed
 from core.node.base.local_server import LocalServer
-from tests.support.answers import Desk
+from tests.support.answers import AnswersHarness
 from tests.support.rooms import routes_of
 from tests.support.tasks import tasks_of
 
@@ -22,14 +22,14 @@ DEADLINE_S = 60.0
 
 
 @pytest.fixture
-async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:
+async def desk(tmp_path: Path, model: Path) -> AsyncIterator[AnswersHarness]:
     """A node's socket with a plan that is ready; the worker is played."""
-    async with served(Desk(tmp_path, model)) as desk:
+    async with served(AnswersHarness(tmp_path, model)) as desk:
         yield desk
 
 
 @asynccontextmanager
-async def served(desk: Desk) -> AsyncIterator[Desk]:
+async def served(desk: AnswersHarness) -> AsyncIterator[AnswersHarness]:
     """It answers, with the model loaded."""
     await desk.load()
     plan = desk.leader.plan
@@ -45,7 +45,7 @@ async def served(desk: Desk) -> AsyncIterator[Desk]:
 
 @asynccontextmanager
 async def running(
-    desk: Desk,
+    desk: AnswersHarness,
     *words: str,
     run: Sequence[str] = (*RUN, "--ignore-chat-template"),
     until: Callable[[], object] | None = None,

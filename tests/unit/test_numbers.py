@@ -46,6 +46,7 @@ def boundless(kind: inspect.Type, at: str, seen: set[type]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", [*OF_MACS, *OF_CLIENTS], ids=lambda kind: getattr(kind, "__name__", str(kind))[:40])
+@pytest.mark.promise("P8")
 def test_a_number_that_comes_from_elsewhere_has_bounds(kind: Any) -> None:
     assert list(boundless(inspect.type_info(kind), "", set())) == []
 

@@ -108,6 +108,7 @@ def test_a_mistake_is_seen(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.search
 @pytest.mark.parametrize("those", seeds(500, EACH), ids=str)
+@pytest.mark.promise("P16")
 def test_every_answer_is_what_it_would_be_alone_or_a_beginning_of_it(those: range) -> None:
     kinds = run(those)
     states = {"suspect", "hold", "resume", "rebuild", "wait", "running"}

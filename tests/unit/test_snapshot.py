@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -172,6 +173,7 @@ def test_lines_of_another_mac_stand_at_their_time_and_never_before_what_it_wrote
     assert [(line.source, line.at) for line in now.logs] == order
 
 
+@pytest.mark.promise("P30")
 def test_a_mac_that_tells_without_end_hides_no_line_of_another() -> None:
     def line(mac: str, number: int) -> LogLine:
         return LogLine(at=float(number), level="INFO", source=mac, text=f"{number}")

@@ -28,7 +28,6 @@ def hop_lines(hops: Sequence[HopSample], names: dict[str, str]) -> list[str]:
 
 
 def done_line(done: RequestDone) -> str:
-    """How the answer went."""
     rate = f"{done.decode_tokens_per_s:.1f} tokens/s" if done.decode_tokens_per_s else "too short for a rate"
     first = f"{done.ttft_s:.2f} s" if done.ttft_s else "–"
     words = [f"{done.tokens} tokens", rate, f"first token after {first}", f"finish: {done.finish_reason}"]
@@ -42,7 +41,6 @@ def done_line(done: RequestDone) -> str:
 
 
 def recovery_line(recovery: Recovery) -> str:
-    """Describe a recovery, and what the user can do."""
     return clean_text(f"{recovery.text} {recovery.fix}").rstrip()
 
 
@@ -60,10 +58,7 @@ def answer_facts(
     before: str = "",
     recoveries: Sequence[Recovery] = (),
 ) -> Facts:
-    """The object that `macluster demo --json` and `macluster run --json` print.
-
-    `before` is the text of an answer that was continued; `tokens` are the new ones.
-    """
+    """JSON of an answer. `before` is the text of an answer that was continued; `tokens` are the new ones."""
     names = {p.device_id: p.name for p in now.peers}
     return {
         "plan": plan_facts(now.plan) if now.plan else None,

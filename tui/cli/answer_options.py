@@ -22,7 +22,6 @@ _Struct = TypeVar("_Struct", bound=Struct)
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Add the options for sampling, constraints and the end of an answer."""
     command.add_argument("--ignore-chat-template", action="store_true", help="send the prompt as it is")
     shape_options.add_options(command)
     _add(command.add_argument_group("where the answer ends"), PLAIN)
@@ -52,7 +51,6 @@ def asks_for_more(args: argparse.Namespace) -> bool:
 
 
 def _add(group: argparse._ArgumentGroup, plain: Struct) -> None:
-    """Add an option for each field that users can set."""
     for name, kind, option in option_fields(type(plain)):
         if option.help:
             flag, usual, (read, metavar) = f"--{name.replace('_', '-')}", getattr(plain, name), _TYPED[kind]
@@ -61,7 +59,6 @@ def _add(group: argparse._ArgumentGroup, plain: Struct) -> None:
 
 
 def _asked(plain: _Struct, args: argparse.Namespace) -> _Struct:
-    """Return `plain` with the options applied."""
     changes = {}
     for name, kind, option in option_fields(type(plain)):
         if option.help:

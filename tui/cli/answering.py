@@ -65,7 +65,6 @@ async def answer(
 
 
 def print_piece(text: str) -> None:
-    """Print a piece of an answer."""
     print(clean_text(text), end="", flush=True)
 
 
@@ -103,7 +102,6 @@ class _Answer:
         self._at_margin = True
 
     def begin(self, request_id: str) -> None:
-        """Note the id that the node gave the request."""
         if not self.request_id:
             self.request_id = request_id
             self._show(self._begun)
@@ -132,7 +130,6 @@ class _Answer:
             self._at_margin = text.endswith("\n")
 
     def _report(self, event: Recovery) -> None:
-        """Print a line for each new recovery state, on a line of its own."""
         if self._recoveries and self._recoveries[-1].text == event.text:
             return
         self._recoveries.append(event)
@@ -146,7 +143,6 @@ class _Answer:
         print(f"\x1b[2m{line}\x1b[0m" if is_dim else line, file=sys.stderr, flush=True)
 
     def print_end(self, watch: Watch, more: Facts, of_workers: Mapping[str, Facts], *, hops: bool) -> None:
-        """Print the figures after the last token."""
         assert self.done is not None
         if not self._as_it_comes:
             facts = answer_facts(watch.now, self._tokens, self.done, before=self._begun, recoveries=self._recoveries)

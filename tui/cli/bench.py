@@ -56,7 +56,6 @@ FOR_DEVELOPERS: Final = (
 
 
 def benches() -> dict[str, Bench]:
-    """The benches that this installation can run, by name."""
     found = (*IN_WHEEL, *FOR_DEVELOPERS) if CHECKOUT.is_dir() else IN_WHEEL
     return {each.name: each for each in sorted(found)}
 

@@ -90,16 +90,13 @@ class Demo:
 
     @property
     def home(self) -> Home:
-        """The state folder of the head."""
         return self._home(0)
 
     @property
     def head(self) -> Watch:
-        """The head's events."""
         return self.watches[0]
 
     def pid_of(self, index: int) -> int:
-        """Process id of a node."""
         return self._nodes[index].pid
 
     async def start(self) -> None:
@@ -122,8 +119,8 @@ class Demo:
             await asyncio.gather(*(w.until(self._all_linked, START_S, "Linking the nodes") for w in self.watches))
 
     async def load(self) -> PlanLoaded:
-        """Load the model over all nodes; try again once if a node was lost, since a busy machine can starve one for
-        seconds. Raises the problem that stopped the load.
+        """Load the model over all nodes; retry once if a node was lost, since a busy machine can starve one for
+        seconds.
         """
         request = msgspec.structs.replace(self._config.load, model=self.model)
         try:
@@ -341,8 +338,8 @@ async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
     await demo.join()
     await demo.load()
     url = f"http://{LOOPBACK_HOST}:{args.serve}/v1"
-    told = {"url": url, "key": key, "model": Path(demo.model).name, "home": str(demo.home.root)}
-    print(json.dumps(told), flush=True)
+    facts = {"url": url, "key": key, "model": Path(demo.model).name, "home": str(demo.home.root)}
+    print(json.dumps(facts), flush=True)
     await asyncio.Event().wait()
     return 0
 

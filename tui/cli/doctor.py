@@ -18,7 +18,6 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_options(doctor: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """`fact` adds `--json`, and says what runs it."""
     where = "the address to check while no node runs (default: all interfaces)"
     doctor.add_argument("--host", default="0.0.0.0", help=where)
     fact(doctor, check)
@@ -50,7 +49,6 @@ async def _findings(home: Home, host: str) -> AsyncIterator[Finding]:
 
 
 def finding_lines(finding: Finding) -> list[str]:
-    """A finding as text."""
     mark = finding_mark(finding.state)
     lines = [f"{mark.glyph} {mark.word:<9} {finding.name}: {finding.what}"]
     return [clean_text(line) for line in [*lines, *([f"            → {finding.fix}"] if finding.fix else [])]]

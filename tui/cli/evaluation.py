@@ -29,7 +29,6 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """Options of the command. `fact` adds `--json` and the function that runs it."""
     command.add_argument("task", metavar="TASK", help="a task of lm-eval, or tiny (eight questions, included)")
     command.add_argument("--limit", type=int, metavar="N", help="most questions per task")
     command.add_argument(
@@ -111,7 +110,6 @@ async def ask(wanted: EvalRequest) -> Figures:
 
 
 def lines(reported: Mapping[str, Figures]) -> list[str]:
-    """One row per figure, one column per side."""
     names = list(dict.fromkeys(name for found in reported.values() for name in found))
     rows = [(name, *(f"{found[name]:.4f}" if name in found else "–" for found in reported.values())) for name in names]
     return table(("", *(WORDS[side] for side in reported)), rows)

@@ -8,7 +8,6 @@ from tui.cli.output import print_facts, table
 
 
 async def keys(args: argparse.Namespace) -> int:
-    """Print every action with its key, by the name that config.toml uses."""
     from tui.control.chosen_keys import ACTIONS
     from tui.control.preferences import config_file
 

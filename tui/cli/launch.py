@@ -23,14 +23,13 @@ def parser() -> argparse.ArgumentParser:
     """The options before any command."""
     usage = "macluster [-h] [--home HOME] [--plain] [--slow-link] [COMMAND ...]"
     top = argparse.ArgumentParser(prog="macluster", usage=usage, add_help=False, allow_abbrev=False)
-    top.add_argument("--home", type=Path, default=default_home().root, help="state folder (default %(default)s)")
+    top.add_argument("--home", type=Path, default=default_home().root, help="state folder (default ~/.macluster)")
     add_appearance_options(top, default=False)
     top.set_defaults(run=open_tui, command=None)
     return top
 
 
 def add_appearance_options(command: argparse.ArgumentParser, *, default: object) -> None:
-    """Add the options for drawing the screen."""
     plain = "draw the screen in ASCII without animation, for screen readers and old terminals"
     command.add_argument("--plain", action="store_true", default=default, help=plain)
     slow = "draw five times a second, without animation"
@@ -58,7 +57,6 @@ async def open_tui(args: argparse.Namespace) -> int:
 
 
 def home_of(args: argparse.Namespace) -> Home:
-    """The state folder of this command."""
     return Home(args.home.expanduser().absolute())
 
 
@@ -68,7 +66,6 @@ def _check_terminal() -> None:
 
 
 def preferences_of(args: argparse.Namespace) -> Preferences:
-    """The settings of config.toml, with the options of this command."""
     from tui.control.preferences import config_file, memory_in, read
 
     found = read(config_file(), memory_in(home_of(args).root))

@@ -18,7 +18,6 @@ from tui.state.format import is_of_ranks
 
 
 async def load(args: argparse.Namespace) -> int:
-    """Load a model over the paired Macs and wait until it is ready."""
     async with Watch(home_of(args)) as watch:
         loaded = await load_model(watch, args, verify=args.verify)
         assert watch.now.plan
@@ -28,7 +27,6 @@ async def load(args: argparse.Namespace) -> int:
 
 
 async def unload(args: argparse.Namespace) -> int:
-    """Free the memory on every Mac."""
     async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         plan = watch.now.plan
@@ -62,9 +60,8 @@ async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
 
 
 def is_shared_so(plan: Plan, args: argparse.Namespace) -> bool:
-    """Whether `plan` has the requested topology, parallelism, cable and wire dtype.
-
-    A plan that was decided for another choice may differ from what this one would give.
+    """Whether `plan` has the requested topology, parallelism, cable and wire dtype, or was decided for another
+    choice.
     """
     how = plan.parallelism
     if args.draft and not plan.draft:

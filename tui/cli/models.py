@@ -21,7 +21,6 @@ NOTHING = "No model is on this Mac yet. `macluster download REPO` downloads one 
 
 
 def add_models(command: argparse.ArgumentParser) -> None:
-    """Add the options of `macluster models`."""
     command.add_argument("--known", action="store_true", help="list models on the hub that no Mac has, best fit first")
 
 
@@ -37,7 +36,6 @@ async def models(args: argparse.Namespace) -> int:
 
 
 def known_lines(models: Sequence[ModelChoice]) -> list[str]:
-    """Lines for models on the hub that no Mac has."""
     if not models:
         return ["Your Macs have every known model of the hub."]
     splits = [m.preview.plan or m.preview.draft for m in models]
@@ -56,7 +54,6 @@ def _speed(model: ModelChoice) -> str:
 
 
 def model_lines(models: Sequence[ModelChoice]) -> list[str]:
-    """Lines for models on the Macs' disks."""
     head = ("model", "family", "weights", "size", "layers", "context", "fit")
     return table(head, [(m.name, *_about(m), fit_words(m)) for m in models], left=(0, 1, len(head) - 1))
 
@@ -69,7 +66,6 @@ def _about(model: ModelChoice) -> tuple[str, ...]:
 
 
 def model_facts(model: ModelChoice) -> Facts:
-    """A model as JSON facts."""
     facts: Facts = msgspec.to_builtins(model)
     return facts | {"fit": fit_words(model), "preview": preview_facts(model.preview)}
 

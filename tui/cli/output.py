@@ -13,7 +13,6 @@ from core.settings import GB
 
 
 def print_facts(args: argparse.Namespace, facts: object, lines: Sequence[str]) -> None:
-    """Print the facts as JSON with `--json`, else the lines."""
     print(to_json(facts) if args.json else "\n".join(lines))
 
 
@@ -26,7 +25,6 @@ Facts = dict[str, Any]
 
 
 def to_json(facts: object) -> str:
-    """One JSON object or list."""
     return msgspec.json.encode(facts).decode()
 
 

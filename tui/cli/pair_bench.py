@@ -154,7 +154,6 @@ async def measure(args: argparse.Namespace) -> PairResult:
 
 
 def describe(result: PairResult) -> str:
-    """The result as text."""
     macs = f"{result.macs} Macs{', simulated on this one' if result.simulated else ''}"
     ratio = result.ratios["together_over_one_by_one"]
     return "\n".join(
@@ -172,7 +171,6 @@ def describe(result: PairResult) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line of this bench."""
     parser = argparse.ArgumentParser(
         prog="macluster bench pair", description="Several requests at a time against one after the other."
     )

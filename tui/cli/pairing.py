@@ -32,7 +32,6 @@ Report = Callable[[PairingChanged, Snapshot], None]
 
 
 async def pair(args: argparse.Namespace) -> int:
-    """Pair with another Mac, step by step."""
     await pair_with(home_of(args), args.mac, to_json if args.json else say)
     return 0
 
@@ -111,8 +110,8 @@ class _Conversation:
 
 
 def _line() -> asyncio.Future[str | None]:
-    """Read one line of standard input, None at its end, in a thread that may be abandoned: stopping the pairing must
-    not need Enter.
+    """Read a line of standard input, None at its end, in a thread that may be abandoned: stopping must not need
+    Enter.
     """
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str | None] = loop.create_future()
@@ -133,7 +132,6 @@ def _line() -> asyncio.Future[str | None]:
 
 
 def say(step: PairingChanged, now: Snapshot) -> None:
-    """Print a step of the pairing."""
     print(clean_text(_sentence(step, now)), end="" if step.state == "compare" else "\n", flush=True)
 
 
@@ -163,5 +161,4 @@ def _sentence(step: PairingChanged, now: Snapshot) -> str:
 
 
 def to_json(step: PairingChanged, now: Snapshot) -> None:
-    """Print a step of the pairing as a line of JSON."""
     print(msgspec.json.encode(step).decode(), file=sys.stdout, flush=True)

@@ -55,7 +55,6 @@ class _Version(argparse.Action):
 
 
 def parser() -> argparse.ArgumentParser:
-    """All commands and options."""
     odd = "If the terminal looks broken after a crash, type `reset`."
     what = "Turns the Macs in your home into one machine for language models."
     top = argparse.ArgumentParser(prog="macluster", description=what, epilog=odd, parents=[launch.parser()])
@@ -182,7 +181,6 @@ def _verify(command: argparse.ArgumentParser) -> None:
 
 
 def _how(command: argparse.ArgumentParser) -> None:
-    """Add the options of `core.requests.plans.PlanRequest`."""
     ring = "who embeds and samples (default: private, other Macs see hidden states only; single with one Mac)"
     command.add_argument("--topology", choices=get_args(Topology), help=ring)
     shared = "how the Macs share the model: a part of every layer each (tp), layers of their own (pp), or one Mac"

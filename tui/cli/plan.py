@@ -78,7 +78,6 @@ def reader_of(watch: Watch, args: argparse.Namespace) -> str:
 
 
 def model_of(args: argparse.Namespace) -> str:
-    """The model of the command line, as the node knows it."""
     return path_of(args.model)
 
 
@@ -118,7 +117,6 @@ def proof_lines(loaded: PlanLoaded) -> list[str]:
 
 
 def preview_lines(preview: PlanPreview) -> list[str]:
-    """Lines for `macluster plan`: the split, who sees what, limits of the model, what does not fit."""
     split = preview.plan or preview.draft
     lines = plan_lines(split, preview.hop_bytes) if split else []
     owners = [*split.owners, *split.parts[len(split.stages) :]] if split else []

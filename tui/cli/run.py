@@ -46,7 +46,6 @@ async def run(args: argparse.Namespace) -> int:
 
 
 async def _converse(args: argparse.Namespace) -> int:
-    """Run a conversation over typed lines or the lines of a pipe."""
     if args.json or args.ignore_chat_template:
         raise UsageError("A conversation needs the chat template.", "Add a prompt (-p).")
     asked, is_person = request_of("", args), sys.stdin.isatty() and sys.stdout.isatty()
@@ -102,7 +101,6 @@ def _check_remote(args: argparse.Namespace) -> None:
 
 
 async def _said(watch: Watch, args: argparse.Namespace) -> tuple[Message, ...]:
-    """The messages of the session to continue, if any."""
     return (await watch.client.session(SessionName(name=args.session))).messages if args.session else ()
 
 

@@ -61,7 +61,6 @@ class LoadOptions(NamedTuple):
     model: str = ""
 
     def loads(self) -> list[LoadLevel]:
-        """One per load level."""
         return [LoadLevel(rate=rate, seed=self.seed, warm_up=self.warm_up) for rate in self.rates or (None,)]
 
 

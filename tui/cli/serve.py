@@ -20,7 +20,6 @@ from tui.state.snippets import SNIPPETS, text_of
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of `macluster serve`."""
     add_api_options(command, "--host", "--port")
     keys = command.add_mutually_exclusive_group()
     keys.add_argument("--new-key", metavar="NAME", help="create a key and show it once")

@@ -29,7 +29,6 @@ AGAIN_S = 1.0
 
 
 def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """`fact` adds `--json`, and says what runs it."""
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
     install = actions.add_parser("install", help="run the node from boot on, and again after a crash")
     install.add_argument("--dry-run", action="store_true", help="print what it would write and run, and stop")
@@ -63,7 +62,6 @@ async def install_service(args: argparse.Namespace) -> int:
 
 
 async def remove_service(args: argparse.Namespace) -> int:
-    """Stop the service and remove its file."""
     plan = removal(home_of(args))
     if not args.dry_run:
         remove(plan)
@@ -104,7 +102,6 @@ def described(home: Home, options: tuple[str, ...], environment: dict[str, str])
 
 
 def removal(home: Home) -> ServicePlan:
-    """The steps that remove the service."""
     return services.launchd_remove(home.root) if _is_mac() else services.systemd_remove(Path.home())
 
 
@@ -115,7 +112,6 @@ def remove(plan: ServicePlan) -> None:
 
 
 def current() -> ServiceState:
-    """The service's state, from the system."""
     words = services.LAUNCHD_STATUS if _is_mac() else services.SYSTEMD_STATUS
     try:
         ran = subprocess.run(words, capture_output=True, text=True, timeout=STEP_S, check=False)
@@ -126,7 +122,6 @@ def current() -> ServiceState:
 
 
 def state_lines(state: ServiceState, problem: Problem | None) -> list[str]:
-    """Lines for `macluster service status`."""
     if state.is_installed is None:
         return [f"It is unknown whether the service is installed: {state.state}."]
     if not state.is_installed:

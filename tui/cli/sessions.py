@@ -19,7 +19,6 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_options(session: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """Add the commands of `macluster session`; `fact` adds `--json` and the function to run."""
     sub = session.add_subparsers(dest="action", metavar="ACTION", required=True)
     fact(sub.add_parser("list", help="list the saved conversations"), show_all)
     for name, text, run in (
@@ -33,7 +32,6 @@ def add_options(session: argparse.ArgumentParser, fact: Callable[[argparse.Argum
 
 
 async def show_all(args: argparse.Namespace) -> int:
-    """List the saved conversations."""
     async with _client(args) as client:
         found = await client.sessions()
     print(to_json(found) if args.json else "\n".join(session_lines(found)))
@@ -41,7 +39,6 @@ async def show_all(args: argparse.Namespace) -> int:
 
 
 async def save(args: argparse.Namespace) -> int:
-    """Save the latest conversation."""
     async with _client(args) as client:
         kept = await _unless_stopped(client, client.save_session(SessionName(name=args.name)))
     print(to_json(kept) if args.json else f"Saved {args.name}: {kept.tokens} tokens of {kept.model}.")
@@ -49,7 +46,6 @@ async def save(args: argparse.Namespace) -> int:
 
 
 async def load(args: argparse.Namespace) -> int:
-    """Load a conversation and print it."""
     async with _client(args) as client:
         kept = await _unless_stopped(client, client.load_session(SessionName(name=args.name)))
     how = f"Loaded {args.name}: {kept.tokens} tokens. Continue: `macluster run {kept.model} --session {args.name}`."
@@ -66,7 +62,6 @@ async def _unless_stopped(client: NodeClient, call: Coroutine[Any, Any, SavedSes
 
 
 async def delete(args: argparse.Namespace) -> int:
-    """Delete a conversation."""
     async with _client(args) as client:
         await client.delete_session(SessionName(name=args.name))
     print(to_json({"deleted": args.name}) if args.json else f"Deleted {args.name}.")
@@ -74,7 +69,6 @@ async def delete(args: argparse.Namespace) -> int:
 
 
 def session_lines(found: Sequence[SavedSession]) -> list[str]:
-    """Lines for `macluster session list`."""
     if not found:
         return ["No conversation is saved on this Mac yet."]
     rows = [
@@ -87,7 +81,6 @@ def session_lines(found: Sequence[SavedSession]) -> list[str]:
 
 
 def message_lines(messages: Sequence[Message]) -> list[str]:
-    """A conversation, as text."""
     return [line for message in messages for line in (f"[{message.role}]", message.content, "")]
 
 

@@ -10,7 +10,6 @@ from tui.state.answer_format import grammar_in, schema_in
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Add three options that exclude each other."""
     group = command.add_argument_group("constrain the answer").add_mutually_exclusive_group()
     group.add_argument("--schema", type=Path, metavar="FILE", help="JSON that follows the JSON schema in FILE")
     group.add_argument("--regex", metavar="R", help="text that matches the regular expression R as a whole")

@@ -27,13 +27,11 @@ async def speedtest(args: argparse.Namespace) -> int:
 
 
 def speed_facts(found: SpeedResult) -> Facts:
-    """Facts for `--json`."""
     facts: Facts = msgspec.to_builtins(found)
     return facts | {"bytes_per_s": found.bytes_per_s}
 
 
 def speed_lines(found: SpeedResult) -> list[str]:
-    """Lines for people."""
     rtt, least, loaded = (f"{1e3 * s:.2f} ms" for s in (found.rtt_s, found.rtt_min_s, found.loaded_rtt_s))
     return [
         f"round trip {rtt} (fastest {least}, of {found.round_trips} empty messages)",

@@ -21,7 +21,6 @@ from tui.state.row_words import summary
 
 
 async def status(args: argparse.Namespace) -> int:
-    """Print this Mac, its peers and the loaded model."""
     async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         key = (await watch.client.trust()).key_storage
@@ -35,7 +34,6 @@ async def status(args: argparse.Namespace) -> int:
 
 
 async def peers(args: argparse.Namespace) -> int:
-    """Print the Macs that were found."""
     async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         print_facts(args, watch.now.peers, peer_lines(watch.now.peers))
@@ -63,7 +61,6 @@ def disk_facts(disks: Sequence[DiskUse]) -> dict[str, Facts]:
 
 
 def status_facts(now: Snapshot) -> Facts:
-    """The status as JSON facts."""
     return {
         "version": now.version,
         "trust": msgspec.structs.asdict(now.trust),
@@ -86,7 +83,6 @@ def batch_facts(batch: Batch, plan: Plan) -> Facts:
 
 
 def batch_lines(batch: Batch, plan: Plan) -> list[str]:
-    """A summary line, and a table of rows."""
     rows = [
         (r.request_id[:8], r.state, *map(str, (r.prompt_tokens, r.read, r.written)), str(r.lane or "–"))
         for r in batch.rows
@@ -96,7 +92,6 @@ def batch_lines(batch: Batch, plan: Plan) -> list[str]:
 
 
 def peer_lines(peers: Sequence[Peer]) -> list[str]:
-    """Lines for `macluster peers`: one per Mac, and why one can't be reached."""
     marks = {"connected": "●", "suspect": "▲", "lost": "✗", "seen": "○"}
     rows = [
         (
@@ -115,7 +110,6 @@ def peer_lines(peers: Sequence[Peer]) -> list[str]:
 
 
 def status_lines(now: Snapshot) -> list[str]:
-    """Lines for `macluster status`."""
     lines = [*peer_lines(now.peers), trust_line(now.trust, now.plan)]
     lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
     if now.plan_problem:
@@ -126,7 +120,6 @@ def status_lines(now: Snapshot) -> list[str]:
 
 
 def unfinished_lines(answers: Sequence[UnfinishedAnswer]) -> list[str]:
-    """The number of interrupted answers, and how to continue the newest."""
     if not answers:
         return []
     how = clean_text(f"`macluster run {answers[0].model} --continue` continues the newest")

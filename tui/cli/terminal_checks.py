@@ -35,7 +35,6 @@ STATES = ("text-success", "text-warning", "text-error")
 
 
 def terminal_checks() -> tuple[Check, ...]:
-    """The checks, in order."""
     return (
         Check("terminal colours", "colours with different meanings look different", colours),
         Check("terminal clipboard", "copied text arrives", clipboard),
@@ -56,7 +55,6 @@ def colours(_: threading.Event) -> Outcome:
 
 
 def colours_of(environ: Mapping[str, str]) -> ColorSystem:
-    """The number of colours that the terminal reports."""
     is_full = environ.get("COLORTERM", "").lower() in ("truecolor", "24bit")
     return ColorSystem.TRUECOLOR if is_full else ColorSystem.EIGHT_BIT
 

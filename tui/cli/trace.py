@@ -20,7 +20,6 @@ KINDS: Final[dict[TurnKind, str]] = {"chunk": "prefill", "step": "decode"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     opens = "write a trace file for https://ui.perfetto.dev (Chrome's format)"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=opens)
     how_long = f"seconds to trace, at most {MOST_TRACED_S:.0f} (default %(default)s)"

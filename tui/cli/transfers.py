@@ -37,7 +37,6 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_download(command: argparse.ArgumentParser) -> None:
-    """Add the options of `macluster download`."""
     command.add_argument("repo", metavar="REPO", help="a repository on the hub: owner/name")
     which = command.add_mutually_exclusive_group()
     which.add_argument(
@@ -49,7 +48,6 @@ def add_download(command: argparse.ArgumentParser) -> None:
 
 
 def add_copy(command: argparse.ArgumentParser) -> None:
-    """Add the options of `macluster copy`."""
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`")
     command.add_argument(
         "--to", action="append", default=[], metavar="MAC", help="copy to this Mac (default: to all that lack it)"
@@ -59,7 +57,6 @@ def add_copy(command: argparse.ArgumentParser) -> None:
 
 
 def add_transfers(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """Add the options of `macluster transfers`."""
     fact(command, transfers)
     sub = command.add_subparsers(dest="what", metavar="pause|resume|stop|limit")
     for what, words in _CHANGES.items():
@@ -121,7 +118,6 @@ async def _download_split(watch: Watch, args: argparse.Namespace, request: Downl
 
 
 async def copy(args: argparse.Namespace) -> int:
-    """Copy a model between the disks of paired Macs."""
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
         choice = _named(args.model, await watch.client.models())
@@ -146,7 +142,6 @@ async def copy(args: argparse.Namespace) -> int:
 
 
 async def transfers(args: argparse.Namespace) -> int:
-    """List downloads and copies."""
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
         now = watch.now
@@ -156,7 +151,6 @@ async def transfers(args: argparse.Namespace) -> int:
 
 
 async def change_transfers(args: argparse.Namespace) -> int:
-    """Pause, resume, stop or limit transfers."""
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
         macs = [(peer.device_id, peer.name) for peer in watch.now.peers]
@@ -244,7 +238,6 @@ class Shown:
         self._lines: dict[str, str] = {}
 
     def show(self, watch: Watch, last: dict[str, Transfer]) -> None:
-        """Print the lines that changed."""
         for mac, transfer in last.items():
             what, how_far = transfer_words(transfer, watch.now, _WIDTH)
             line = clean_text(f"{what}: {how_far}")

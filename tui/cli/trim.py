@@ -18,7 +18,6 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_trim(listed: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """Add the command; `fact` adds `--json` and the function to run."""
     sub = listed.add_subparsers(dest="action", metavar="trim")
     command = sub.add_parser("trim", help="delete downloaded layers that no plan needs; asks first")
     command.add_argument("model", metavar="MODEL", nargs="?", default="", help="only of this model (default: of all)")
@@ -44,7 +43,6 @@ async def trim(args: argparse.Namespace) -> int:
 
 
 def trim_lines(found: Sequence[Trimmable]) -> list[str]:
-    """A line per model: what would be deleted, and why."""
     return [clean_text(f"{each.name}: {size_text(each.nbytes)}, {_why(each)}") for each in found]
 
 

@@ -28,7 +28,6 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """Add the commands of `macluster trust`; `fact` adds `--json` and the function to run."""
     sub = trust.add_subparsers(dest="action", metavar="ACTION", required=True)
     fact(sub.add_parser("list", help="list every Mac with its level, its role and what it sees"), show_all)
     for name, text, run in (
@@ -62,12 +61,10 @@ def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.Argumen
 
 
 async def show_all(args: argparse.Namespace) -> int:
-    """List every Mac."""
     return await _change(args, lambda client: client.trust())
 
 
 async def show_one(args: argparse.Namespace) -> int:
-    """Show one Mac."""
     async with NodeClient(_home(args)) as client:
         view = await client.trust()
     wanted = pick(args.mac, [(m.device_id, m.name) for m in view.macs])
@@ -95,7 +92,6 @@ async def keep_key(args: argparse.Namespace) -> int:
 
 
 async def revoke(args: argparse.Namespace) -> int:
-    """Revoke a Mac for good."""
     await _allowed(args, "revoke", args.mac)
     if not await agreed(args, f"This revokes {args.mac} for good; its key can't return."):
         return 1
@@ -103,22 +99,18 @@ async def revoke(args: argparse.Namespace) -> int:
 
 
 async def promote(args: argparse.Namespace) -> int:
-    """Make a Mac an admin."""
     return await _change(args, lambda client: client.promote(Target(mac=args.mac)))
 
 
 async def demote(args: argparse.Namespace) -> int:
-    """Make an admin an ordinary member."""
     return await _change(args, lambda client: client.demote(Target(mac=args.mac)))
 
 
 async def rename(args: argparse.Namespace) -> int:
-    """Give a Mac another name."""
     return await _change(args, lambda client: client.rename(Rename(mac=args.mac, name=args.name)))
 
 
 async def rotate(args: argparse.Namespace) -> int:
-    """Give this Mac a new key."""
     await _allowed(args, "rotate")
     if not await agreed(args, "This gives this Mac a new key and revokes the old one."):
         return 1
@@ -126,7 +118,6 @@ async def rotate(args: argparse.Namespace) -> int:
 
 
 async def recover(args: argparse.Namespace) -> int:
-    """Create new recovery words, or use the old ones."""
     if args.new and args.lost:
         raise UsageError(
             "--lost revokes a Mac with the old words, --new makes new ones.", "Run them one after the other."
@@ -146,7 +137,6 @@ async def recover(args: argparse.Namespace) -> int:
 
 
 async def resolve(args: argparse.Namespace) -> int:
-    """Resolve a fork of the roster, or show its histories."""
     async with NodeClient(_home(args)) as client:
         view = await client.trust()
     if view.fork is None:
@@ -162,7 +152,6 @@ async def resolve(args: argparse.Namespace) -> int:
 
 
 def trust_lines(view: TrustView) -> list[str]:
-    """Lines for `macluster trust list`."""
     rows = [
         (m.name + (" (this Mac)" if m.is_self else ""), m.device_id[:8], m.level, m.role, m.sees or "–")
         for m in view.macs
@@ -179,7 +168,6 @@ def trust_lines(view: TrustView) -> list[str]:
 
 
 def mac_lines(mac: TrustedMac) -> list[str]:
-    """Lines for `macluster trust show`."""
     rows = [
         ("Mac", mac.name + (" (this Mac)" if mac.is_self else "")),
         ("id", mac.device_id),
@@ -200,7 +188,6 @@ def word_lines(words: RecoveryWords) -> list[str]:
 
 
 def fork_lines(view: TrustView) -> list[str]:
-    """The histories of a fork, their changes, and how to choose one."""
     assert view.fork
     count, names = len(view.fork), ("ours", "theirs") if len(view.fork) == 2 else ("ours", *view.fork[1:])
     how = "ours` or `theirs`" if count == 2 else "ours` or a hash"

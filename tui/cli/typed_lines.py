@@ -45,13 +45,11 @@ class Pipe:
     is_person = False
 
     def read(self) -> str | None:
-        """A line, None at the end."""
         with _on_signals({signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _terminate}):
             line = sys.stdin.readline()
         return line.rstrip("\n") if line else None
 
     async def attend(self, work: Coroutine[Any, Any, object]) -> bool:
-        """To its end."""
         await work
         return True
 
@@ -85,7 +83,6 @@ class Keyboard:
             self._remember(self._history)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Stop the running answer, if any."""
         if self._is_typing:
             raise KeyboardInterrupt
         self._stop()
@@ -132,7 +129,6 @@ class Keyboard:
         return True
 
     def _remember(self, history: Path) -> None:
-        """Write the newest lines that fit the limit."""
         kept: list[bytes] = []
         room = MAX_PRIVATE_FILE
         for number in range(self._readline.get_current_history_length(), 0, -1):

@@ -25,7 +25,6 @@ BESIDE = (".tmp", ".new", ".1")
 def add_options(
     command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, service.Command], None]
 ) -> None:
-    """`fact` adds `--json`, and says what runs it."""
     can_ask(command)
     fact(command, uninstall)
 
@@ -66,7 +65,6 @@ def made_in(home: Home) -> list[Path]:
 
 
 def warning(home: Home, made: list[Path]) -> str:
-    """The warning before removing `made`: everything the user would lose."""
     models = sum(file.stat().st_size for file in home.models.rglob("*") if file.is_file() and not file.is_symlink())
     lost = "the key of this Mac (it must be paired again), its roster, its conversations"
     kept = f", and {gigabytes(models)} of models" if models and home.models in made else ""

@@ -12,15 +12,14 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
 def add_options(verify: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
-    """Options of the command. `fact` adds `--json` and the function that runs it."""
     verify.add_argument("--with", dest="mac", default="", metavar="MAC", help="check the link to this paired Mac too")
     verify.add_argument("--host", default="0.0.0.0", help="address to check (default: all interfaces)")
     fact(verify, run)
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Run every check; the status is 1 if one failed. Closing the terminal ends it like SIGTERM, so that temporary
-    files are deleted.
+    """Run every check; the status is 1 if one failed. SIGHUP ends it like SIGTERM, so that temporary files are
+    deleted.
     """
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)

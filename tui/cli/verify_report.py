@@ -22,7 +22,6 @@ from tui.state.format import finding_mark
 
 
 def all_checks(home: Home, host: str, mac: str) -> tuple[Check, ...]:
-    """All checks in the order in which they run."""
     return (*terminal_checks(), *checks_of(host), SERVICE_CHECK, *paired_checks(home, mac))
 
 
@@ -45,7 +44,6 @@ async def report(args: argparse.Namespace) -> int:
 
 
 def system_of() -> dict[str, str]:
-    """Kind of machine and versions of programs."""
     mac = platform.mac_ver()[0]
     return {
         "system": f"macOS {mac}" if mac else platform.system(),
@@ -58,7 +56,6 @@ def system_of() -> dict[str, str]:
 
 
 def line_of(checked: CheckResult, proves: str) -> str:
-    """One result as text; a failed check says what it checks."""
     if checked.skipped_because:
         mark, word, what = finding_mark("unknown"), "skipped", checked.skipped_because
     else:
@@ -68,7 +65,6 @@ def line_of(checked: CheckResult, proves: str) -> str:
 
 
 def summary(report: Report) -> str:
-    """Count of each outcome, and how to report it."""
     passed, bad = sum(each.passed for each in report.checks), len(report.failed)
     counted = f"{passed} passed, {bad} failed, {len(report.checks) - passed - bad} skipped, in {report.seconds:.0f} s."
     return f"{counted} To report a problem, attach `macluster verify --json`: it contains no name and no address."

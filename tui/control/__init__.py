@@ -1,1 +1,1 @@
-"""What keys do."""
+"""Actions: key bindings, controllers and the palette."""

@@ -1,4 +1,4 @@
-"""What is made of the key map: bindings, words for keys, and the commands of the palette."""
+"""Makes bindings, key names and palette commands from the key map."""
 
 from __future__ import annotations
 
@@ -103,9 +103,7 @@ def palette(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
 
 
 def why_not(app: App[Any], node: DOMNode, run: str) -> str:
-    """Why `node` can't do an action now; "" if it can. Owners of actions may define `why_not`, which gets the action
-    without the owner's name.
-    """
+    """Why `node` can't do an action now; "" if it can. An owner's `why_not` gets the action's short name."""
     owner, _, _ = parse(run)
     target = {"app": app, "screen": app.screen}.get(owner, node)
     asked = getattr(target, "why_not", None)

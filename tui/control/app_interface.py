@@ -1,4 +1,4 @@
-"""What the controllers know of the app: the state, the node's client, and ways to reach the person."""
+"""Interfaces of the app for its controllers: state, node client, dialogs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Args = TypeVarTuple("Args")
 
 
 class PromptInterface(Protocol):
-    """The line in which the person asks."""
+    """The prompt, as controllers use it."""
 
     text: str
 

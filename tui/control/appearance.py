@@ -1,4 +1,4 @@
-"""How the app looks and how often it draws, by what the person set and where the terminal is. Pure."""
+"""Appearance and frame rate, by the user's settings and the terminal. Pure."""
 
 from __future__ import annotations
 

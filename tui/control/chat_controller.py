@@ -1,6 +1,4 @@
-"""The conversation as the person leads it: asks, stops, asks again, edits, goes on. What follows from it is in
-`tui.state.conversation`.
-"""
+"""Commands of a conversation: ask, stop, retry, edit, continue. `tui.state.conversation` has the state changes."""
 
 from __future__ import annotations
 
@@ -75,21 +73,19 @@ class ChatController:
             self._send(again, now)
 
     def branch(self, number: int, step: int) -> int:
-        """Show the version `step` further at message `number` (0: the last message that has versions). Returns the
-        message shown then, 0 if nothing changes.
-        """
+        """Show the version `step` further at message `number` (0: the last with versions). Return that number, or 0."""
         app = self._app
         at = branches.crossing(app.state.turns, app.state.others, number)
-        beside = branches.siblings(app.state.turns, app.state.others, at)
+        versions = branches.siblings(app.state.turns, app.state.others, at)
         if app.state.answer is not None:
             app.notify(WRITING)
         elif not at:
             app.notify("There are no other versions here. Ctrl+R asks again, e edits a question.")
-        elif not 0 <= (place := beside.index(at) + step) < len(beside):
-            app.notify(f"This is the {'first' if step < 0 else 'last'} of {len(beside)} versions.")
+        elif not 0 <= (place := versions.index(at) + step) < len(versions):
+            app.notify(f"This is the {'first' if step < 0 else 'last'} of {len(versions)} versions.")
         else:
             app.set_state(conversation.branched(app.state, at, step))
-            return beside[place]
+            return versions[place]
         return 0
 
     def edit(self, number: int) -> None:
@@ -121,7 +117,7 @@ class ChatController:
         if not await chat_dialogs.may_leave(self._app):
             return False
         self.leave()
-        # what is typed goes along
+        # with the typed text
         self._app.set_state(conversation.drafted(self._app.state, "", "", 0.0))
         self._app.set_state(conversation.cleared(self._app.state))
         self._app.prompt.focus()

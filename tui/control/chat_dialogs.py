@@ -1,4 +1,4 @@
-"""Conversations that are left, forgotten and exported: the questions that the app asks about them."""
+"""Dialogs about leaving, deleting and exporting conversations."""
 
 from __future__ import annotations
 

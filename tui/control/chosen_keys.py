@@ -1,4 +1,4 @@
-"""The table [keys] of `config.toml`: which keys the person wants for which actions."""
+"""Reads the table [keys] of `config.toml`: the user's keys for actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tui.control.actions import key_title
 from tui.control.keymap import APP, DASHBOARD, TABLES
 
 PREFIX: Final = "mc."
-# one byte stands for both of them in a terminal
+# a terminal sends the same byte for both
 _TWINS: Final = {
     "ctrl+m": "Enter",
     "ctrl+i": "Tab",
@@ -21,7 +21,7 @@ _TWINS: Final = {
     "ctrl+left_square_bracket": "Esc",
 }
 _KNOWN_KEYS: Final = {key.value for key in Keys if not key.value.startswith("<")}
-# these reach the app only where the terminal speaks the protocol of kitty
+# these reach the app only in terminals with kitty's protocol
 _RARE_KEYS: Final = re.compile(r"ctrl\+shift\+|shift\+(enter|escape|backspace)|ctrl\+\d|alt\+|super\+|meta\+|hyper\+")
 _NAMES: Final = {_character_to_key(chr(code)) for code in range(33, 127)}
 ACTIONS: Final = {a.id.removeprefix(PREFIX): a for table in TABLES for a in table if a.keys}

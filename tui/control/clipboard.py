@@ -1,4 +1,4 @@
-"""Copies text to where the person can paste it from: pbcopy on a local Mac, else the terminal, else a file."""
+"""Copies text: with pbcopy on a local Mac, else through the terminal, else to a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Clipboard:
 
 
 def way_for(text: str, platform: str, environ: dict[str, str]) -> Way:
-    """Which way works here. Terminal.app lacks OSC 52; over SSH, pbcopy would copy on the other Mac."""
+    """The way to copy that works here. Terminal.app lacks OSC 52; over SSH, pbcopy would copy on the other Mac."""
     remote = "SSH_CONNECTION" in environ
     if platform == "darwin" and not remote:
         return "pbcopy"
@@ -43,9 +43,8 @@ def way_for(text: str, platform: str, environ: dict[str, str]) -> Way:
 
 
 async def copy(text: str, osc52: Callable[[str], None], folder: Path) -> str:
-    """Copy `text` and return a sentence that says where it is. `osc52` writes to the terminal.
-
-    Raises NodeError if the file can't be written.
+    """Copy `text` and return where it is. `osc52` writes to the terminal. Raises NodeError if the file can't be
+    written.
     """
     way = way_for(text, sys.platform, dict(os.environ))
     if way == "pbcopy" and await _pbcopy(text):

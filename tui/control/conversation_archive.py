@@ -1,4 +1,4 @@
-"""The kept conversations as the app deals with them: what is said is saved by itself, in the background."""
+"""Saves conversations in the background."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tui.state.state import UiState, cleaned
 RETRY_S: Final = 5.0
 SETTLE_S: Final = 1.0
 
-# of a state: what is saved anew when it changes
+# parts of a state; a change in them is saved
 Mark = tuple[object, ...]
 
 
@@ -38,11 +38,11 @@ class ConversationArchive:
     def __init__(self, app: AppInterface) -> None:
         self._app = app
         self._saved: Mark = ()
-        self._waiting: dict[str, Conversation | None] = {}  # None: to be forgotten
+        self._waiting: dict[str, Conversation | None] = {}  # None: to be deleted
         self._idle = asyncio.Event()
         self._idle.set()
         self._failed_at = 0.0
-        self._told: Problem | None = None
+        self._reported: Problem | None = None
 
     def look(self, now: UiState) -> None:
         """Save what is new, and every few seconds what failed before. Waits while no node runs."""
@@ -120,28 +120,28 @@ class ConversationArchive:
             while self._waiting:
                 name, wanted = next(iter(self._waiting.items()))
                 if wanted is None:
-                    with suppress(UsageError):  # it was never kept
+                    with suppress(UsageError):  # it was never saved
                         await self._app.client.delete_conversation(ConversationId(id=name))
                 else:
                     await self._app.client.keep_conversation(wanted)
                 self._can_save()
                 if self._waiting.get(name) is wanted:
                     del self._waiting[name]
-                elif name not in self._waiting and wanted is not None:  # meanwhile it was to be forgotten
+                elif name not in self._waiting and wanted is not None:  # saving was turned off meanwhile
                     await self._app.client.delete_conversation(ConversationId(id=name))
         except FAILURES as error:
             is_first, self._failed_at = not self._failed_at, time.monotonic()
             if is_first:
-                self._told = cleaned(_unsaved(problem_of(error)))
-                self._app.set_state(state.failed(self._app.state, self._told))
+                self._reported = cleaned(_unsaved(problem_of(error)))
+                self._app.set_state(state.failed(self._app.state, self._reported))
         finally:
             self._idle.set()
 
     def _can_save(self) -> None:
         self._failed_at = 0.0
-        if self._told is not None and self._app.state.problem == self._told:
+        if self._reported is not None and self._app.state.problem == self._reported:
             self._app.set_state(state.failed(self._app.state, None))
-        self._told = None
+        self._reported = None
 
 
 def _unsaved(why: Problem) -> Problem:

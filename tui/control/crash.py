@@ -1,4 +1,4 @@
-"""What is left of a crash of the screen: where it happened, in a file that only this person can read."""
+"""Writes crash reports of the screen to a file that only this user can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's own keys: the cable of a simulated Mac is pulled and plugged in again; an answer is seen to go on."""
+"""The demo's keys: unplug a simulated Mac and plug it in again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened at the node, as the app takes it: folded into the state, drawn, and followed by what it asks for."""
+"""Folds the node's events into the state, draws, and starts follow-up work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tui.control.model_controller import ModelController
 from tui.state import state
 from tui.state.disks import names_of
 
-# these come many times a second; a tick draws them
+# frequent events, drawn at the next tick
 _FREQUENT: Final = (Batch, TokenEvent, HopSample, LogLine, PeerChanged, Progress, StageState)
 
 
@@ -38,11 +38,10 @@ class EventHandler:
         self._chat = chat
 
     def handle(self, event: AnyEvent) -> None:
-        """Fold, draw, and start what the event requires."""
         app, before = self._app, self._app.state
         app.state = state.fold(before, event, time.time())
         if isinstance(event, TokenEvent):
-            if app.state.turns is not before.turns:  # one of another answer is not on screen
+            if app.state.turns is not before.turns:  # tokens of another answer are not on screen
                 app.show_answer()
         elif not isinstance(event, _FREQUENT):
             app.set_state(app.state)

@@ -1,4 +1,4 @@
-"""The node's events as they come, and what a failure of its client means to a person."""
+"""Follows the node's events, and turns client failures into problems to show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RETRY_S = 1.0
 EVENTS_A_TURN = 64
 
-# what a call of the client can raise; the second is an answer that is not the agreed JSON
+# errors of client calls; the second means a reply that is not the expected JSON
 FAILURES = (MaclusterError, msgspec.MsgspecError)
 
 
@@ -38,7 +38,7 @@ async def follow(client: NodeClient, take: Callable[[AnyEvent], None], lose: Cal
                 take(event)
                 count += 1
                 if count % EVENTS_A_TURN == 0:
-                    # a burst that is already here would keep the screen from being drawn
+                    # a burst of events would keep the screen from being drawn
                     await asyncio.sleep(0)
         except FAILURES as error:
             gone = problem_of(error)

@@ -1,4 +1,4 @@
-"""No pauses of the collector while somebody reads."""
+"""Avoids long pauses of the garbage collector."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import gc
 
 def avoid_long_collections() -> None:
     """Avoid long pauses: freeze what exists, and collect new objects often (3,000 objects take 5 ms)."""
-    gc.enable()  # a start is quicker without it
+    gc.enable()  # starting is faster without it
     gc.freeze()
     gc.set_threshold(3_000, 5, 200)

@@ -1,7 +1,7 @@
-"""Keys one after the other: what a key opens, sends or focuses is there before the next one is looked at.
+"""Handles keys strictly one after the other.
 
-A terminal may hand over many keys at once. Textual gives each to what has the focus at that moment, and acts on it
-later, when it has bubbled up to the app: the keys behind it would go to where the focus was before.
+A terminal may hand over many keys at once. Textual gives each key to the current focus, but acts on it later, once it
+has bubbled up to the app: the next keys would still go to the old focus.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from textual.app import App
 from textual.dom import DOMNode
 from textual.events import Event
 
-# a key bubbles up to the app, where its binding acts; so does what that posted, or the screen that it opened appears
+# a key bubbles up to the app, where its binding acts; then its messages do, or the screen it opened appears
 ROUNDS: Final = 2
-# what takes longer is overtaken: no key may be the last one
+# the next key overtakes slower work, so that keys never stop working
 LONGEST_S: Final = 1.0
 
 
 class KeyOrder:
-    """Passes keys and pastes of `app` to `hand_on`, each after the one before has passed all queues on its way."""
+    """Passes keys and pastes of `app` to `hand_on`, each after the one before has left all queues."""
 
     def __init__(self, app: App[Any], hand_on: Callable[[Event], Awaitable[None]]) -> None:
         self._app = app

@@ -27,7 +27,7 @@ _SECTIONS: Final[dict[str, tuple[Action, ...]]] = {
     "Recovery": keymap.RECOVERY,
     "Demo": keymap.DEMO,
 }
-# the same on every screen, so that one line above the tables is enough
+# the same on every screen: one line above the tables lists them
 _COMMON: Final = ("app.focus_next", "app.focus_previous", "back", "leave", "cursor_down", "cursor_up", "scroll_down")
 _COMMON_TITLES: Final = ("Quit", "Scroll up", "Scroll down", "To the top", "To the end")
 

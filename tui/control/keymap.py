@@ -58,7 +58,7 @@ APP = (
     Action("mc.export", "", "export", "Export", "Export this conversation to a file"),
     Action("mc.keep-nothing", "v", "keep_nothing", "Saving", "Turn saving for this chat off or on"),
     Action("mc.copy", "ctrl+c", "copy_or_stop", "Copy", "Copy the selection, or stop the answer", priority=True),
-    # before everything else, so that no dialog and no palette keeps it
+    # has priority, so that no dialog or palette takes it
     Action("mc.quit", "ctrl+q", "quit", "Quit", "Quit", footer=True, priority=True),
     Action("mc.quit-letter", "q", "quit", "Quit", "Quit"),
     Action("mc.stop", "", "stop_answer", "Stop", "Stop the answer"),
@@ -116,7 +116,7 @@ PROMPT = (
     Action("mc.send", "enter", "send", "Send", "Send the message", footer=True),
     Action("mc.new-line", "ctrl+j", "new_line", "New line", "New line"),
     Action("mc.earlier", "up", "earlier", "Earlier", "Earlier message, if the prompt is empty"),
-    # a text area selects its line with this key
+    # F6 selects a line in a text area, so the prompt needs a binding of its own
     Action(
         "mc.prompt-sampling",
         "f6,ctrl+s",

@@ -1,4 +1,4 @@
-"""What a person can do about the other Macs: pair, add by address, look again, use or skip, forget."""
+"""Actions on other Macs: pair, add by address, look again, leave out, forget."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ class MacController:
                 app.in_background(self._forget, peer)
 
     def pair(self, device_id: str = "") -> None:
-        """Open the pairing dialog, with a Mac already chosen or with the list of Macs."""
         if not self._app.state.attached:
             self._app.notify("macluster's service isn't running on this Mac.")
         else:

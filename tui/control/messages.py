@@ -1,4 +1,4 @@
-"""What widgets and screens ask for; the screen or the app acts."""
+"""Messages that widgets and screens post; the screen or the app acts on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models of this Mac as the screens know them: clean names, and what the node calls them."""
+"""Models of this Mac for the screens: clean names, and the node's names."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class ModelCatalog:
             asked, shown = choice.asked, cleaned(choice.name)
             if asked is not None and asked != self._asked.get(shown):
                 self._asked[shown] = asked
-                anew = {"model": shown, "layers": (), "without": (), "verify": False}
-                self._requests[shown] = cleaned(msgspec.structs.replace(asked, **anew))
+                changed = {"model": shown, "layers": (), "without": (), "verify": False}
+                self._requests[shown] = cleaned(msgspec.structs.replace(asked, **changed))
                 self._unplanned.discard(shown)
 
     async def _as_chosen(self, choice: ModelChoice, skipped: tuple[str, ...]) -> ModelChoice:

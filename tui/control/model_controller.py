@@ -1,4 +1,4 @@
-"""What a person can do about the models: see how they fit, examine one, load one."""
+"""Actions on models: list, examine, load."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tui.control.model_catalog import ModelCatalog
 from tui.state import state
 from tui.state.load_options import option_words
 
-# the cursor moves on sooner than that where nobody reads
+# a cursor that moves on sooner skips the model
 EXAMINE_AFTER_S: Final = 0.4
 
 

@@ -1,4 +1,4 @@
-"""The palette: what was chosen last comes first, and what a command is called elsewhere finds it, too."""
+"""The command palette: recent commands first, search also by other names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tui.control.keymap import EVERYTHING
 from tui.state.format import DIM
 
 RECENT: Final = 5
-# what people call it who know other programs, by the id of the action
+# names of actions in other programs, by action id
 ALSO_CALLED: Final = {
     "mc.split-undo": "back take back",
     "mc.chat-branch-before": "undo back take back earlier version",
@@ -41,7 +41,7 @@ ALSO_CALLED: Final = {
     "mc.check": "doctor diagnose",
     "mc.models": "load download",
 }
-_names: defaultdict[str, str] = defaultdict(str)  # by title: all that, and the footer's words, a blank before each
+_names: defaultdict[str, str] = defaultdict(str)  # by title: these names and the footer's words, each after a blank
 for _action in EVERYTHING:
     _names[_action.title] += f" {_action.word.casefold()} {ALSO_CALLED.get(_action.id, '')}"
 

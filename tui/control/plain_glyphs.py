@@ -1,6 +1,6 @@
-"""The look for screen readers and for terminals without the glyphs: ASCII, a character for a character, and no frames.
+"""ASCII look for screen readers and terminals without the glyphs: a character for a character, no frames.
 
-Whatever is drawn passes here last, so no widget knows of it; the words beside the glyphs say what they mean.
+Every drawn line passes here last, so no widget knows of it. Words next to the glyphs say what they mean.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MARKS = {
 
 
 def _table() -> dict[int, str]:
-    # lines and corners say nothing to who hears them; what has a shape of its own after them
+    # lines and corners mean nothing to a listener; glyphs with a shape follow
     table = dict.fromkeys(range(0x2500, 0x2580), " ") | dict.fromkeys(range(0x2580, 0x25A0), "#")
     table |= dict.fromkeys(range(0x2800, 0x2900), ".")
     table |= {ord("①") + n: str(n + 1) for n in range(9)}

@@ -1,4 +1,4 @@
-"""What the person set: `config.toml`, which is only read, and the theme that was chosen last, which is remembered."""
+"""User settings: reads `config.toml`, and stores the last chosen theme."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.mac.prevent_sleep import WHEN_AWAKE, WhenAwake
 
 _Kind = type[str] | type[bool] | tuple[str, ...]  # some text, a switch, or one of these words
 
-# what each table of the file knows
+# settings of each table of the file
 _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     "tui": {"theme": str, "plain": bool, "slow_link": bool},
     "node": {

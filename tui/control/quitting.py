@@ -1,4 +1,4 @@
-"""Leaving the program: what ends with it, the question about that, and what is saved before."""
+"""Quits the program: asks first if something would be lost, and saves the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tui.control.conversation_archive import ConversationArchive
 from tui.state.format import plural
 from tui.state.state import UiState
 
-# whose the node is: a demo's, which ends with its Macs; this window's, which ends; or one that runs anyway, and stays
+# owner of the node: a demo (ends with it), this window (ends with it), or a service (continues)
 Owner = Literal["demo", "window", "service"]
 
 _WORDS: Final[dict[Owner, str]] = {
@@ -22,7 +22,7 @@ _AGAIN: Final = "\n\nPress Ctrl+Q again to quit."
 
 
 def effect(state: UiState, owner: Owner) -> str:
-    """What quitting would stop or lose; "" for nothing."""
+    """Effects of quitting, such as an answer that would be cut off; "" for none."""
     now = state.snapshot
     if owner == "service":
         lost = "The answer will finish, but the rest won't be saved in this chat."

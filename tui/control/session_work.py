@@ -1,4 +1,4 @@
-"""Sessions as a screen deals with them: one is saved or loaded at a time, which takes a while and can be stopped."""
+"""Saves and loads sessions for a screen, one at a time; a running one can be stopped."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class SessionWork:
     async def _with_words(self, one: SavedSession) -> SavedSession:
         try:
             return await self._client.session(SessionName(name=one.name))
-        except FAILURES:  # it is gone meanwhile, or damaged behind its head
+        except FAILURES:  # it was deleted meanwhile, or is damaged after its header
             return one
 
     async def stop(self) -> bool:
-        """Stop the running work; False if there is none, or if it is already stopping."""
+        """Stop the running work; False if nothing runs, or if it is already stopping."""
         if not self.words or self.is_stopping:
             return False
         self.is_stopping = True

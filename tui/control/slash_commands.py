@@ -1,4 +1,4 @@
-"""Words in the prompt that are commands and no questions: "/model" opens the picker, "/temp 0.7" sets that."""
+"""Commands in the prompt: "/model" opens the picker, "/temp 0.7" sets an option."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SLASH_COMMANDS: Final = {
     "/new": "new_chat",
     "/quit": "quit",
 }
-# with words behind them they set one of the sampling options
+# with a value, these set a sampling option
 OPTIONS: Final = {"/temp": "temperature", "/system": "system"}
 
 

@@ -1,4 +1,4 @@
-"""The theme that the person chooses: seen before it is chosen, kept for the next start."""
+"""Previews themes and remembers the chosen one."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class ThemedApp(AppInterface, Protocol):
 
 
 class ThemeChoice:
-    """Previews the theme under the cursor, and remembers the chosen one in `folder`. `named` is the theme set in the
-    config file, "" for none.
+    """Previews the theme under the cursor, and saves the chosen one in `folder`. `named`: the theme of the config
+    file.
     """
 
     def __init__(self, app: ThemedApp, folder: Path, named: str) -> None:
@@ -69,7 +69,7 @@ class ThemeChoice:
         self._app.in_background(self._save)
 
     async def _save(self) -> None:
-        async with self._lock:  # one after the other; the last one is what is chosen then
+        async with self._lock:  # in order, so that the last choice is saved last
             try:
                 await asyncio.to_thread(remember_theme, memory_in(self._folder), self._kept)
             except OSError as error:

@@ -1,6 +1,6 @@
-"""The themes of macluster. Textual's own stay available in the palette, their text lifted to where it can be read.
+"""The themes of macluster. Textual's own stay in the palette, with their text made readable.
 
-Stages are told apart by texture first; their colours are blue, orange and grey-violet, never red against green.
+Texture distinguishes stages first; their colours are blue, orange and grey-violet, never red against green.
 """
 
 from __future__ import annotations
@@ -93,18 +93,18 @@ LIGHT = Theme(
 
 OWN_THEMES = (DARK, LIGHT, COLOUR_BLIND)
 
-# what is written in these can be read on each of the grounds: WCAG 2 asks for so much contrast
+# text in these colours is readable on each background: WCAG 2 requires this contrast
 _INKS = (
     *("foreground", "primary", "accent", "warning", "error", "success"),
     *(f"text-{name}" for name in ("muted", "primary", "secondary", "accent", "success", "warning", "error")),
     *(f"stage-{number}" for number in range(1, 5)),
 )
 _GROUNDS = ("background", "panel", "block-cursor-background")
-_CURSOR_PART = 0.3  # of the first colour in the row under a cursor
+_CURSOR_PART = 0.3  # share of the first colour in the row of a cursor
 CONTRAST = 4.5
 _STEP = 0.04
 
-# Textual's themes know nothing of these, so they get the colour of something else there
+# Textual's themes lack these, so they get another colour of the theme
 _STAND_INS = {
     "stage-1": "primary",
     "stage-2": "accent",
@@ -170,10 +170,7 @@ def _lifted(ink: Color, grounds: Sequence[Color]) -> Color:
 
 @contextmanager
 def no_color_kept() -> Iterator[None]:
-    """Restore NO_COLOR after Textual's App is made, which removes it, even an empty one.
-
-    An empty NO_COLOR means nothing, and child processes need the variable.
-    """
+    """Restore NO_COLOR, even an empty one: Textual's App removes it, but child processes need the variable."""
     value = os.environ.pop("NO_COLOR", "")
     if value:
         os.environ["NO_COLOR"] = value

@@ -1,4 +1,4 @@
-"""The API screen: where other programs ask this Mac, by which keys, what they ask now, and what to paste into them."""
+"""The API screen: address, keys, running requests, and text to paste into other programs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ApiScreen(SizedScreen):
         self._address.border_title = Content("Address")
         self._keys_box.border_title = Content("Keys")
         self._rows_box.border_title = Content("Requests")
-        self.keys.border_title, self.rows.border_title = "Keys", "Requests"  # what the help calls them
+        self.keys.border_title, self.rows.border_title = "Keys", "Requests"  # their names in the help
 
     def on_descendant_focus(self) -> None:
         self.refresh_bindings()

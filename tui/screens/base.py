@@ -1,4 +1,4 @@
-"""What screens have in common: they are drawn anew, and know how large the terminal is."""
+"""Base classes of screens: redrawing, and the size of the terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tui.widgets.too_small import TooSmall, layout_for
 if TYPE_CHECKING:
     from tui.screens.dialogs import ChoiceScreen
 
-# whole paths: a subclass of the app may live in another folder
+# absolute paths: a subclass of the app may be in another folder
 STYLES: Final = Path(__file__).parent
 
 _T = TypeVar("_T")
@@ -59,7 +59,7 @@ class SizedScreen(KeyOwner, Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._title = TextView(id="title")
-        self.add_class(self._layout(*self.app.size))  # which is right already, unless the terminal is being resized
+        self.add_class(self._layout(*self.app.size))  # usually right already, unless the terminal is being resized
 
     def compose(self) -> ComposeResult:
         yield self._title

@@ -1,4 +1,4 @@
-"""What the controllers and every screen need of the app, whatever it shows: work beside it, questions, and words."""
+"""Base of the app for controllers and screens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tui.state.state import cleaned
 
 
 class BaseApp(App[None], inherit_bindings=False):
-    """What controllers and screens need of the app; `folder` is for crash reports."""
+    """Background work, dialogs and toasts for controllers and screens; `folder` is for crash reports."""
 
     folder: Path
 
@@ -34,7 +34,7 @@ class BaseApp(App[None], inherit_bindings=False):
     ) -> None:
         """Run `work` in the background and report failures. `exclusive`: cancel other work of that `group`."""
 
-        # the coroutine is made when it begins: one that is replaced before that leaves nothing behind
+        # the coroutine is made when the work starts: replaced work leaves no unused coroutine
         async def run() -> None:
             try:
                 await work(*args)

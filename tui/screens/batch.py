@@ -1,4 +1,4 @@
-"""The batch screen: who is answered at the same time, in which lanes, and who waits."""
+"""The batch screen: running requests by lane, and the queue."""
 
 from __future__ import annotations
 

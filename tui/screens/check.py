@@ -1,4 +1,4 @@
-"""The check: what is wrong with this Mac, its node and its network, finding by finding."""
+"""The check screen: findings about this Mac, its node and its network."""
 
 from __future__ import annotations
 

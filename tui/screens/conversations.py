@@ -1,4 +1,4 @@
-"""What is kept on this Mac, conversations and sessions: open one, search all, begin, save, rename, delete, export."""
+"""Saved conversations and sessions: open, search, rename, delete, export."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EMPTY: Final = """There are no saved conversations on this Mac yet.
 Your chats are saved here automatically, encrypted with a key of this Mac.
 Esc goes back to the chat; n starts a new one."""
 NO_MATCH: Final = "Nothing found. Esc clears the search."
-TYPING_S: Final = 0.15  # a search waits for the next letter; the preview for the next row
+TYPING_S: Final = 0.15  # delays: a search after the last letter, a preview after the last row
 
 
 class ConversationsScreen(SizedScreen):
@@ -145,7 +145,7 @@ class ConversationsScreen(SizedScreen):
                 said = session_messages(await self._client.session(SessionName(name=pointed.id)))
             else:
                 said = preview_messages(await self._conversations.read(ConversationId(id=pointed.id)), wanted)
-        except FAILURES:  # it is gone meanwhile, or the list says what it is
+        except FAILURES:  # it was deleted meanwhile, or the list shows the problem
             return
         self._said = (pointed.key, said)
         self._draw_preview()

@@ -1,4 +1,4 @@
-"""The dashboard: four panes and the chat, or the chat with a strip where there is less room."""
+"""The dashboard: four panes and the chat, or the chat with a strip on small terminals."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Dashboard(SizedScreen):
         self.show(self._state)
         self.show_logs(self._state)
         if self.focused is None or not all(node.display for node in self.focused.ancestors_with_self):
-            self._focus_seen()  # what is hidden would take keys unseen
+            self._focus_seen()  # a hidden widget would take keys
 
     def show(self, state: UiState) -> None:
         """Draw figures and states: twice a second, and at once after important events."""
@@ -179,7 +179,6 @@ class Dashboard(SizedScreen):
         self.logs.show(state)
 
     def _greet(self, state: UiState) -> None:
-        """Show the first steps on a first run, until there is more to see."""
         if state.attached and not self._has_greeted:
             self._has_greeted = True
             if is_first_run(state):
@@ -202,7 +201,7 @@ class Dashboard(SizedScreen):
         widget.focus()
 
     def _make_room(self, is_recovering: bool) -> None:
-        """Put the recovery in the place of the prompt and focus it, unless the person is typing."""
+        """Show the recovery instead of the prompt and focus it, unless the person is typing."""
         if is_recovering == self._is_recovering:
             return
         self._is_recovering = is_recovering

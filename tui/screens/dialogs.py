@@ -53,8 +53,8 @@ class ChoiceScreen(KeyOwner, ModalScreen[int]):
 
 
 class AskScreen(KeyOwner, ModalScreen[str | None]):
-    """Returns the typed line, or None. An empty line is ignored unless it `may_be_empty`; if `check` raises a
-    UsageError, its text is shown below.
+    """Returns the typed line, or None. Ignores an empty line unless `may_be_empty`; shows the UsageError of `check`
+    below.
     """
 
     CSS_PATH = "dialogs.tcss"

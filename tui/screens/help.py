@@ -44,7 +44,7 @@ class Keys(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """What the help shows: the purpose of the pane, the keys of pane and screen, and the keys that work everywhere."""
+    """Content of the help: purpose of the pane, keys of pane and screen, and keys that work everywhere."""
 
     title: str
     purpose: str
@@ -95,14 +95,13 @@ class HelpScreen(KeyOwner, ModalScreen[None]):
 
 
 def topic_of(screen: Screen[object]) -> Topic:
-    """The help for what is focused on `screen`."""
     focused = screen.focused
     described = next((n for n in (focused or screen).ancestors_with_self if n.HELP), screen)
     pane: dict[str, HelpLine] = {}
     whole: dict[str, HelpLine] = {}
     everywhere: dict[str, HelpLine] = {}
     for node, binding, _, tooltip in screen.active_bindings.values():
-        # keys that the focused input takes as text do nothing else there
+        # the focused input takes these keys as text
         if binding.id in OUR_IDS and not is_text(screen, binding.key):
             group = everywhere if isinstance(node, App) else whole if isinstance(node, Screen) else pane
             does = tooltip or binding.description
@@ -130,7 +129,7 @@ def searched(topic: Topic, typed: str) -> Topic:
 
 def _title(screen: Screen[object], described: DOMNode) -> str:
     title = described.border_title if isinstance(described, Widget) and described.border_title else ""
-    pane = Content.from_markup(title).plain.strip()  # it is kept as markup; only its words are wanted
+    pane = Content.from_markup(title).plain.strip()  # the help is markup; only its words are needed
     return " · ".join(dict.fromkeys(words for words in (screen.TITLE, pane) if words))
 
 

@@ -1,4 +1,4 @@
-"""One hop at a time: how long it takes, where that time goes, what a cable is worth, and a test of its link."""
+"""The hop screen: time per frame, its phases, the gain of a cable, and a speed test."""
 
 from __future__ import annotations
 
@@ -129,18 +129,18 @@ The speed test sends empty and then full messages between the two Macs, encrypte
     def _show_result(self, pair: tuple[str, str], test: SpeedTest) -> None:
         self._tests[pair] = test
         self._draw()
-        # what has other lines is laid out behind the next refresh, and only then is it known where it ends
+        # text with new lines is laid out after the next refresh; only then its end is known
         self.call_after_refresh(self.call_after_refresh, self._speed.scroll_visible, animate=False)
 
     async def _stop(self) -> None:
         try:
-            for _ in range(STOPS):  # the call that begins it may come to the node behind the one that stops it
+            for _ in range(STOPS):  # the node may get the call that starts a test after the one that stops it
                 await self._client.stop_speed_test()
                 await asyncio.sleep(STOP_AGAIN_S)
                 if not self._is_testing:
                     return
         except FAILURES:
-            return  # the node is gone: so is the test, and its own call says so
+            return  # the node and the test are gone; the test's own call reports it
 
     def action_hop(self, step: int) -> None:
         if self._ring.hops:
@@ -162,7 +162,7 @@ The speed test sends empty and then full messages between the two Macs, encrypte
         elif self._is_testing:
             self.post_message(Noted("A speed test is running. Esc stops it."))
         else:
-            self._show_result(hop.pair, SpeedTest(is_running=True))  # at once: the next key may come with this one
+            self._show_result(hop.pair, SpeedTest(is_running=True))  # at once: the next key may already be queued
             self.run_worker(self._measure(hop.pair), group="speed test", exit_on_error=False)
 
     def action_scroll_part(self, lines: int) -> None:

@@ -1,4 +1,4 @@
-"""The logs in full: by level, by Mac and by text, with milliseconds and whole lines."""
+"""The log screen: lines by level, Mac and text, with milliseconds."""
 
 from __future__ import annotations
 

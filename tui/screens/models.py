@@ -1,4 +1,4 @@
-"""The model picker: the models on the disks of the linked Macs, how each would fit, and how it is to be loaded."""
+"""The model picker: models on the linked Macs' disks, how each fits, and load options."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class ModelsScreen(SizedScreen):
     def _point(self) -> None:
         choice = self.list.pointed
         self.preview.point(choice, self._catalog.options(choice) if choice else None)
-        self.refresh_bindings()  # what can be done with it may be something else
+        self.refresh_bindings()  # the enabled actions may have changed
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Preview the selected model; it becomes exact if the cursor rests on it."""

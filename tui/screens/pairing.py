@@ -1,4 +1,4 @@
-"""The pairing dialog: choose a Mac, wait for its person, type the digits of its screen."""
+"""The pairing dialog: choose a Mac, wait for its user, type the digits of its screen."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ both. If the Macs don't find each other, type the address that the other one sho
         self._macs = CursorList(id="strangers", markup=False)
         self._digits = BigDigits(id="digits")
         self._label = Static(markup=False)
-        # one line for digits and address: hiding one that has the focus would take the focus from the other
+        # one input for digits and address: hiding a focused one would take the focus from the other
         self._line = PairingInput(compact=True)
         self._asked = Horizontal(self._label, self._line, id="asked")
         self._about = TextView(id="about")
@@ -105,7 +105,7 @@ both. If the Macs don't find each other, type the address that the other one sho
         self._state = state
         new, old = state.snapshot.pairing, self._step
         is_open = any(step is not None and _is_open(step) for step in (new, old))
-        # how an earlier pairing ended is no news here
+        # ignore the end of an earlier pairing
         if new is not None and new not in (old, self._earlier) and is_open:
             if new.state != "compare" or old is None or old.digits != new.digits:
                 self._is_typed = False
@@ -239,7 +239,7 @@ both. If the Macs don't find each other, type the address that the other one sho
 
     async def break_off(self) -> None:
         if self._step is not None and _is_open(self._step):
-            with suppress(*FAILURES):  # a node that is gone has closed its window
+            with suppress(*FAILURES):  # a node that ended has closed its window
                 await self._client.stop_pairing()
             self.notify("Pairing stopped. Nothing was saved.", markup=False)
 

@@ -1,4 +1,4 @@
-"""All about one Mac: what it is, where it was looked for, what it holds, and why it is not trusted or not reached."""
+"""The screen of one Mac: facts, tried addresses, layers, and why it is not trusted or not reached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PeerScreen(SizedScreen):
-    """All about one Mac. The roster is asked once, and again when the Mac's level changes."""
+    """All about one Mac. The roster is fetched once, and again when the Mac's level changes."""
 
     TITLE = "Mac details"
     CSS_PATH = "peer.tcss"

@@ -1,4 +1,4 @@
-"""Sampling: how the answers of the conversation are asked for."""
+"""The chat settings screen."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ the conversation."""
         self._draw()
 
     def show(self, state: UiState) -> None:
-        """What happens meanwhile changes nothing here."""
+        """Ignore the state: events change nothing here."""
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._draw()

@@ -1,5 +1,5 @@
-"""Which screens there are, by the name that the action `open` knows them by. Each is imported when it is opened: all of
-them together would take a tenth of the time to the first frame.
+"""Screens by the name that the action `open` uses. Each is imported when it opens: all imports together take a tenth
+of the time to the first frame.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tui.state.state import UiState
 
 
 class Sources(Protocol):
-    """What a screen may need of the app."""
+    """Parts of the app that screens use."""
 
     client: NodeClient
     state: UiState
@@ -30,7 +30,7 @@ class Sources(Protocol):
     conversations: ConversationArchive
 
 
-# what a screen is made with
+# arguments of a screen
 WITH: Final[dict[str, Callable[[Sources], tuple[Any, ...]]]] = {
     "conversations": lambda app: (app.client, app.conversations, app.chat, app.state),
     "sampling": lambda app: (app.state.chat.options, app.chat.ask_with),

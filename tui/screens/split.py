@@ -1,4 +1,4 @@
-"""The split editor: move the boundaries between the Macs, see at once what that means, and load it so."""
+"""The split editor: move boundaries between Macs, see the effect at once, and load the split."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tui.widgets.text_view import TextView
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
-# the node is asked once the keys rest so long
+# delay after the last key before the node plans
 REST_S: Final = 0.1
 _NOTHING = "No model is loaded.\n\nCtrl+O chooses one; e there edits its split before loading."
 _ASKING = "Checking where this model can be divided. Esc leaves."
@@ -53,7 +53,7 @@ _EQUAL_PARTS = Problem(
     what="In this topology every Mac holds part of every layer, so there is nothing to divide.",
     fix="Choose a topology other than tensor first (T).",
 )
-# what two plans have in common that differ only in who owns which layers
+# equal in plans that differ only in their layers
 _ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows", "wire")
 
 
@@ -75,7 +75,7 @@ Macs doesn't."""
     def __init__(self, client: NodeClient, state: UiState, request: LoadRequest | None) -> None:
         super().__init__()
         self._client, self._state, self._request = client, state, request
-        self._plan: Plan | None = None  # the Macs, and their order
+        self._plan: Plan | None = None  # the Macs in order
         self._balanced: Plan | None = None
         self._now: Boundaries | None = None
         self._known: PlanPreview | None = None
@@ -108,7 +108,7 @@ Macs doesn't."""
             self._step(lambda now: boundaries.chosen_near(now, layer))
 
     def _ask(self, call: WorkType[None]) -> None:
-        # a coroutine is made when it begins: one that is replaced before that leaves nothing behind
+        # the coroutine is made when the work starts: replaced work leaves no unused coroutine
         self.run_worker(call, group="split", exclusive=True, exit_on_error=False)
 
     async def _begin(self) -> None:

@@ -1,4 +1,4 @@
-"""The last steps of the ring as bars on one clock, and where the time of each of them went."""
+"""The timeline screen: the last steps of the ring as bars on one clock, and the time of each phase."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ The picture stands still; r traces again."""
             return
         inside = self._above.scrollable_content_region.width
         self._bars.draw(bars_content(traced, steps, at, inside, alone))
-        room = inside - 1  # a scrollbar may come
+        room = inside - 1  # a scrollbar may appear
         below = track_content(traced, steps, at, alone, room) if alone else None
         self._phases.draw(below or phases_content(traced, steps.numbers[at], room))
 
@@ -119,7 +119,7 @@ The picture stands still; r traces again."""
         traced = await self.answer_of(self._client.trace(TraceRequest(seconds=self._seconds)))
         self._is_tracing, self._has_failed = False, traced is None
         steps = steps_in(traced) if traced else self._steps
-        if traced and not steps.numbers:  # so long takes a step
+        if traced and not steps.numbers:  # duration of a step
             self._seconds = min(2 * self._seconds, MOST_TRACED_S)
         elif traced:
             stages = tuple(msgspec.structs.replace(stage, mac=cleaned(stage.mac)) for stage in traced.stages)

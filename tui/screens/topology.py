@@ -1,4 +1,4 @@
-"""The topology chooser: who embeds and who chooses the tokens, what each Mac sees then, and what it is worth."""
+"""The topology chooser: which Mac embeds and samples, what each Mac sees, and the speed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TopologyScreen(SizedScreen):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         self._details.scroll_home(animate=False)
         self._draw()
-        self.refresh_bindings()  # not each can be loaded
+        self.refresh_bindings()  # some can't be loaded
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         topology, request, now = self.list.pointed, self._request, self._now

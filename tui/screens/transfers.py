@@ -1,4 +1,4 @@
-"""The dialogs of the picker about what comes to disks: download, copy, pause, limit, stop."""
+"""Dialogs of the picker about transfers: download, copy, pause, limit, stop."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TransferDialogs:
 
         def typed(repo: str | None) -> None:
             if repo:
-                self._catalog.typed = repo  # the next try begins with it, should this one fail
+                self._catalog.typed = repo  # the next try starts with it if this one fails
                 self._screen.do(self._begin_download(repo))
 
         self._screen.app.push_screen(AskScreen("Download a model", words, name or kept, check=download_of), typed)

@@ -1,4 +1,4 @@
-"""The trust screen: who is trusted how far, why, and what a person may change about it."""
+"""The trust screen: levels, reasons, and changes of trust."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the node said, folded into values that the screens show. Pure."""
+"""The node's events folded into values for the screens. Pure."""

@@ -1,4 +1,4 @@
-"""What is expected of a plan whose Macs add up their parts of layers, in words: for the commands and the screens."""
+"""Words about all-reduces and the expected speed, for commands and screens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tui.state.format import duration
 
 
 def all_reduce_share(forecast: Forecast) -> str:
-    """The share of the all-reduces in a token's time; "" if there are none."""
+    """The share of the all-reduces in a token's time; "" without all-reduces."""
     if forecast.reduces_s is None:
         return ""
     return f"≈ {duration(forecast.reduces_s)} of each token's {duration(forecast.token_s)}"

@@ -1,4 +1,4 @@
-"""What an answer must look like, as people say it: `schema FILE`, `regex R` or `grammar FILE`."""
+"""Answer formats as users type them: `schema FILE`, `regex R` or `grammar FILE`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.errors import UsageError
 from core.text import clean_text
 
 WORDS: Final = {"json_schema": "schema", "regex": "regex", "lark": "grammar"}
-SHOWN: Final = 1000  # characters of one, in a line
+SHOWN: Final = 1000  # characters of a name, in one line
 
 
 def schema_in(file: Path) -> Constraint:
@@ -54,7 +54,7 @@ def _file(text: str) -> Path:
         if file.is_file():
             return file
     except (OSError, RuntimeError, ValueError):
-        pass  # no file has such a name, or nobody is called so
+        pass  # not a file name, or "~" with an unknown user
     raise UsageError(f"The file {clean_text(text)[:SHOWN]} doesn't exist.")
 
 

@@ -1,4 +1,4 @@
-"""The split editor's state: where the layers are divided, which boundary is moved, and what was before. Pure."""
+"""State of the split editor: the boundaries, the selected one, and undo. Pure."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
         wire=plan.wire,
         draft=plan.draft or None,
         prefill=plan.prefill.stage.device_id if plan.prefill else "off",
-        # what was decided is decided again
+        # an automatic choice is made again
         topology=plan.topology if how is None or how.choice == how.strategy == "pp" else None,
         parallelism=how.choice if how else None,
         rdma=how is not None and how.group == "rdma",
@@ -107,7 +107,7 @@ def spans(plan: Plan, cuts: Sequence[int]) -> tuple[str, ...]:
 
 
 def _span(plan: Plan, stage: Stage, part: range) -> str:
-    # a private head has the output, too, but not the last layers: the rest of the ring says so
+    # a private head also has the output but not the last layers; the rest of the ring decides
     to_the_end = stage.device_id == plan.output and part.stop == plan.layers
     return f"{part.start}:{'output' if to_the_end else part.stop - 1}"
 

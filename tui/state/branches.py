@@ -1,8 +1,7 @@
-"""A conversation is a tree: a question that is asked anew and an answer that is asked for again stand beside the one
-before. What is shown of it is one path, from its first message to its last; the others wait.
+"""A conversation as a tree: a repeated question or answer is another version next to the first.
 
-`shown` is that path, each message the `parent` of the next; `others` are all the other messages, by their numbers. What
-was said stays; only what says nothing goes. Pure.
+`shown` is the path on screen, each message the `parent` of the next; `others` are all other messages, by number. Only
+messages without text are removed. Pure.
 """
 
 from __future__ import annotations
@@ -31,16 +30,14 @@ def siblings(shown: Turns, others: Turns, number: int) -> tuple[int, ...]:
 
 
 def turned(shown: Turns, others: Turns, number: int, step: int) -> tuple[Turns, Turns]:
-    """Switch to the version `step` further at message `number`, and follow its newest messages. Nothing changes at the
-    ends.
-    """
-    beside = siblings(shown, others, number)
-    if number not in beside or not 0 <= (at := beside.index(number) + step) < len(beside):
+    """Switch to the version `step` further at message `number`, with its newest messages. The ends change nothing."""
+    versions = siblings(shown, others, number)
+    if number not in versions or not 0 <= (at := versions.index(number) + step) < len(versions):
         return shown, others
     every = {turn.number: turn for turn in _in_order([*shown, *others])}
     newest = {turn.parent: turn.number for turn in every.values()}
     path = [turn.number for turn in shown if turn.number < number]
-    path.append(beside[at])
+    path.append(versions[at])
     while path[-1] in newest:
         path.append(newest[path[-1]])
     return tuple(every[n] for n in path), tuple(turn for n, turn in every.items() if n not in path)
@@ -53,9 +50,9 @@ def crossing(shown: Turns, others: Turns, number: int = 0) -> int:
 
 
 def place_words(shown: Turns, others: Turns, number: int) -> str:
-    """Which version a message is: "2/3 ‹ ›"; "" if it has none."""
-    beside = siblings(shown, others, number)
-    return f"{beside.index(number) + 1}/{len(beside)} ‹ ›" if len(beside) > 1 else ""
+    """The version of a message, as "2/3 ‹ ›"; "" if it has only one."""
+    versions = siblings(shown, others, number)
+    return f"{versions.index(number) + 1}/{len(versions)} ‹ ›" if len(versions) > 1 else ""
 
 
 def _in_order(turns: Iterable[Turn]) -> Turns:

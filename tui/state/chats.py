@@ -1,4 +1,4 @@
-"""What a conversation is beside its messages, and how both become what is kept of it, and back."""
+"""Everything of a conversation except its messages, and its saved form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tui.state.turns import INTERRUPTED, Turn
 TITLE_LIMIT: Final = 60
 NO_TITLE: Final = "New conversation"
 
-# names for people, and how tokens are chosen then
+# preset names and their sampling
 PRESETS: Final[dict[str, Sampling]] = {
     "exact (greedy)": Sampling(),
     "balanced": Sampling(temperature=0.7, top_p=0.9),
@@ -28,7 +28,7 @@ PRESETS: Final[dict[str, Sampling]] = {
 class Chat(Value, frozen=True, kw_only=True):
     """The conversation without its messages."""
 
-    id: str = ""  # "" until something is asked
+    id: str = ""  # "" before the first question
     title: Clean = Clean("")  # without one, the first question is the title
     model: str = ""  # model of the last answer
     created_at: float = 0.0
@@ -66,7 +66,7 @@ def reopened(conversation: Conversation, first_number: int) -> tuple[Chat, tuple
     """The chat, its shown messages and the others, numbered from `first_number`."""
     chat = Chat(
         id=conversation.id,
-        title=_line(conversation.title) if conversation.turns else Clean(""),  # a draft gives none for good
+        title=_line(conversation.title) if conversation.turns else Clean(""),  # a draft never has one
         model=_line(conversation.model),
         created_at=conversation.created_at,
         options=conversation.options,
@@ -92,7 +92,7 @@ def reseeded(options: ChatOptions) -> ChatOptions:
 
 
 def option_words(options: ChatOptions, *, is_short: bool = True) -> list[str]:
-    """What differs from the defaults: "temp 0.7" (or "temperature 0.7"), "seed 4", "schema", "system prompt"."""
+    """Options that differ from the defaults: "temp 0.7" (or "temperature 0.7"), "seed 4", "schema", "system prompt"."""
     pairs: tuple[tuple[Struct, Struct], ...] = ((options.sampling, Sampling()), (options, ChatOptions()))
     words = [word for now, default in pairs for word in _number_words(now, default, is_short=is_short)]
     words += [WORDS[options.constraint.kind]] if options.constraint else []

@@ -1,4 +1,4 @@
-"""The conversation in the state: each function gives the state after something that the person did or asked for."""
+"""State changes of the conversation after actions of the user."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ def branched(state: UiState, number: int, step: int) -> UiState:
 
 
 def retried(state: UiState, now: float) -> UiState:
-    """Ask the last question again, with another seed if that matters. Unchanged if there is none, or while an answer is
-    written.
-    """
+    """Ask the last question again, with another seed if that matters. Unchanged without one, or during an answer."""
     asked = next((turn for turn in reversed(state.turns) if turn.role == "user"), None)
     if asked is None or state.answer is not None:
         return state
@@ -146,7 +144,7 @@ def continued(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
 
 
 def messages(state: UiState) -> tuple[Message, ...]:
-    """What the model reads. Leaves out questions with an empty answer: roles must alternate."""
+    """The messages for the model, without questions that have an empty answer: roles must alternate."""
     system = state.chat.options.system
     said: list[Message] = [Message(role="system", content=system)] if system else []
     for turn in state.turns:
@@ -171,7 +169,7 @@ def _awaiting(state: UiState, now: float) -> UiState:
 
 
 def _with_unfinished(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
-    """Show the conversation of that answer, as far as it was written."""
+    """Show the conversation of that answer, with the text written so far."""
     state = _change(taken_up(state, kept.messages, now), early=state.early)
     answer = Turn(
         number=state.next_number,

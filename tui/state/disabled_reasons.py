@@ -1,4 +1,4 @@
-"""Why an action of the app cannot be done now. Pure."""
+"""Reasons why an action of the app can't be done now. Pure."""
 
 from __future__ import annotations
 

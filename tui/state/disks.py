@@ -1,4 +1,4 @@
-"""Which disks have a model, and what is on its way to them. Pure."""
+"""Models on disks, and transfers to them. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _macs(now: Snapshot) -> list[Peer]:
 
 
 def disk_words(choice: ModelChoice, now: Snapshot) -> str:
-    """ "yes", "on 2 of 3", "on mbp", "partial", or how much of it has come: "↓ 43 %"."""
+    """ "yes", "on 2 of 3", "on mbp", "partial", or the progress: "↓ 43 %"."""
     if on_way := transfers_of(choice, now):
         arrow = "↓" if on_way[0].mac == own_id(now) else "↑"
         done, total = sum(t.done for t in on_way), sum(t.total for t in on_way)
@@ -56,7 +56,7 @@ def disk_words(choice: ModelChoice, now: Snapshot) -> str:
 
 
 class DiskRow(NamedTuple):
-    """What lies on the disk of a Mac: half-open ranges of layers. `coming`: how much of what comes there has come."""
+    """Layers on the disk of a Mac, as half-open ranges; `coming` is the progress of a transfer to it."""
 
     name: str
     ranges: tuple[tuple[int, int], ...]
@@ -64,7 +64,6 @@ class DiskRow(NamedTuple):
 
 
 def disk_rows(choice: ModelChoice, now: Snapshot) -> list[DiskRow]:
-    """A row per Mac for a model that is on disk in part, or on its way; none for any other."""
     parts, whole = dict(choice.layers_on), ((0, choice.layers),)
     on_way = {transfer.mac: transfer for transfer in transfers_of(choice, now)}
     macs = dict.fromkeys([*(p.device_id for p in _macs(now)), *choice.held_by, *parts])
@@ -112,9 +111,7 @@ def comes_here(now: Snapshot) -> bool:
 
 
 def copies_of(choice: ModelChoice, now: Snapshot) -> Copies | None:
-    """Macs that could get a copy: this one if it lacks the model, else the others. None if none lacks it, or if the
-    Macs together don't have all of it.
-    """
+    """Macs that could get a copy: this one if it lacks the model, else the others. None if no complete copy exists."""
     here = {layer for _, ranges in choice.layers_on for start, stop in ranges for layer in range(start, stop)}
     if not (choice.held_by or (choice.layers and len(here) == choice.layers)):
         return None
@@ -125,7 +122,7 @@ def copies_of(choice: ModelChoice, now: Snapshot) -> Copies | None:
 
 
 def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, str]:
-    """What goes where, and how far it is: "copying to mbp from mini", "▇▇▁▁ 1.2/4.0 GB · 43.0 MB/s"."""
+    """A transfer and its progress: "copying to mbp from mini", "▇▇▁▁ 1.2/4.0 GB · 43.0 MB/s"."""
     what = _way_words(transfer, now)
     match transfer.state:
         case "asking":

@@ -1,4 +1,4 @@
-"""Which Macs a plan may lose, in words: for the commands and the screens, which know no `core.plan`."""
+"""Words about Macs that may drop out, for commands and screens, which can't import `core.plan`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ADVICE: Final = "`macluster copy` puts them on another"
 
 
 def survival(plan: Plan) -> str:
-    """Which Macs may drop out, as a sentence; "" for a plan on one Mac. For plans that fit."""
+    """A sentence about the Macs that may drop out; "" for a plan on one Mac. For plans that fit."""
     head, *others = plan.stages
     nowhere = [stage.peer for stage in others if stage.device_id in plan.nowhere_else]
     held = [stage.peer for stage in others if stage.device_id in {*plan.indispensable} - {*plan.nowhere_else}]

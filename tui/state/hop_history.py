@@ -1,4 +1,4 @@
-"""What the hops did between two samples of the node, for the last minute, and for an hour in fewer points. Pure."""
+"""Hop measurements between two samples: the last minute in full, an hour in fewer points. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUMS: Final = ("frames", "bytes", *_TIMES)
 
 
 class HopPoint(Value, frozen=True, kw_only=True):
-    """What one hop did between two samples, in seconds over all `frames`.
+    """Times of one hop between two samples, in seconds over all `frames`.
 
     `source_s` and `target_s` together are one turn of the ring, for the Mac where the ring begins and ends.
     """
@@ -33,7 +33,7 @@ class HopPoint(Value, frozen=True, kw_only=True):
     compute_s: float  # of the sender
     seal_s: float  # encoding, encrypting and decrypting at both ends, with `codec_s` and `open_s`
     wire_s: float  # `send_s` plus half a round trip per frame
-    source_s: float  # all that the sender did
+    source_s: float  # everything the sender did
     target_s: float  # the receiver waiting and decrypting
     first: bool  # first sample of a request, which contains its prefill
     codec_s: float = 0.0
@@ -48,8 +48,8 @@ class HopPoint(Value, frozen=True, kw_only=True):
 def point_of(
     base: tuple[HopSample, ...], sample: HopSample, now: float
 ) -> tuple[tuple[HopSample, ...], HopPoint | None]:
-    """What the hop of `sample` did since its last sample in `base`; None for nothing. Samples are sums, and a new sum
-    starts whenever the ring was idle; `sample` replaces the last one in the returned base.
+    """Measurements since the hop's last sample in `base`; None for nothing. Samples are sums, and a new sum starts
+    whenever the ring was idle; `sample` replaces the last one in the returned base.
     """
     pair = (sample.source, sample.target)
     before = next((s for s in base if (s.source, s.target) == pair), None)

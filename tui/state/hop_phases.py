@@ -1,4 +1,4 @@
-"""What one hop does with a frame, phase by phase, and what a cable in its place would be worth. Pure."""
+"""Phases of a frame on one hop, and the gain of a cable. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Spread(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """What a cable in place of a hop would change: `saved_s` seconds of a token of `token_s`."""
+    """Gain of a cable instead of a hop: it saves `saved_s` of a token's `token_s` seconds."""
 
     saved_s: float
     token_s: float
@@ -49,9 +49,7 @@ class Worth(NamedTuple):
 
 
 def points_of(state: UiState, pair: tuple[str, str], now: float, window_s: float) -> list[HopPoint]:
-    """The points of a hop in the window. Points with a prefill, whose frames are larger, count only if there are no
-    others.
-    """
+    """The points of a hop in the window. Points with a prefill, whose frames are larger, count only without others."""
     whole = (*state.past, *state.points) if window_s > HOP_WINDOW_S else state.points
     found = [p for p in whole if (p.source, p.target) == pair and p.at >= now - window_s]
     return [p for p in found if not p.first] or found
@@ -63,7 +61,7 @@ def samples_of(points: list[HopPoint]) -> tuple[tuple[float, float], ...]:
 
 
 def phases_of(points: list[HopPoint]) -> Phases | None:
-    """Means over the points; None if there are none."""
+    """Means over the points; None without points."""
     frames = sum(p.frames for p in points)
     if not frames:
         return None
@@ -94,13 +92,13 @@ def spread_of(points: list[HopPoint]) -> Spread | None:
 
 
 def worth_of(ring: Ring, rtt_s: float | None) -> Worth | None:
-    """What a cable would save on a hop with the round trip `rtt_s`. None if unknown: not all hops are measured, or
+    """The time a cable would save on a hop with the round trip `rtt_s`. None if not all hops are measured, or if
     several rows share the ring.
     """
     spent = ring.shares
     if spent is None or ring.rows > 1 or rtt_s is None or spent.token_s <= 0:
         return None
-    # no more can be saved than what the whole wire takes
+    # at most the time of the whole wire
     saved_s = min(max(0.0, rtt_s - CABLE_RTT_S) / 2, spent.wire_s)
     return Worth(saved_s, spent.token_s)
 

@@ -1,4 +1,4 @@
-"""What the hop samples amount to: time per token, where it goes, and which hop is slowest. Pure."""
+"""Figures of the ring from hop samples: time per token, its parts, the slowest hop. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tui.state.hop_history import HopPoint, last_of
 from tui.state.state import UiState
 
 RECENT_POINTS = 4
-# by so much the slowest hop has to stand out to be named
+# the slowest hop is named if it is slower by this factor
 CLEARLY = 1.2
 
 
@@ -72,7 +72,7 @@ class Ring(NamedTuple):
             compute_s = max(h.compute_s or 0.0 for h in self.hops)
         if self.turn_s is None or self.rows > 1:
             return Shares(compute_s, seal_s, wire_s, None)
-        # half a round trip of another frame is an estimate: it cannot be more than what is left
+        # half a round trip of another frame is an estimate; it can't exceed the rest
         wire_s = min(wire_s, max(0.0, self.turn_s - compute_s - seal_s))
         return Shares(compute_s, seal_s, wire_s, max(0.0, self.turn_s - compute_s - seal_s - wire_s))
 
@@ -108,7 +108,7 @@ def ring_of(state: UiState) -> Ring:
 
 def _steady(state: UiState, pair: tuple[str, str]) -> list[HopPoint]:
     points = [p for p in state.points if (p.source, p.target) == pair] or last_of(state.past, pair)
-    # a first sample holds the prefill, whose frames are larger: it counts only while there is nothing else
+    # a first sample has the prefill's larger frames: it counts only without others
     return [p for p in points if not p.first] or points
 
 

@@ -1,4 +1,4 @@
-"""How a model is to be loaded, step by step: context, topology, bits of keys and values. Pure."""
+"""Options for loading a model: context, topology, KV precision. Pure."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def with_topology(request: LoadRequest, choice: ModelChoice) -> LoadRequest:
 
 
 def in_topology(request: LoadRequest, topology: Topology) -> LoadRequest:
-    """With a fixed topology, which leaves nothing to decide. RDMA stays for tensor."""
+    """With a fixed topology; only tensor keeps RDMA."""
     rdma = request.rdma and topology == "tensor"
     return msgspec.structs.replace(request, topology=topology, parallelism=None, rdma=rdma)
 

@@ -1,4 +1,4 @@
-"""Which log lines are wanted, and how they stand on the screen. Pure."""
+"""Filters log lines and writes them as text. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LEAST_WIDTH: Final = 40
 
 
 class LogFilter(NamedTuple):
-    """Which lines are shown."""
+    """Filter of log lines."""
 
     least: str = "INFO"  # lowest level
     mac: str = ""  # "" for all
-    text: str = ""  # in any case
+    text: str = ""  # in upper or lower case
 
 
 def is_wanted(line: LogLine, chosen: LogFilter) -> bool:
@@ -61,9 +61,7 @@ def filter_words(chosen: LogFilter, count: int) -> str:
 
 
 def short_lines(line: LogLine, width: int, *, wraps: bool) -> list[str]:
-    """A line in the pane: text, then Mac and time; in one row of `width` cells or wrapped. Warnings start with their
-    level.
-    """
+    """A line in the pane: level of warnings, text, Mac and time; in one row of `width` cells, or wrapped."""
     tail = f"  {fit(line.source, min(8, cell_len(line.source))).rstrip()} {clock(line.at)}"
     text = f"{line.level} {line.text}" if line.level in LEVELS[2:] else line.text
     room = width - cell_len(tail)

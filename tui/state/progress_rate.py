@@ -1,4 +1,4 @@
-"""How far work is that takes a while, how fast it goes, and what is left of it; the same words for all of it. Pure."""
+"""Progress of long work: its rate, the time left, and the words for both. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is told, and may choose, while a plan that lost a Mac is being kept alive. Pure."""
+"""Texts and choices while a plan that lost a Mac recovers. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tui.state.state import UiState
 
 LABEL = 16
 CHOICE = 24
-# the plan has a hole, or is being filled again: nothing is written
+# the plan lacks layers or is reloading: no tokens are written
 _HOLES = ("hold", "replan", "wait")
 STOPS = (*_HOLES, "rebuild")
 
 
 class Choice(NamedTuple):
-    """One of the ways to recover: its name, and what it means now."""
+    """One way to recover: its name and its effect."""
 
     order: RecoveryChoice
     word: str
@@ -39,7 +39,7 @@ def since(recovery: Recovery, now: float) -> str:
 
 
 def title(snapshot: Snapshot, recovery: Recovery) -> str:
-    """What is wrong: "mini is offline · layers 53–63 are missing"."""
+    """The problem in one line: "mini is offline · layers 53–63 are missing"."""
     name, lost = mac_name(snapshot, recovery.mac), _lost(snapshot.plan, recovery.mac)
     if recovery.state == "rebuild":
         macs = plural(len(recovery.plan.stages), "Mac") if recovery.plan else "the remaining Macs"
@@ -52,7 +52,7 @@ def title(snapshot: Snapshot, recovery: Recovery) -> str:
 
 
 def facts(state: UiState, recovery: Recovery, width: int) -> Content:
-    """What happened, what is saved, and how far it is, in lines of `width` cells."""
+    """The event, the saved text and the progress, in lines of `width` cells."""
     waited = since(recovery, state.ticked_at)
     answers = f" in {plural(len(recovery.requests), 'answer')}" if len(recovery.requests) > 1 else ""
     kept = f"Nothing lost so far ({plural(recovery.tokens, 'token')} written{answers})."

@@ -1,4 +1,4 @@
-"""How answers are asked for, as a form: fields of text, and what they amount to."""
+"""The form of the chat settings: text fields, and the options they give."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _bias(text: str) -> dict[int, float]:
 OF_SAMPLING: Final = tuple(field for field in option_fields(Sampling) if field.name != "logprobs")
 TYPED: Final = (*OF_SAMPLING, *option_fields(ChatOptions))
 FIELDS: Final = tuple(field for field in TYPED if field.option.label)
-# what a preset fills in
+# fields that a preset sets
 PRESET: Final = tuple(field.name for field in FIELDS if field in OF_SAMPLING and field.name != "seed")
 
 _READ: Final[dict[type, Callable[[str], Any]]] = {

@@ -1,5 +1,5 @@
-"""What is kept on this Mac, as one list: conversations, which are kept by themselves, and sessions, which were saved
-under a name with what every Mac held of them. Pure.
+"""One list of saved conversations (saved by themselves) and sessions (saved under a name, with the Macs' caches).
+Pure.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ class PreviewMessage(Value, frozen=True, kw_only=True):
 def saved_chats(
     infos: Iterable[ConversationInfo], sessions: Iterable[SavedSession], wanted: str
 ) -> tuple[SavedChat, ...]:
-    """Conversations and sessions, newest first. `infos` already match `wanted`; sessions match by name, model or
-    messages.
-    """
+    """Conversations and sessions, newest first. `infos` match `wanted`; sessions match by name, model or messages."""
     found = list(infos)
     often = Counter(info.title for info in found)
     rows = [_of_info(info, is_double=often[info.title] > 1) for info in found]
@@ -70,12 +68,12 @@ def preview_messages(conversation: Conversation, wanted: str) -> tuple[PreviewMe
     """The shown messages, then messages of other versions that contain `wanted`."""
     path = set(conversation.path)
     shown = [_said(conversation.turns[at].role, conversation.turns[at].text) for at in conversation.path]
-    beside = [
+    other_versions = [
         PreviewMessage(role=turn.role, text=clean_text(turn.text), is_shown=False)
         for at, turn in enumerate(conversation.turns)
         if wanted and at not in path and wanted.casefold() in turn.text.casefold()
     ]
-    return (*shown, *beside)
+    return (*shown, *other_versions)
 
 
 def session_messages(session: SavedSession) -> tuple[PreviewMessage, ...]:

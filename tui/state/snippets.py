@@ -1,4 +1,4 @@
-"""What to paste so that another program asks this cluster. Three lines each, with a placeholder for the key."""
+"""Snippets that connect another program to this cluster: three lines each, with a placeholder for the key."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from core.events import Snapshot
 from core.settings import API_PORT, DEFAULT_CONTEXT, LOOPBACK_HOST
 
-KEY: Final = "KEY"  # nobody can show a key again, so this stands for it
-MODEL: Final = "MODEL"  # while no Mac has loaded one, and for one whose name a shell would read as more than a name
+KEY: Final = "KEY"  # a placeholder, since a key is shown only once
+MODEL: Final = "MODEL"  # without a loaded model, or for a name that a shell would not take literally
 
 
 class Snippet(NamedTuple):
@@ -26,7 +26,7 @@ class Snippet(NamedTuple):
 
 
 _SHELL: Final = "In the shell, before you start it:"
-# what Python's, Rust's and Node's libraries take for the certificate of an API over TLS
+# certificate variables of Python's, Rust's and Node's libraries, for an API over TLS
 _TRUST: Final = "export SSL_CERT_FILE=api.crt NODE_EXTRA_CA_CERTS=api.crt  # of this Mac: ~/.macluster/api-certificate"
 
 SNIPPETS: Final[dict[str, Snippet]] = {

@@ -1,4 +1,4 @@
-"""What a split would mean for every Mac: from the last answer of the node, at once for any other boundaries. Pure."""
+"""The effect of a split on every Mac, estimated from the node's last preview. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tui.state.boundaries import cuts_of
 class OnDisk(NamedTuple):
     """A Mac's layers on its disk."""
 
-    layers: int  # how many are there
+    layers: int  # number of layers already there
     missing_bytes: int  # to download before loading
     fetch_s: float | None  # seconds, None if unknown
 
@@ -37,7 +37,7 @@ class Share(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What a split means for every Mac."""
+    """The effect of a split on every Mac."""
 
     shares: tuple[Share, ...]  # in layer order
     hops_s: float | None
@@ -64,7 +64,7 @@ def split_of(preview: PlanPreview) -> Plan | None:
 
 
 def effect(known: PlanPreview, cuts: Sequence[int]) -> Effect | None:
-    """What `cuts` mean, estimated from a preview of the same Macs in the same order. None if there is none.
+    """Estimate the effect of `cuts` from a preview of the same Macs in the same order; None without one.
 
     A layer that moves or is downloaded counts as large as the largest one, with its share of the caches and of its
     Mac's time.

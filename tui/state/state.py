@@ -1,7 +1,7 @@
-"""What the screens show: the node's Snapshot and the little that only this terminal knows.
+"""State of the screens: the node's Snapshot and what only this terminal knows.
 
-Everything is frozen, and every change is a function from a state to the next one. Events are cleaned here, at the
-one door, so no widget ever holds foreign text that could drive the terminal.
+Everything is frozen, and every change is a function from a state to the next one. Events are cleaned here, where they
+enter, so no widget ever holds foreign text that could drive the terminal.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class UiState(Value, frozen=True, kw_only=True):
     departures: tuple[Departure, ...] = ()
     skipped: tuple[str, ...] = ()  # device ids of Macs left out of the next load
     base: tuple[HopSample, ...] = ()  # last sample of each hop
-    points: tuple[HopPoint, ...] = ()  # what the hops did in the last minute
+    points: tuple[HopPoint, ...] = ()  # hop measurements of the last minute
     past: tuple[HopPoint, ...] = ()  # the hour before that, in fewer points
     speed_test: Progress | None = None
     rates: tuple[float, ...] = ()  # tokens per second, one value per tick
@@ -184,7 +184,7 @@ def ticked(state: UiState, now: float) -> UiState:
         rate = state.tokens_since_tick / elapsed if 0 < elapsed < 10 else 0.0
         state = _change(state, rates=(*state.rates, rate)[-RATES_KEPT:])
     if state.points and not now - HOP_WINDOW_S <= state.points[0].at <= now:
-        # what a clock that was set back since leaves ahead goes, too
+        # also removes points that a set-back clock left in the future
         points = tuple(p for p in state.points if now - HOP_WINDOW_S <= p.at <= now)
         past = faded(state.past, tuple(p for p in state.points if p.at < now - HOP_WINDOW_S), now)
         state = _change(state, points=points, past=past)
@@ -227,7 +227,7 @@ def _joined(old: tuple[LogLine, ...], new: tuple[LogLine, ...]) -> tuple[LogLine
 
 def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState:
     if any(p.device_id == event.device_id and p.trust in ("unpaired", "seen") for p in peers):
-        return state  # a neighbour's Mac is nothing to worry about
+        return state  # a neighbour's Mac is no concern
     names = {p.device_id: p.name for p in peers}
     gone = Departure(
         device_id=event.device_id, name=names.get(event.device_id, event.device_id[:8]), reason=event.reason

@@ -1,4 +1,4 @@
-"""The steps of a trace as bars on one clock: which stage was at which step of which lane, and in which phase. Pure."""
+"""Steps of a trace as bars on one clock: per stage, lane and phase. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Bar(NamedTuple):
 
 
 class Track(NamedTuple):
-    """What the stage in the place `stage` did for one lane, in order; `lane` counts from 1."""
+    """Phases of stage number `stage` for one lane, in order; `lane` counts from 1."""
 
     stage: int
     lane: int
@@ -43,14 +43,14 @@ class Track(NamedTuple):
 
 
 class TrackName(NamedTuple):
-    """Which track: the place of its stage, and its lane."""
+    """A track's stage number and lane."""
 
     stage: int
     lane: int
 
 
 class Steps(NamedTuple):
-    """`numbers` of all steps that every stage told of, in order; what each is, and its lane."""
+    """The `numbers` of all steps that every stage reported, in order; the kind and lane of each."""
 
     numbers: tuple[int, ...]
     kinds: Mapping[int, TurnKind]
@@ -97,7 +97,7 @@ def next_name(tracks: Sequence[Track], chosen: TrackName | None, by: int) -> Tra
 
 
 def cells(bars: Sequence[Bar], ends: tuple[float, float], width: int) -> list[Doing | None]:
-    """What took most of the time in each of `width` cells between the `ends`; None if unknown."""
+    """The longest phase in each of `width` cells between the `ends`; None if unknown."""
     begin, cell_s = ends[0], (ends[1] - ends[0]) / width
     spent: list[dict[Doing, float]] = [{} for _ in range(width)]
     if cell_s <= 0:

@@ -1,4 +1,4 @@
-"""A token's trip through the ring, at the pace that was measured. Pure."""
+"""A token's position in the ring, at the measured pace. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from core.events import Plan
 from tui.state.format import is_of_ranks
 from tui.state.hops import Ring
 
-# a round is to take at least so long, or the eye loses it
+# shortest round that the eye can follow
 ROUND_S = 2.0
 _FACTORS = tuple(base * 10**power for power in range(6) for base in (1, 2, 5))
 
@@ -18,7 +18,7 @@ class TokenPosition(NamedTuple):
 
     owner: int  # number of the Mac, in layer order
     is_hop: bool  # on the hop from it to the next one; from the last one to the first
-    part: float  # how much of its time there is over
+    part: float  # elapsed part of its time there
 
 
 class RingTrip(NamedTuple):
@@ -48,7 +48,7 @@ def ring_trip_of(plan: Plan, ring: Ring) -> RingTrip | None:
 
 
 def position_of(trip: RingTrip, elapsed_s: float) -> TokenPosition | None:
-    """Where the token is `elapsed_s` after its round began on the screen; None once it is round."""
+    """The token's position `elapsed_s` after its round began on the screen; None after the round."""
     left_s = elapsed_s / trip.slowed
     for owner, leg in enumerate(trip.legs):
         for is_hop, seconds in enumerate(leg):

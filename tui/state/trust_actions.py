@@ -1,4 +1,4 @@
-"""What a person may change about trust from this Mac: why not, and what it would do. Pure."""
+"""Changes of trust that this Mac allows: reasons against them, and confirmations. Pure."""
 
 from __future__ import annotations
 

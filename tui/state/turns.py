@@ -1,4 +1,4 @@
-"""One message of the conversation as a value, and how an answer grows, ends and goes on."""
+"""One message of the conversation, and how an answer grows, ends and continues."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ def remarked(answer: Turn, words: str) -> Turn:
 
 
 def gone_on(answer: Turn, kept: UnfinishedAnswer) -> Turn:
-    """Continue an interrupted answer after its text on screen, or after what was saved of it if that is more."""
+    """Continue an interrupted answer after its text on screen, or after its saved text if that is longer."""
     text = Clean(kept.text) if kept.text.startswith(answer.text) else answer.text
     tokens = max(answer.tokens, kept.tokens)
     again = _change(answer, text=text, tokens=tokens, earlier=tokens, done=False, why="", is_valid=None)
-    # the time in between says nothing of its speed
+    # the time in between does not count
     return remarked(_change(again, first_at=None, last_at=None, ttft_s=None, tokens_per_s=None), "continued")
 
 

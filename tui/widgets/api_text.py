@@ -1,4 +1,4 @@
-"""What the API screen says of the address, and of what to paste into other programs. Pure."""
+"""Text of the API screen. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ def requests_of(now: Snapshot) -> tuple[BatchRow, ...]:
 
 
 def title_content(now: Snapshot, width: int) -> Content:
-    """Whether the API is on, and how many requests it has, in `width` cells."""
     asking = sum(client.asking for client in now.clients)
     asked = plural(asking, "request") if asking else "no requests"
     if waits := _waiting(now, asking):
@@ -30,7 +29,6 @@ def title_content(now: Snapshot, width: int) -> Content:
 
 
 def _waiting(now: Snapshot, asking: int) -> int:
-    """How many requests are queued; some of them have no row to list."""
     running = now.batch.running
     if now.plan is None or not running or not (now.batch.queue or len(running) >= now.plan.rows):
         return 0
@@ -38,7 +36,6 @@ def _waiting(now: Snapshot, asking: int) -> int:
 
 
 def address_content(now: Snapshot, *, attached: bool) -> Content:
-    """The address, the served model, and warnings."""
     if not attached:
         return Content.styled("✗ macluster's service doesn't answer; retrying every second.", BAD)
     api = now.api

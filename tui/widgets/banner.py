@@ -1,4 +1,4 @@
-"""A problem that lasts: what happened, and what to do."""
+"""A lasting problem: what happened, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tui.widgets.text_view import TextView
 
 
 class Banner(TextView):
-    """A problem that lasts; hidden if there is none."""
+    """Shows a lasting problem; hidden without one."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id, classes="banner")

@@ -1,4 +1,4 @@
-"""What the batch screen says of all rows together: how many, which lanes, and why the queue waits. Pure."""
+"""Text of the batch screen. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def title_content(now: Snapshot, width: int) -> Content:
 
 
 def empty_content(now: Snapshot, *, attached: bool) -> Content:
-    """Why there are no rows, and what to do."""
     if not attached:
         return Content.styled("macluster's service doesn't answer; retrying every second.", WARN)
     if now.plan is None:

@@ -51,7 +51,7 @@ which one is shown, < and > switch. What was written stays, even if an answer br
 
     ACTIONS = CHAT
 
-    # what is new is laid out and followed already when this changes; Textual would draw and lay out all once more
+    # new text is already laid out and followed when this changes; Textual would lay out everything again
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)
 
     def __init__(self, *, fps: int, note: str) -> None:
@@ -66,7 +66,10 @@ which one is shown, < and > switch. What was written stays, even if an answer br
         self._seen_rows = 0
         self._title = ""
         self._zoomed = False
-        self._code_copied: tuple[int, int] = (0, 0)  # of which message, and how many of its blocks, the last first
+        self._code_copied: tuple[int, int] = (
+            0,
+            0,
+        )  # message number, and how many of its blocks were copied, the last first
         self._flusher: Timer | None = None
         self._gives_way = self._gave_way = False
 
@@ -119,7 +122,7 @@ which one is shown, < and > switch. What was written stays, even if an answer br
             if turn is not None and not (view.finished and view.turn is turn):
                 await view.advance(turn, now, state.snapshot.recovery)
         self.call_after_refresh(self._count_new_rows)
-        # the state may have moved on meanwhile, and nobody else would draw it
+        # the state may have changed meanwhile, and nothing else would draw it
         if state.answer is None and state.turns is self._state.turns and self._flusher is not None:
             self._flusher.pause()
 
@@ -160,7 +163,7 @@ which one is shown, < and > switch. What was written stays, even if an answer br
         # Markdown is a tenth of the start-up time and not needed before the first message
         from tui.widgets.message_view import AnswerView, QuestionView
 
-        # nothing comes beside a message while it is shown
+        # a shown message gets no other versions
         place = place_words(self._state.turns, self._state.others, turn.number)
         return QuestionView(turn, place) if turn.role == "user" else AnswerView(turn, place)
 
@@ -174,7 +177,7 @@ which one is shown, < and > switch. What was written stays, even if an answer br
 
     def _count_new_rows(self) -> None:
         if self.max_scroll_y > 0 and not self.is_anchored:
-            # not before: an anchored scroller pushes a conversation that is shorter than itself to the bottom
+            # not earlier: an anchored scroller pushes a short conversation to the bottom
             self.anchor()
         if self.scroll_offset.y >= self.max_scroll_y:
             self._seen_rows = self.max_scroll_y
@@ -237,7 +240,7 @@ def chat_words(state: UiState) -> list[str]:
 
 
 def empty_content(state: UiState, note: str, width: int = 72) -> Content:
-    """An empty conversation: what is going on and what to do next."""
+    """Text of an empty conversation: the state, and what to do next."""
     snapshot = state.snapshot
     head = [Content.styled(note, DIM), Content("")] if note else []
     if recovery := held(snapshot):

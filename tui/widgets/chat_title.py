@@ -12,7 +12,7 @@ from tui.widgets.prompt import context_words
 from tui.widgets.status_line import readiness_words
 from tui.widgets.text_view import TextView
 
-_LEAST = 12  # cells for " Chat" and what stands between the parts
+_LEAST = 12  # cells for " Chat" and the separators
 
 
 class ChatTitle(TextView):
@@ -33,7 +33,6 @@ class ChatTitle(TextView):
 
 
 def title_content(state: UiState, width: int) -> Content:
-    """One line of `width` cells."""
     if width <= 0:
         return Content("")
     plan, words = state.snapshot.plan, chat_words(state)

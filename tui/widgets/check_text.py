@@ -1,4 +1,4 @@
-"""What the check says. Pure."""
+"""Text of the check screen. Pure."""
 
 from __future__ import annotations
 

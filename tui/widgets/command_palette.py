@@ -1,4 +1,4 @@
-"""Textual's palette, with a cursor that is seen without colour."""
+"""Textual's palette, with a cursor that is visible without colour."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ class PaletteWithCursor(CommandPalette):
 
 
 class ThemePalette(PaletteWithCursor):
-    """The list of themes; the screen behind it shows the theme."""
+    """The list of themes; the screen below it previews the theme."""

@@ -1,4 +1,4 @@
-"""The list of kept conversations and sessions, and what the screen says about the one under the cursor."""
+"""The list of saved conversations and sessions, and the preview of the selected one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ def head_content(width: int) -> Content:
 
 
 def row_content(row: SavedChat, open_id: str, now: float, width: int) -> Content:
-    """A row of exactly `width` cells."""
     when = age(max(0.0, now - row.at))
     if row.problem is not None:
         words = f"{row.title}: {row.problem.what}" if row.is_session else row.problem.what

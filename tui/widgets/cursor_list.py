@@ -1,4 +1,4 @@
-"""A list whose cursor can be seen without colour."""
+"""A list with a cursor that is visible without colour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.widgets import OptionList
 from tui.control.key_owner import KeyOwner
 
 CURSOR: Final = "▸"
-# a row begins with its mark and a blank, or with a blank
+# a row starts with its mark and a blank, or with a blank
 _WITHIN: Final = 2
 
 

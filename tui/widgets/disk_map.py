@@ -1,4 +1,4 @@
-"""Which layers of a model lie on which disk, as a bar for each Mac."""
+"""Bars of the layers on each Mac's disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _line(index: int, row: DiskRow, layers: int, bar: int) -> Content:
 
 
 def layer_cells(ranges: tuple[tuple[int, int], ...], layers: int, width: int) -> list[bool]:
-    """Which of `width` cells stand for layers that are all in the half-open `ranges`."""
+    """For each of `width` cells, whether all its layers are in the half-open `ranges`."""
     there = {layer for start, stop in ranges for layer in range(start, stop)}
     spans = [
         (cell * layers // width, max(cell * layers // width + 1, (cell + 1) * layers // width)) for cell in range(width)

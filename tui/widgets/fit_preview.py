@@ -1,4 +1,4 @@
-"""Where the layers of a model would go, or how far its loading is."""
+"""Preview of a model in the picker: its split, or its loading progress."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tui.state.state import UiState
 from tui.widgets.disk_map import map_lines
 from tui.widgets.loading_text import load_left_s, loading_lines
 from tui.widgets.pane import Drawing, Pane
-from tui.widgets.topology_text import beside_one, is_of_sight, note_content, prompt_words
+from tui.widgets.topology_text import all_reduce_lines, is_of_sight, note_content, prompt_words
 
 DENSE_ROWS, FEW_ROWS = 16, 9
 
@@ -62,7 +62,6 @@ The speed comes from past answers on these Macs (measured), or from their chips 
 
 
 def progress_content(state: UiState, width: int) -> Content:
-    """How far every Mac is, in `width` cells."""
     plan = state.snapshot.plan
     name = plan.model if plan is not None else ""
     done, total = (sum(getattr(s, f) for s in state.snapshot.stages) for f in ("done_bytes", "total_bytes"))
@@ -98,10 +97,10 @@ def fit_content(
         )
     loaded = state.snapshot.plan if choice.loaded else None
     split = loaded or choice.preview.plan or choice.preview.draft
-    # what is expected is of the plan in the preview
+    # the forecast is for the plan in the preview
     is_same = loaded is None or choice.preview.plan is None or choice.preview.plan.topology == loaded.topology
     facts = [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or request) if choice.layers else [])]
-    coming = _transfer_lines(choice, state, width)  # first, for it moves
+    coming = _transfer_lines(choice, state, width)  # first, because it changes
     way = [] if choice.offer else _way_lines(loaded or choice.preview.plan, is_loaded=choice.loaded)
     if request and not choice.loaded and (chosen := option_words(request, choice)):
         way.append(Content(f"Chosen: {' · '.join(chosen)}"))
@@ -162,7 +161,7 @@ def _forecast_lines(forecast: Forecast | None, *, fits: bool, everywhere: bool) 
         Content(f"First token {prompt_words(forecast)}"),
         Content.assemble("Load time   ", f"about {duration(forecast.load_s)}", (disks, DIM)),
     ]
-    return [*lines, *beside_one(forecast, "All-reduce  ")]
+    return [*lines, *all_reduce_lines(forecast, "All-reduce  ")]
 
 
 def _is_everywhere(choice: ModelChoice) -> bool:
@@ -216,7 +215,7 @@ def _day(iso: str) -> str:
 def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
     lines = []
     problem, broken = choice.preview.problem, state.snapshot.plan_problem
-    is_coming = not choice.layers and transfers_of(choice, state.snapshot)  # what lacks is on its way
+    is_coming = not choice.layers and transfers_of(choice, state.snapshot)  # the missing part is being copied
     if problem is not None and not is_coming and (choice.path or choice.offer or not choice.layers):
         lines.append(Content.assemble(("✗ ", BAD), problem.what))
         if problem.fix:

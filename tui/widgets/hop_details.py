@@ -1,4 +1,4 @@
-"""What the hop screen shows: a chart, phases, what a cable is worth, and the speed test. Pure."""
+"""Text of the hop screen: chart, phases, gain of a cable, speed test. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ def window_word(window_s: float) -> str:
 
 
 def title_content(state: UiState, ring: Ring, hop: Hop | None, test: SpeedTest, width: int) -> Content:
-    """The hop and its link, in `width` cells."""
     if hop is None:
         return Content.styled(fit(" Hop details", width), "bold")
     left = f" Hop {ring.hops.index(hop) + 1} of {len(ring.hops)} · {hop.source} → {hop.target}"
@@ -188,7 +187,7 @@ def _parts(hop: Hop, phases: Phases) -> list[tuple[str, float, str]]:
 
 
 def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
-    """What a cable would gain, by measurement."""
+    """The gain of a cable, by measurement."""
     spent = ring.shares
     if spent is None or spent.token_s <= 0:
         return Content("")
@@ -198,7 +197,7 @@ def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
         return Content(
             "The Macs wait for each other twice per layer over this hop; a faster link shortens every token."
         )
-    # a test shows what the link itself takes; pings go their way between everything else
+    # a test measures the link alone; pings compete with other traffic
     rtt_s = test.result.rtt_s if test.result else hop.rtt_s
     worth = worth_of(ring, rtt_s)
     if worth is None or rtt_s is None:

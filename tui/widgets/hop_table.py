@@ -32,7 +32,6 @@ the sum of every Mac's compute, encryption at both ends of every hop, time on th
 
 
 def hops_content(state: UiState, width: int, now: float) -> Content:
-    """The hops in `width` cells."""
     ring = ring_of(state)
     plan = state.snapshot.plan
     if plan is not None and len(plan.stages) == 1:

@@ -1,4 +1,4 @@
-"""A list whose cursor stays on what it points at, however the list changes."""
+"""A list that keeps its cursor on the same item when the list changes."""
 
 from __future__ import annotations
 

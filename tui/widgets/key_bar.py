@@ -1,4 +1,4 @@
-"""The footer: the few keys that matter where the focus is, made from the bindings."""
+"""The footer: the most important keys for the focus, made from the bindings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tui.control.keymap import EVERYTHING
 from tui.state.format import DIM
 from tui.widgets.text_view import TextView
 
-# these are always there: the way back, the way to all other keys, and the way out
+# always shown: back, help, palette, quit
 _BACK, _HELP, _QUIT = "-back", "mc.help", "mc.quit"
 _ORDER = {action.id: n for n, action in enumerate(EVERYTHING)}
 
@@ -48,8 +48,8 @@ class KeyBar(TextView):
         if not self.is_attached or self.size.width <= 0:
             return
         keys: dict[str, Key] = {}
-        dead: set[str] = set()  # those shown by a key that is text where the focus is
-        # above the dashboard its own keys matter, and the ways on are one step back
+        dead: set[str] = set()  # actions whose shown key is text in the focused input
+        # screens above the dashboard show only their own keys
         is_above = self.screen is not self.app.screen_stack[0]
         for node, binding, enabled, _ in sorted(self.screen.active_bindings.values(), key=_place):
             is_near = not (is_above and isinstance(node, App)) or binding.id in (_HELP, _QUIT)
@@ -69,7 +69,7 @@ def _place(active: tuple[DOMNode, Binding, bool, str]) -> tuple[int, int]:
 
 
 def keys_content(keys: dict[str, Key], width: int) -> Content:
-    """Keys by binding id as one line of `width` cells; the help has those that don't fit."""
+    """Keys by binding id as one line of `width` cells; the help also has keys that don't fit."""
     kept = [*(name for name in keys if name.endswith(_BACK)), _HELP]
     ways = Content("  ").join(_key(keys[name]) for name in kept if name in keys)
     last = _key(keys[_QUIT]) if _QUIT in keys else Content("")

@@ -1,4 +1,4 @@
-"""The list of keys in the API screen: who may ask, and how much each asks now."""
+"""The list of API keys, with each key's running requests."""
 
 from __future__ import annotations
 

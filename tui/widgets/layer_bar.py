@@ -1,4 +1,4 @@
-"""All layers of a model as one bar: a texture and a colour for each Mac, and a line where the next one begins."""
+"""All layers of a model as one bar: a texture and a colour for each Mac, and a line at each boundary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the layers of a model are that is being loaded, Mac by Mac."""
+"""Loading progress of a model, Mac by Mac."""
 
 from __future__ import annotations
 

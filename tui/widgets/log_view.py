@@ -1,4 +1,4 @@
-"""What the nodes report, line by line: as pane 4, and in full on the screen of the logs."""
+"""Log lines, for pane 4 and the log screen."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ path."""
         self.call_after_refresh(self._fit, follows=self.auto_scroll and (was_at_end or self.is_vertical_scroll_end))
 
     def _fit(self, *, follows: bool) -> None:
-        width = self.size.width - 1  # a scrollbar comes
+        width = self.size.width - 1  # a scrollbar appears
         if width != self._room:
             self._room = width
             self._write_all()

@@ -1,4 +1,4 @@
-"""Paragraphs and tables that are too long to be drawn anew, whole, for each word of an answer. Pure."""
+"""Splits paragraphs and tables that are too long to be redrawn for each token. Pure."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import re
 from itertools import zip_longest
 from typing import Final
 
-# of characters: a table of so many is drawn in some milliseconds, and a paragraph, which has less to it, of thrice
+# characters that are drawn in a few milliseconds; a paragraph is simpler than a table
 TABLE: Final = 1200
 PARAGRAPH: Final = 3600
 
 _RULE: Final = re.compile(r"\|(?: *:?-+:? *\|)+ *\n?")
 _SENTENCE: Final = re.compile(r"[.!?] (?=\S)")
 _MARKUP: Final = re.compile(r"[`*_]")
-# what begins anything but a paragraph, and what may hold one sentence together with the next
+# the start of anything but a paragraph, and marks that may join two sentences
 _NO_PARAGRAPH: Final = re.compile(r" {4}|\s{0,3}(?:[#>|`~]|[-*+] |\d{1,9}[.)] )|.*\n", re.DOTALL)
 _PAIRED: Final = ("`", "*", "_", "~~")
 
 
 def parted(text: str) -> tuple[str, str] | None:
-    """The start of a long block, and the rest to be drawn below it; None for everything else. The rest of a table has a
-    hidden head of its own, as wide as the columns above.
-    """
+    """The start of a long block, and the rest to draw below it; None for all else. A table's rest has a hidden head."""
     if text.startswith("|"):
         return _parted_table(text) if len(text) > TABLE else None
     return _parted_paragraph(text) if len(text) > PARAGRAPH and not _NO_PARAGRAPH.match(text) else None

@@ -14,7 +14,7 @@ class MacList(ItemList[TrustedMac]):
     """One line per Mac."""
 
     HELP = """How far each Mac is trusted. ◆ paired, ◇ seen, ○ unpaired, ✗ blocked. Prompts go to paired Macs only; a \
-model is trusted as far as its least trusted Mac.
+model has the trust of its least trusted Mac.
 
 "sees" says what a Mac can read of a conversation with the loaded model."""
 

@@ -1,5 +1,5 @@
-"""Markdown of an answer as one `Content`: a widget a block is what makes chats slow, and what is drawn anew for each
-word of an answer has to be drawn in a few milliseconds.
+"""Markdown of an answer as one `Content`. A widget per block makes chats slow; each redraw may take a few
+milliseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from markdown_it.rules_core import StateCore
     from markdown_it.token import Token
 
-# Textual thins its colours of code, and puts some on grounds of their own: too little of them can be read
+# Textual dims its code colours and gives some a background, which makes them hard to read
 _THINNED = re.compile(r" \d+%| on \S+")
 
 COPY_HINT = "Y copy code"
@@ -189,11 +189,11 @@ def _code(code: str, info: str, width: int) -> Content:
     """A framed code block of `width` cells, with its language and the key that copies it. The line that is being
     written gets its colours when it ends.
     """
-    # guessing a language loads every lexer there is, for a second
+    # guessing a language loads every lexer, which takes a second
     language = info.split()[0] if info.strip() else "text"
     written = code.rfind("\n") + 1
     body = list[Content]()
-    if written:  # the list that Textual gives is its own
+    if written:  # Textual's list must not be changed
         body += _coloured(code[:written].expandtabs(4), language).split("\n", allow_blank=True)
     body += [Content("")] * (code.count("\n") - len(body))  # blank lines at the end
     if being_written := code[written:].expandtabs(4):

@@ -1,4 +1,4 @@
-"""Where an answer can be cut, so that what is finished is drawn once and only its end anew for each word."""
+"""Cuts an answer into chunks, so that only the last one is redrawn for each token."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 from core.text import Clean
 from tui.widgets.long_block_split import parted
 
-# of characters: what is drawn anew in a few milliseconds, code with its colours too
+# characters that are redrawn in a few milliseconds, including colours of code
 LIMIT: Final = 900
 
 _ITEM: Final = re.compile(r"(?:([-*+])|(\d{1,9})([.)])) +\S")
-# the beginning of a line that may become an item, or a rule
+# the start of a line that may become an item or a rule
 _UNDECIDED: Final = re.compile(r"[-*+\d.) ]{0,20}")
 _RULE: Final = re.compile(r"(?:([-*]) *)(?:\1 *){2,}")
 
@@ -22,8 +22,8 @@ class Chunk(NamedTuple):
     """Markdown that is drawn by itself."""
 
     text: Clean
-    top: bool = True  # False: code, a list, a table or a paragraph goes on from the chunk before
-    bottom: bool = True  # False: code goes on in the next chunk
+    top: bool = True  # False: code, a list, a table or a paragraph continues from the last chunk
+    bottom: bool = True  # False: code continues in the next chunk
     gap: bool = True  # a blank line follows
 
 
@@ -106,7 +106,7 @@ def _places(text: str) -> Iterator[_Cut]:
     the one above, and code inside a list to its item.
     """
     is_blank = has_code = False
-    due: _Item | None = None  # the next item of the list that the margin is in
+    due: _Item | None = None  # the next item of the list at the margin
     for line in _lines(text):
         is_margin = not line.before and bool(line.text[:1].strip()) and not _UNDECIDED.fullmatch(line.text)
         item = _item(line.text) if is_margin and not line.fence else None

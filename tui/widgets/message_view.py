@@ -1,4 +1,4 @@
-"""One message of the conversation, and how an answer grows without getting slow: only its last chunk is drawn anew."""
+"""One message of the conversation; only the last chunk of a growing answer is redrawn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tui.widgets.markdown_chunks import NOTHING, Chunk, grown, open_fence
 from tui.widgets.text_view import TextView
 
 FIGURES_S = 0.25
-_BAR = 6  # all of it has room beside the panes
+_BAR = 6  # fits next to the panes
 
 
 class MessageView:
@@ -97,7 +97,7 @@ class AnswerView(MessageView):
         self._foot = TextView(classes="message")
         self._drawn_at = 0.0
         self._zoomed = False
-        # one that is whole already, as in a conversation that was reopened, is drawn as it is
+        # a finished answer, as in a reopened conversation, is drawn at once
         is_whole = turn.done and not turn.remarks
         body = [ChunkView(chunk) for chunk in grown(NOTHING, turn.text if is_whole else "")]
         self._last = body[-1]
@@ -130,7 +130,7 @@ class AnswerView(MessageView):
             return
         self._taken += len(more)
         first, *others = grown(self._last.chunk, more)
-        with self._foot.app.batch_update() if others else nullcontext():  # or the end would jump up and down again
+        with self._foot.app.batch_update() if others else nullcontext():  # else the end would jump up and down
             self._last.show(first)
             for chunk in others:
                 await self._add(ChunkView(chunk))
@@ -151,7 +151,7 @@ class AnswerView(MessageView):
             self._last = widget
 
     def _draw_figures(self, now: float, recovery: Recovery | None) -> None:
-        # they need no 30 frames a second; a clock that was set back must not stop them
+        # figures need no 30 frames a second; a clock that was set back must not stop them
         if 0 <= now - self._drawn_at < FIGURES_S and not self.finished:
             return
         self._drawn_at = now
@@ -185,7 +185,7 @@ def _head_figures(turn: Turn) -> list[str]:
 def _waiting(turn: Turn) -> str:
     if (now := turn.reading) is not None and now.done < now.total:
         return bar(now.done, now.total, token_words("read", now.done, now.total, now.per_s), now.left_s, _BAR)
-    if turn.prompt_tokens > PREFILL_CHUNK:  # nothing of it came back yet, which may take a while
+    if turn.prompt_tokens > PREFILL_CHUNK:  # nothing was read yet, which may take a while
         return bar(0, turn.prompt_tokens, token_words("read", 0, turn.prompt_tokens), width=_BAR)
     return f"reading {turn.prompt_tokens:,} tokens" if turn.prompt_tokens else "waiting"
 
@@ -195,7 +195,7 @@ def foot_content(turn: Turn, now: float, recovery: Recovery | None = None, *, zo
     if not turn.done and recovery is not None:
         if recovery.state in STOPS:
             return Content.styled(f"─── paused · {since(recovery, now)} ───", WARN)
-        # that goes on, however long a part of it takes
+        # continues however long a part takes
         if turn.reading is not None or (recovery.state == "stuck" and turn.prompt_tokens and not turn.tokens):
             return Content.styled(f"{_waiting(turn)} · Esc: stop", DIM)
         return Content.styled(f"{recovery.text} · {since(recovery, now)} · Esc: stop", WARN)

@@ -65,7 +65,6 @@ def why_not_load(choice: ModelChoice) -> str:
 
 
 def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
-    """Whether a model fits."""
     plan, problem = choice.preview.plan, choice.preview.problem
     if choice.loaded and now.plan_status == "loading":
         return Mark("◌", "loading", WARN)
@@ -102,10 +101,9 @@ def head_content(width: int, *, known: bool = False) -> Content:
 
 
 def row_content(choice: ModelChoice, now: Snapshot, width: int) -> Content:
-    """A row of exactly `width` cells."""
     mark = fit_mark(choice, now)
     size = f"{gigabytes_short(choice.total_bytes)} GB" if choice.total_bytes else "–"
-    # whose repository it is stands in the preview
+    # the preview shows the repository's owner
     where = speed_words(choice) if choice.offer and not transfers_of(choice, now) else disk_words(choice, now)
     text = _cells(choice.name.rpartition("/")[2], size, where, mark.word, width, known=choice.offer is not None)
     return Content.assemble((mark.glyph + " ", mark.style), (text, DIM if mark.glyph in "✗○" else ""))
@@ -117,7 +115,7 @@ def speed_words(choice: ModelChoice) -> str:
 
 
 def _cells(name: str, size: str, disk: str, verdict: str, width: int, *, known: bool) -> str:
-    # of the cells, two are the mark's and one is left free at the end
+    # two cells are for the mark and one stays free at the end
     middle = 7 if known else 10
     room = width - 2 - 8 - 2 - middle - 1
     last = min(13 if known else 34, max(18, room // 2), max(0, room - 8))
@@ -127,7 +125,7 @@ def _cells(name: str, size: str, disk: str, verdict: str, width: int, *, known: 
 def arranged(
     choices: tuple[ModelChoice, ...], text: str, order: Order, *, fitting: bool = False
 ) -> tuple[ModelChoice, ...]:
-    """Models whose name contains `text`, in `order`; with `fitting` only those that fit. Best fit: loaded, then few
+    """Models whose name contains `text`, in `order`; with `fitting` only models that fit. Best fit: loaded, then few
     Macs, then large ones first.
     """
     named = (c for c in choices if text.casefold() in c.name.casefold())
@@ -137,7 +135,7 @@ def arranged(
             return tuple(sorted(wanted, key=lambda c: -c.total_bytes))
         case "name":
             return tuple(sorted(wanted, key=lambda c: c.name.casefold()))
-        case _:  # what is on offer comes in its order
+        case _:  # models on the hub keep their order
             return tuple(sorted(wanted, key=lambda c: (4, 0, 0) if c.offer else _by_fit(c)))
 
 

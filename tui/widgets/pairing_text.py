@@ -1,4 +1,4 @@
-"""What the pairing dialog says. Pure."""
+"""Text of the pairing dialog. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stranger_content(peer: Peer) -> Content:
 
 
 def instruction_content(step: PairingChanged | None, me: str, name: str, now: float, *, is_typed: bool) -> Content:
-    """What to do now. `me` is this Mac, `name` the other one; `now` in seconds since the epoch."""
+    """The current instruction. `me` is this Mac, `name` the other one; `now` in seconds since the epoch."""
     if step is None:
         return Content("Which Mac? Start pairing on that Mac too.")
     glyph, word, style = _KINDS[step.state]

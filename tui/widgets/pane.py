@@ -1,4 +1,4 @@
-"""The frame that all panes share: a bordered, scrollable piece of text that is redrawn only when it changed."""
+"""Base of the panes: a bordered, scrollable text that is redrawn only when it changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tui.widgets.text_view import TextView
 
 
 class Drawing(NamedTuple):
-    """What a pane shows. Titles contain foreign names, so they are plain text and never markup."""
+    """Content of a pane. Titles contain foreign names, so they are plain text and never markup."""
 
     title: str
     body: Content

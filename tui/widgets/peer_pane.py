@@ -79,7 +79,7 @@ time. A Mac that is left out holds no layers of the next model you load."""
         ours = len(peers) - others + len(state.departures)
         subtitle = f"{ready} of {plural(ours, 'Mac')} ready" if ours else "none seen yet"
         subtitle += f" · {others} not paired" if others else ""
-        if self._body.text_selection is None:  # what is marked stays where it is
+        if self._body.text_selection is None:  # a marked row keeps its place
             top = self.scroll_offset.y
             self._seen = range(top, top + max(1, self.scrollable_content_region.height))
         above, body, below = peers_in_sight(state, width, self._cursor, self._seen)
@@ -129,7 +129,7 @@ time. A Mac that is left out holds no layers of the next model you load."""
         at = max(0, min(len(peers) - 1, peers.index(pointed) + rows))
         self._pointed_id = peers[at].device_id
         self.show(self._state)
-        top = 1 + sum(map(_height, peers[:at])) if at else 0  # the head line is seen again with the first Mac
+        top = 1 + sum(map(_height, peers[:at])) if at else 0  # the header line scrolls into view with the first Mac
         self.scroll_to_region(Region(0, top, 1, _height(peers[at]) + (at == 0)), animate=False)
 
 
@@ -148,7 +148,7 @@ def peers_in_sight(state: UiState, width: int, pointed: str, seen: range) -> InS
     return _table(peers, marks, snapshot.plan, state.departures, state.skipped, width, pointed, seen)
 
 
-@lru_cache(maxsize=2)  # asked twice a second
+@lru_cache(maxsize=2)  # called twice a second
 def _table(
     peers: tuple[Peer, ...],
     marks: tuple[Mark, ...],
@@ -210,7 +210,7 @@ def _peer_line(
     reads = plan is not None and plan.prefill is not None and plan.prefill.stage.device_id == peer.device_id
     budget = max(peer.budget_bytes, 0)
     used = f" {gigabytes_short(peer.used_bytes)}/{gigabytes_short(budget)}" if budget else "–"
-    bar, room = bar_width - max(0, len(used) - 8), max(8, len(used))  # a long figure takes it from the bar
+    bar, room = bar_width - max(0, len(used) - 8), max(8, len(used))  # a long figure shortens the bar
     return Content.assemble(
         (mark.glyph, mark.style),
         ("▸" if is_pointed else " ", "bold"),

@@ -1,4 +1,4 @@
-"""All that is known about one Mac. Pure."""
+"""All facts about one Mac, as text. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ _FOUND_BY = {"self": "", "bonjour": "Bonjour", "address": "an address you gave"}
 
 
 def peer_title(peer: Peer | None, width: int) -> Content:
-    """Whose facts these are, in `width` cells."""
     if peer is None:
         return Content.styled(between(" A Mac that left", "", width), "bold")
     name = f" {peer.name}{' · this Mac' if peer.is_self else ''}"

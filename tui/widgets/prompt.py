@@ -1,4 +1,4 @@
-"""Where the person writes."""
+"""The prompt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_MODEL = "Ctrl+O chooses a model"
 
 
 _NEARLY = 0.9
-_CHARACTERS = 4  # of a token, about; only the node knows
+_CHARACTERS = 4  # rough length of a token; only the node knows it
 
 
 class Prompt(KeyOwner, TextArea):
@@ -131,7 +131,7 @@ Esc stops the answer. Pressed again it leaves the prompt, so that single letters
 
 
 def hint_words(state: UiState, context: str = "", width: int = 80) -> str:
-    """What Enter and Esc do, and how full the `context` is; in `width` cells the most important."""
+    """The effects of Enter and Esc, and how full the `context` is; in `width` cells the most important."""
     if state.editing:
         return "Enter: ask the edited question · Esc: cancel"
     stops = state.answer is not None and held(state.snapshot) is None
@@ -142,9 +142,7 @@ def hint_words(state: UiState, context: str = "", width: int = 80) -> str:
 
 
 def context_words(state: UiState, about: int = 0) -> str:
-    """How full the context is: "context 3.1k/32k", with a warning if it is nearly full, or if `about` more tokens won't
-    fit; "" without a model.
-    """
+    """How full the context is: "context 3.1k/32k", with a warning near the end or if `about` more won't fit."""
     answers = [t for t in state.turns if t.role == "assistant" and t.prompt_tokens]
     used = answers[-1].prompt_tokens + answers[-1].tokens if answers else 0
     if (plan := state.snapshot.plan) is None:

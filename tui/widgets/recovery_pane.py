@@ -1,4 +1,4 @@
-"""What happened to a Mac of the plan, and what the person may say to it."""
+"""The recovery pane: what happened to a Mac of the plan, and the choices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS: Final[dict[RecoveryChoice, str]] = {"replan": "Continue", "wait": "Wait"
 
 
 class RecoveryPane(VerticalScroll, can_focus=False):
-    """What happened, and the choices; hidden while all is well. With little room, only the choices are visible."""
+    """The event and the choices; hidden while all is well. With little room, only the choices are visible."""
 
     def __init__(self) -> None:
         super().__init__(id="recovery")
@@ -73,7 +73,7 @@ Ctrl+O loads another model, for example a smaller one. You can continue the answ
     def show(self, now: tuple[Choice, ...], width: int) -> None:
         if (now, width) == (self._choices, self._width):
             return
-        # who has not moved it means whatever comes first
+        # an unmoved cursor means the first choice
         pointed = self._choices[self.highlighted].order if self.highlighted else ""
         self._choices, self._width = now, width
         self.clear_options()

@@ -1,4 +1,4 @@
-"""The list of rows in the batch screen: those that run, then the queue."""
+"""The list of rows in the batch screen: running rows, then the queue."""
 
 from __future__ import annotations
 

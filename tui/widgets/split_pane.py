@@ -74,7 +74,6 @@ def _subtitle(state: UiState) -> str:
 
 
 def split_content(state: UiState, width: int) -> Content:
-    """What stands below the bar, in `width` cells."""
     snapshot = state.snapshot
     lines: list[Content] = []
     if snapshot.plan_status == "broken" and snapshot.plan_problem is not None:

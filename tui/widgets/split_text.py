@@ -1,4 +1,4 @@
-"""What the split editor says, as text of a known width. Pure."""
+"""Text of the split editor. Pure."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from tui.widgets.layer_bar import BOUNDARY, layer_bar, marked, part_starts
 _LAYERS, _SIZES, _FREE, _TIME = 8, 18, 21, 9
 _ON_DISK: Final = 24
 _MOVING: Final = "moving boundary "
-# round trips are measured all the time: a difference below this part says nothing
+# round trips vary: a smaller relative difference means nothing
 _NOISE: Final = 0.01
-# so many have a circled number of their own
+# circled numbers end here
 _CIRCLED: Final = 20
 
 
 class Loaded(NamedTuple):
-    """What is loaded now."""
+    """The loaded plan."""
 
     cuts: tuple[int, ...] | None  # its boundaries, None if it is another model or on other Macs
     model: str  # "" for none
-    answers: int  # how many are being written
+    answers: int  # running answers
 
 
 def title_content(plan: Plan | None, state: str, width: int) -> Content:
-    """The model, and how its split differs from the loaded one, in `width` cells."""
     name = " Edit split"
     right = f"{plural(plan.layers, 'layer')} · {state} " if plan else ""
     line = between(f"{name} · {plan.model}" if plan else name, right, width)
@@ -123,7 +122,6 @@ def applying_content(plan: Plan, cuts: tuple[int, ...], loaded: Loaded) -> Conte
 
 
 def applying_words(plan: Plan, cuts: tuple[int, ...], loaded: Loaded) -> str:
-    """What applying does to the loaded model."""
     macs = plural(len(plan.stages), "Mac")
     if loaded.cuts is None:
         what = f"unloads {loaded.model} and loads this model on {macs}"
@@ -198,7 +196,7 @@ def _label(name: str, layers: int, width: int) -> str:
 
 
 def _placed(texts: Sequence[tuple[int, str]], width: int) -> str:
-    """Texts at their cells on one line; those that would overlap or not fit are left out."""
+    """Texts at their cells on one line; texts that would overlap or not fit are left out."""
     line = ""
     for at, text in texts:
         if text and (at > cell_len(line) or not line) and at + cell_len(text) <= width:

@@ -1,4 +1,4 @@
-"""The line at the top: Macs, model, speed, slowest hop, trust, and whether one can ask."""
+"""The status line: Macs, model, speed, slowest hop, trust, readiness."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _macs(state: UiState, wide: bool) -> Content:
     ready = sum(map(is_ready, peers))
     if len(peers) <= 1 and not state.departures:
         return Content.assemble(("○ ", WARN), "no other Macs yet" if wide else "1 Mac")
-    others = len(strangers(state))  # a neighbour's Mac is nothing to worry about
+    others = len(strangers(state))  # a neighbour's Mac is no concern
     ours = len(peers) - others
     glyph, style = ("●", GOOD) if ready == ours and not state.departures else ("▲", WARN)
     whole = ours + len(state.departures)
@@ -98,7 +98,7 @@ def _right(state: UiState, wide: bool) -> Content:
     trust = state.snapshot.trust
     mark = trust_mark(trust.level)
     is_alone = len(state.snapshot.peers) - len(strangers(state)) == 1
-    # a narrow line needs the room for whether one can ask
+    # a narrow line needs the room for the readiness
     weakest = (
         f" · least trusted: {fit(trust.weakest, 32).rstrip()}"
         if trust.weakest and wide and trust.level != "paired"
@@ -112,7 +112,6 @@ def _right(state: UiState, wide: bool) -> Content:
 
 
 def readiness_words(state: UiState) -> tuple[str, str]:
-    """Whether one can ask, and its style."""
     snapshot = state.snapshot
     if not state.attached:
         return ("✗ not running", BAD) if state.offline else ("◌ connecting", WARN)
@@ -131,7 +130,7 @@ def readiness_words(state: UiState) -> tuple[str, str]:
 
 
 def _work_words(state: UiState) -> tuple[str, str]:
-    """What a ready model does. Rows are reported twice a second, tokens at once."""
+    """The work of a ready model. Rows are reported twice a second, tokens at once."""
     answer, rows = state.answer, state.snapshot.batch.rows
     if (answer is not None and answer.first_at is not None) or any(row.state == "writing" for row in rows):
         return "● writing", GOOD

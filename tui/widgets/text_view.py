@@ -14,7 +14,7 @@ class TextView(Static):
     Its width must come from the style sheet, not from the text.
     """
 
-    # Textual would lay out a second time after each layout in which this changed
+    # Textual would lay out again after each layout in which this changed
     virtual_size: Reactive[Size] = Reactive(Size(0, 0))
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -25,6 +25,6 @@ class TextView(Static):
         if content.is_same(self.shown):
             return
         self.shown = content
-        # not `size`, which for a widget that is new lays out all that is out of sight
+        # not `size`, which lays out everything out of sight for a new widget
         width, height = self.outer_size - self.gutter.totals
         self.update(content, layout=height < 1 or content.get_height({}, width) != height)

@@ -1,4 +1,4 @@
-"""What the timeline screen says: bars of the last steps, and where the time of one of them went. Pure."""
+"""Text of the timeline screen. Pure."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def why_empty(now: Snapshot, *, attached: bool, tracing: bool, failed: bool = Fa
 
 
 def bars_content(traced: TraceResult, steps: Steps, at: int, width: int, alone: TrackName | None = None) -> Content:
-    """One line per stage and lane, for the step at place `at` and those before it; below, the clock. If one track is
-    shown `alone`, the others are dimmed.
+    """One line per stage and lane, for the step at place `at` and those before it; below, the clock. Tracks but one
+    are dimmed if it is shown `alone`.
     """
     chosen = steps.last(at)
     tracks = tracks_of(traced, steps, chosen)

@@ -1,4 +1,4 @@
-"""The bar of pane 2, over which a token travels while an answer is written."""
+"""The bar of pane 2, with a moving token while an answer is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tui.state.token_position import RingTrip, TokenPosition, position_of, ring_
 from tui.widgets.layer_bar import layer_bar, marked, part_starts
 from tui.widgets.text_view import TextView
 
-# a short line, five times a second: as much as may be spent on it
+# a short line, redrawn at most five times a second to stay cheap
 STEP_S = 0.2
 
 
@@ -23,7 +23,7 @@ class TokenBar(TextView):
     def __init__(self) -> None:
         super().__init__(id="token-bar")
         self._layers: list[int] = []
-        self._trip: RingTrip | None = None  # of the round that is shown
+        self._trip: RingTrip | None = None  # of the shown round
         self._next: RingTrip | None = None
         self._began = 0.0
 
@@ -85,5 +85,5 @@ def token_bar_content(layers: Sequence[int], width: int, at: TokenPosition | Non
     if not at.is_hop:
         cells = starts[at.owner + 1] - 1 - starts[at.owner]
         return marked(line, starts[at.owner] + int(at.part * cells), "▸", "bold reverse $foreground")
-    # the way back has no boundary: it ends in the cell behind the bar
+    # the way back has no boundary: it ends in the cell after the bar
     return marked(line, starts[at.owner + 1] - 1, "↩" if at.owner == len(layers) - 1 else "▸", "bold reverse $accent")

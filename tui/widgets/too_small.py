@@ -1,4 +1,4 @@
-"""What a terminal shows that is too small for any layout."""
+"""The message on a terminal that is too small for any layout."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ the token ids.
 
     def __init__(self) -> None:
         super().__init__(id="topologies", items=TOPOLOGIES)
-        self.border_title = Content("Topologies")  # its frame is the box around it; help is headed by this
+        self.border_title = Content("Topologies")  # title of its help; its frame is the box around it
         self._previews: Mapping[Topology, PlanPreview] = {}
         self._now: Now | None = None
 

@@ -1,4 +1,4 @@
-"""What the topology chooser says of a topology, as text of a known width. Pure."""
+"""Text of the topology chooser. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME, _LAYERS, _SENDS = 12, 9, 13
 
 
 class Now(NamedTuple):
-    """What is loaded: the mark of the topology that it has, and how many answers are being written."""
+    """The mark of the loaded topology, and the number of running answers."""
 
     plan: Plan | None
     mark: Mark
@@ -39,7 +39,6 @@ class Now(NamedTuple):
 
 
 def title_content(model: str, asked: int, of: int, width: int) -> Content:
-    """The model, and how many topologies are planned, in `width` cells."""
     name = " Topology"
     right = f"planning · {asked} of {of} " if model and asked < of else ""
     line = between(f"{name} · {model}" if model else name, right, width)
@@ -47,7 +46,6 @@ def title_content(model: str, asked: int, of: int, width: int) -> Content:
 
 
 def row_content(topology: Topology, preview: PlanPreview | None, now: Now, width: int) -> Content:
-    """A topology, whether it is possible, and its speed, in exactly `width` cells."""
     mark = mark_of(topology, preview, now)
     forecast = preview.forecast if preview and preview.plan else None
     rate = f"{'' if forecast.measured else '≈ '}{forecast.tokens_per_s:.1f} tok/s" if forecast else ""
@@ -83,7 +81,6 @@ def topology_content(
 
 
 def loading_words(plan: Plan, answers: int) -> str:
-    """What reloading as `plan` does to the loaded model and to running answers."""
     what = f"The model is unloaded and loaded again on {plural(len(plan.stages), 'Mac')}."
     if not answers:
         return what
@@ -150,10 +147,10 @@ def forecast_lines(forecast: Forecast) -> list[Content]:
         Content(f"First token  {prompt_words(forecast)}"),
         Content(f"Load time    about {duration(forecast.load_s)}"),
     ]
-    return [*lines, *beside_one(forecast, "All-reduce   ")]
+    return [*lines, *all_reduce_lines(forecast, "All-reduce   ")]
 
 
-def beside_one(forecast: Forecast, label: str) -> list[Content]:
+def all_reduce_lines(forecast: Forecast, label: str) -> list[Content]:
     """The time of the all-reduces, labelled `label`, and how it compares with one Mac."""
     lines = [Content(label + words)] if (words := all_reduce_share(forecast)) else []
     if better := faster(forecast):

@@ -1,4 +1,4 @@
-"""What the trust screen says of the cluster and of one Mac. Pure."""
+"""Text of the trust screen. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ ACTIONS = {a.run: a for a in TRUST}
 
 
 def title_content(view: TrustView | None, width: int) -> Content:
-    """The level of the cluster in `width` cells."""
     if view is None:
         return Content.styled(" Trust · loading…", "bold")
     mark = trust_mark(view.level)
@@ -114,7 +113,7 @@ def _actions_content(view: TrustView, mac: TrustedMac) -> list[Content]:
     lines: list[Content] = []
     for why, actions in sorted(reasons.items()):
         if why and view.fork is None:
-            actions = [p for p in actions if p != "decide"]  # without a fork there is nothing to decide
+            actions = [p for p in actions if p != "decide"]  # nothing to decide without a fork
         if why and actions:
             lines += [*([Content("")] if lines else []), Content.styled(why, WARN)]
         for action in actions:

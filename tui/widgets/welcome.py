@@ -1,4 +1,4 @@
-"""The way to the first answer: what a person sees who has neither another Mac nor a model yet."""
+"""First steps for users without another Mac or a model."""
 
 from __future__ import annotations
 

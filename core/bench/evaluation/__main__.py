@@ -49,7 +49,6 @@ def _asked(wanted: EvalRequest) -> Any:
 
 
 def main() -> None:
-    """Read a request, evaluate it, write the figures."""
     answer = os.dup(1)
     os.dup2(2, 1)
     wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=EvalRequest)

@@ -100,8 +100,6 @@ def asked(scenario: Scenario, rate: float | None, seed: int) -> tuple[ScenarioRe
 
 
 def prompt(number: int, length: int = 0) -> str:
-    """Prompt number `number`, padded to `length` bytes. The padding is before the last word, since many chat templates
-    strip spaces at the end.
-    """
+    """Prompt number `number`, padded to `length` bytes before its last word, as chat templates strip final spaces."""
     words, last = f"What is {number}+{number + 1}? Answer with just the", " number."
     return words + " " * max(0, length - len(words) - len(last)) + last

@@ -62,7 +62,6 @@ class ScenariosResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether every row passed."""
         return all(row.passed for one in self.scenarios for row in one.assertions)
 
 
@@ -96,7 +95,6 @@ def result(scenario: Scenario, load: LoadLevel, models: Sequence[AskedServer], m
 
 
 def markdown(report: ScenariosResult) -> str:
-    """The report of all scenarios."""
     lines = ["# Scenarios", "", f"Runner: {report.runner} | Date: {report.date} UTC"]
     for one in report.scenarios:
         lines += ["", *_scenario(one)]

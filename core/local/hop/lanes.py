@@ -43,14 +43,12 @@ class SealedLane:
         self._codec_s = 0.0
 
     def send(self) -> None:
-        """Encode, seal and send."""
         started = perf_counter()
         parts = encode_arrays([self._array])
         self._codec_s += perf_counter() - started
         self._sender.send(FrameType.ACTIVATION, request_id=REQUEST, rows=1, layers=(0, 1), plan_gen=1, parts=parts)
 
     def receive(self) -> None:
-        """Receive, open, decode, evaluate."""
         body = self._receiver.recv(WAIT_S).body
         started = perf_counter()
         (self._array,) = decode_arrays(body)
@@ -58,7 +56,6 @@ class SealedLane:
         self._codec_s += perf_counter() - started
 
     def forget(self) -> None:
-        """Reset the times of the parts."""
         self._codec_s = 0.0
         self._sender.stats.reset()
         self._receiver.stats.reset()
@@ -98,7 +95,6 @@ class SealedMemory:
         self._room = memoryview(bytearray(PAYLOAD_BYTES))
 
     def send(self) -> None:
-        """Send the buffer."""
         self._sender.send(
             FrameType.ACTIVATION, request_id=REQUEST, rows=1, layers=(0, 1), plan_gen=1, parts=[self._room]
         )
@@ -116,11 +112,9 @@ class RawMemory:
         self._room = memoryview(bytearray(PAYLOAD_BYTES))
 
     def send(self) -> None:
-        """Send the buffer."""
         self._out.sendall(self._room)
 
     def receive(self) -> None:
-        """Receive into the buffer."""
         fill(self._into, self._room)
 
 

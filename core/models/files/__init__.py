@@ -1,1 +1,1 @@
-"""What lies on the disk: catalogue, headers, layout, parts, fetching. No mlx."""
+"""Model files on disk: catalogue, headers, layout, byte ranges, downloads. No mlx."""

@@ -1,4 +1,4 @@
-"""Which architectures the mlx-lm on this Mac has, without the seconds that importing it takes."""
+"""Architectures of the installed mlx-lm, found without importing it (which takes seconds)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from core.errors import UnsupportedModel
 
-# names that mlx-lm takes for another architecture; a test compares them with its own
+# aliases of mlx-lm, compared with its own by a test
 ALIASES: Final = {
     "mistral": "llama",
     "llava": "mistral3",
@@ -27,8 +27,9 @@ ALIASES: Final = {
 
 
 def check_architecture(config: dict[str, Any], name: str) -> None:
-    """Raises UnsupportedModel where mlx-lm has no module for the `model_type` of the model `name`, or the model brings
-    one of its own. Passes all where mlx-lm is not installed.
+    """Raise UnsupportedModel if mlx-lm has no module for the `model_type`, or the model brings its own code.
+
+    Does nothing where mlx-lm is not installed.
     """
     if "model_file" in config:
         raise UnsupportedModel(

@@ -1,10 +1,10 @@
-"""Which blocks of a model's files are on this disk, where not all are: the file `.blocks` beside them.
+"""The file `.blocks` in a model folder: the blocks of an incomplete model that are on this disk.
 
-The files have their full length from the start, and holes where nothing has come. The map is a line of JSON, which
-files there are, and behind it a record a block: file u32 | block u32 | SHA-256 of the block | 8 bytes of SHA-256 over
-all of that. A record is written after its block is on disk, so what the map says is there survives kill -9 and a power
-cut; one that is torn or bent is a block that is not there. When all is there the map becomes `.fetched`: then nothing
-lacks, and the folder is one that macluster wrote.
+Model files have their full length from the start, with holes for missing blocks. The map is one line of JSON with the
+files, then one record per block: file u32 | block u32 | SHA-256 of the block | 8 bytes of SHA-256 over the record. A
+record is written after its block is on disk, so the map survives kill -9 and a power cut; a torn or damaged record
+counts as a missing block. The map of a complete model is renamed to `.fetched`, which marks a folder that macluster
+wrote.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from core.numbers import Size
 from core.settings import MIB
 from core.trust.private_files import write_private
 
-# the same on every Mac, as what one says of a block is good for all; five parts of it fill five messages
+# the same on every Mac, because Macs exchange block hashes; five parts of a block fill five messages
 BLOCK_BYTES: Final = 5 * 48 * 1024
 MAP_NAME: Final = ".blocks"
 WHOLE_NAME: Final = ".fetched"
@@ -40,18 +40,17 @@ Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class FileFacts(Value, frozen=True, kw_only=True):
-    """A whole file of a model: its size in bytes and its hash, hex."""
+    """Size in bytes and SHA-256 (hex) of a whole file of a model."""
 
     size: Size
     sha256: Sha256
 
     @property
     def blocks(self) -> range:
-        """The numbers of its blocks, the last of which may be shorter than the others."""
+        """Block numbers; the last block may be shorter."""
         return range(-(-self.size // BLOCK_BYTES))
 
     def length(self, block: int) -> int:
-        """Bytes of one of its blocks."""
         return min(BLOCK_BYTES, self.size - block * BLOCK_BYTES)
 
 
@@ -61,7 +60,7 @@ class _Head(Value, frozen=True, kw_only=True):
 
 
 class BlockMap:
-    """Which blocks of `files` are there, with the SHA-256 of each: `hashes[file][block]`."""
+    """The blocks of `files` on this disk, with the SHA-256 of each: `hashes[file][block]`."""
 
     def __init__(self, files: Mapping[str, FileFacts], hashes: Mapping[str, Mapping[int, bytes]]) -> None:
         self.files = files
@@ -69,16 +68,14 @@ class BlockMap:
 
     @property
     def missing_bytes(self) -> int:
-        """What is not there, of all files."""
         return sum(facts.size for facts in self.files.values()) - self.there_bytes
 
     @property
     def there_bytes(self) -> int:
-        """What is there, of all files."""
         return sum(self.files[name].length(block) for name, known in self.hashes.items() for block in known)
 
     def lacking(self, parts: Iterable[Part]) -> tuple[Part, ...]:
-        """What of `parts` is not there. A file that the map does not know is there."""
+        """Ranges of `parts` that are missing; a file that isn't in the map counts as complete."""
         return tuple(lack for part in parts if part.file in self.files for lack in self._lacking(part))
 
     def _lacking(self, part: Part) -> Iterable[Part]:
@@ -96,17 +93,15 @@ class BlockMap:
 
 
 def blocks_of(part: Part) -> range:
-    """The blocks of its file that hold a byte of `part`."""
     return range(part.begin // BLOCK_BYTES, -(-part.end // BLOCK_BYTES) if part.nbytes else 0)
 
 
 def whole_parts(files: Mapping[str, FileFacts]) -> tuple[Part, ...]:
-    """All bytes of `files`."""
     return tuple(Part(file=name, begin=0, end=facts.size) for name, facts in files.items())
 
 
 def read_map(directory: Path, name: str = MAP_NAME) -> BlockMap | None:
-    """The map in a model's folder, or None where there is none: all is there then. Raises BadModel."""
+    """Read the map of a model folder; None for a complete model without a map. Raises BadModel."""
     try:
         fd = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -123,26 +118,24 @@ def read_map(directory: Path, name: str = MAP_NAME) -> BlockMap | None:
 
 
 def read_written(directory: Path) -> BlockMap | None:
-    """What of the folder macluster has written, whether all of it is there or not; None where it was not macluster.
-    Raises BadModel.
-    """
+    """The blocks that macluster wrote to this folder; None if another program wrote it. Raises BadModel."""
     return read_map(directory) or read_map(directory, WHOLE_NAME)
 
 
 def write_map(directory: Path, there: BlockMap) -> None:
-    """In the place of the map that was there, on disk when this returns. Raises TransferError."""
+    """Replace the map on disk, synced. Raises TransferError."""
     head = head_of(there.files)
     known = [(name, block, sha256) for name, blocks in there.hashes.items() for block, sha256 in blocks.items()]
     write_private(directory / MAP_NAME, head + records_of(there.files, head, known), TransferError)
 
 
 def head_of(files: Mapping[str, FileFacts]) -> bytes:
-    """The line with which the map of `files` begins."""
+    """First line of the map of `files`."""
     return msgspec.json.encode(_Head(files=dict(files))) + b"\n"
 
 
 def records_of(files: Mapping[str, FileFacts], head: bytes, blocks: Iterable[tuple[str, int, bytes]]) -> bytes:
-    """What the map says of `blocks`: file, number, SHA-256 each."""
+    """Map records of `blocks`, each (file, number, SHA-256)."""
     numbers, seed = {name: number for number, name in enumerate(files)}, hashlib.sha256(head)
     packed = (_RECORD.pack(numbers[name], block, sha256, b"")[:_CHECKED] for name, block, sha256 in blocks)
     return b"".join(record + _check(seed, record) for record in packed)
@@ -160,6 +153,6 @@ def _hashes(line: bytes, files: Mapping[str, FileFacts], records: bytes) -> dict
 
 
 def _check(seed: hashlib._Hash, record: bytes) -> bytes:
-    digest = seed.copy()  # of this map: a record of another one is none
+    digest = seed.copy()  # seeded with the map's first line, so records of another map don't count
     digest.update(record)
     return digest.digest()[:8]

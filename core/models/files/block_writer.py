@@ -1,4 +1,4 @@
-"""Writes blocks of a model's files, in any order and from several threads, and keeps their map beside them."""
+"""Writes blocks of a model's files in any order, from several threads, and keeps the block map."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from core.settings import MIB
 from core.trust.private_files import folder_to_disk, move, to_disk, write_private
 
 COMMIT_BYTES: Final = 16 * MIB
-MOST_PENDING_BYTES: Final = 4 * COMMIT_BYTES  # while a slow disk takes what came before
+MOST_PENDING_BYTES: Final = 4 * COMMIT_BYTES  # then writers wait for a slow disk
 
 
 class BlockWriter:
-    """Writes blocks of `files` into `directory`, which is this program's alone; what an earlier one has left there of
-    the same files is gone on with, all else is removed. Threads may share it. Raises OSError, and TransferError where
+    """Writes blocks of `files` into `directory`, which belongs to this program. Thread-safe.
+
+    Continues an earlier download of the same files and deletes all other files. Raises OSError, and TransferError if
     the map cannot be written.
     """
 
@@ -45,21 +46,21 @@ class BlockWriter:
         self._pending: list[tuple[str, int, bytes]] = []
         self._pending_bytes = 0
         self._grown = set[str]()
-        self.committed_bytes = 0  # by this one
+        self.committed_bytes = 0  # by this writer
         if not self._is_begun():
             self._begin()
         found = read_map(directory)
         self._there = {name: self._sound(name, known) for name, known in found.hashes.items()} if found else {}
-        write_map(directory, self.map)  # without what is torn, or has gone bad since
+        write_map(directory, self.map)  # without torn or damaged blocks
 
     @property
     def map(self) -> BlockMap:
-        """What is there, as of the last commit."""
+        """The blocks on disk at the last commit."""
         return BlockMap(self._files, self._there)
 
     def put(self, name: str, block: int, data: bytes | memoryview, expected: bytes = b"") -> bool:
-        """Write one block; it counts after the next commit. Whether it is `expected`, a SHA-256, where one is given;
-        else nothing is written.
+        """Write a block, which counts after the next commit. False, and nothing is written, if `expected` is another
+        SHA-256.
         """
         sha256 = hashlib.sha256(data).digest()
         if expected and sha256 != expected:
@@ -83,12 +84,12 @@ class BlockWriter:
         return True
 
     def commit(self) -> None:
-        """What was put is on disk, and counts, when this returns; other threads write on meanwhile."""
+        """Sync all written blocks to disk and record them in the map; other threads go on writing."""
         with self._committing:
             self._commit()
 
     def close(self) -> None:
-        """Commit, and let go of the files."""
+        """Commit and close the files."""
         try:
             self.commit()
         finally:
@@ -98,8 +99,9 @@ class BlockWriter:
                 self._open.clear()
 
     def finish(self) -> None:
-        """This is closed: check the own hash of each file that has become whole, and set the map aside where nothing
-        lacks any more. Raises TransferError, with the damaged file gone.
+        """After `close`: check the hash of each completed file, and set the map aside if no block is missing.
+
+        Raises TransferError, after dropping the damaged file.
         """
         lacks = self.map.missing_bytes > 0
         for name, facts in self._files.items():
@@ -108,8 +110,8 @@ class BlockWriter:
             if self._sha256(name) != facts.sha256:
                 self._there[name] = {}
                 write_map(self._directory, self.map)
-                what = f"{name} arrived damaged: all of it is here, and is not what it should be."
-                raise TransferError(what, "Fetch it again: what is whole is kept.")
+                what = f"{name} is damaged: its hash does not match."
+                raise TransferError(what, "Download it again. Intact files are kept.")
         if not lacks:
             move(self._directory / MAP_NAME, self._directory / WHOLE_NAME)
 
@@ -120,7 +122,7 @@ class BlockWriter:
             return hashlib.file_digest(content, "sha256").hexdigest()
 
     def _is_begun(self) -> bool:
-        """Whether what lies there is of the same files, and each has its length."""
+        """Whether the folder holds a map of the same files, each with its full length."""
         try:
             with (self._directory / MAP_NAME).open("rb") as file:
                 is_same = file.read(len(self._head)) == self._head
@@ -130,7 +132,7 @@ class BlockWriter:
         return is_same and all(sizes[name] == facts.size for name, facts in self._files.items())
 
     def _sound(self, name: str, known: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Those blocks that the disk still has as they were fetched."""
+        """The blocks whose SHA-256 still matches."""
         with (self._directory / name).open("rb") as content:
 
             def sha256(block: int) -> bytes:
@@ -146,7 +148,7 @@ class BlockWriter:
 
     def _begin(self) -> None:
         (self._directory / MAP_NAME).unlink(missing_ok=True)
-        folder_to_disk(self._directory)  # that map must not come back to stand for holes
+        folder_to_disk(self._directory)  # an old map that comes back would declare holes as blocks
         for left in self._directory.iterdir():
             left.unlink()
         for name, facts in self._files.items():

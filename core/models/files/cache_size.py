@@ -1,4 +1,4 @@
-"""How many bytes the cache of a layer takes: as examining the model measured it, or roughly from config.json before."""
+"""Cache bytes per layer: measured when the model is examined, before that estimated from config.json."""
 
 from __future__ import annotations
 
@@ -13,33 +13,29 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class CacheSize(Value, frozen=True, kw_only=True):
-    """Bytes that the cache of a layer takes for one row.
+    """Bytes that one layer's cache takes for one row."""
 
-    `fixed_bytes`: of states, which have one size whatever the row's length. `bytes_per_token`: of what every token adds
-    to. `window_bytes_per_token`: of what grows up to `window` tokens only. `quantised`: what `bytes_per_token` becomes
-    in this many bits; empty where nobody measured it.
-    """
-
-    fixed_bytes: Count = 0
+    fixed_bytes: Count = 0  # states, which don't grow
     bytes_per_token: Count = 0
-    window_bytes_per_token: Count = 0
+    window_bytes_per_token: Count = 0  # up to `window` tokens
     window: Count = 0
+    #: bits -> bytes per token of a quantised cache; empty if not measured
     quantised: dict[int, Count] = msgspec.field(default_factory=dict)
 
     def bytes_for(self, tokens: int, kv_bits: int | None = None) -> int:
-        """Bytes for a row of `tokens` tokens, kept in `kv_bits` bits if those are given."""
+        """Bytes for a row of `tokens` tokens, quantised to `kv_bits` bits if given."""
         grows = self._quantised(kv_bits) if kv_bits else self.bytes_per_token
         return self.fixed_bytes + tokens * grows + min(tokens, self.window) * self.window_bytes_per_token
 
     def _quantised(self, bits: int) -> int:
-        # of 16 bits, with a scale and a bias of 16 bits for every 64 numbers
+        # from 16-bit numbers; each group of 64 has a 16-bit scale and bias
         return self.quantised.get(bits, -(-self.bytes_per_token * (2 * bits + 1) // 32))
 
 
 def rough_size(text: dict[str, Any]) -> CacheSize:
-    """The cache of any layer of a model with the settings `text`, as if each kept the keys and values of all tokens:
-    what most families do. A model that is to be loaded is examined. Raises TypeError or ValueError for a setting that
-    is no number.
+    """Estimate of a layer's cache from the settings `text`, assuming full attention, as in most families.
+
+    Raises TypeError or ValueError for a setting that isn't a number.
     """
     if rank := first(text, "kv_lora_rank"):
         numbers = rank + first(text, "qk_rope_head_dim")

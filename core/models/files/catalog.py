@@ -1,4 +1,4 @@
-"""Lists the models on this Mac's disk. Reads JSON and safetensors headers only, never a weight, never code."""
+"""Lists the models on this Mac's disk from JSON and safetensors headers; never reads weights or code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PATHS: Final = ("/", "./", "../", "~")
 class ModelEntry(Value, frozen=True, kw_only=True):
     """A model on disk."""
 
-    name: str  # the full id of a repository of the hub cache, else the name of the folder
+    name: str  # full repository id in a hub cache, else the folder's name
     path: str
     model_type: str
     layers: int
@@ -41,7 +41,7 @@ class ModelEntry(Value, frozen=True, kw_only=True):
 
 
 class BrokenModel(Value, frozen=True, kw_only=True):
-    """A folder of a model, or of a part of one, that cannot be used, and why."""
+    """A folder with a model, or part of one, that cannot be used, and the reason."""
 
     name: str
     path: str
@@ -53,14 +53,14 @@ _Read = tuple[ModelEntry, Layout]
 
 
 class Catalog:
-    """The models below `roots`: model directories, folders of them, or a hub cache. Reads again what has changed."""
+    """The models below `roots`: model folders, folders of them, or a hub cache. Rereads only changed folders."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots = tuple(roots)
         self._known: dict[Path, tuple[_Stamp, _Read | Problem]] = {}
 
     def survey(self) -> list[ModelEntry | BrokenModel]:
-        """Every model, by name; behind them those that cannot be used. A part of what is here as a whole is none."""
+        """All models by name, then the broken ones. A partial copy of a complete model is left out."""
         found: dict[Path, ModelEntry | BrokenModel] = {}
         for root in self._roots:
             for directory in _candidates(root):
@@ -74,9 +74,9 @@ class Catalog:
         return sorted(listed, key=lambda f: (isinstance(f, BrokenModel), f.name.casefold(), f.path))
 
     def find(self, model: str) -> ModelEntry:
-        """A model by its name, by the last part of its name where that says which, or by its directory.
+        """Find a model by its full name, by the last part of it if unambiguous, or by its folder.
 
-        Raises UsageError where several models have the name, ModelNotFound, or what is wrong with it: a ModelError.
+        Raises UsageError if several models match, ModelNotFound, or the ModelError of a broken model.
         """
         if model.startswith(_PATHS):
             return self._at(Path(os.path.expanduser(model)))
@@ -94,10 +94,10 @@ class Catalog:
                 raise error_from(broken.problem)
         if os.path.isdir(model):
             return self._at(Path(model))
-        raise ModelNotFound(f"There is no model {clean_text(model)!r} on this Mac.")
+        raise ModelNotFound(f"This Mac has no model {clean_text(model)!r}.")
 
     def layout(self, directory: Path) -> Layout:
-        """Bytes of the model in `directory`, layer by layer. Raises ModelNotFound, BadModel, UnsupportedModel."""
+        """Byte sizes of the model's layers. Raises ModelNotFound, BadModel, UnsupportedModel."""
         return self._read(directory)[1]
 
     def _at(self, directory: Path) -> ModelEntry:
@@ -123,12 +123,12 @@ class Catalog:
 
 
 def short_name(name: str) -> str:
-    """The name of a model without its owner's: "Qwen3-4B-4bit" of "mlx-community/Qwen3-4B-4bit"."""
+    """The name without its owner: "Qwen3-4B-4bit" for "mlx-community/Qwen3-4B-4bit"."""
     return name.rpartition("/")[2]
 
 
 def read_model(directory: Path) -> tuple[ModelEntry, Layout]:
-    """A model on disk, as its settings and headers describe it. Raises ModelNotFound, BadModel, UnsupportedModel."""
+    """Read a model's entry and layout. Raises ModelNotFound, BadModel, UnsupportedModel."""
     with judged(directory):
         folder = read_folder(directory)
         check_architecture(folder.config, folder.name)
@@ -168,12 +168,12 @@ def _explained(directory: Path, error: ModelError) -> Problem:
 
 
 def _stamp(directory: Path) -> _Stamp:
-    """Changes whenever a file of the directory does."""
+    """A value that changes when any file of the folder does."""
     found = []
     try:
         with os.scandir(directory) as files:
             for file in files:
-                # a link to nothing is no file yet
+                # a dangling link isn't a file yet
                 with contextlib.suppress(OSError):
                     status = file.stat()
                     found.append((file.name, status.st_size, status.st_mtime_ns, status.st_ino))
@@ -183,7 +183,7 @@ def _stamp(directory: Path) -> _Stamp:
 
 
 def _candidates(root: Path) -> Iterator[Path]:
-    """Directories at or below `root` that hold a model or a part of one."""
+    """Folders at or below `root` that hold a model or a part of one."""
     if root.name.startswith("models--"):
         yield from _current_snapshot(root)
     elif os.path.exists(root / "config.json"):
@@ -197,7 +197,7 @@ def _candidates(root: Path) -> Iterator[Path]:
 
 
 def _current_snapshot(repository: Path) -> list[Path]:
-    """The one revision that stands for a repository of the hub cache: what `main` means there, else the newest."""
+    """The snapshot of a hub cache repository to use: that of `main`, else the newest."""
     ref = repository / "refs" / "main"
     try:
         main = ref.read_text("utf-8", "replace").strip() if ref.is_file() and ref.stat().st_size < 200 else ""
@@ -205,13 +205,13 @@ def _current_snapshot(repository: Path) -> list[Path]:
             (os.path.exists(s / "config.json"), s.name == main, s.stat().st_mtime, s)
             for s in _folders(repository / "snapshots")
         ]
-    except OSError:  # it is being removed
+    except OSError:  # deleted meanwhile
         return []
     return [max(ranks)[-1]] if ranks else []
 
 
 def _is_begun(repository: Path) -> bool:
-    """Whether a download into a repository of the hub cache has begun, and has not ended."""
+    """Whether a download into this hub cache repository is unfinished."""
     return repository.name.startswith("models--") and any((repository / "blobs").glob("*.incomplete"))
 
 

@@ -18,28 +18,28 @@ from core.settings import MIB
 from core.text import clean_text
 
 MAX_JSON_BYTES: Final = 64 * MIB
-# each value becomes a Python object of some 100 bytes; tokenizers of 260,000 words and their merges have 2 million
+# each value becomes a Python object of about 100 bytes; tokenizers with 260,000 words and merges have 2 million
 MAX_JSON_VALUES: Final = 4_000_000
-# what Python raises for values that cannot be what they should be
+# raised by Python for malformed values
 _NONSENSE: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @contextmanager
 def judged(directory: Path) -> Iterator[None]:
-    """Turn whatever goes wrong while a model folder is read into a BadModel."""
+    """Turn errors raised while reading a model folder into BadModel."""
     try:
         yield
     except OSError as error:
         raise BadModel(f"{name_of(directory)} cannot be read: {error.strerror}.") from error
     except _NONSENSE as error:
-        what = f"{name_of(directory)} cannot be used: its files say what makes no sense ({type(error).__name__})."
+        what = f"{name_of(directory)} cannot be used: its files are inconsistent ({type(error).__name__})."
         raise BadModel(what) from error
 
 
 def inside(directory: Path, name: str) -> Path:
-    """The file `name` of a model directory, resolved; raises BadModel if it is, or links to, something outside.
+    """Path of the file `name` in a model folder, resolved. Raises BadModel if it is, or links to, a file outside.
 
-    Snapshots of the Hugging Face cache link into the `blobs` folder beside them; that folder counts as inside.
+    The sibling folder `blobs` of a Hugging Face cache, which its snapshots link to, counts as inside.
     """
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name or "\0" in name:
         raise BadModel(f"{name_of(directory)} names the file {name!r}, which lies outside the model's directory.")
@@ -59,7 +59,7 @@ def inside(directory: Path, name: str) -> Path:
 
 
 def name_of(directory: Path) -> str:
-    """The name of a model: the repository's full id in a hub cache, else the folder's name."""
+    """Name of a model: the full repository id in a hub cache, else the folder's name."""
     directory = Path(os.path.realpath(directory))
     repository = (directory.parent.parent if directory.parent.name == "snapshots" else directory).name
     if repository.startswith("models--"):
@@ -68,8 +68,9 @@ def name_of(directory: Path) -> str:
 
 
 def check_files(directory: Path) -> None:
-    """Raises BadModel unless every file of a model folder is regular and inside it, because libraries open what they
-    find: a pipe would block the reader forever, a link could lead to a file of somebody else.
+    """Raise BadModel unless every file of a model folder is regular and inside it.
+
+    Libraries open any file they find: a pipe would block the reader forever, a link could lead to another user's file.
     """
     for folder in (directory, directory / "additional_chat_templates"):
         for file in folder.iterdir() if folder.is_dir() else ():
@@ -80,7 +81,7 @@ def check_files(directory: Path) -> None:
 
 
 def read_bytes(directory: Path, name: str) -> bytes | None:
-    """The content of the file `name`, None if there is none. Raises BadModel if it is too large."""
+    """Content of the file `name`; None if it doesn't exist. Raises BadModel if it is too large."""
     file = inside(directory, name)
     if not file.is_file():
         return None
@@ -96,19 +97,19 @@ def read_bytes(directory: Path, name: str) -> bytes | None:
 
 
 def check_values(text: bytes, what: str) -> None:
-    """Raises BadModel for a JSON text with so many values that parsing it would fill the memory."""
+    """Raise BadModel for JSON with too many values, which would fill the memory when parsed."""
     if sum(text.count(mark) for mark in b",[{") > MAX_JSON_VALUES:
         raise BadModel(f"{what} has more than {MAX_JSON_VALUES // 1_000_000} million values.")
 
 
 def read_json(directory: Path, name: str) -> dict[str, Any] | None:
-    """The JSON object in the file `name`, or None if there is no such file. Raises BadModel."""
+    """JSON object in the file `name`; None if it doesn't exist. Raises BadModel."""
     data = read_bytes(directory, name)
     return None if data is None else parse_json(data, f"{name} in {name_of(directory)}")
 
 
 def parse_json(data: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in `data`. Raises BadModel, which names the file as `what`."""
+    """JSON object in `data`. Raises BadModel, naming the file as `what`."""
     try:
         value = json.loads(data, parse_int=whole)
     except (ValueError, RecursionError) as error:
@@ -119,5 +120,5 @@ def parse_json(data: bytes, what: str) -> dict[str, Any]:
 
 
 def whole(digits: str) -> float:
-    """Parse a whole number of JSON; one of more than 64 bits becomes a float."""
+    """Parse a JSON integer; one of more than 64 bits becomes a float."""
     return int(digits) if len(digits) < 20 else float(digits)

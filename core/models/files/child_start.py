@@ -1,7 +1,7 @@
-"""Starts a child process of ours, and tells a fault of this installation from what the child's work does.
+"""Starts our child processes, and distinguishes installation faults from faults of the child's input.
 
-A child says hello once its own code runs, that is, after all imports and before it looks at any foreign file. One that
-ends before is a fault of the installation: the error gives its last words, and blames no model.
+A child says hello after its imports and before it opens any foreign file. A child that ends earlier shows a fault of
+the installation: the error quotes its last line and doesn't blame the model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.errors import NodeError
 from core.settings import DEVICE
 from core.text import clean_text
 
-# names of environment variables: the pipe for the hello, and the process that started the child
+# environment variables: the pipe for the hello, and the parent process
 HELLO: Final = "MACLUSTER_HELLO"
 PARENT: Final = "MACLUSTER_PARENT"
 MAX_WORDS: Final = 300
@@ -25,18 +25,18 @@ _OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 def command_of(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of ours; a file in the current folder must not pass for a library."""
+    """Command that runs one of our modules; -P keeps files of the current folder from shadowing libraries."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def environment() -> dict[str, str]:
-    """The environment of a child that handles foreign files: nothing of the user's."""
+    """Environment of a child that handles foreign files, without the user's variables."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {**kept, PARENT: str(os.getpid()), **_OFFLINE}
 
 
 class ChildStart:
-    """What one child is started with; `env` replaces `environment()`. Call `close` after the child has started."""
+    """Command, pipes and environment of one child; `env` replaces `environment()`. Call `close` after the start."""
 
     def __init__(self, module: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         self.command = command_of(module, *arguments)
@@ -48,13 +48,13 @@ class ChildStart:
         self.pass_fds = (self._theirs,)
 
     def close(self) -> None:
-        """Close the child's end of the pipe here."""
+        """Close the child's end of the pipe in this process."""
         if self._theirs >= 0:
             os.close(self._theirs)
             self._theirs = -1
 
     def fault(self) -> NodeError | None:
-        """The error of a child that has ended without a hello; None if it said hello. Call it once."""
+        """Error of a child that ended without a hello; None if it said hello. Call once."""
         self.close()
         try:
             said_hello = bool(os.read(self._hello, 1))
@@ -80,7 +80,7 @@ class ChildStart:
 
 
 def say_hello() -> None:
-    """The child's side, when its own code begins. From now on nothing it prints to standard error is kept."""
+    """In the child, after its imports: report the start. Later output to standard error is discarded."""
     if hello := os.environ.pop(HELLO, ""):
         os.write(int(hello), b".")
         os.close(int(hello))

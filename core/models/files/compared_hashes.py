@@ -1,8 +1,8 @@
-"""What the blocks of a file hold whose SHA-256 as a whole was compared with the hub's: the file `.compared` beside it.
+"""The file `.compared` in a model folder: block hashes of files whose full SHA-256 matched the hub's.
 
-The hub has one hash for a whole file, and a Mac that holds a part of it cannot make that. Where Macs have all of it
-between them, one reads it once from first to last; that list of the hashes of its blocks is what every Mac then holds
-its own blocks against. A line of JSON, which files, and behind it the hashes of all blocks of each.
+The hub has one hash per file, which a Mac with only part of the file cannot check. Where the linked Macs hold the whole
+file between them, one of them reads it from first to last; the resulting list of block hashes is what every Mac checks
+its own blocks against. Format: a line of JSON with the files, then the hashes of all blocks of each.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ Compared = Mapping[str, bytes]
 
 
 def read_compared(directory: Path, files: Mapping[str, FileFacts]) -> dict[str, bytes]:
-    """The hashes of all blocks of those of `files` that were compared, one after the other; none where the file is
-    damaged.
-    """
+    """Concatenated block hashes of each compared file; empty if `.compared` is damaged."""
     try:
         fd = os.open(directory / COMPARED_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
@@ -47,15 +45,13 @@ def read_compared(directory: Path, files: Mapping[str, FileFacts]) -> dict[str, 
 
 
 def write_compared(directory: Path, files: Mapping[str, FileFacts], compared: Compared) -> None:
-    """On disk when this returns. Raises TransferError."""
+    """Replace `.compared`, synced to disk. Raises TransferError."""
     head = msgspec.json.encode({name: files[name] for name in compared}) + b"\n"
     write_private(directory / COMPARED_NAME, head + b"".join(compared.values()), TransferError)
 
 
 def uncompared(directory: Path) -> tuple[str, ...]:
-    """The files of a model of the hub that is here in part, of which something is here, and that nobody has compared
-    as a whole. Raises BadModel.
-    """
+    """Files of a partial hub model with blocks on this disk and no comparison yet. Raises BadModel."""
     if (there := read_map(directory)) is None or read_origin(directory) is None:
         return ()
     known = read_compared(directory, there.files)
@@ -63,16 +59,12 @@ def uncompared(directory: Path) -> tuple[str, ...]:
 
 
 def is_due(directory: Path) -> bool:
-    """Whether something there cannot be loaded as it is: nobody compared it, or it is other than what was compared.
-    Raises BadModel.
-    """
+    """Whether the copy needs a comparison or has blocks that failed it. Raises BadModel."""
     return bool(uncompared(directory) or false_files(directory))
 
 
 def false_files(directory: Path) -> tuple[str, ...]:
-    """The files of a model of the hub of which a block here is other than in the file that was compared. Raises
-    BadModel.
-    """
+    """Files of a partial hub model with a block that differs from the compared file. Raises BadModel."""
     if (there := read_map(directory)) is None or read_origin(directory) is None:
         return ()
     sound = without_false(there, read_compared(directory, there.files))
@@ -80,12 +72,12 @@ def false_files(directory: Path) -> tuple[str, ...]:
 
 
 def block_hash(compared: Compared, name: str, block: int) -> bytes:
-    """What a block has to hold, b"" where nobody has compared its file."""
+    """Expected hash of a block; b"" if its file was not compared."""
     return compared.get(name, b"")[block * HASH_BYTES :][:HASH_BYTES]
 
 
 def without_false(there: BlockMap, compared: Compared) -> BlockMap:
-    """The map without the blocks that are other than those of the files that were compared."""
+    """The map without blocks that differ from the compared files."""
     hashes = {
         name: {block: sha256 for block, sha256 in known.items() if sha256 == block_hash(compared, name, block)}
         if name in compared
@@ -96,12 +88,10 @@ def without_false(there: BlockMap, compared: Compared) -> BlockMap:
 
 
 def check_compared(directory: Path) -> None:
-    """Raises BadModel unless every block of a model of the hub that is here in part is that of a file that was compared
-    with the hub's hash.
-    """
+    """Raise BadModel unless all blocks of a partial hub model match files compared with the hub's hash."""
     if names := uncompared(directory):
-        what = f"{names[0]} of {name_of(directory)} was not compared with the hub's hash of all of it."
-        raise BadModel(what, "Load it while the Macs are linked that hold the rest: then it is compared.")
+        what = f"{names[0]} of {name_of(directory)} was not compared with the hub's hash of the whole file."
+        raise BadModel(what, "Load it while the Macs with the rest of it are linked; then it is compared.")
     if false := false_files(directory):
-        what = f"A part of {false[0]} in {name_of(directory)} is not what the hub's hash of all of it says."
-        raise BadModel(what, "Load it again: what is false is fetched anew.")
+        what = f"A part of {false[0]} in {name_of(directory)} does not match the hub's hash of the whole file."
+        raise BadModel(what, "Load it again: the wrong part is downloaded again.")

@@ -1,4 +1,4 @@
-"""Settings of a config.json too absurd to build a model from: its counts become Python objects, one by one."""
+"""Limits for counts and sizes in a config.json, which become Python objects one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIZE: Final = re.compile(r"(_size|_dims?|_rank|_inner|_embd|_model|_vocab|_stat
 
 
 def check_settings(config: dict[str, Any], name: str) -> None:
-    """Raises BadModel for a count or a size, however nested in the config.json of the model `name`, that none has."""
+    """Raise BadModel for an impossible count or size anywhere in the config.json of the model `name`."""
     open_values: list[Any] = [config]
     while open_values:
         value = open_values.pop()

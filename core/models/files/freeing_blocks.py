@@ -1,4 +1,4 @@
-"""Whole blocks of a model that are let go of: out of the map first, then out of the file."""
+"""Frees blocks of a model: removes them from the map first, then punches holes into the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WEIGHTS: Final = ".safetensors"
 
 
 def kept_of(there: BlockMap, needed: Iterable[Part]) -> BlockMap:
-    """What stays: every block that holds a byte of `needed`, and all that is no weight."""
+    """Blocks to keep: those with a byte of `needed`, and all of the files without weights."""
     blocks: dict[str, set[int]] = {}
     for part in needed:
         blocks.setdefault(part.file, set()).update(blocks_of(part))
@@ -32,17 +32,18 @@ def kept_of(there: BlockMap, needed: Iterable[Part]) -> BlockMap:
 
 
 def taken_bytes(directory: Path, names: Iterable[str]) -> int:
-    """What these files take of the disk; holes take nothing."""
+    """Bytes the files occupy on disk; holes occupy none."""
     return sum(512 * (directory / name).lstat().st_blocks for name in names)
 
 
 def let_go(directory: Path, there: BlockMap, kept: BlockMap, is_still_so: Callable[[], bool]) -> None:
-    """Let go of all that is not `kept`, also of what one that was killed has left. Whatever happens meanwhile, the map
-    never says of a hole that something is there. `is_still_so`, asked when the map no longer says it: whether nobody
-    came to need it. Raises TransferError, Busy, OSError.
+    """Free all blocks that are not `kept`, also after a crash; the map never lists a hole as a block.
+
+    Calls `is_still_so` after the map is written: whether the blocks are still unneeded. Raises TransferError, Busy,
+    OSError.
     """
     _check_holes(directory)
-    if read_map(directory) is None:  # whole, and compared as such: what stays is known to be of that
+    if read_map(directory) is None:  # a complete model whose file hashes were checked
         write_compared(directory, there.files, {name: _in_order(known) for name, known in there.hashes.items()})
     write_map(directory, kept)
     if not is_still_so():
@@ -72,12 +73,12 @@ def _punch(file: Path, known: Mapping[int, bytes], blocks: int) -> None:
 
 
 def _check_holes(directory: Path) -> None:
-    """Raises TransferError where the disk makes none."""
+    """Raise TransferError if the disk doesn't support holes."""
     with tempfile.TemporaryFile(dir=directory.parent) as probe:
         probe.write(bytes(PAGE_BYTES))
         probe.flush()
         try:
             punch_hole(probe.fileno(), 0, PAGE_BYTES)
         except OSError as error:
-            what = f"The disk of {directory.parent} cannot let go of a part of a file: {error.strerror}."
-            raise TransferError(what, "Delete models there that are not needed.") from error
+            what = f"The disk of {directory.parent} cannot free a part of a file: {error.strerror}."
+            raise TransferError(what, "Delete unneeded models there.") from error

@@ -1,8 +1,8 @@
-"""Download a model of the hub, or a part of one, resuming where an earlier run stopped.
+"""Downloads a hub model or parts of one, resuming where an earlier run stopped.
 
-`python -m core.models.files.hub_download` reads one order as a line of JSON from standard input, and rate limits on the
-lines after it; it writes a `Fetched` per line to standard output. It ends when its standard input does. The rules for
-HF_ENDPOINT and HF_TOKEN are huggingface_hub's.
+`python -m core.models.files.hub_download` reads one order as a line of JSON from standard input, then rate limits, one
+per line. It writes a `Fetched` per line to standard output and ends when standard input closes. HF_ENDPOINT and
+HF_TOKEN follow huggingface_hub's rules.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from core.text import clean_text
 
 
 def explained(error: Exception, repo: str) -> MaclusterError:
-    """What went wrong, in words of ours."""
+    """Our error for an error of the download."""
     match error:
         case MaclusterError():
             return error
@@ -49,21 +49,21 @@ def explained(error: Exception, repo: str) -> MaclusterError:
         case OfflineModeIsEnabled():
             return TransferError("HF_HUB_OFFLINE is set: nothing is downloaded.", "Start the node without it.")
         case HfHubHTTPError(response=response):
-            return TransferError(f"The hub answers with HTTP {response.status_code}.", "Try again later.")
+            return TransferError(f"The hub answered HTTP {response.status_code}.", "Try again later.")
         case httpx2.HTTPError():
-            cure = "Check the network and HF_ENDPOINT, then try again: it goes on where it stopped."
+            cure = "Check the network and HF_ENDPOINT, then try again; the download resumes."
             return TransferError(f"The hub cannot be reached ({type(error).__name__}).", cure)
         case OSError(errno=errno.ENOSPC):
-            return TransferError("The disk is full.", "Make room, then try again: it goes on where it stopped.")
+            return TransferError("The disk is full.", "Free some space, then try again; the download resumes.")
         case _:
             return TransferError(f"Downloading {repo} failed: {clean_text(str(error))[:200]}")
 
 
 def main() -> int:
-    """The child: returns its exit status."""
+    """Run the child; returns its exit status."""
     output = os.dup(1)
     say_hello()
-    os.dup2(2, 1)  # whatever a library prints must not run into the lines
+    os.dup2(2, 1)  # keeps libraries from printing into the lines
     line = sys.stdin.buffer.readline()
     pace = ByteRateLimit()
     threading.Thread(target=_follow_parent, args=(pace,), daemon=True).start()
@@ -82,7 +82,7 @@ def main() -> int:
                 hub_download_parts.begin(order, report)
             case PartsOrder():
                 hub_download_parts.bring(order, report, pace)
-    except Exception as error:  # a library may raise anything, and the person is to read it
+    except Exception as error:  # a library may raise anything, and the user should read it
         repo = order.origin.repo if isinstance(order, PartsOrder) else order.repo
         report(Fetched(problem=explained(error, repo).problem))
         return 1
@@ -98,4 +98,4 @@ def _follow_parent(pace: ByteRateLimit) -> None:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # connections that still come in are not waited for
+    os._exit(status)  # without waiting for open connections

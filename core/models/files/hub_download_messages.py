@@ -1,4 +1,4 @@
-"""Messages between a node and its child that downloads, as lines of JSON."""
+"""Messages between a node and its download child, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.numbers import Size
 
 
 class FetchOrder(Value, frozen=True, kw_only=True, tag=True):
-    """Download a repository of the hub at a revision into the hub cache in the folder `cache`."""
+    """Download a repository at a revision into the hub cache `cache`."""
 
     repo: str
     revision: str
@@ -18,7 +18,7 @@ class FetchOrder(Value, frozen=True, kw_only=True, tag=True):
 
 
 class BeginOrder(Value, frozen=True, kw_only=True, tag=True):
-    """Fetch the settings of a model and the headers of its weights into a new folder inside `below`."""
+    """Download the settings of a model and the headers of its weights into a new folder inside `below`."""
 
     repo: str
     revision: str
@@ -26,7 +26,7 @@ class BeginOrder(Value, frozen=True, kw_only=True, tag=True):
 
 
 class PartsOrder(Value, frozen=True, kw_only=True, tag=True):
-    """Fetch `parts` of a model into the folder in which it was begun."""
+    """Download `parts` of a model into the folder made by a BeginOrder."""
 
     folder: str
     origin: HubOrigin
@@ -48,5 +48,5 @@ class Fetched(Value, frozen=True, kw_only=True):
     done: int = 0  # bytes
     total: int = 0  # bytes
     checking: bool = False  # hashes are being compared
-    problem: Problem | None = None  # why it ended
-    place: str = ""  # the folder in which a model was begun
+    problem: Problem | None = None  # why the download ended
+    place: str = ""  # folder made for a BeginOrder

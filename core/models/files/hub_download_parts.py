@@ -1,7 +1,7 @@
-"""A model of the hub by ranges: first what tells of it, then only those blocks of its weights that are wanted.
+"""Downloads parts of a hub model by range requests: first settings and headers, then only the wanted weight blocks.
 
-A range has no hash of its own on the hub. What came over TLS counts with the SHA-256 that it has here; where a file has
-become whole, the hub's own hash decides.
+The hub has no hash for a range. A block received over TLS is recorded with its SHA-256; a completed file is checked
+against the hub's own hash.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Report = Callable[[Fetched], None]
 
 
 class Known(NamedTuple):
-    """A file of a model that was begun, as the hub knows it."""
+    """A file of the model, as listed by the hub."""
 
     name: str
     size: int
@@ -49,7 +49,7 @@ class Known(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Blocks [start, stop) of a file: one range."""
+    """Blocks [start, stop) of a file, fetched as one range."""
 
     name: str
     start: int
@@ -57,7 +57,7 @@ class Run(NamedTuple):
 
 
 def begin(order: BeginOrder, report: Report) -> None:
-    """Settings whole, and the header of each file of weights. Raises TransferError, and what the hub's library does."""
+    """Download the settings and the header of each weight file. Raises TransferError, and huggingface_hub's errors."""
     check_endpoint()
     patience = Patience()
     origin, found = files_of(order.repo, order.revision, patience)
@@ -95,7 +95,7 @@ def _is_weights(file: HubFile) -> bool:
 
 
 def _beginning(reader: HubReader, file: HubFile) -> bytes:
-    """All of a small file, or the blocks of a large one that hold its header."""
+    """All of a small file, or the blocks of a large file that hold its header."""
     if not _is_weights(file):
         if file.size > (MAX_JSON_BYTES if file.name in DECIDING_FILES else MAX_SMALL_BYTES):
             raise TransferError(f"{file.name} has {file.size} bytes on the hub.", "Choose another repository.")
@@ -117,7 +117,7 @@ def _facts(file: HubFile, content: bytes) -> FileFacts:
 
 
 def bring(order: PartsOrder, report: Report, pace: ByteRateLimit) -> None:
-    """Those blocks of `parts` that are not there. Raises as `begin`; what has come by then counts."""
+    """Download the missing blocks of `parts`. Raises as `begin`; blocks received by then are kept."""
     check_endpoint()
     folder = Path(order.folder)
     there = read_map(folder)
@@ -128,9 +128,9 @@ def bring(order: PartsOrder, report: Report, pace: ByteRateLimit) -> None:
     try:
         work.run()
     except RevisionNotFoundError as error:
-        what = f"The commit of {order.origin.repo} with which this model was begun is no longer on the hub."
+        what = f"The commit of {order.origin.repo} that this download began with is no longer on the hub."
         raise TransferError(
-            what, f"`macluster download --split {order.origin.repo}` begins with the one of now."
+            what, f"Start again from the current commit: `macluster download --split {order.origin.repo}`."
         ) from error
     finally:
         writer.close()
@@ -140,7 +140,7 @@ def bring(order: PartsOrder, report: Report, pace: ByteRateLimit) -> None:
 
 
 class _Bringing:
-    """Some ranges under way at a time; what came is forced to disk at the end of each, and once a second."""
+    """Fetches several ranges at a time; syncs received blocks at the end of each range and once a second."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class _Bringing:
         self._before = self.total - sum(_end(files, run) - run.start * BLOCK_BYTES for run in self._runs)
 
     def run(self) -> None:
-        """Raises the first error, when the others have ended."""
+        """Fetch all ranges. Raises the first error after the other fetches have ended."""
         self._report(self._now())
         reporting = threading.Thread(target=self._keep_reporting, daemon=True)
         reporting.start()
@@ -199,8 +199,8 @@ class _Bringing:
 
     def _put(self, name: str, block: int, data: bytes) -> None:
         if not self._writer.put(name, block, data, block_hash(self._compared, name, block)):
-            what = f"What {self._origin.repo} on the hub gives of {name} is not what its hash of the whole file says."
-            raise TransferError(what, "Try again; where HF_ENDPOINT is set, without that mirror.")
+            what = f"The blocks of {name} from {self._origin.repo} do not match the hub's hash of the whole file."
+            raise TransferError(what, "Try again, without a mirror if HF_ENDPOINT is set.")
 
     def _keep_reporting(self) -> None:
         waited = 0.0
@@ -216,7 +216,7 @@ class _Bringing:
 
 
 def runs_of(there: BlockMap, parts: Iterable[Part]) -> Iterator[Run]:
-    """The blocks of `parts` that are not there, in ranges of at most RANGE_BLOCKS, file by file."""
+    """Missing blocks of `parts` in ranges of at most RANGE_BLOCKS, file by file."""
     wanted = sorted({(part.file, block) for part in parts for block in blocks_of(part)})
     missing = [(name, block) for name, block in wanted if block not in there.hashes.get(name, {})]
     run: Run | None = None

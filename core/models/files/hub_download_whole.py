@@ -1,7 +1,7 @@
-"""A model of the hub as a whole, in a hub cache, where other programs find it, too. In the child that downloads.
+"""Downloads a whole hub model into a hub cache, where other programs find it. Runs in the download child.
 
-Each file is written as `blobs/ETAG.incomplete`, which a later run extends: the library itself would begin a file anew
-after every crash. When all are there, its `snapshot_download` finds them and lays the snapshot out.
+Each file is written as `blobs/ETAG.incomplete`, which a later run extends; the library itself restarts a file after
+a crash. When all files are there, its `snapshot_download` finds them and lays out the snapshot.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ SPARE_BYTES: Final = GB
 
 
 class Wanted(NamedTuple):
-    """A file of a repository, and where it goes in the cache: its name there is its hash."""
+    """A file to download and its place in the cache, which is named after its hash."""
 
     file: HubFile
     blob: Path
 
     @property
     def partial(self) -> Path:
-        """What an earlier run has left of it."""
+        """File of an interrupted download."""
         return self.blob.with_name(f"{self.blob.name}.incomplete")
 
 
 def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLimit) -> None:
-    """Download what is not there yet. Raises TransferError, and what the hub's library raises."""
+    """Download the missing files. Raises TransferError, and huggingface_hub's errors."""
     patience = Patience()
     origin, found = files_of(order.repo, order.revision, patience)
     blobs = Path(order.cache) / repo_folder_name(repo_id=order.repo, repo_type="model") / "blobs"
@@ -65,14 +65,14 @@ def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLi
     report(Fetched(done=total, total=total))
     names = [glob.escape(file.name) for file in found]
     snapshot_download(order.repo, revision=origin.commit, cache_dir=order.cache, allow_patterns=names)
-    if order.revision != origin.commit:  # what it means now may be another commit than the one that has come
+    if order.revision != origin.commit:  # a branch may have moved since
         ref = blobs.parent / "refs" / order.revision
         ref.parent.mkdir(exist_ok=True)
         ref.write_text(origin.commit)
 
 
 def _bring(reader: HubReader, wanted: Wanted) -> None:
-    """One file, from where an earlier run stopped."""
+    """Download one file from where an earlier run stopped."""
     file, partial = wanted.file, wanted.partial
     if wanted.blob.exists():
         return
@@ -90,7 +90,7 @@ def _bring(reader: HubReader, wanted: Wanted) -> None:
 
 
 def _there(files: Sequence[Wanted]) -> int:
-    """Bytes that are on disk, whole files and parts."""
+    """Bytes on disk, of complete and partial files."""
     sizes = 0
     for wanted in files:
         for path in (wanted.blob, wanted.partial):
@@ -106,8 +106,8 @@ def _check_room(cache: Path, missing: int) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache).free
     if missing + SPARE_BYTES > free:
-        what = f"{missing / GB:.1f} GB are missing, and {free / GB:.1f} GB are free on this disk."
-        raise TransferError(what, "Make room on the disk, then try again.")
+        what = f"The download needs {missing / GB:.1f} GB; this disk has {free / GB:.1f} GB free."
+        raise TransferError(what, "Free some space on the disk, then try again.")
 
 
 def _keep_reporting(

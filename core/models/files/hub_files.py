@@ -1,4 +1,4 @@
-"""Which files of a repository of the hub make up a model, with the hub's own hashes. In the child that downloads."""
+"""Selects the files of a hub repository that make up a model, with the hub's hashes. Runs in the download child."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.models.files.hub_reader import Patience
 from core.settings import MIB
 
 MAX_FILES: Final = 1000
-# what a model is made of; never what can run code: no Python, no pickle
+# file types of a model; never code: no Python, no pickle
 KINDS: Final = (".safetensors", ".json", ".jinja", ".txt", ".model", ".tiktoken")
 POINTER: Final = b"version https://git-lfs"
 _TEMPLATES: Final = "additional_chat_templates/"
@@ -25,9 +25,7 @@ _ETAG: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class HubFile(NamedTuple):
-    """A file of a repository: its size in bytes, and its hash, hex. Large files are named by their SHA-256, others as
-    git names them, by a SHA-1 of length and content.
-    """
+    """A file of a repository: size in bytes and hash, hex (SHA-256 of large files, else git's SHA-1)."""
 
     name: str
     size: int
@@ -39,7 +37,7 @@ class HubFile(NamedTuple):
         return len(self.etag) == 64
 
     def check(self, path: Path) -> None:
-        """Raises TransferError unless what lies at `path` is this file."""
+        """Raise TransferError unless the file at `path` matches."""
         digest = self._digest()
         with path.open("rb") as content:
             while piece := content.read(MIB):
@@ -47,12 +45,12 @@ class HubFile(NamedTuple):
         self._compare(digest)
 
     def check_bytes(self, content: bytes) -> None:
-        """Raises TransferError unless `content` is this file's."""
+        """Raise TransferError unless `content` matches."""
         digest = self._digest()
         digest.update(content)
         if content.startswith(POINTER):
-            cure = "Ask the hub itself, without HF_ENDPOINT, or another mirror."
-            raise TransferError(f"{self.name} is only a pointer there: this mirror lacks the large files.", cure)
+            cure = "Download from the hub itself, without HF_ENDPOINT, or use another mirror."
+            raise TransferError(f"{self.name} is only a pointer on this mirror, which lacks the large files.", cure)
         self._compare(digest)
 
     def _digest(self) -> hashlib._Hash:
@@ -62,20 +60,18 @@ class HubFile(NamedTuple):
 
     def _compare(self, digest: hashlib._Hash) -> None:
         if digest.hexdigest() != self.etag:
-            raise TransferError(f"{self.name} arrived damaged.", "Download it again: what is whole is kept.")
+            raise TransferError(f"{self.name} arrived damaged.", "Download it again. Intact files are kept.")
 
 
 def wanted_names(names: Sequence[str]) -> list[str]:
-    """Those files of a repository that make up a model. Weights come twice in some: then as model*.safetensors."""
+    """The files of a repository that make up a model; model*.safetensors if weights come in two formats."""
     plain = [n for n in names if n.endswith(KINDS) and "/" not in n.removeprefix(_TEMPLATES)]
     doubled = any(n.startswith("model") and n.endswith(".safetensors") for n in plain)
     return [n for n in plain if not (doubled and n.endswith(".safetensors") and not n.startswith("model"))]
 
 
 def files_of(repo: str, revision: str, patience: Patience) -> tuple[HubOrigin, list[HubFile]]:
-    """The commit that `revision` is now, and the files of the model at that commit. Raises TransferError, and what the
-    hub's library raises.
-    """
+    """The commit of `revision` and its model files. Raises TransferError, and huggingface_hub's errors."""
     api = HfApi(endpoint=constants.ENDPOINT)
     commit = patience.with_retries(lambda: api.repo_info(repo, revision=revision).sha)
     tree = patience.with_retries(lambda: list(api.list_repo_tree(repo, recursive=True, revision=commit)))
@@ -83,7 +79,7 @@ def files_of(repo: str, revision: str, patience: Patience) -> tuple[HubOrigin, l
     names = wanted_names(sorted(found))
     if not any(name.endswith(".safetensors") for name in names):
         what = f"{repo} has no safetensors weights."
-        raise TransferError(what, "Choose a repository that has them, such as one of mlx-community.")
+        raise TransferError(what, "Choose a repository with safetensors, for example from mlx-community.")
     if len(names) > MAX_FILES:
         raise TransferError(f"{repo} has {len(names)} files.", "Choose another repository.")
     files = []

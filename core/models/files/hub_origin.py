@@ -1,4 +1,4 @@
-"""The repository and commit of the hub that a model comes from, kept beside its files; what is missing is there."""
+"""Hub repository and commit of a model, stored in its folder, for downloading missing parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HubOrigin(Value, frozen=True, kw_only=True):
 
 
 def read_origin(directory: Path) -> HubOrigin | None:
-    """Where the model in a folder comes from, if that is known."""
+    """The origin stored in a model folder, if any."""
     try:
         fd = os.open(directory / ORIGIN_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
@@ -37,5 +37,5 @@ def read_origin(directory: Path) -> HubOrigin | None:
 
 
 def write_origin(directory: Path, origin: HubOrigin) -> None:
-    """Raises TransferError."""
+    """Store the origin. Raises TransferError."""
     write_private(directory / ORIGIN_NAME, msgspec.json.encode(origin), TransferError)

@@ -1,7 +1,7 @@
-"""Byte ranges of the files of one commit on the hub, over HTTP. In the child that downloads.
+"""Reads byte ranges of files of one hub commit over HTTP. Runs in the download child.
 
-Whatever ends a reply too early is asked for again from the byte where it stopped; whatever is not just what was asked
-for is not taken. The token goes to the hub, and to nobody who stores its files or listens.
+A response that ends early is continued from the next byte; a response with other bytes than requested is rejected. The
+token goes only to the hub, never to a storage host or over plain HTTP.
 """
 
 from __future__ import annotations
@@ -41,35 +41,33 @@ _T = TypeVar("_T")
 
 
 class RemoteFile(Protocol):
-    """Which file is read. `etag`: the hub's hash of it, hex; "" where none is known."""
+    """A file to read."""
 
     @property
     def name(self) -> str:
-        """In its repository."""
+        """Name in its repository."""
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
 
     @property
     def etag(self) -> str:
-        """As the hub has it."""
+        """Hash from the hub, hex; "" if unknown."""
 
 
 class BadReply(TransferError):
-    """A reply that is not what was asked for; the next one may be."""
+    """The response doesn't match the request; a retry may work."""
 
 
 class Patience:
-    """What fails is tried again, TRIES times in a row, after the wait that the hub asks for or a growing one. `stop`
-    ends all waiting.
-    """
+    """Retries a request up to TRIES times in a row, after the hub's or a growing delay. `stop` ends all waiting."""
 
     def __init__(self, stop: threading.Event | None = None) -> None:
         self.stop = stop or threading.Event()
 
     def with_retries(self, ask: Callable[[], _T]) -> _T:
-        """What `ask` gives at last. Raises its last error."""
+        """Result of `ask`. Raises its last error."""
         for failed in range(TRIES):
             try:
                 return ask()
@@ -78,7 +76,7 @@ class Patience:
         return ask()
 
     def wait(self, error: Exception, failed: int) -> None:
-        """Wait after so many failures in a row. Raises `error` where waiting helps nobody."""
+        """Wait after `failed` failures in a row. Raises `error` if a retry cannot help."""
         after_s = _wait_of(error)
         if isinstance(error, _FOR_GOOD) or failed >= TRIES or after_s is None or self.stop.is_set():
             raise error
@@ -86,7 +84,7 @@ class Patience:
 
 
 class HubReader:
-    """Threads may share it. Asks the hub once where a file lies, and anew when that place gives it no more."""
+    """Reads ranges, with one lookup per file until its URL stops working. Thread-safe."""
 
     def __init__(self, origin: HubOrigin, patience: Patience, pace: ByteRateLimit | None = None) -> None:
         self._origin, self._patience = origin, patience
@@ -94,7 +92,7 @@ class HubReader:
         self._places: dict[str, str] = {}
 
     def read(self, file: RemoteFile, begin: int, end: int) -> Iterator[bytes]:
-        """The bytes [begin, end) of a file, piece by piece. Raises TransferError, and what the hub's library raises."""
+        """Yield the bytes [begin, end) of a file in pieces. Raises TransferError, and huggingface_hub's errors."""
         failed = 0
         while begin < end:
             try:
@@ -124,17 +122,17 @@ class HubReader:
     def _pieces(self, reply: httpx2.Response, file: RemoteFile, expected: int) -> Iterator[bytes]:
         for piece in reply.iter_raw(PIECE_BYTES):
             if len(piece) > expected:
-                raise BadReply(f"The hub sends more of {file.name} than it said.", "Choose another repository.")
+                raise BadReply(f"The hub sent more of {file.name} than announced.", "Choose another repository.")
             expected -= len(piece)
             yield piece
             self._rest(len(piece))
             if self._patience.stop.is_set():
-                raise TransferError("The download was stopped.", "The next one goes on there.")
+                raise TransferError("The download was stopped.", "The next download resumes there.")
         if expected:
-            raise BadReply(f"The hub sends less of {file.name} than it said.", "Try again later.")
+            raise BadReply(f"The hub sent less of {file.name} than announced.", "Try again later.")
 
     def _rest(self, nbytes: int) -> None:
-        """So many came: nothing more is read for as long as the pace wants it, which may be changed meanwhile."""
+        """Wait as long as the rate limit, which may change meanwhile, requires after `nbytes` more bytes."""
         with self._turn:
             until = self._pace.came(nbytes, monotonic())
         while left_s := self._pace.left_s(until, monotonic()):
@@ -142,7 +140,7 @@ class HubReader:
                 return
 
     def _place(self, file: RemoteFile) -> str:
-        """Where the file lies now. Raises TransferError where it is another one there."""
+        """Current URL of the file. Raises TransferError if its hash there differs."""
         if place := self._places.get(file.name):
             return place
         url = hf_hub_url(self._origin.repo, file.name, revision=self._origin.commit)
@@ -154,14 +152,14 @@ class HubReader:
             or (len(etag) == len(file.etag) == 64 and etag != file.etag)
         )
         if is_other:
-            what = f"{file.name} of {self._origin.repo} is another file on the hub now."
-            raise TransferError(what, "Download the model again: what was fetched does not belong to it.")
+            what = f"{file.name} of {self._origin.repo} has changed on the hub."
+            raise TransferError(what, "Download the model again: the files here belong to an older version.")
         self._places[file.name] = place = redirected(url, said.location)
         return place
 
 
 def headers_for(place: str) -> dict[str, str]:
-    """With the token only where that goes to the hub."""
+    """Headers, with the token only if `place` is the hub."""
     headers = {name.lower(): value for name, value in build_hf_headers().items()}
     if urlsplit(place)[:2] != urlsplit(constants.ENDPOINT)[:2]:
         headers.pop("authorization", None)
@@ -169,17 +167,17 @@ def headers_for(place: str) -> dict[str, str]:
 
 
 def check_endpoint() -> None:
-    """Raises TransferError unless the hub is asked over TLS: a range of a file has no hash of its own."""
+    """Raise TransferError unless the hub is reached over TLS, because a range has no hash of its own."""
     if not _is_sealed(constants.ENDPOINT):
-        what = "HF_ENDPOINT is no https address: who listens could change a part of a model unseen."
+        what = "HF_ENDPOINT is no https address: the network could change a part of a model unnoticed."
         raise TransferError(what, "Set it to an https address, or download the whole model: its hash is known.")
 
 
 def redirected(place: str, location: str) -> str:
-    """Where a reply from `place` leads. Raises TransferError where that is out of TLS."""
+    """Redirect target of a response from `place`. Raises TransferError if it leaves TLS."""
     to = urljoin(place, location)
     if _is_sealed(place) and not _is_sealed(to):
-        raise TransferError("The hub leads to an address without TLS.", "Check HF_ENDPOINT.")
+        raise TransferError("The hub redirects to an address without TLS.", "Check HF_ENDPOINT.")
     return to
 
 
@@ -189,25 +187,25 @@ def _is_sealed(address: str) -> bool:
 
 
 def _check(reply: httpx2.Response, file: RemoteFile, begin: int, end: int) -> None:
-    """Whether a reply is of just those bytes. Raises TransferError for one that the next will be like."""
+    """Check that a response has exactly those bytes. Raises TransferError if a retry cannot help."""
     is_whole = (begin, end) == (0, file.size)
     if reply.headers.get("content-encoding", "identity") != "identity":
-        raise BadReply(f"The hub sends {file.name} packed.")
+        raise BadReply(f"The hub sent {file.name} compressed.")
     if reply.status_code == 200:
         if not is_whole:
-            cure = "Download the whole model, or ask the hub itself, without HF_ENDPOINT."
-            raise TransferError(f"The hub, or its mirror, sends no parts of files: asked for {file.name}.", cure)
+            cure = "Download the whole model, or use the hub itself, without HF_ENDPOINT."
+            raise TransferError(f"The hub, or its mirror, doesn't support range requests ({file.name}).", cure)
         said: tuple[str, ...] = (reply.headers.get("content-length") or str(file.size),)
         meant: tuple[str, ...] = (str(file.size),)
     else:
         found = _RANGE.fullmatch(reply.headers.get("content-range", ""))
         said, meant = found.groups() if found else (), (str(begin), str(end - 1), str(file.size))
     if said != meant:
-        raise BadReply(f"The hub sends other bytes of {file.name} than were asked for.", "Try again later.")
+        raise BadReply(f"The hub sent other bytes of {file.name} than requested.", "Try again later.")
 
 
 def _wait_of(error: Exception) -> float | None:
-    """Seconds that have to pass at least; None where trying again is no use."""
+    """Minimum delay in seconds; None if a retry cannot help."""
     if not isinstance(error, HfHubHTTPError):
         return 0.0
     status = error.response.status_code
@@ -217,12 +215,12 @@ def _wait_of(error: Exception) -> float | None:
 
 
 def _is_of_hub(error: HfHubHTTPError) -> bool:
-    """Whether the hub says so itself: an address elsewhere is good for a while only, and the next one is another."""
+    """Whether the error comes from the hub itself: storage URLs expire, and a new lookup gives another."""
     return urlsplit(str(error.response.request.url))[:2] == urlsplit(constants.ENDPOINT)[:2]
 
 
 def _retry_after(text: str) -> float:
-    """Seconds, as a number or until a date."""
+    """Delay in seconds of a Retry-After header, given as a number or a date."""
     if text.isascii() and text.isdecimal() and len(text) < 8:
         return float(text)
     try:

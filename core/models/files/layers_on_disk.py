@@ -1,4 +1,4 @@
-"""Which layers of a model are on this disk, if only a part of it is."""
+"""Lists the layers on this disk of a partly downloaded model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 def layers_here(layers: int, headers: Headers, there: BlockMap | None) -> Ranges:
-    """Half-open ranges of those of the `layers` of which every byte is there; `there`: the map, None where all is."""
+    """Half-open ranges of complete layers. `there`: the block map; None for a complete model."""
     if there is None:
         return ((0, layers),)
     lacking = {layer_of(name) for name, part in _tensors(headers) if there.lacking([part])}
@@ -25,14 +25,14 @@ def layers_here(layers: int, headers: Headers, there: BlockMap | None) -> Ranges
 
 
 def check_here(model: str, headers: Headers, there: BlockMap, tensors: Set[str]) -> None:
-    """Raises ModelNotFound unless every byte of `tensors` of the model of that name is there."""
+    """Raise ModelNotFound unless every byte of `tensors` of the named model is on this disk."""
     lacking = {name: there.lacking([part]) for name, part in _tensors(headers) if name in tensors}
     nbytes = sum(part.nbytes for parts in lacking.values() for part in parts)
     if nbytes:
         layers = ranges(sorted({layer for name in lacking if lacking[name] and (layer := layer_of(name)) is not None}))
         whose = f" of {layers_text(layers)}" if layers else ""
         raise ModelNotFound(
-            f"{model} is on this Mac only in part: {size_text(nbytes)}{whose} are missing.",
+            f"{model} is only partly on this Mac: {size_text(nbytes)}{whose} are missing.",
             f"Copy it there: d in the list of models, or `macluster copy {model}`.",
         )
 
@@ -50,7 +50,7 @@ def size_text(nbytes: int) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> Ranges:
-    """Ascending numbers as half-open ranges."""
+    """Group ascending numbers into half-open ranges."""
     runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
     return tuple((run[0], run[-1] + 1) for run in runs)
 

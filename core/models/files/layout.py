@@ -1,4 +1,4 @@
-"""How many bytes each layer of a model weighs: what a plan needs, without mlx."""
+"""Byte sizes of a model's layers, for planning without mlx."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from core.models.files.step_size import StepSize, step_size
 
 _LAYER: Final = re.compile(r"(?:^|\.)(layers|h|blocks|kv_reuse_layers)\.(\d+)\.")
 _DIGITS: Final = 5  # of a layer's number
-# parts that mlx-lm drops when it loads a multimodal or multi-token-prediction checkpoint as a language model
+# tensors that mlx-lm drops when it loads a multimodal or multi-token-prediction checkpoint as a language model
 _NOT_LOADED: Final = re.compile(r"(?:^|[._])(vision|visual|audio|image|multi_?modal|mm|patch_merge|mtp)(?:[._]|$)")
 _HEAD: Final = re.compile(r"(?:^|\.)(lm_head|embed_out|output|head)\.")
 _NORM: Final = re.compile(r"(?:^|\.)(?:final_?|out_?|output_?|embedding_)?(?:layer_?norm|norm_?f|norm|ln_f|ln_out)\.")
-# those that every token passes are called shared
+# experts that every token passes are called shared
 _EXPERTS: Final = re.compile(r"\.(?:experts|switch_mlp|switch_glu)\.")
 _EXPERT_COUNTS: Final = (
     ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"),
@@ -30,36 +30,36 @@ _LAYER_COUNTS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers"
 
 
 class Layout(Value, frozen=True, kw_only=True):
-    """Bytes of a model, layer by layer. Layer ranges are half-open."""
+    """Byte sizes of a model, layer by layer. Layer ranges are half-open."""
 
     layers: int
     layer_bytes: tuple[int, ...]  # weights of each layer
-    token_bytes: tuple[int, ...]  # of each layer, the weights that one token needs; it passes only some experts
+    token_bytes: tuple[int, ...]  # weights per layer that one token needs (only some experts)
     embed_bytes: int  # read before layer 0
     output_bytes: int  # final norm and head, without the embedding of a tied model
     tied: bool  # the output head is the embedding
-    caches: tuple[CacheSize, ...]  # of each layer, roughly, for a model that was not examined yet
-    step: StepSize = StepSize()  # what computing takes
-    sharding: Sharding = Sharding()  # how it would be divided among ranks
+    caches: tuple[CacheSize, ...]  # per layer, estimated until the model is examined
+    step: StepSize = StepSize()  # memory for computing a step
+    sharding: Sharding = Sharding()  # division among ranks
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the whole model in one process."""
+        """Weight bytes of the whole model in one process."""
         return self.stage_bytes(0, self.layers, embed=True, output=True)
 
     def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
-        """Bytes of weights that a stage [start, stop) holds; a tied head without the embedding brings its own copy."""
+        """Weight bytes of a stage [start, stop); a tied head without the embedding needs its own copy."""
         layers = sum(self.layer_bytes[start:stop])
         embeddings = self.embed_bytes if embed or (output and self.tied) else 0
         return layers + embeddings + (self.output_bytes if output else 0)
 
     def read_bytes(self, start: int, stop: int, *, output: bool) -> int:
-        """Bytes of weights that one token needs of a stage [start, stop): of the embedding it is a single row."""
+        """Weight bytes that a stage [start, stop) reads for one token; only one row of the embedding."""
         return sum(self.token_bytes[start:stop]) + output * (self.output_bytes + self.tied * self.embed_bytes)
 
 
 def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) -> Layout:
-    """The layout of a model called `name`; raises BadModel if its tensors are no stack of layers."""
+    """Layout of the model `name`. Raises BadModel if its tensors aren't a stack of layers."""
     text = text_config(config)
     unpacked = _is_unpacked(config)
     loaded = {n: _bytes(t, unpacked=unpacked) for n, t in tensors.items() if not _NOT_LOADED.search(n)}
@@ -94,13 +94,13 @@ def _whole_of(loaded: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def layer_of(tensor: str) -> int | None:
-    """The layer that a tensor of this name belongs to, or None."""
+    """Layer number in a tensor's name, or None."""
     match = _LAYER.search(tensor)
     return int(match[2]) if match and len(match[2]) <= _DIGITS else None
 
 
 def _is_unpacked(config: dict[str, Any]) -> bool:
-    """Whether mlx-lm makes bfloat16 of 8-bit floats: of all but those in blocks of 32 by 32, which MLX can compute."""
+    """Whether mlx-lm converts 8-bit floats to bfloat16: all except blocks of 32 by 32, which MLX supports."""
     settings = config.get("quantization_config")
     if "quantization" in config or not isinstance(settings, dict) or settings.get("quant_method") != "fp8":
         return False
@@ -112,7 +112,7 @@ def _bytes(tensor: Tensor, *, unpacked: bool) -> int:
 
 
 def _main_stack(loaded: Mapping[str, int]) -> dict[int, int]:
-    """Layer number -> bytes, of the heaviest stack of numbered layers."""
+    """Layer number -> bytes of the heaviest stack of numbered layers."""
     stacks: dict[str, dict[int, int]] = {}
     for name, size in loaded.items():
         if match := _LAYER.search(name):
@@ -122,13 +122,13 @@ def _main_stack(loaded: Mapping[str, int]) -> dict[int, int]:
             stack[int(match[2])] = stack.get(int(match[2]), 0) + size
     prefix = max(stacks, key=lambda prefix: sum(stacks[prefix].values()), default="")
     main = stacks.get(prefix, {})
-    # layers without keys of their own come behind the others, with numbers of their own
+    # layers without keys of their own are numbered separately, after the others
     behind = stacks.get(prefix.removesuffix("layers.") + "kv_reuse_layers.", {})
     return main | {max(main) + 1 + number: size for number, size in behind.items()}
 
 
 def _for_a_token(loaded: Mapping[str, int], text: dict[str, Any]) -> Mapping[str, int]:
-    """`loaded` with those of the experts only that a token passes; with all where the config does not say how many."""
+    """`loaded` with only the experts that a token passes, or all if the config doesn't give their number."""
     every, passed = (next((n for key in keys if _is_whole(n := text.get(key))), 0) for keys in _EXPERT_COUNTS)
     if not 0 < passed < every:
         return loaded
@@ -136,12 +136,12 @@ def _for_a_token(loaded: Mapping[str, int], text: dict[str, Any]) -> Mapping[str
 
 
 def _is_whole(value: Any) -> TypeGuard[int]:
-    return type(value) is int  # true is no count
+    return type(value) is int  # excludes bool
 
 
 def _layer_count(text: dict[str, Any], per_layer: Mapping[int, int], name: str) -> int:
     counts = [n for key in _LAYER_COUNTS if _is_whole(n := text.get(key))]
-    # layers behind the configured ones are multi-token-prediction heads, which mlx-lm drops
+    # layers after the configured ones are multi-token-prediction heads, which mlx-lm drops
     layers = counts[0] if counts else max(per_layer, default=-1) + 1
     if layers < 1 or layers > 10_000 or not per_layer:
         raise BadModel(f"{name} holds no layers.")

@@ -1,4 +1,4 @@
-"""What a model's files hold, as SHA-256 of each: two Macs that agree on them run the same model."""
+"""SHA-256 of each file of a model: two Macs with equal manifests run the same model."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _TURN_S: Final = 0.05
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """A file as it was when it was hashed. The time of its last change catches a writer that puts the mtime back.
-    `blocks`: how many of a file that is there in part.
+    """State of a file when it was hashed. `ctime_ns` reveals a writer that restores the mtime; `blocks` counts the
+    blocks of a partial file.
     """
 
     size: int
@@ -39,10 +39,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 class Manifests:
-    """Hashes the files of models, each once as long as it does not change; remembers in the file `cache`.
-
-    Threads may share it: one hashes, the others wait and find what it left.
-    """
+    """Hashes model files, each again only after a change; stores the hashes in the file `cache`. Thread-safe."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
@@ -50,14 +47,14 @@ class Manifests:
         self._turn = threading.Lock()
 
     def of(self, directory: Path, stop: Callable[[], bool] = lambda: False) -> dict[str, str]:
-        """File name -> hex SHA-256 of every file that decides a model's answers: settings, tokenizer, weights.
+        """Hex SHA-256 by name, for every file that decides the answers: settings, tokenizer, weights.
 
-        Reads all of it, 1 MiB at a time; `stop` is asked between the pieces. Of a file that is there in part, each
-        block that is there is compared with what the map says of it, and the hash is that of the whole file, as the map
-        has it. Raises ModelNotFound, BadModel, and ModelError when it was stopped.
+        Reads all files in pieces of 1 MiB and calls `stop` between them. The blocks of a partial file are checked
+        against the map, and its hash is the one of the whole file from the map. Raises ModelNotFound, BadModel, and
+        ModelError when stopped.
         """
         if not directory.is_dir():
-            raise ModelNotFound(f"There is no model directory {directory}.")
+            raise ModelNotFound(f"The model folder {directory} doesn't exist.")
         while not self._turn.acquire(timeout=_TURN_S):
             _check_stop(stop)
         try:
@@ -76,13 +73,13 @@ class Manifests:
     def _write(self, seen: dict[str, _Seen]) -> None:
         for gone in [path for path in seen if not Path(path).is_file()]:
             del seen[gone]
-        # without room on the disk the files are hashed again after the next start
+        # if the disk is full, the files are hashed again after the next start
         with contextlib.suppress(TrustError):
             write_private(self._cache, msgspec.json.encode(seen))
 
 
 def differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
-    """The first file, by name, that two manifests do not agree on, or that one of them lacks; None if there is none."""
+    """First file, by name, that two manifests disagree on or one lacks; None if they are equal."""
     return next((name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)), None)
 
 
@@ -96,7 +93,7 @@ def _sha256(file: Path, there: BlockMap | None, seen: dict[str, _Seen], stop: Ca
     path = str(file.resolve())
     blocks = there.hashes.get(file.name) if there else None
     try:
-        # a pipe would let the reader wait for ever
+        # a pipe would block the reader forever
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb", buffering=0) as opened:
             before = os.fstat(fd)
@@ -129,20 +126,18 @@ def _hashed(file: io.FileIO, stop: Callable[[], bool]) -> str:
 def _checked(
     opened: io.FileIO, file: Path, facts: FileFacts, blocks: Mapping[int, bytes], stop: Callable[[], bool]
 ) -> str:
-    """The hash of a file of which `blocks` are there, if these are what the map says, or all of it is what it should
-    be.
-    """
+    """Hash of a partial or complete downloaded file, after checking its `blocks` against the map."""
     if len(blocks) == len(facts.blocks):
         if _hashed(opened, stop) != facts.sha256:
             raise BadModel(
-                f"{file.name} in {name_of(file.parent)} is not what should have been fetched.",
-                "Delete that folder, then fetch the model again.",
+                f"{file.name} in {name_of(file.parent)} differs from the downloaded file.",
+                "Delete that folder, then download the model again.",
             )
         return facts.sha256
     for block, sha256 in sorted(blocks.items()):
         data = os.pread(opened.fileno(), facts.length(block), block * BLOCK_BYTES)
         if hashlib.sha256(data).digest() != sha256:
-            raise BadModel(f"{file.name} in {name_of(file.parent)} is not what was fetched: block {block} differs.")
+            raise BadModel(f"{file.name} in {name_of(file.parent)} has changed since its download: block {block}.")
         _check_stop(stop)
     return facts.sha256
 
@@ -158,7 +153,7 @@ def _check_stop(stop: Callable[[], bool]) -> None:
 
 
 def _remembered(cache: Path) -> dict[str, _Seen]:
-    """What an earlier node left; nothing if that cannot be trusted to be what it wrote."""
+    """Hashes stored by an earlier node; empty if the file is malformed or not private."""
     try:
         fd = os.open(cache, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:

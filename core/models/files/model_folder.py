@@ -1,6 +1,6 @@
-"""Reads a model folder once into one value: settings, weight headers, fingerprint, and how much of it is on this disk.
+"""Reads a model folder once: settings, weight headers, fingerprint, and the blocks on this disk.
 
-Reads JSON and safetensors headers only, never a weight, never code. Needs no mlx.
+Reads JSON and safetensors headers only, never weights or code. Needs no mlx.
 """
 
 from __future__ import annotations
@@ -30,52 +30,49 @@ from core.models.files.safetensors import (
 
 
 class ModelSettings(NamedTuple):
-    """The small files of a model folder: config, index, tokenizer, chat template."""
+    """Contents of a model folder's small files: config, index, tokenizer, chat template."""
 
     path: Path
     config: dict[str, Any]  # config.json
-    contents: Mapping[str, bytes]  # of those of DECIDING_FILES that are there, by name
+    contents: Mapping[str, bytes]  # existing DECIDING_FILES by name
 
     @property
     def name(self) -> str:
-        """The name of the model."""
         return name_of(self.path)
 
     def json(self, file: str) -> dict[str, Any]:
-        """The JSON object in one of the files, empty if there is no such file. Raises BadModel."""
+        """JSON object in one of the files; empty if it doesn't exist. Raises BadModel."""
         content = self.contents.get(file)
         return {} if content is None else parse_json(content, f"{file} in {self.name}")
 
 
 class ModelFolder(NamedTuple):
-    """A model folder as it was when it was read."""
+    """Snapshot of a model folder."""
 
     path: Path
     name: str
     config: dict[str, Any]  # config.json
-    headers: Mapping[str, SafetensorsHeader]  # by the name of the weight file
-    weight_file_bytes: int  # of all weight files, with their headers
+    headers: Mapping[str, SafetensorsHeader]  # by weight file name
+    weight_file_bytes: int  # of all weight files, headers included
     fingerprint: str  # `fingerprint(path)`
-    there: BlockMap | None  # the blocks that are on this disk; None: all
-    hub: HubOrigin | None  # where the rest can be fetched, if that is known
+    there: BlockMap | None  # blocks on this disk; None: complete
+    hub: HubOrigin | None  # source of missing blocks, if known
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor, by name."""
+        """All tensors by name."""
         return {name: tensor for header in self.headers.values() for name, tensor in header.tensors.items()}
 
     def layout(self) -> Layout:
-        """Bytes of the model, layer by layer. Raises BadModel if its tensors are no stack of layers."""
+        """Byte sizes of the layers. Raises BadModel if the tensors aren't a stack of layers."""
         with judged(self.path):
             return layout_of(self.config, self.tensors, self.name)
 
 
 def read_settings(directory: Path) -> ModelSettings:
-    """The small files of a model folder, each within its limits. Raises ModelNotFound, and BadModel if there is no
-    usable config.json or a file must not be opened.
-    """
+    """Read the small files of a model folder, within size limits. Raises ModelNotFound, BadModel."""
     if not directory.is_dir():
-        raise ModelNotFound(f"There is no model directory {directory}.")
+        raise ModelNotFound(f"The model folder {directory} doesn't exist.")
     check_files(directory)
     content, name = read_bytes(directory, "config.json"), name_of(directory)
     if content is None:
@@ -89,7 +86,7 @@ def read_settings(directory: Path) -> ModelSettings:
 
 
 def read_folder(directory: Path) -> ModelFolder:
-    """Read a model folder and check all that is read. Raises ModelNotFound, BadModel.
+    """Read and check a model folder. Raises ModelNotFound, BadModel.
 
     >>> folder = read_folder(Path("~/models/Qwen3-4B-4bit").expanduser())
     >>> folder.config["model_type"], folder.layout().layers
@@ -97,7 +94,7 @@ def read_folder(directory: Path) -> ModelFolder:
     """
     with judged(directory):
         if any("\ud800" <= char < "\ue000" for char in str(directory)):
-            raise BadModel(f"{name_of(directory)} lies where the path is no plain text.", "Rename its folder.")
+            raise BadModel(f"{name_of(directory)} has a path that isn't valid UTF-8.", "Rename its folder.")
         settings = read_settings(directory)
         index, name = parse_index(settings.contents.get(INDEX_NAME), settings.name), settings.name
         digest = _Digest(settings.contents)
@@ -121,12 +118,12 @@ def read_folder(directory: Path) -> ModelFolder:
 
 
 def fingerprint(directory: Path) -> str:
-    """Hex SHA-256 over settings, tokenizer and safetensors index (without one, each file's header).
+    """Hex SHA-256 over settings, tokenizer and safetensors index (without an index, each file's header).
 
-    Equal on two Macs that hold the same model; the folder's own name does not count. Raises ModelNotFound, BadModel.
+    Equal on two Macs with the same model, whatever the folder's name. Raises ModelNotFound, BadModel.
     """
     if not directory.is_dir():
-        raise ModelNotFound(f"There is no model directory {directory}.")
+        raise ModelNotFound(f"The model folder {directory} doesn't exist.")
     with judged(directory):
         digest = _Digest(_contents(directory, {}))
         if not digest.has_index:
@@ -141,7 +138,7 @@ def _contents(directory: Path, known: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 class _Digest:
-    """Makes the fingerprint from the contents of the small files, and the headers of weights that no index lists."""
+    """Computes the fingerprint from the small files, and the weight headers if there is no index."""
 
     def __init__(self, contents: Mapping[str, bytes]) -> None:
         self._digest = hashlib.sha256(b"macluster/1 model\0")
@@ -150,15 +147,14 @@ class _Digest:
             self._add(name, content)
 
     def add_header(self, content: bytes) -> None:
-        """The header of the next weight file."""
+        """Add the header of the next weight file."""
         if not self.has_index:
             self._add(f"header {self._headers}", content)
             self._headers += 1
 
     def hexdigest(self) -> str:
-        """The fingerprint."""
         return self._digest.hexdigest()
 
     def _add(self, name: str, content: bytes) -> None:
-        # the lengths go in too, so that no two sets of files give the same bytes
+        # with the lengths, so that different sets of files never give the same bytes
         self._digest.update(f"{name}\0{len(content)}\0".encode() + content)

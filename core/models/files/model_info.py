@@ -1,4 +1,4 @@
-"""What a list of models says of each in a word: how its weights are stored, and how long a text it takes."""
+"""Short facts for the list of models: quantisation and context length."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CONTEXTS: Final = (
     "seq_length", "max_context_length", "context_length", "block_size",
 )  # fmt: skip
 _DTYPES: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F8_E4M3": "fp8", "F8_E5M2": "fp8"}
-# modes of mlx that are no plain whole numbers of so many bits
+# quantisation modes of mlx other than plain integers
 _MODES: Final = ("mxfp4", "mxfp8", "nvfp4")
-# what fewer bytes are stored as, such as the router of a mixture of experts, is no trait of the model
+# tensors smaller than this, such as a mixture of experts' router, don't count
 _SHARE: Final = 0.02
 
 
 def context_of(config: dict[str, Any]) -> int:
-    """The longest text in tokens that a model was made for: what it was trained on, or stretched to."""
+    """Maximum context in tokens, from training or rope scaling."""
     text = text_config(config)
     lengths = [n for key in _CONTEXTS if _is_length(n := text.get(key))]
     for key in ("rope_scaling", "rope_parameters"):
@@ -41,7 +41,7 @@ def _is_length(value: Any) -> TypeGuard[int]:
 
 
 def quantization_of(config: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """ "4-bit", "mxfp4", "4–8-bit" where layers differ, the name of another method, or the dtype of most weights."""
+    """ "4-bit", "mxfp4", "4–8-bit" if layers differ, the name of another method, or the dtype of most weights."""
     for source in (config, text_config(config)):
         if isinstance(settings := source.get("quantization"), dict) and (words := _by_mlx(settings, tensors)):
             return words
@@ -55,10 +55,10 @@ def quantization_of(config: dict[str, Any], tensors: Mapping[str, Tensor]) -> st
 
 
 def _by_mlx(settings: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """The `quantization` of mlx: bits and mode for all layers, and under the path of a layer what differs there."""
+    """From mlx's `quantization`: bits and mode for all layers, with exceptions by layer path."""
     if not _is_bits(settings.get("bits")):
         return ""
-    # what is not packed has the dtype of the activations
+    # unpacked tensors have the dtype of the activations
     packed = {n.rpartition(".")[0]: t.nbytes for n, t in tensors.items() if t.dtype in ("U32", "U8")}
     weights: Counter[tuple[int, str]] = Counter()
     for path, nbytes in packed.items():
@@ -75,7 +75,7 @@ def _by_mlx(settings: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def _by_others(settings: dict[str, Any]) -> str:
-    """The `quantization_config` of other tools, which mlx-lm reads or refuses when it loads."""
+    """From the `quantization_config` of other tools, which mlx-lm converts or refuses when loading."""
     method = str(settings.get("quant_method", ""))
     if method in _MODES:
         return method

@@ -1,4 +1,4 @@
-"""Byte ranges of a model's files that hold some of its tensors, from the headers alone."""
+"""Byte ranges of a model's files that hold given tensors, from the headers alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.models.files.safetensors import SafetensorsHeader
 
 
 class Part(Value, frozen=True, kw_only=True):
-    """The bytes [begin, end) of one file of a model directory, counted from the file's first byte."""
+    """Bytes [begin, end) of one file of a model folder."""
 
     file: str
     begin: int
@@ -18,12 +18,11 @@ class Part(Value, frozen=True, kw_only=True):
 
     @property
     def nbytes(self) -> int:
-        """Its length."""
         return self.end - self.begin
 
 
 def by_file(parts: Iterable[Part]) -> dict[str, tuple[tuple[int, int], ...]]:
-    """The begins and ends of `parts` by the names of their files, in their order."""
+    """(begin, end) pairs of `parts` by file name, in order."""
     pieces: dict[str, list[tuple[int, int]]] = {}
     for part in parts:
         pieces.setdefault(part.file, []).append((part.begin, part.end))
@@ -31,14 +30,14 @@ def by_file(parts: Iterable[Part]) -> dict[str, tuple[tuple[int, int], ...]]:
 
 
 def parts_in(pieces: Mapping[str, Iterable[tuple[int, int]]]) -> tuple[Part, ...]:
-    """The parts that `by_file` was made of, file by file."""
+    """Inverse of `by_file`."""
     return tuple(Part(file=file, begin=begin, end=end) for file, each in pieces.items() for begin, end in each)
 
 
 def parts_of(headers: Mapping[str, SafetensorsHeader], tensors: Set[str]) -> tuple[Part, ...]:
-    """The header of every file, without which no part of the model can be built, and the bytes of `tensors`.
+    """Every file's header, which building any slice needs, and the bytes of `tensors`, in file order.
 
-    `headers` by the names of the files. In the order of the files; no two parts of a file touch.
+    `headers` by file name. No two parts of a file touch.
     """
     parts: list[Part] = []
     for file, header in headers.items():
@@ -56,7 +55,7 @@ def parts_of(headers: Mapping[str, SafetensorsHeader], tensors: Set[str]) -> tup
 
 
 def in_fewer(parts: Iterable[Part], most: int) -> tuple[Part, ...]:
-    """Join `parts` into at most `most`, or one a file if there are more files, across the smallest gaps. In order."""
+    """Join `parts` across the smallest gaps into at most `most`, or one per file if there are more files."""
     ordered = sorted(parts, key=lambda part: (part.file, part.begin))
     gaps = sorted(
         (second.begin - first.end, at)

@@ -1,5 +1,6 @@
-"""A child that stands ready: it does one piece of work after the other, each watched and bounded as that of a child
-that is started anew, but need not import anything first. A piece of work that hits a limit is its last one.
+"""A warm child process for several jobs, each with the limits of `sandbox`, without the start-up time of a new child.
+
+A job that hits a limit ends the child.
 """
 
 from __future__ import annotations
@@ -45,9 +46,7 @@ class _Child(NamedTuple):
 
 
 class ReadyChild:
-    """Runs one job at a time of `module`, which calls `run_jobs`. It starts with the first job, unless it was
-    started before, and ends with this object, or with this process.
-    """
+    """Runs jobs of `module`, which calls `run_jobs`, one at a time; starts with the first job or `start`."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -55,13 +54,13 @@ class ReadyChild:
         self._end: Callable[[], object] = lambda: None
 
     def run(self, job: Job, request: bytes) -> tuple[int, bytes]:
-        """As `sandbox.run_child`. Raises BadModel at the first limit that is hit."""
+        """Like `sandbox.run_child`. Raises BadModel at the first limit that is hit."""
         self.start()
         child, self._child = self._child, None
         assert child
         try:
             status, answer = _exchanged(child, job, request)
-            if rss_of(child.watched) < job.rss_bytes // 3:  # else the next job would have little left
+            if rss_of(child.watched) < job.rss_bytes // 3:  # otherwise the next job would have too little memory
                 self._child = child
         except TimeoutError as error:
             raise BadModel(f"{job.subject} does not end in time.", job.fix) from error
@@ -78,7 +77,6 @@ class ReadyChild:
         return status, answer
 
     def start(self) -> None:
-        """Have it ready."""
         if self._child:
             return
         ours, theirs = socket.socketpair()
@@ -98,7 +96,6 @@ class ReadyChild:
 
 
 def _exchanged(child: _Child, job: Job, request: bytes) -> tuple[int, bytes]:
-    """Exit status and answer. Raises BadModel, TimeoutError, OSError, EOFError."""
     deadline = time.monotonic() + job.seconds
     child.line.settimeout(job.seconds)
     child.line.sendall(_REQUEST.pack(len(request)) + request)
@@ -118,8 +115,9 @@ def _exchanged(child: _Child, job: Job, request: bytes) -> tuple[int, bytes]:
 
 
 def run_jobs(work: Work, seconds: int, get_ready: Callable[[], object]) -> NoReturn:
-    """The child's side, however it was started: `work` makes an exit status and an answer of each request, within
-    `seconds` of processor time. One that is to stand ready does `get_ready` first, and one job after the other then.
+    """Main loop of the child: `work` returns exit status and answer, within `seconds` of processor time per request.
+
+    A child started for many jobs calls `get_ready` first, then does one job after another.
     """
     if READY in sys.argv:
         get_ready()

@@ -1,6 +1,6 @@
-"""Parses the headers of safetensors files; no other kind of weights is ever opened.
+"""Parses the headers of safetensors files, the only weight format that is ever opened.
 
-Sizes are checked before they are used, so neither this code nor mlx ever follows an offset out of a file.
+Checks sizes before use, so neither this code nor mlx follows an offset out of a file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_TENSORS: Final = 500_000
 MAX_DIMENSIONS: Final = 16
 INDEX_NAME: Final = "model.safetensors.index.json"
 WEIGHT_PATTERN: Final = "model*.safetensors"
-# what decides a model's answers, beside its weights
+# files that, with the weights, decide a model's answers
 DECIDING_FILES: Final = (
     "config.json", INDEX_NAME, "hf_quant_config.json", "generation_config.json", "tokenizer.json", "tokenizer.model",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
@@ -44,23 +44,23 @@ _OTHER_WEIGHTS: Final = {
 
 
 class Tensor(Value, frozen=True, kw_only=True):
-    """One tensor as a safetensors header describes it."""
+    """One tensor in a safetensors header."""
 
-    dtype: str  # as safetensors spells it
+    dtype: str  # safetensors' name
     shape: tuple[int, ...]
     nbytes: int  # in the file
-    begin: int = 0  # its first byte, counted from the end of the header
+    begin: int = 0  # offset from the end of the header
 
 
 class SafetensorsHeader(Value, frozen=True, kw_only=True):
-    """The header of one safetensors file."""
+    """Parsed header of one safetensors file."""
 
-    nbytes: int  # with the 8 bytes of its length
+    nbytes: int  # including the 8 bytes of its length
     tensors: dict[str, Tensor]
 
 
 def parse_index(content: bytes | None, name: str) -> dict[str, str] | None:
-    """The index of the model called `name`, tensor name -> file name; None if there is none. Raises BadModel."""
+    """Tensor name -> file name from the index of the model `name`; None without an index. Raises BadModel."""
     if content is None:
         return None
     weight_map = parse_json(content, f"{INDEX_NAME} in {name}").get("weight_map")
@@ -72,7 +72,7 @@ def parse_index(content: bytes | None, name: str) -> dict[str, str] | None:
 def weight_files(directory: Path, index: Mapping[str, str] | None) -> list[Path]:
     """The safetensors files of a model, by name. `index`: its parsed index.
 
-    Raises BadModel if there are none, if one of the index or of a numbered set is missing, or if a link leads outside.
+    Raises BadModel if no file exists, if the index or a numbered set lists a missing file, or if a link leads outside.
     """
     found = sorted(p.name for p in directory.glob(WEIGHT_PATTERN))
     present = set(found)
@@ -84,12 +84,12 @@ def weight_files(directory: Path, index: Mapping[str, str] | None) -> list[Path]
         raise _no_weights(directory)
     for name in found:
         inside(directory, name)
-    # the links of a hub cache keep their names, for a blob's name would tell a reader nothing
+    # hub cache links keep their names, because a blob's name means nothing to a reader
     return [directory / name for name in found]
 
 
 def _no_weights(directory: Path) -> BadModel:
-    """Which other weights lie there, as a sentence."""
+    """Error that names the unsupported weights in the folder, if any."""
     for file in sorted(directory.iterdir()):
         if file.suffix in _OTHER_WEIGHTS:
             return BadModel(
@@ -100,14 +100,14 @@ def _no_weights(directory: Path) -> BadModel:
 
 
 def _names_of_sets(found: list[str]) -> Iterator[str]:
-    """The names of all files of the sets `PREFIX-00001-of-00003.safetensors` of which at least one file is there."""
+    """Names of all files of each set `PREFIX-00001-of-00003.safetensors` with at least one file in `found`."""
     for prefix, total in sorted({(m[1], m[2]) for m in map(_NUMBERED.fullmatch, found) if m}):
         for number in range(1, int(total) + 1):
             yield f"{prefix}{number:05}-of-{total}.safetensors"
 
 
 def header_bytes(file: Path) -> bytes:
-    """The JSON header of a safetensors file: 8 bytes of little-endian length, then that many bytes; raises BadModel."""
+    """JSON header of a safetensors file, after its 8 bytes of little-endian length. Raises BadModel."""
     try:
         with file.open("rb") as f:
             prefix = f.read(8)
@@ -123,7 +123,7 @@ def header_bytes(file: Path) -> bytes:
 
 
 def parse_header(file: Path, header: bytes) -> SafetensorsHeader:
-    """Parse what `header_bytes` read. Raises BadModel unless every tensor has bytes of its own inside the file."""
+    """Parse a header read by `header_bytes`. Raises BadModel unless every tensor has its own bytes inside the file."""
     check_values(header, f"The header of {file.name}")
     try:
         entries = json.loads(header, object_pairs_hook=_unique, parse_int=whole)
@@ -139,7 +139,7 @@ def parse_header(file: Path, header: bytes) -> SafetensorsHeader:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Two readers may take another one of two equal names."""
+    """Reject duplicate names, because two parsers may choose different entries."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name appears twice")
@@ -147,7 +147,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_apart(file: Path, tensors: dict[str, Tensor]) -> None:
-    """Without this a small file could describe a model of any size."""
+    """Reject overlapping tensors, which would let a small file describe a model of any size."""
     placed = sorted((t.begin, t.begin + t.nbytes, name) for name, t in tensors.items() if t.nbytes)
     for (_, end, name), (begin, _, other) in pairwise(placed):
         if begin < end:
@@ -169,7 +169,7 @@ def _tensor(file: Path, name: str, entry: Any, data_bytes: int) -> Tensor:
 
 
 def _naturals(values: Iterable[Any]) -> list[int]:
-    """`values` as a list, if all are whole numbers of at least zero; raises ValueError."""
+    """`values` as a list of integers of at least 0; raises ValueError for anything else."""
     numbers = list(values)
     if not all(type(n) is int and n >= 0 for n in numbers):
         raise ValueError("not whole numbers")
@@ -177,14 +177,12 @@ def _naturals(values: Iterable[Any]) -> list[int]:
 
 
 def check_tensors(headers: Mapping[str, SafetensorsHeader], index: Mapping[str, str] | None, name: str) -> None:
-    """Raises BadModel if two files of the model called `name` hold one tensor, or a file lacks one that the index lists
-    there.
-    """
+    """Raise BadModel if two files of the model `name` hold the same tensor, or a file lacks a tensor of the index."""
     home: dict[str, str] = {}
     for file, header in headers.items():
         for tensor in header.tensors:
             if home.setdefault(tensor, file) != file:
-                # mlx-lm would take either, in whatever order the folder lists them
+                # mlx-lm would take one of them by folder order
                 raise BadModel(
                     f"{home[tensor]} and {file} in {name} both hold the tensor {tensor!r}.",
                     "Remove the files that do not belong to this model.",

@@ -1,7 +1,7 @@
-"""Runs work over hostile files where it can do no harm: in a child that is watched and killed.
+"""Runs work on hostile files in a child process that is watched and killed at its limits.
 
-The parent calls `run_child`, which holds the limits of a `Job`. The child is a module of ours, run as `python -m`; it
-calls `confine` first, so that it ends even where nobody is left to watch it.
+The parent calls `run_child`, which enforces the limits of a `Job`. The child is one of our modules, run as `python -m`;
+it calls `confine` first, so that it ends even if its parent is gone.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from core.settings import MIB
 
 POLL_S: Final = 0.01
 _PARENT_POLL_S: Final = 0.2
-# what the system ends a child with that has used up its processor time
+# signals that end a child which exceeds its processor time
 _OUT_OF_TIME: Final = (-signal.SIGXCPU, -signal.SIGKILL)
 READ_BYTES: Final = 64 * 1024
 
 
 class Job(Value, frozen=True, kw_only=True):
-    """What a child does, and its limits."""
+    """A child's work and its limits."""
 
     module: str
     arguments: tuple[str, ...] = ()
-    subject: str  # begins the sentence about a limit that was hit: "The chat template"
-    fix: str  # what to do then
+    subject: str  # subject of the sentence in limit errors, such as "The chat template"
+    fix: str  # advice in these errors
     seconds: float  # wall time
     rss_bytes: int
     answer_bytes: int = MIB
 
 
-# what runs a job with a request: exit status and answer
+# runs a job with a request; returns exit status and answer
 Run = Callable[[Job, bytes], tuple[int, bytes]]
 
 
 class Running(NamedTuple):
-    """A process that works on a job, and its pipes."""
+    """The process of a job, and its pipes."""
 
     pid: int
     stdin: IO[bytes]
@@ -56,7 +56,7 @@ class Running(NamedTuple):
 
 
 def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = None) -> tuple[int, bytes]:
-    """Exit status and output of `job` with `request` on its standard input; blocks until the child is gone.
+    """Run `job` with `request` on standard input until it ends; returns exit status and output.
 
     Setting `stop` from another thread ends the child at once. Raises BadModel at the first limit that is hit, and
     NodeError if the child cannot start.
@@ -88,28 +88,26 @@ def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = Non
 
 
 def finished(job: Job, status: int) -> int:
-    """The exit status of one that was not ended by the system. Raises BadModel."""
+    """Exit status of a child that ended by itself. Raises BadModel if the system ended it."""
     if status in _OUT_OF_TIME:
         raise BadModel(f"{job.subject} does not end in time.", job.fix)
     return status
 
 
 def confine(seconds: int) -> None:
-    """The child's own side: it ends with its parent, and after `seconds` of processor time whatever else happens."""
+    """In the child: end with the parent, and after `seconds` of processor time."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     end_with_parent()
 
 
 def allow(seconds: int) -> None:
-    """The child's own side, where it does one job after the other: the system ends it where it has computed for so long
-    from now on.
-    """
+    """In a child with several jobs: end after `seconds` more of processor time."""
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + seconds + 1, most))
 
 
 def end_with_parent() -> None:
-    """The child's own side: say hello, and end when the parent is gone. No core file of it is ever written."""
+    """In the child: say hello, and end when the parent is gone. Disables core files."""
     say_hello()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.Thread(target=_end_with, args=(int(os.environ.get(PARENT, os.getppid())),), daemon=True).start()
@@ -122,7 +120,7 @@ def _end_with(parent: int) -> None:
 
 
 def exchange(child: Running, job: Job, request: bytes, deadline: float, stop: threading.Event | None = None) -> bytes:
-    """Write the request and read the answer to its end, both within the limits. Raises BadModel at the first hit."""
+    """Write the request and read the whole answer within the limits. Raises BadModel at the first limit hit."""
     process = psutil.Process(child.pid)
     answer = bytearray()
     unsent = memoryview(request)
@@ -148,7 +146,7 @@ def exchange(child: Running, job: Job, request: bytes, deadline: float, stop: th
 
 
 def check(process: psutil.Process, job: Job, answered: int, deadline: float) -> None:
-    """What a job has taken so far. Raises BadModel at the first limit that is hit."""
+    """Compare a job's use with its limits. Raises BadModel at the first limit that is hit."""
     if answered > job.answer_bytes:
         raise BadModel(f"{job.subject} writes more than {job.answer_bytes // MIB} MiB.", job.fix)
     if time.monotonic() > deadline:
@@ -158,7 +156,7 @@ def check(process: psutil.Process, job: Job, answered: int, deadline: float) -> 
 
 
 def _write_some(fd: int, data: memoryview) -> int:
-    """Bytes written; all of them if the child has closed its end, as nobody will read the rest."""
+    """Number of bytes written; all of them if the child has closed its end."""
     try:
         return os.write(fd, data[:READ_BYTES])
     except BrokenPipeError:
@@ -166,7 +164,7 @@ def _write_some(fd: int, data: memoryview) -> int:
 
 
 def rss_of(process: psutil.Process) -> int:
-    """Bytes of memory that it has; 0 where it has ended."""
+    """Resident memory in bytes; 0 if the process has ended."""
     try:
         return int(process.memory_info().rss)
     except psutil.Error:
@@ -174,13 +172,13 @@ def rss_of(process: psutil.Process) -> int:
 
 
 def answer(work: Callable[[], object], cpu_seconds: int) -> int:
-    """The child's side: `confine`, then what `work` returns as JSON on standard output, or the Problem that it raised.
+    """In the child: `confine`, then write the JSON result of `work`, or the Problem it raised, to standard output.
 
     Returns the exit status, 0 or 1.
     """
     output = os.dup(1)
     confine(cpu_seconds)
-    os.dup2(2, 1)  # whatever a library prints must not run into the answer
+    os.dup2(2, 1)  # keeps libraries from printing into the answer
     try:
         found, status = work(), 0
     except MaclusterError as error:

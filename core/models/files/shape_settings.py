@@ -1,5 +1,5 @@
-"""The sizes that a config.json names, whatever a family calls them. All functions raise TypeError or ValueError for a
-setting that is no number.
+"""Sizes from a config.json, whose key names differ by family. All functions raise TypeError or ValueError for a setting
+that isn't a number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _WIDTHS: Final = ("hidden_size", "n_embd", "d_model", "model_dim", "hidden_dim")
 
 
 class Heads(NamedTuple):
-    """Of attention: how many, how many of keys and values, and how wide each is."""
+    """Attention heads: query heads, KV heads, and numbers per head."""
 
     number: int
     kv_number: int
@@ -22,23 +22,23 @@ class Heads(NamedTuple):
 
 
 def text_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the language model; multimodal families nest them in `text_config`."""
+    """Settings of the language model, which multimodal families nest in `text_config`."""
     nested = config.get("text_config")
     return {**config, **nested} if isinstance(nested, dict) else config
 
 
 def first(text: dict[str, Any], *names: str) -> int:
-    """The first of some settings that is there and not zero; else zero."""
+    """First of the settings that exists and isn't zero; else zero."""
     return next((int(text[name]) for name in names if text.get(name)), 0)
 
 
 def width_of(text: dict[str, Any]) -> int:
-    """Numbers of a hidden state."""
+    """Length of a hidden state."""
     return first(text, *_WIDTHS)
 
 
 def heads_of(text: dict[str, Any]) -> Heads:
-    """Of any layer, of that with the most where they differ."""
+    """Heads of a layer; of the largest one if layers differ."""
     number = first(text, *_HEADS) or 1
     by_layer = text.get("num_kv_heads")
     most = min(MAX_COUNT, max(map(int, by_layer))) if isinstance(by_layer, list) else first(text, *_KV_HEADS)
@@ -46,5 +46,5 @@ def heads_of(text: dict[str, Any]) -> Heads:
 
 
 def number_bytes(text: dict[str, Any]) -> int:
-    """Bytes of a number of a hidden state."""
+    """Bytes per number of a hidden state."""
     return 4 if "float32" in (text.get("dtype"), text.get("torch_dtype")) else 2

@@ -1,7 +1,6 @@
-"""How many bytes a step takes beside weights and caches, roughly, from config.json: what layers make of the tokens of a
-chunk, and what becomes of logits until a token is chosen.
+"""Estimates the memory of a step, without weights and caches, from config.json: activations of a chunk, and logits.
 
-Measured on MLX's CPU build (`mx.get_peak_memory`): one layer is computed at a time, so what counts is the widest one.
+Measured on MLX's CPU build (`mx.get_peak_memory`). One layer is computed at a time, so the widest layer counts.
 """
 
 from __future__ import annotations
@@ -15,36 +14,32 @@ from core.models.files.shape_settings import first, heads_of, number_bytes, widt
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
-# what a layer holds of a token at the same time: copies of the stream, of queries and keys, of what the MLP makes
+# activations of a token held at the same time in a layer: copies of the stream, queries, keys, MLP results
 _STREAM: Final = 10
 _HEADS: Final = 4
 _MLP: Final = 3
-# float32, logits and their logarithms, sorted and summed by samplers
+# float32: logits, their logarithms, sorted, and summed by samplers
 _LOGIT_BYTES: Final = 4 * 8
-# widths of a head for which Metal's kernel of attention keeps no scores (MLX 0.32, `scaled_dot_product_attention`)
+# head sizes for which Metal's attention kernel keeps no scores (MLX 0.32, `scaled_dot_product_attention`)
 _FUSED: Final = (64, 80, 128)
 
 
 class StepSize(Value, frozen=True, kw_only=True):
-    """`token_bytes`: of a token of a chunk. `score_bytes`: of such a token and one before it, what attention keeps of
-    them where no kernel does without; `fused`: where Metal's does. `logit_bytes`: of all logits of a position.
-    """
+    """Memory of a step; scores count only where the attention kernel keeps them."""
 
-    token_bytes: Count = 0
-    score_bytes: Count = 0
-    fused: bool = False
-    logit_bytes: Count = 0
+    token_bytes: Count = 0  # activations per token of a chunk
+    score_bytes: Count = 0  # attention scores per token of a chunk and token of the context
+    fused: bool = False  # Metal's attention kernel keeps no scores
+    logit_bytes: Count = 0  # all logits of a position
 
     def layer_bytes(self, chunk: int, context: int, *, quantised: bool) -> int:
-        """Bytes for `chunk` tokens of a prompt that are the last ones of `context` tokens. No kernel reads `quantised`
-        caches.
-        """
+        """Bytes for a layer that computes the last `chunk` tokens of `context`. No kernel reads `quantised` caches."""
         scores = 0 if self.fused and not quantised else context * self.score_bytes
         return chunk * (self.token_bytes + scores)
 
 
 def step_size(text: dict[str, Any]) -> StepSize:
-    """That of a model with the settings `text`. Raises TypeError or ValueError for a setting that is no number."""
+    """Estimate for a model with the settings `text`. Raises TypeError or ValueError for a non-number."""
     number, width = number_bytes(text), width_of(text)
     heads, kv_heads, head_dim = heads_of(text)
     rank = first(text, "kv_lora_rank")

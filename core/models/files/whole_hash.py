@@ -1,4 +1,4 @@
-"""The SHA-256 of a file whose blocks come in any order, made while they come: nothing is read again in the end."""
+"""SHA-256 of a whole file whose blocks arrive in any order, computed while they arrive."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 
 from core.models.files.block_map import BLOCK_BYTES, FileFacts
 
-STRIDE: Final = 4  # blocks that are read and hashed in one go: as much as a core's cache holds
+STRIDE: Final = 4  # blocks read and hashed at once; fits a core's cache
 
 
 class WholeHash:
-    """Threads tell it which blocks came. `read` fills what it is given from a block on that came out of turn, and says
-    how many bytes there were.
+    """Hashes a file from its blocks. Thread-safe. `read(block, into)` rereads blocks that arrived out of order and
+    returns the number of bytes read.
     """
 
     def __init__(self, facts: FileFacts, read: Callable[[int, memoryview], int]) -> None:
@@ -25,11 +25,11 @@ class WholeHash:
         self._turn, self._is_busy, self._is_of_use = threading.Lock(), False, True
 
     def add(self, block: int, data: bytes | memoryview) -> None:
-        """A block is on disk, and is hashed as soon as all before it are: by the thread that brought the last of them,
-        while the others bring more. Raises OSError.
+        """Report a block on disk. Hashes it once all earlier blocks are there, in the thread that brought the last of
+        them, while other threads continue. Raises OSError.
         """
         with self._turn:
-            self._is_of_use &= block not in self._came  # it may be another one
+            self._is_of_use &= block not in self._came  # a second version may differ
             self._came.add(block)
             if self._is_busy or block != self._next:
                 return
@@ -40,14 +40,14 @@ class WholeHash:
         while count:
             room = room or memoryview(bytearray(STRIDE * BLOCK_BYTES))
             stretch = room[: min(count * BLOCK_BYTES, self._facts.size - self._next * BLOCK_BYTES)]
-            if self._read(self._next, stretch) < len(stretch):  # it was written to by somebody else
+            if self._read(self._next, stretch) < len(stretch):  # another program changed the file
                 self._is_of_use = False
                 return
             self._digest.update(stretch)
             count = self._hashed(count)
 
     def _hashed(self, count: int) -> int:
-        """So many more are hashed; how many of those behind them are here, as far as one goes at a time."""
+        """Count `count` hashed blocks; returns how many of the next STRIDE blocks have arrived."""
         with self._turn:
             self._next += count
             more = 0
@@ -58,5 +58,5 @@ class WholeHash:
 
     @property
     def sha256(self) -> str | None:
-        """Hex, where all blocks have come by this, each once."""
+        """Hex digest once each block has arrived exactly once; else None."""
         return self._digest.hexdigest() if self._is_of_use and self._next == len(self._facts.blocks) else None

@@ -17,7 +17,7 @@ from core.node.base.node_message import NodeMessage
 from core.node.base.tasks import Tasks
 from core.node.disks.byte_links import ByteLinks, RunRequest
 from core.node.disks.mac_messages import Sender
-from core.node.disks.messages import BytesAsk, BytesReady, FilesAsk, FilesSent, HashesAsk, HashesSent
+from core.node.disks.messages import BytesReady, BytesRequest, FilesRequest, FilesSent, HashesRequest, HashesSent
 
 PORT_S: Final = 30.0
 HASHES_S: Final = 120.0  # the sender may have to read 128 MiB
@@ -56,13 +56,13 @@ class BlockRequests:
 
     async def files(self, source: str, fingerprint: str) -> FilesSent:
         """The files of the model on that Mac."""
-        sent: FilesSent = await self._ask(source, fingerprint, FilesAsk(fingerprint=fingerprint), LIST_S)
+        sent: FilesSent = await self._ask(source, fingerprint, FilesRequest(fingerprint=fingerprint), LIST_S)
         return sent
 
     async def hashes(self, source: str, fingerprint: str, name: str, first: int, *, compared: bool = False) -> bytes:
         """32 bytes a block, from block `first` on. `compared`: of the file that was compared with the hub's hash."""
         number = next(self._numbers)
-        asked = HashesAsk(number=number, fingerprint=fingerprint, name=name, first=first, compared=compared)
+        asked = HashesRequest(number=number, fingerprint=fingerprint, name=name, first=first, compared=compared)
         sent: HashesSent = await self._ask(source, number, asked, HASHES_S)
         return sent.data
 
@@ -70,7 +70,7 @@ class BlockRequests:
         """A link for the blocks of that model. Raises LinkError, TransferError."""
         self._open = [(mac, link) for mac, link in self._open if not link.is_closed]
         number = next(self._numbers)
-        asked = BytesAsk(number=number, fingerprint=fingerprint)
+        asked = BytesRequest(number=number, fingerprint=fingerprint)
         ready: BytesReady = await self._ask(source, number, asked, PORT_S)
         if ready.port is None:
             problem = ready.problem or TransferError("The other Mac does not send it.").problem

@@ -22,7 +22,15 @@ from core.node.base.tasks import Tasks
 from core.node.disks.byte_links import HASH_BYTES, RUN_BYTES, ByteLinks, RunRequest, read_run_request
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import LatestRequest, Sender
-from core.node.disks.messages import MAX_HASHES, NOT_HERE, BytesAsk, BytesReady, FilesSent, HashesAsk, HashesSent
+from core.node.disks.messages import (
+    MAX_HASHES,
+    NOT_HERE,
+    BytesReady,
+    BytesRequest,
+    FilesSent,
+    HashesRequest,
+    HashesSent,
+)
 from core.settings import MAX_CONTROL_BODY
 
 # of one Mac at a time
@@ -69,7 +77,7 @@ class FileServing:
         self._served: dict[tuple[str, str], ServedModel] = {}
         self._last: ServedModel | None = None
         self._lists = LatestRequest(self._send_files)
-        self._queued: dict[str, deque[HashesAsk]] = {}
+        self._queued: dict[str, deque[HashesRequest]] = {}
         self._answering: Counter[str] = Counter()
 
     def gone(self, device_id: str) -> None:
@@ -106,7 +114,7 @@ class FileServing:
         if not await self._sender.send(device_id, reply):
             self._served.pop((device_id, fingerprint), None)
 
-    async def send_hashes(self, device_id: str, request: HashesAsk) -> None:
+    async def send_hashes(self, device_id: str, request: HashesRequest) -> None:
         """Send hashes of blocks. A Mac that asks and does not read fills no more memory than a few answers take."""
         queued = self._queued.setdefault(device_id, deque())
         if len(queued) < MAX_QUEUED:
@@ -124,7 +132,7 @@ class FileServing:
         finally:
             self._answering[device_id] -= 1
 
-    async def open_port(self, device_id: str, request: BytesAsk) -> None:
+    async def open_port(self, device_id: str, request: BytesRequest) -> None:
         """Open a port for the blocks of a model whose files this Mac has listed. The oldest of too many closes."""
         if served := self._served.get((device_id, request.fingerprint)):
             reply = self._opened(device_id, request, served)
@@ -133,7 +141,7 @@ class FileServing:
             reply = BytesReady(number=request.number, problem=problem)
         await self._sender.send(device_id, reply)
 
-    def _opened(self, device_id: str, request: BytesAsk, served: ServedModel) -> BytesReady:
+    def _opened(self, device_id: str, request: BytesRequest, served: ServedModel) -> BytesReady:
         ports = self._ports.setdefault(device_id, deque())
         if len(ports) == MAX_PORTS:
             ports.popleft().close()
@@ -148,7 +156,9 @@ class FileServing:
 class BlockPort:
     """A port for one link of one Mac, and the thread that answers it. Raises LinkLost if this Mac cannot listen."""
 
-    def __init__(self, links: ByteLinks, device_id: str, asked: BytesAsk, served: ServedModel, tasks: Tasks) -> None:
+    def __init__(
+        self, links: ByteLinks, device_id: str, asked: BytesRequest, served: ServedModel, tasks: Tasks
+    ) -> None:
         self._links, self._device_id, self._asked, self._served = links, device_id, asked, served
         self.fingerprint = asked.fingerprint
         self._listener = links.listen()
@@ -251,7 +261,7 @@ def _whole_map(directory: Path, files: Mapping[str, FileFacts]) -> BlockMap | No
     return None
 
 
-def _hashes(served: ServedModel, request: HashesAsk) -> bytes:
+def _hashes(served: ServedModel, request: HashesRequest) -> bytes:
     """32 bytes for each block from `first` on, at most MAX_HASHES of them."""
     name, blocks = request.name, served.files[request.name].blocks[request.first : request.first + MAX_HASHES]
     place = slice(HASH_BYTES * blocks.start, HASH_BYTES * blocks.stop)

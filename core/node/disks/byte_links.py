@@ -20,7 +20,7 @@ from core.link.frames import Buffer
 from core.link.network_paths import NetworkPath, connect
 from core.models.files.block_map import BLOCK_BYTES, FileFacts
 from core.node.base.node_message import FileName
-from core.node.disks.messages import NOT_HERE, BytesAsk
+from core.node.disks.messages import NOT_HERE, BytesRequest
 from core.numbers import Size
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
@@ -98,7 +98,7 @@ class ByteLinks:
             raise LinkLost("The Mac that has the model is not linked.", "Wait until it is back, then copy again.")
         return ways
 
-    def accept(self, listener: socket.socket, device_id: str, asked: BytesAsk, alarm: Alarm) -> DataLink:
+    def accept(self, listener: socket.socket, device_id: str, asked: BytesRequest, alarm: Alarm) -> DataLink:
         """The link that a Mac dials for its request. Raises LinkError, and what `alarm` raises."""
         return accept(
             listener,
@@ -110,7 +110,7 @@ class ByteLinks:
             alarm=alarm,
         )
 
-    def dial(self, device_id: str, ways: Sequence[NetworkPath], port: int, asked: BytesAsk) -> DataLink:
+    def dial(self, device_id: str, ways: Sequence[NetworkPath], port: int, asked: BytesRequest) -> DataLink:
         """A link to the port that a Mac opened for `asked`. Raises LinkError."""
         until = monotonic() + LINK_S
         plain, way = connect(ways, port, LINK_S)
@@ -129,5 +129,5 @@ class ByteLinks:
         return parse_text_id(device_id)
 
 
-def _binding(asked: BytesAsk) -> bytes:
+def _binding(asked: BytesRequest) -> bytes:
     return hashlib.sha256(b"macluster/1 blocks\0" + msgspec.json.encode(asked)).digest()

@@ -56,10 +56,10 @@ class Holds(InventoryMessage, frozen=True, kw_only=True):
 
     models: Annotated[tuple[HeldModel, ...], msgspec.Meta(max_length=MAX_HELD)]
     broken: Annotated[tuple[ModelName, ...], msgspec.Meta(max_length=MAX_BROKEN)] = ()  # names of unusable ones
-    answers: Size = 0  # number of the HoldsAsk, 0 for none
+    answers: Size = 0  # number of the HoldsRequest, 0 for none
 
 
-class HoldsAsk(InventoryMessage, frozen=True, kw_only=True):
+class HoldsRequest(InventoryMessage, frozen=True, kw_only=True):
     """Requests a fresh look at the receiver's disk, and a Holds."""
 
     number: Positive = 1
@@ -72,14 +72,14 @@ class CopyMessage(NodeMessage, frozen=True, kw_only=True):
     RATE: ClassVar = UNLIMITED
 
 
-class FilesAsk(CopyMessage, frozen=True, kw_only=True):
+class FilesRequest(CopyMessage, frozen=True, kw_only=True):
     """Requests the list of a model's files."""
 
     fingerprint: Sha256
 
 
 class FilesSent(CopyMessage, frozen=True, kw_only=True):
-    """The reply to a FilesAsk: the files by name, or why there are none."""
+    """The reply to a FilesRequest: the files by name, or why there are none."""
 
     fingerprint: Sha256
     files: Annotated[dict[FileName, FileFacts], msgspec.Meta(max_length=MAX_MODEL_FILES)] = msgspec.field(
@@ -89,7 +89,7 @@ class FilesSent(CopyMessage, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
-class HashesAsk(CopyMessage, frozen=True, kw_only=True):
+class HashesRequest(CopyMessage, frozen=True, kw_only=True):
     """Requests the SHA-256 of up to MAX_HASHES blocks of a file, from block `first` on."""
 
     number: Size  # the requester's
@@ -100,7 +100,7 @@ class HashesAsk(CopyMessage, frozen=True, kw_only=True):
 
 
 class HashesSent(BinaryMessage, frozen=True, kw_only=True):
-    """The reply to a HashesAsk; NOT_HERE stands for a missing block, fewer hashes for a file that can't be read."""
+    """The reply to a HashesRequest; NOT_HERE stands for a missing block, fewer hashes for a file that can't be read."""
 
     FRAME: ClassVar = FrameType.FILE_PART
     RATE: ClassVar = UNLIMITED
@@ -126,7 +126,7 @@ class FalseFile(CopyMessage, frozen=True, kw_only=True):
     name: FileName
 
 
-class BytesAsk(CopyMessage, frozen=True, kw_only=True):
+class BytesRequest(CopyMessage, frozen=True, kw_only=True):
     """Requests a link of its own to fetch blocks of a model."""
 
     number: Size  # the requester's
@@ -134,14 +134,14 @@ class BytesAsk(CopyMessage, frozen=True, kw_only=True):
 
 
 class BytesReady(CopyMessage, frozen=True, kw_only=True):
-    """The reply to a BytesAsk: the port to link to, or why there is none."""
+    """The reply to a BytesRequest: the port to link to, or why there is none."""
 
     number: Size
     port: Port | None = None
     problem: Problem | None = None
 
 
-class CopyAsk(CopyMessage, frozen=True, kw_only=True):
+class PeerCopyRequest(CopyMessage, frozen=True, kw_only=True):
     """Requests the receiver to copy a model from the sender to its disk."""
 
     fingerprint: Sha256
@@ -153,7 +153,7 @@ class CopyAsk(CopyMessage, frozen=True, kw_only=True):
 
 
 class CopyChange(CopyMessage, frozen=True, kw_only=True):
-    """Changes a copy that a CopyAsk requested."""
+    """Changes a copy that a PeerCopyRequest requested."""
 
     fingerprint: Sha256
     what: TransferChange
@@ -161,10 +161,10 @@ class CopyChange(CopyMessage, frozen=True, kw_only=True):
 
 
 class CopyProgress(CopyMessage, frozen=True, kw_only=True):
-    """Progress of a copy that a CopyAsk requested."""
+    """Progress of a copy that a PeerCopyRequest requested."""
 
     transfer: Transfer
 
 
-FileWord = FilesAsk | FilesSent | HashesAsk | HashesSent | BytesAsk | BytesReady
-CopyWord = CopyAsk | CopyChange | CopyProgress
+FileWord = FilesRequest | FilesSent | HashesRequest | HashesSent | BytesRequest | BytesReady
+CopyWord = PeerCopyRequest | CopyChange | CopyProgress

@@ -40,12 +40,12 @@ from core.node.disks.copy_checks import (
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import Sender
 from core.node.disks.messages import (
-    BytesAsk,
     BytesReady,
-    FilesAsk,
+    BytesRequest,
+    FilesRequest,
     FilesSent,
     FileWord,
-    HashesAsk,
+    HashesRequest,
     HashesSent,
     HeldModel,
 )
@@ -87,11 +87,11 @@ class ModelCopies:
     async def handle_message(self, device_id: str, message: FileWord) -> None:
         """Handle a request for files, or an answer to one of ours."""
         match message:
-            case FilesAsk():
+            case FilesRequest():
                 await self.serving.send_files(device_id, message.fingerprint)
-            case HashesAsk():
+            case HashesRequest():
                 await self.serving.send_hashes(device_id, message)
-            case BytesAsk():
+            case BytesRequest():
                 await self.serving.open_port(device_id, message)
             case FilesSent() | HashesSent() | BytesReady():
                 self.requests.settle(device_id, message)

@@ -18,7 +18,7 @@ from core.node.base.node_message import MAX_MODEL_NAME
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import ControlLinks, LatestRequest
-from core.node.disks.messages import MAX_BROKEN, MAX_HELD, MAX_RANGES, HeldModel, Holds, HoldsAsk
+from core.node.disks.messages import MAX_BROKEN, MAX_HELD, MAX_RANGES, HeldModel, Holds, HoldsRequest
 
 LOOK_S = 5.0
 ASK_S = 30.0  # new files are examined first, on a Mac that may be busy
@@ -71,9 +71,9 @@ class ModelInventory:
             self._sent_to[device_id] = link
             await self._links.send(device_id, msgspec.structs.replace(self._own, answers=number))
 
-    async def handle_message(self, device_id: str, message: Holds | HoldsAsk) -> None:
+    async def handle_message(self, device_id: str, message: Holds | HoldsRequest) -> None:
         """Take the list of another Mac, or answer its request for ours."""
-        if isinstance(message, HoldsAsk):
+        if isinstance(message, HoldsRequest):
             await self._requests.take(device_id, message.number)
         elif device_id in self._links.contacts:
             reported = msgspec.structs.replace(message, answers=0)
@@ -142,7 +142,7 @@ class ModelInventory:
     async def _ask(self, device_id: str) -> None:
         asked = self._asked_again[device_id] = _AskedAgain(next(self._numbers), asyncio.Event())
         try:
-            if await self._links.send(device_id, HoldsAsk(number=asked.number)):
+            if await self._links.send(device_id, HoldsRequest(number=asked.number)):
                 async with asyncio.timeout(ASK_S):
                     await asked.arrived.wait()
         except TimeoutError:

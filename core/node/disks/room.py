@@ -17,18 +17,18 @@ from core.node.disks.conversations import Conversations
 from core.node.disks.hub_comparison import HubComparison
 from core.node.disks.local_models import LocalModels
 from core.node.disks.messages import (
-    BytesAsk,
     BytesReady,
-    CopyAsk,
+    BytesRequest,
     CopyChange,
     CopyProgress,
     FalseFile,
-    FilesAsk,
+    FilesRequest,
     FilesSent,
-    HashesAsk,
+    HashesRequest,
     HashesSent,
     Holds,
-    HoldsAsk,
+    HoldsRequest,
+    PeerCopyRequest,
 )
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
@@ -86,14 +86,14 @@ class DisksRoom(Room):
         handle = self.transfers.handle_message
         return (
             receives(Holds, handle),
-            receives(HoldsAsk, handle),
-            receives(FilesAsk, handle, while_forked=False),
+            receives(HoldsRequest, handle),
+            receives(FilesRequest, handle, while_forked=False),
             receives(FilesSent, handle, while_forked=False),
-            receives(HashesAsk, handle, while_forked=False),
+            receives(HashesRequest, handle, while_forked=False),
             receives(HashesSent, handle, while_forked=False),
-            receives(BytesAsk, handle, while_forked=False),
+            receives(BytesRequest, handle, while_forked=False),
             receives(BytesReady, handle, while_forked=False),
-            receives(CopyAsk, handle, while_forked=False),
+            receives(PeerCopyRequest, handle, while_forked=False),
             receives(CopyChange, handle, while_forked=False),
             receives(CopyProgress, handle, while_forked=False),
             receives(FalseFile, self._drop, while_forked=False),

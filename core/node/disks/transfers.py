@@ -35,14 +35,14 @@ from core.node.disks.hub_transfers import download
 from core.node.disks.mac_messages import ControlLinks
 from core.node.disks.messages import (
     MAX_PARTS,
-    CopyAsk,
     CopyChange,
     CopyProgress,
     CopyWord,
     FileWord,
     HeldModel,
     Holds,
-    HoldsAsk,
+    HoldsRequest,
+    PeerCopyRequest,
 )
 from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import ModelInventory
@@ -161,12 +161,12 @@ class Transfers:
             change = CopyChange(fingerprint=fingerprint, what=order.what, bytes_per_s=order.bytes_per_s)
             await self._links.send(mac, change)
 
-    async def handle_message(self, device_id: str, message: Holds | HoldsAsk | FileWord | CopyWord) -> None:
+    async def handle_message(self, device_id: str, message: Holds | HoldsRequest | FileWord | CopyWord) -> None:
         """Handle a message about models and their files."""
         match message:
-            case Holds() | HoldsAsk():
+            case Holds() | HoldsRequest():
                 self._tasks.spawn("A message about models", self._inventory.handle_message(device_id, message))
-            case CopyAsk():
+            case PeerCopyRequest():
                 await self._copy_for(device_id, message)
             case CopyChange(fingerprint=fingerprint, what=what, bytes_per_s=bytes_per_s):
                 if self.own.is_for(device_id, fingerprint):
@@ -194,7 +194,7 @@ class Transfers:
             source = progress.source if progress.source in ("", *self._links.contacts) else self._device_id
             self._note(msgspec.structs.replace(progress, **same, source=source))
 
-    async def _copy_for(self, device_id: str, asked: CopyAsk) -> None:
+    async def _copy_for(self, device_id: str, asked: PeerCopyRequest) -> None:
         """Another member wants this Mac to copy a model from it."""
         model = self._inventory.find(asked.fingerprint)
         problem: MaclusterError | None = None
@@ -274,5 +274,5 @@ def _first(model: HeldModel, source: str, mac: str, limit: int = 0) -> Transfer:
     return msgspec.structs.replace(first, limit_bytes_per_s=limit)
 
 
-def _ask(wanted: CopyRequest, parts: Sequence[Part]) -> CopyAsk:
-    return CopyAsk(fingerprint=wanted.fingerprint, parts=by_file(parts), bytes_per_s=wanted.bytes_per_s)
+def _ask(wanted: CopyRequest, parts: Sequence[Part]) -> PeerCopyRequest:
+    return PeerCopyRequest(fingerprint=wanted.fingerprint, parts=by_file(parts), bytes_per_s=wanted.bytes_per_s)

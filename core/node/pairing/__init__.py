@@ -1,1 +1,1 @@
-"""How another Mac is let in."""
+"""Pair this Mac with another one."""

@@ -1,5 +1,5 @@
-"""When to knock at a pairing window that was seen, as pure logic: two Macs that wait for each other must not knock at
-the same time, for each sends others away while it stands at a door.
+"""When to call a pairing window that was seen. Pure. Two Macs that wait for each other must not call at the same time,
+since each refuses callers while it calls.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ GIVE_WAY_S: Final = 3.0
 
 
 class PairingBackoff:
-    """The Mac that `leads` knocks as soon as it sees a window; the other one 3 s later, for the case that nothing gets
-    through to it. At one place not again before the window there takes another attempt. Times in seconds of one
-    monotonic clock.
+    """The Mac that `leads` calls as soon as it sees a window, the other one 3 s later in case the first can't connect.
+    The same place is called again only when its window allows another attempt. Times: seconds, monotonic.
     """
 
     def __init__(self, *, leads: bool) -> None:
@@ -24,9 +23,9 @@ class PairingBackoff:
         self._not_before: dict[Place, float] = {}
 
     def due(self, windows: Iterable[Place], now_s: float) -> Place | None:
-        """Where to knock now, if anywhere."""
+        """The window to call now, if any."""
         return next((w for w in windows if now_s >= self._not_before.setdefault(w, now_s + self._wait_s)), None)
 
     def note(self, place: Place, now_s: float) -> None:
-        """This Mac knocks there."""
+        """Record a call to that window."""
         self._not_before[place] = now_s + APART_S + self._wait_s

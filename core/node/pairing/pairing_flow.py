@@ -1,5 +1,5 @@
-"""Pairing as a person meets it: the Macs of two people find each other's windows, show the digits, wait for those of
-the other screen, and say what came of it, all as `PairingChanged` events.
+"""The pairing dialogue: find the other Mac's window, show the digits, take the typed ones, and report every step as a
+`PairingChanged` event.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ class PairingFlow:
         self.comparisons = 0
 
     async def open(self) -> PairingWindow:
-        """Open this Mac's window for whoever comes. Raises Busy while a pairing is under way, and PairingError after as
-        many attempts as there may be.
-        """
+        """Open this Mac's window for any Mac. Raises Busy during a pairing, PairingError after too many attempts."""
         window = await self._listen(None)
         try:
             self._check_free()
@@ -65,33 +63,31 @@ class PairingFlow:
         return PairingWindow(port=window.port)
 
     def pair_with(self, device_id: str) -> None:
-        """Pair with the Mac that a person chose, once the person there chose this one. Raises Busy, or UsageError for
-        one that was not seen.
-        """
+        """Pair with the chosen Mac once its user chooses this one. Raises Busy, or UsageError for a Mac not seen."""
         peer = next((p for p in self._bus.now.peers if p.device_id == device_id and not p.is_self), None)
         if peer is None:
             raise UsageError(
                 f"No other Mac with the device id {device_id!r} was seen.",
-                "`macluster peers` lists those that were; where Bonjour is off, use `macluster pair HOST:PORT`.",
+                "`macluster peers` lists the Macs seen; if Bonjour is off, use `macluster pair HOST:PORT`.",
             )
         self._check_free()
         self._start(self._meet(device_id), device_id=device_id, peer=peer.name)
 
     async def offer(self, place: Place) -> None:
-        """Knock at a window whose place a person gave; it may take the place of waiting. Raises Busy."""
+        """Call the window at an address that the user typed, even while waiting. Raises Busy."""
         if self._now.state == "waiting":
             await self._break_off()
         self._check_free()
         self._start(self._connect(place, None))
 
     def type(self, digits: str) -> None:
-        """The digits that the person read on the other Mac. Raises UsageError when none are asked for."""
+        """Take the digits of the other Mac's screen. Raises UsageError if no pairing waits for them."""
         if self._typed is None or self._typed.done():
             raise UsageError("No pairing waits for digits.", "Start pairing on both Macs first.")
         self._typed.set_result(digits)
 
     async def stop(self) -> None:
-        """Cancel the running pairing; nothing of it is kept."""
+        """Cancel the running pairing; nothing is saved."""
         if self._is_running and self._can_be_stopped:
             await self._break_off()
             self._publish(state="stopped", digits="")
@@ -120,7 +116,7 @@ class PairingFlow:
         self._task = self._tasks.spawn("Pairing", self._run(pairing), self._defect)
 
     def _open_for_a_while(self) -> float:
-        """From now on; for people, when that ends, in seconds since the epoch, which no waiting hangs on."""
+        """Start the window's time; returns its end in seconds since the epoch, for display only."""
         self._until = time.monotonic() + WINDOW_S
         return time.time() + WINDOW_S
 
@@ -140,9 +136,9 @@ class PairingFlow:
         self._publish(state="paired", peer=member.name, digits="")
 
     async def _admit(self, member: Member, host: str) -> None:
-        """The roster with the new member is in force; it came from `host`."""
+        """Handle a roster with the new member, which came from `host`."""
         device_id = text_id(member.device_id)
-        if not self._book.of(device_id):  # without Bonjour: its node listens where nodes do, most likely
+        if not self._book.of(device_id):  # without Bonjour: assume its node uses the default port
             self._book.by_hand(device_id, Place(host, CONTROL_PORT))
         epoch = self._store.cluster().roster.epoch
         self._journal.info(f"Paired with {member.name}; the roster is at epoch {epoch}.")
@@ -153,7 +149,7 @@ class PairingFlow:
         self._publish(state="failed", digits="", problem=problem)
 
     async def _meet(self, device_id: str) -> Member:
-        """Where the other window is open already, knock; else open this one, and look out for the other."""
+        """Call the other window if it is open; else open this one, and look out for the other."""
         backoff = PairingBackoff(leads=self._identity.text_id < device_id)
         for place in self._book.windows(device_id):
             backoff.note(place, time.monotonic())
@@ -171,7 +167,7 @@ class PairingFlow:
             return window.result.result()
 
     async def _try(self, place: Place, device_id: str) -> Member | None:
-        """Connect to a place that was only advertised: None if no comparison started there."""
+        """Connect to an advertised place; None if no comparison started there."""
         before = self.comparisons
         try:
             return await self._connect(place, device_id)
@@ -200,11 +196,11 @@ class PairingFlow:
 
     @asynccontextmanager
     async def _opened(self, window: PairingServer) -> AsyncIterator[PairingServer]:
-        """The window is advertised for as long as it is open."""
+        """Advertise the window while it is open."""
         try:
             here = Place(advertised(interfaces(), self._host)[0], window.port)
             self._publish(address=str(here), closes_at=self._open_for_a_while())
-            with suppress(OSError):  # a person can still tell the address
+            with suppress(OSError):  # the user can still read out the address
                 await self._discovery.announce(window.port)
             yield window
         finally:

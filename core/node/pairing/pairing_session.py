@@ -1,5 +1,5 @@
-"""Pairing over a plain TCP connection that is open only while the pairing screen is (security.md §2.4): the I/O around
-the state machines of `core.trust.pairing`. Everything is bounded and timed; when one side stops, both forget.
+"""I/O of pairing, around the state machines of `core.trust.pairing`: a plain TCP connection, open only while the
+pairing screen is (security.md §2.4). Sizes and times are limited; when one side stops, both forget.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ _EPOCH: Final = struct.Struct("<Q")
 
 
 class PairingConnection:
-    """A pairing connection: exact reads and whole writes, each within 10 seconds unless said otherwise."""
+    """A pairing connection: exact reads and whole writes, each within 10 seconds unless given otherwise."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.host = plain_host(writer.get_extra_info("peername") or ("",))
 
     async def read(self, length: int, timeout_s: float = MESSAGE_S, gone: PairingError = NOT_READY) -> bytes:
-        """So many bytes. Raises PairingError."""
+        """Read `length` bytes. Raises PairingError."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._reader.readexactly(length)
@@ -75,7 +75,6 @@ class PairingConnection:
             raise PairingError(gone.what, gone.fix) from error
 
     async def write(self, data: bytes) -> None:
-        """All of `data`. Raises PairingError."""
         self._writer.write(data)
         try:
             async with asyncio.timeout(MESSAGE_S):
@@ -84,17 +83,16 @@ class PairingConnection:
             raise PairingError("The other Mac stopped the pairing.") from error
 
     async def reveal(self) -> bytes:
-        """P2 or P3: 97 bytes, and as many of name as the last of them says."""
+        """Read P2 or P3: 97 bytes, the last of them the length of the name that follows."""
         head = await self.read(REVEAL_BYTES)
         return head + await self.read(reveal_length(head))
 
     async def send_note(self, peer: Confirmed, note: bytes) -> None:
-        """A note, bound to what was said before. Raises PairingError."""
+        """Send a note, authenticated together with the earlier ones. Raises PairingError."""
         packed = peer.pack(note)
         await self.write(_LENGTH.pack(len(packed)) + packed)
 
     async def receive_note(self, peer: Confirmed) -> bytes:
-        """The peer's next note. Raises PairingError."""
         (length,) = _LENGTH.unpack(await self.read(_LENGTH.size))
         if length > MAX_NOTE:
             raise PairingError(f"The other Mac sent a note of {length} bytes; {MAX_NOTE} are allowed.")
@@ -103,8 +101,8 @@ class PairingConnection:
 
 @dataclass(frozen=True, slots=True)
 class PairingSession:
-    """What this Mac brings to a pairing. `confirm` shows the digits and returns those that the person typed from the
-    other screen; it is called for no other Mac than the one with device id `chosen`, where that is not None.
+    """This Mac's side of a pairing. `confirm` shows the digits and returns the typed ones; if `chosen` is set, only for
+    the Mac with that device id.
     """
 
     identity: Identity
@@ -115,7 +113,7 @@ class PairingSession:
     chosen: str | None = None
 
     def check_chosen(self, view: PairingView) -> None:
-        """Before any digits are shown. Raises PairingError."""
+        """Check the device id before digits are shown. Raises PairingError."""
         if self.chosen is not None and view.peer_text_id != self.chosen:
             raise PairingError(
                 f"Another Mac than the chosen one answered: {view.peer_name} ({view.peer_text_id[:8]}).",
@@ -125,7 +123,7 @@ class PairingSession:
     async def finish(
         self, connection: PairingConnection, comparison: Comparison, *, initiator: bool, timeout_s: float
     ) -> Member:
-        """From the digits to the roster; the peer as a member. Raises PairingError or RosterError."""
+        """Go from the digits to the roster; returns the peer as a member. Raises PairingError or RosterError."""
         peer = await self._compare(connection, comparison, timeout_s)
         mine = card_of(self.identity, self.store.current)
         await connection.send_note(peer, encode_card(mine))
@@ -167,10 +165,10 @@ class PairingSession:
             reading.cancel()
             for ended in await asyncio.gather(asking, reading, return_exceptions=True):
                 if isinstance(ended, Exception) and not isinstance(ended, MaclusterError):
-                    raise ended  # a defect, which what was raised first must not hide
+                    raise ended  # a defect, not to be hidden by the first error
 
     async def _hand_over(self, connection: PairingConnection, peer: Confirmed) -> None:
-        """P5: the chain of rosters in as many bundles as it takes; the other side answers each with its epoch."""
+        """P5: send the chain of rosters in bundles; the other side answers each with its epoch."""
         has, goal = 0, self.store.cluster().roster.epoch
         while has < goal:
             await connection.send_note(peer, self.store.bundle(has))
@@ -180,7 +178,7 @@ class PairingSession:
             (has,) = _EPOCH.unpack(note)
 
     async def _join(self, connection: PairingConnection, peer: Confirmed, theirs: Card) -> None:
-        """P5 on the other side. Nothing is kept before the whole chain holds and names both Macs."""
+        """P5 on the other side. Saves nothing before the whole chain is valid and names both Macs."""
         newest: Roster | None = None
         bundles: list[bytes] = []
         while True:
@@ -201,8 +199,8 @@ class PairingSession:
 
 
 async def offer_pairing(host: str, port: int, session: PairingSession, *, timeout_s: float = WINDOW_S) -> Member:
-    """Pair with the Mac that listens at `host`:`port`, where the digits are typed within `timeout_s`; the new member.
-    Raises PairingError or RosterError, and then nothing was kept.
+    """Pair with the Mac listening at `host`:`port`; the digits must be typed within `timeout_s`. Returns the new
+    member. Raises PairingError or RosterError; then nothing was saved.
     """
     try:
         async with asyncio.timeout(MESSAGE_S):
@@ -215,7 +213,7 @@ async def offer_pairing(host: str, port: int, session: PairingSession, *, timeou
         await connection.write(offer.commit)
         p3, comparison = offer.reveal(await connection.reveal())
         session.check_chosen(comparison.view)
-        session.attempts.count()  # who has P3 knows the digits
+        session.attempts.count()  # the receiver of P3 knows the digits
         await connection.write(p3)
         return await session.finish(connection, comparison, initiator=True, timeout_s=timeout_s)
     finally:

@@ -1,4 +1,4 @@
-"""This Mac's pairing window: a listener that is open for two minutes at most, and lets in one Mac at a time."""
+"""This Mac's pairing window: a listener, open for at most two minutes, that admits one Mac at a time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ DISTURBED: Final = "Start again on both Macs; if it happens again, somebody on t
 
 
 class PairingServer:
-    """Waits for one Mac to pair with, for as long as its window is open. Closes itself once digits were compared, with
-    whatever result: whoever wants to try again asks the person again.
+    """Waits for one Mac to pair with while the window is open. Closes after one comparison, whatever its result, so a
+    retry needs the user.
     """
 
     def __init__(self, session: PairingSession, window: Window) -> None:
@@ -39,7 +39,7 @@ class PairingServer:
         self.result: asyncio.Future[Member] = loop.create_future()
 
     async def listen(self, host: str, port: int) -> None:
-        """Open the door. Raises PairingError if the address cannot be had."""
+        """Start listening. Raises PairingError if the address can't be used."""
         try:
             door = open_listener(host, port, CALLERS)
             self._server = await asyncio.start_server(partial(self._call, door), sock=door, backlog=CALLERS)
@@ -49,17 +49,16 @@ class PairingServer:
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def wait(self) -> Member:
-        """The Mac that was paired. Raises PairingError when the window closed without one."""
+        """The paired Mac. Raises PairingError if the window closed without one."""
         return await asyncio.shield(self.result)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a Mac is at the door."""
         return self._busy
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Whoever knocks is sent away meanwhile: this Mac is at another one's door. Not while `is_busy`."""
+        """Refuse callers during the block, while this Mac calls another window. Not while `is_busy`."""
         self._busy = True
         try:
             yield
@@ -73,10 +72,9 @@ class PairingServer:
             call.cancel()
         if not self.result.done():
             self.result.set_exception(self._last)
-            self.result.exception()  # it counts as seen, even if nobody waits
+            self.result.exception()  # mark as retrieved, even without a waiter
 
     async def wait_closed(self) -> None:
-        """Until no connection is left."""
         await asyncio.gather(*self._calls, return_exceptions=True)
 
     def _shut(self) -> None:
@@ -92,13 +90,13 @@ class PairingServer:
             if len(self._calls) <= CALLERS and caller_address(door, writer.get_extra_info("peername")):
                 await self._serve(PairingConnection(reader, writer))
         except asyncio.CancelledError:
-            pass  # only `close` cancels a call, and the call is over then
+            pass  # only `close` cancels a call, and the call has ended
         finally:
             writer.close()
             self._calls.discard(call)
 
     async def _serve(self, connection: PairingConnection) -> None:
-        """Whoever knocks costs nothing but this connection; an attempt is counted, and is the only one at its time."""
+        """Serve one caller. Counts an attempt before the digits are known; only one runs at a time."""
         try:
             answer = PairingAnswer(
                 self._session.identity, self._session.name, secrets.token_bytes, await connection.read(P1_BYTES)

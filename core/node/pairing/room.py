@@ -1,4 +1,4 @@
-"""The room of pairing: this Mac and another one meet for the first time."""
+"""The room of pairing: make this Mac and another one members of one cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class PairingRoom(Room):
 
     @classmethod
     def build(cls, node: NodeContext, peers: PeersRoom, trust: TrustRoom) -> Self:
-        """The room with all of its parts."""
         return cls(node=node, flow=PairingFlow(node, peers.discovery, peers.book, trust.enforcement))
 
     def routes(self) -> Iterable[web.RouteDef]:

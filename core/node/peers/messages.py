@@ -115,7 +115,7 @@ class Probed(SpeedMessage, frozen=True, kw_only=True):
     number: Number
 
 
-class SpeedAsk(SpeedMessage, frozen=True, kw_only=True):
+class PeerSpeedRequest(SpeedMessage, frozen=True, kw_only=True):
     """Requests a test of the receiver's link to `target`."""
 
     test: Size  # the sender's number for it
@@ -150,7 +150,7 @@ class LogMessage(NodeMessage, frozen=True, kw_only=True):
     RATE: ClassVar = LOGS
 
 
-class LogAsk(LogMessage, frozen=True, kw_only=True):
+class LogRequest(LogMessage, frozen=True, kw_only=True):
     """Requests the log lines after line `after` of `run`; all of them if the receiver's node has restarted since."""
 
     run: Size
@@ -166,7 +166,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogReply(LogMessage, frozen=True, kw_only=True):
-    """The reply to a LogAsk: the next lines."""
+    """The reply to a LogRequest: the next lines."""
 
     run: Size
     last: Size  # number of the last line

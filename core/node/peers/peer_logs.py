@@ -18,7 +18,7 @@ from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
 from core.node.peers.clock_difference import ClockDifference, clock_difference
 from core.node.peers.mesh import Mesh
-from core.node.peers.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogMessage, LogReply
+from core.node.peers.messages import MAX_LOG_LINES, LogEntry, LogMessage, LogReply, LogRequest
 
 ASK_EVERY_S: Final = 1.0
 ANSWER_S: Final = 10.0
@@ -33,12 +33,12 @@ class PeerLog:
         self._asked_s: float | None = None
         self._clocks: deque[ClockDifference] = deque(maxlen=CLOCKS_KEPT)
 
-    def ask(self, now_s: float) -> LogAsk | None:
+    def ask(self, now_s: float) -> LogRequest | None:
         """What to ask at `now_s` (monotonic): nothing while the Mac has not answered."""
         if self._asked_s is not None and now_s < self._asked_s + ANSWER_S:
             return None
         self._asked_s = now_s
-        return LogAsk(run=self.run, after=self.last)
+        return LogRequest(run=self.run, after=self.last)
 
     def take(self, reply: LogReply, now_s: float, now: float) -> list[tuple[float, LogEntry]]:
         """The lines of what came at `now_s` (monotonic), which was `now` (seconds since the epoch), with the times at
@@ -89,7 +89,7 @@ class PeerLogs:
     async def handle_message(self, device_id: str, message: LogMessage) -> None:
         """A linked Mac asks, or answers."""
         match message:
-            case LogAsk(run=run, after=after):
+            case LogRequest(run=run, after=after):
                 await self._send(device_id, self._lines_after(after if run == self._journal.run else 0))
             case LogReply() if log := self._logs.get(device_id):
                 for at, line in log.take(message, monotonic(), time.time()):

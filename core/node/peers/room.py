@@ -23,10 +23,10 @@ from core.node.peers.linked_mac import LinkedMacChanged
 from core.node.peers.mesh import LinkEnded, MacGone, Mesh
 from core.node.peers.messages import (
     LinkProbe,
-    LogAsk,
     LogReply,
+    LogRequest,
+    PeerSpeedRequest,
     Probed,
-    SpeedAsk,
     SpeedMoved,
     SpeedResultSent,
     SpeedStop,
@@ -101,11 +101,11 @@ class PeersRoom(Room):
             *self.mesh.messages(),
             receives(LinkProbe, speed, while_forked=False),
             receives(Probed, speed, while_forked=False),
-            receives(SpeedAsk, speed, while_forked=False),
+            receives(PeerSpeedRequest, speed, while_forked=False),
             receives(SpeedMoved, speed, while_forked=False),
             receives(SpeedResultSent, speed, while_forked=False),
             receives(SpeedStop, speed, while_forked=False),
-            receives(LogAsk, logs, while_forked=False),
+            receives(LogRequest, logs, while_forked=False),
             receives(LogReply, logs, while_forked=False),
         )
 

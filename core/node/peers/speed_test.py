@@ -21,7 +21,15 @@ from core.node.base.bus import Bus
 from core.node.base.tasks import Tasks
 from core.node.peers.link_probe import LIMIT_S, PROBES, LinkProbing
 from core.node.peers.mesh import Mesh
-from core.node.peers.messages import LinkProbe, Probed, SpeedAsk, SpeedMessage, SpeedMoved, SpeedResultSent, SpeedStop
+from core.node.peers.messages import (
+    LinkProbe,
+    PeerSpeedRequest,
+    Probed,
+    SpeedMessage,
+    SpeedMoved,
+    SpeedResultSent,
+    SpeedStop,
+)
 from core.node.peers.paths import FIGURES_S, Paths
 from core.rates import Rate, Throttle, TokenBucket
 from core.requests.body import Done
@@ -111,7 +119,7 @@ class SpeedTests:
                     await self._mesh.send(device_id, Probed(number=number))
             case Probed(number=number) if self._probing and self._probing[0] == device_id:
                 self._probing[1].handle_reply(number)
-            case SpeedAsk():
+            case PeerSpeedRequest():
                 await self._asked_by(device_id, message)
             case SpeedStop(test=number) if self._test and self._test[:2] == (device_id, number):
                 self._test.work.cancel()
@@ -174,7 +182,7 @@ class SpeedTests:
         result: asyncio.Future[SpeedResult] = asyncio.get_running_loop().create_future()
         self._asked = _RemoteTest(source, number, moved, result)
         try:
-            if not await self._mesh.send(source, SpeedAsk(test=number, target=target)):
+            if not await self._mesh.send(source, PeerSpeedRequest(test=number, target=target)):
                 raise LinkLost(f"{self._bus.now.name_of(source)} is not linked.")
             async with asyncio.timeout(REST_S + LIMIT_S + FIGURES_S + REST_S):
                 return await result
@@ -185,7 +193,7 @@ class SpeedTests:
             if result.cancelled() or not result.done():
                 self._tasks.spawn("A message of a speed test", self._send(source, SpeedStop(test=number)))
 
-    async def _asked_by(self, asker: str, ask: SpeedAsk) -> None:
+    async def _asked_by(self, asker: str, ask: PeerSpeedRequest) -> None:
         """Refuse at once, before the next message is read, or measure in the background."""
         rest_s = self._ended_at + ASKED_REST_S - monotonic()
         if self._test is None and rest_s <= 0:

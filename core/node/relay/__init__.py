@@ -1,1 +1,1 @@
-"""Requests of programs that another Mac answers: asked there, and answered here."""
+"""Relay API requests to the Mac that leads the model."""

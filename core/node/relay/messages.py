@@ -1,4 +1,4 @@
-"""Pieces of requests that one Mac relays to the one that leads; `relayed_values` says what they make."""
+"""Pieces of requests relayed to the Mac that leads; `relayed_values` puts them together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RelayPiece(BinaryMessage, frozen=True, kw_only=True):
     """Base of pieces. They aren't JSON, as texts travel unchanged."""
 
     MARK: ClassVar[int]  # first byte; one more in the last piece
-    number: Size  # the requester's
+    number: Size  # of the request, on the requesting Mac
     data: bytes
     is_last: bool
 
@@ -33,7 +33,7 @@ class RelayPiece(BinaryMessage, frozen=True, kw_only=True):
         raise ProtocolError(f"{len(body)} bytes are no piece of a relayed request.")
 
 
-class RelayAsk(RelayPiece, frozen=True, kw_only=True):
+class RelayRequest(RelayPiece, frozen=True, kw_only=True):
     """A piece of a program's request, for the Mac that leads."""
 
     FRAME: ClassVar = FrameType.RELAY_ASK
@@ -41,7 +41,7 @@ class RelayAsk(RelayPiece, frozen=True, kw_only=True):
 
 
 class RelayReply(RelayPiece, frozen=True, kw_only=True):
-    """A piece of the reply to a RelayAsk."""
+    """A piece of the reply to a RelayRequest."""
 
     FRAME: ClassVar = FrameType.RELAY_REPLY
     RATE: ClassVar = UNLIMITED

@@ -1,4 +1,4 @@
-"""Answers for programs that ask another Mac: a paired one, which relays what they want to this Mac, for it leads."""
+"""Answer requests that other paired Macs relay to this one, because it leads the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.errors import Busy, MaclusterError, NodeError, NotLoaded
 from core.node.base.client_name import CLIENT
 from core.node.base.tasks import Tasks
 from core.node.public_api.api_answers import ApiAnswers, LedModel
-from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
+from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relayed_answers import RelayLinks
 from core.node.relay.relayed_values import (
     MOST_ASKED,
@@ -36,7 +36,7 @@ from core.node.relay.relayed_values import (
 from core.requests.answers import RequestAccepted
 from core.settings import MAX_LANE_ROWS
 
-MOST_OF_A_MAC: Final = MAX_LANE_ROWS  # no Mac relays more at a time than there are rows
+MOST_OF_A_MAC: Final = MAX_LANE_ROWS  # more rows never run at the same time
 
 
 class _Work(NamedTuple):
@@ -45,7 +45,7 @@ class _Work(NamedTuple):
 
 
 class _Asker:
-    """Requests of one Mac: those that run, by its numbers, and the one that is arriving."""
+    """Requests of one Mac: running ones by its numbers, and the one arriving."""
 
     def __init__(self) -> None:
         self.arriving = Assembly(MOST_ASKED)
@@ -58,9 +58,8 @@ class _Asker:
 
 
 class RelayServer:
-    """Answers what other Macs relay, where that `is_on`: for each no more than its bounds at a time, in one line with
-    the requests of this Mac's own programs. `name_of` says how people call a Mac; `check_trust` raises where no prompt
-    may be answered.
+    """Answers relayed requests while `is_on`, a limited number per Mac, queued with the requests of this Mac's clients.
+    `name_of`: the name of a Mac; `check_trust` raises if no prompt may be answered.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class RelayServer:
         self._name_of, self._check_trust, self._is_on = name_of, check_trust, is_on
         self._askers: dict[str, _Asker] = {}
 
-    async def handle_message(self, device_id: str, message: RelayAsk | RelayStop) -> None:
+    async def handle_message(self, device_id: str, message: RelayRequest | RelayStop) -> None:
         """Take a piece of a request, or cancel one. Raises ProtocolError if it is too long."""
         asker = self._askers.setdefault(device_id, _Asker())
         if isinstance(message, RelayStop):
@@ -95,7 +94,7 @@ class RelayServer:
     async def _begin(self, device_id: str, number: int, body: bytes) -> None:
         asker = self._askers[device_id]
         if number in asker.under_way or not asker.has_room(len(body)):
-            busy = Busy("That Mac relays as many requests already as it may.", "Ask again when one of them is done.")
+            busy = Busy("That Mac relays too many requests already.", "Ask again when one of them is done.")
             await self._fail(device_id, number, busy)
             return
         work, defect = self._serve(device_id, number, body), partial(self._defect, device_id, number)
@@ -121,7 +120,7 @@ class RelayServer:
             case TextWanted(tokens=tokens):
                 yield Spelled(text=await model.answers.text_of(tokens))
             case AnswerWanted(request=request):
-                mine = msgspec.structs.replace(request, keep=False)  # it is not this Mac's person who asks
+                mine = msgspec.structs.replace(request, keep=False)  # never save another Mac's conversation
                 async with aclosing(self._answering.events([mine], model, is_relayed=True)) as events:
                     async for came in events:
                         match came:
@@ -133,7 +132,7 @@ class RelayServer:
                                 yield said
 
     def _led(self) -> LedModel:
-        """Nothing is relayed twice, and so never in a circle."""
+        """The model led here; a relayed request is never relayed again, so it can't travel in a circle."""
         if not self._is_on:
             raise NotLoaded("The Mac that leads takes no relayed requests.", "Ask its own API.")
         if model := self._answering.own():

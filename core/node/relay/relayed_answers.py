@@ -1,4 +1,4 @@
-"""Answers of the Mac that leads, for programs that ask this one: asked for over the sealed link between the two."""
+"""Request answers of the Mac that leads over the control link, for clients of this Mac's API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core.node.base.tasks import Tasks
 from core.node.peers.messages import Leads
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import LedModel
-from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
+from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relayed_values import (
     LAST,
     MOST_ASKED,
@@ -42,22 +42,22 @@ from core.requests.answers import ChatRequest, RequestAccepted
 from core.text import clean_text
 
 MAX_ANSWER_BYTES: Final = 256 << 20  # bytes of one answer, as they are counted here
-PIECE_COST: Final = 512  # what even the smallest piece takes
+PIECE_COST: Final = 512  # counted for the smallest piece
 
 
 class RelayLinks(Protocol):
-    """What is needed of the control links."""
+    """The control links, as used here."""
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
-        """Whether that Mac is linked."""
+        """False if that Mac is not linked."""
 
     def leaders(self) -> Mapping[str, Leads]:
-        """Which linked Macs lead a model, by device id."""
+        """Models led by linked Macs, by device id."""
 
 
 class Relay:
-    """Asks other Macs, and knows what they are to tell. `is_on`: whether it may; `check_trust` raises where no prompt
-    may leave this Mac.
+    """Sends requests to other Macs, and receives their replies. `is_on`: relaying is allowed; `check_trust` raises if
+    no prompt may leave this Mac.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class Relay:
             self._bus.publish(LedElsewhere(model=model))
 
     async def ask(self, device_id: str, wanted: Wanted) -> AsyncGenerator[Relayed, None]:
-        """What that Mac tells of it. Who stops listening before it has ended does not want it any more. Raises
-        MaclusterError: what that Mac refused it by, NotPaired, or LinkLost.
+        """Yield that Mac's replies; leaving early cancels the request there. Raises that Mac's error, NotPaired,
+        LinkLost.
         """
         self.check_trust()
         number = next(self._numbers)
@@ -122,13 +122,12 @@ class Relay:
             asked.take(message)
 
     def gone(self, device_id: str) -> None:
-        """That Mac is linked no more."""
+        """Fail the requests to a Mac that is no longer linked."""
         for (mac, _), asked in self._asked.items():
             if mac == device_id:
                 asked.fail(self._lost(device_id))
 
     def name_of(self, device_id: str) -> str:
-        """As people call it."""
         return self._bus.now.name_of(device_id)
 
     async def _send(self, device_id: str, number: int, body: bytes) -> None:
@@ -136,7 +135,7 @@ class Relay:
             raise UsageError("The request is too long for another Mac.", "Ask the Mac that leads.")
         async with self._sending:
             for piece, is_last in pieces(body):
-                if not await self._links.send(device_id, RelayAsk(number=number, data=piece, is_last=is_last)):
+                if not await self._links.send(device_id, RelayRequest(number=number, data=piece, is_last=is_last)):
                     raise self._lost(device_id)
 
     async def _stop(self, device_id: str, number: int) -> None:
@@ -155,7 +154,6 @@ class _Asked:
         self.is_over = False
 
     def take(self, message: RelayReply) -> None:
-        """Take the next piece. Raises ProtocolError if the value does not decode."""
         if self._cost > MAX_ANSWER_BYTES:
             return
         self._cost += PIECE_COST + len(message.data)
@@ -165,11 +163,10 @@ class _Asked:
             self._replies.put_nowait(relayed_from(whole))
 
     def fail(self, error: MaclusterError) -> None:
-        """It ends here."""
         self._replies.put_nowait(error)
 
     async def next(self) -> Relayed:
-        """What came. Raises MaclusterError."""
+        """The next reply. Raises MaclusterError."""
         came = await self._replies.get()
         self.is_over = isinstance(came, (LinkLost, *LAST))
         if isinstance(came, NotAnswered):
@@ -180,14 +177,14 @@ class _Asked:
 
 
 class LeaderAnswers:
-    """The answers of one Mac that leads. `active_at`: when it last said something, by this machine's clock."""
+    """Answers of one Mac that leads. `active_at`: time of its last reply, by this machine's clock."""
 
     def __init__(self, relay: Relay, device_id: str) -> None:
         self._relay, self._device_id = relay, device_id
         self.active_at = 0.0
 
     async def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
-        """As `Answers.follow`, over there."""
+        """Same as `Answers.follow`, on the other Mac."""
         async with aclosing(self._relay.ask(self._device_id, AnswerWanted(request=request))) as reported:
             async for came in reported:
                 self.active_at = monotonic()
@@ -206,14 +203,14 @@ class LeaderAnswers:
                             return
 
     async def count(self, request: ChatRequest) -> int:
-        """As `Answers.count`, over there."""
+        """Same as `Answers.count`, on the other Mac."""
         match await self._one(CountWanted(request=request)):
             case Counted(tokens=tokens):
                 return tokens
         raise _strange()
 
     async def text_of(self, ids: Sequence[int]) -> str:
-        """As `Answers.text_of`, over there."""
+        """Same as `Answers.text_of`, on the other Mac."""
         match await self._one(TextWanted(tokens=tuple(ids))):
             case Spelled(text=text):
                 return text
@@ -225,4 +222,4 @@ class LeaderAnswers:
 
 
 def _strange() -> ProtocolError:
-    return ProtocolError("The Mac that leads answered something else than was asked for.")
+    return ProtocolError("The Mac that leads sent another kind of reply than requested.")

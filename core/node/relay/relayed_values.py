@@ -1,6 +1,6 @@
-"""Relayed requests and replies: the values that travel, in pieces that fit a frame.
+"""Values of relayed requests and replies, and how they are sent in pieces that fit a frame.
 
-Text arrives unchanged; only problems are cleaned, as people read them in a terminal.
+Text arrives unchanged; only problems are cleaned, since they are shown in a terminal.
 """
 
 from __future__ import annotations
@@ -84,18 +84,16 @@ _relayed: Final = msgspec.msgpack.Decoder(Relayed)
 
 
 def encoded(value: Wanted | Relayed) -> bytes:
-    """As it travels."""
     return _encoder.encode(value)
 
 
 def pieces(body: bytes) -> Iterator[tuple[bytes, bool]]:
-    """What frames carry of it, and whether that is the last of it."""
+    """Split into pieces that fit a frame, each with whether it is the last."""
     for at in range(0, len(body), PIECE_BYTES):
         yield body[at : at + PIECE_BYTES], at + PIECE_BYTES >= len(body)
 
 
 def wanted_from(body: bytes) -> Wanted:
-    """What is asked for. Raises ProtocolError."""
     try:
         wanted: Wanted = _wanted.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -104,11 +102,11 @@ def wanted_from(body: bytes) -> Wanted:
 
 
 def relayed_from(body: bytes) -> Relayed:
-    """What came of it. Raises ProtocolError."""
+    """Decode a reply. Raises ProtocolError."""
     try:
         value: Relayed = _relayed.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ProtocolError("What came of a relayed request does not decode.") from error
+        raise ProtocolError("A reply to a relayed request does not decode.") from error
     if isinstance(value, NotAnswered | RequestDone) and value.problem:
         return msgspec.structs.replace(value, problem=_cleaned(value.problem))
     return value
@@ -119,16 +117,14 @@ def _cleaned(problem: Problem) -> Problem:
 
 
 class Assembly:
-    """Makes values of pieces, whose numbers say to which request they belong; of `most` bytes each."""
+    """Puts values of at most `most` bytes together from pieces, which carry the number of their request."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._number, self._said = -1, bytearray()
 
     def add(self, number: int, piece: bytes, *, is_last: bool) -> bytes | None:
-        """The whole value with its last piece. Another number starts a new value: the one before was cancelled. Raises
-        ProtocolError if it is too long.
-        """
+        """Returns the whole value with its last piece; another number drops an unfinished one. Raises ProtocolError."""
         if number != self._number:
             self._number, self._said = number, bytearray()
         self._said += piece

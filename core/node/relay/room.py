@@ -1,4 +1,4 @@
-"""The room of the relay: requests of programs that another Mac answers."""
+"""The room of the relay: requests answered by another Mac."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.node.base.message_table import MessageRow, receives
 from core.node.base.room import Room
 from core.node.peers.mesh import MacGone, Mesh
 from core.node.public_api.api_answers import ApiAnswers
-from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
+from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import Relay
 
@@ -25,13 +25,12 @@ class RelayRoom(Room):
 
     @classmethod
     def build(cls, node: NodeContext, mesh: Mesh, relay: Relay, answering: ApiAnswers) -> Self:
-        """The room with all of its parts."""
         server = RelayServer(answering, mesh, node.tasks, relay.name_of, relay.check_trust, is_on=node.config.relays)
         return cls(node=node, relay=relay, server=server)
 
     def messages(self) -> Iterable[MessageRow]:
         return (
-            receives(RelayAsk, self.server.handle_message),
+            receives(RelayRequest, self.server.handle_message),
             receives(RelayStop, self.server.handle_message),
             receives(RelayReply, self.relay.handle_message),
         )

@@ -81,24 +81,24 @@ class TraceMessage(NodeMessage, frozen=True, kw_only=True):
     number: Size  # the requester's
 
 
-class ClockAsk(TraceMessage, frozen=True, kw_only=True):
+class ClockRequest(TraceMessage, frozen=True, kw_only=True):
     """Requests the receiver's monotonic clock."""
 
 
 class ClockReply(TraceMessage, frozen=True, kw_only=True):
-    """The reply to a ClockAsk."""
+    """The reply to a ClockRequest."""
 
     at_s: Seconds
 
 
-class TraceAsk(TraceMessage, frozen=True, kw_only=True):
+class PeerTraceRequest(TraceMessage, frozen=True, kw_only=True):
     """Head to member: send the phases of your stage's steps that you noted and haven't sent yet."""
 
     is_on: bool  # whether to note them from now on
 
 
 class TraceReply(TraceMessage, frozen=True, kw_only=True):
-    """The reply to a TraceAsk: the next turns, none when all are sent."""
+    """The reply to a PeerTraceRequest: the next turns, none when all are sent."""
 
     turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()
 

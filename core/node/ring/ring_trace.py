@@ -14,7 +14,7 @@ from core.node.base.tasks import Tasks
 from core.node.peers.clock_difference import ClockDifference, clock_difference
 from core.node.peers.mesh import Mesh
 from core.node.peers.worker_state import WorkerState
-from core.node.ring.messages import ClockAsk, ClockReply, TraceAsk, TraceMessage, TraceReply
+from core.node.ring.messages import ClockReply, ClockRequest, PeerTraceRequest, TraceMessage, TraceReply
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.worker_supervisor import Supervisor, WorkerReported
 from core.requests.trace import MOST_STEPS, PhaseTurn, StageTrace, TraceRequest, TraceResult
@@ -78,9 +78,9 @@ class Tracing:
 
     async def handle_message(self, device_id: str, message: TraceMessage) -> None:
         match message:
-            case ClockAsk(number=number):
+            case ClockRequest(number=number):
                 await self._mesh.send(device_id, ClockReply(number=number, at_s=monotonic()))
-            case TraceAsk() if self._turns is None and self._leads(device_id):
+            case PeerTraceRequest() if self._turns is None and self._leads(device_id):
                 self._tasks.spawn("Reporting what a stage does", self._reply(device_id, message))
             case ClockReply(number=number) | TraceReply(number=number):
                 waiting = self._asked.get((device_id, number))
@@ -91,7 +91,7 @@ class Tracing:
         plan = self._worker.plan
         return plan is not None and plan.head.device_id == device_id
 
-    async def _reply(self, device_id: str, asked: TraceAsk) -> None:
+    async def _reply(self, device_id: str, asked: PeerTraceRequest) -> None:
         try:
             turns = await self._own_turns(is_on=asked.is_on)
         except WorkerDied:
@@ -108,7 +108,7 @@ class Tracing:
     async def _next(self, plan: Plan, stage: Stage, *, is_on: bool) -> tuple[PhaseTurn, ...]:
         if stage.device_id == self._own_id:
             return await self._own_turns(is_on=is_on)
-        asked = TraceAsk(number=next(self._numbers), is_on=is_on)
+        asked = PeerTraceRequest(number=next(self._numbers), is_on=is_on)
         return (await self._answer(stage, asked, TraceReply)).turns
 
     async def _clock(self, stage: Stage) -> ClockDifference:
@@ -118,11 +118,11 @@ class Tracing:
         found = []
         for _ in range(PINGS):
             sent_s = monotonic()
-            reply = await self._answer(stage, ClockAsk(number=next(self._numbers)), ClockReply)
+            reply = await self._answer(stage, ClockRequest(number=next(self._numbers)), ClockReply)
             found.append(clock_difference(sent_s, reply.at_s, monotonic()))
         return min(found, key=lambda difference: difference.error_s)
 
-    async def _answer(self, stage: Stage, asked: ClockAsk | TraceAsk, kind: type[_T]) -> _T:
+    async def _answer(self, stage: Stage, asked: ClockRequest | PeerTraceRequest, kind: type[_T]) -> _T:
         key = stage.device_id, asked.number
         waiting = self._asked[key] = asyncio.get_running_loop().create_future()
         try:

@@ -23,15 +23,15 @@ from core.node.ring.hub_model_previews import HubModelPreviews
 from core.node.ring.layers_held_last import LayersHeldLast
 from core.node.ring.messages import (
     Checked,
-    ClockAsk,
     ClockReply,
+    ClockRequest,
     LinkUp,
+    PeerTraceRequest,
     Prepared,
     PrepareStage,
     Release,
     Reported,
     StageLost,
-    TraceAsk,
     TraceReply,
 )
 from core.node.ring.plan_leader import PlanLeader
@@ -126,9 +126,9 @@ class RingRoom(Room):
             receives(Checked, leader),
             receives(Reported, leader),
             receives(StageLost, leader),
-            receives(ClockAsk, tracing),
+            receives(ClockRequest, tracing),
             receives(ClockReply, tracing),
-            receives(TraceAsk, tracing),
+            receives(PeerTraceRequest, tracing),
             receives(TraceReply, tracing),
         )
 

@@ -1,1 +1,1 @@
-"""What a roster means here, and what a person can do about it."""
+"""Trust between Macs: enforcing the roster, and the user's commands on it."""

@@ -1,4 +1,4 @@
-"""What Macs say about a new key."""
+"""Messages for replacing a Mac's key."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class KeyChange(NodeMessage, frozen=True, kw_only=True):
     """Member to admin: replace my key in the roster."""
 
     FRAME: ClassVar = FrameType.KEY_CHANGE
-    request: tuple[bytes, ...]  # of `core.trust.roster.key_rotation`, in pieces
+    request: tuple[bytes, ...]  # see `core.trust.roster.key_rotation`, in pieces
 
 
 class KeyRefused(NodeMessage, frozen=True, kw_only=True):
-    """Admin to member: its key stays as it is."""
+    """Admin to member: the key is not replaced."""
 
     FRAME: ClassVar = FrameType.KEY_CHANGE
     problem: Problem

@@ -1,4 +1,4 @@
-"""The room of trust: what a roster means here, and what its owner does about it."""
+"""The room of trust: enforces the roster and carries out the user's commands on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ class TrustRoom(Room):
 
     @classmethod
     def build(cls, node: NodeContext, peers: PeersRoom) -> Self:
-        """The room with all of its parts."""
         enforcement = RosterEnforcement(node, peers.book, peers.mesh, peers.table, peers.worker)
         return cls(
             node=node,

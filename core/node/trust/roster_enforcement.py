@@ -19,7 +19,7 @@ from core.trust.trust_assessment import successor
 
 
 class PlanDistrusted(Signal, frozen=True):
-    """A Mac of the plan that this Mac leads or serves, that Mac or another one, must see no prompt any more."""
+    """This Mac or another one of the plan that it leads or serves must not see prompts any more."""
 
     plan: Plan
     device_id: str
@@ -27,7 +27,7 @@ class PlanDistrusted(Signal, frozen=True):
 
 
 class MacsRevoked(Signal, frozen=True):
-    """These Macs do not belong to the cluster any more, under no other key either."""
+    """These Macs left the cluster, and not by changing their key."""
 
     device_ids: frozenset[str]
 
@@ -37,7 +37,7 @@ class KeyReplaced(Signal, frozen=True):
 
 
 class RosterEnforcement:
-    """Applies every roster that comes into force."""
+    """Applies each new roster."""
 
     def __init__(self, node: NodeContext, book: AddressBook, mesh: Mesh, peers: PeerTable, worker: WorkerState) -> None:
         self._own_id, self._store, self._assessment = node.identity.device_id, node.store, node.assessment
@@ -45,18 +45,18 @@ class RosterEnforcement:
         self._signals, self._journal = node.signals, node.journal
         current = node.store.current
         self._revoked = {r.device_id for r in current.revoked} if current else set[bytes]()
-        self.news = asyncio.Event()  # set by every roster; cleared by those that wait for it
+        self.news = asyncio.Event()  # set by every roster; cleared by its waiters
         node.signals.on_awaited(RosterArrived, self._arrived)
 
     def enforce(self) -> None:
-        """Let no prompt go further than the roster allows: first the level, then the plan."""
+        """Stop prompts that the roster no longer allows: first the level, then the plan."""
         self._peers.refresh_trust()
         plan = self._worker.led or self._worker.plan
         if plan and (fault := self._assessment.fault(plan)):
             self._signals.emit(PlanDistrusted(plan, fault.device_id, fault.error.problem))
 
     async def follow(self) -> None:
-        """A new roster is in force, or a fork is known."""
+        """React to a new roster, or to a new fork."""
         self.enforce()
         gone = set[str]()
         for device_id in self._newly_revoked():
@@ -77,7 +77,7 @@ class RosterEnforcement:
         await self.follow()
 
     def _newly_revoked(self) -> list[bytes]:
-        """Not by epochs: a history that a person chose instead of ours may have revoked them in an older one."""
+        """Compares members, not epochs: after a fork the chosen history may have revoked them in an older epoch."""
         gone = [r.device_id for r in self._store.cluster().roster.revoked]
         before, self._revoked = self._revoked, set(gone)
         macs = {m.device_id for r in self._store.history for m in r.macs}

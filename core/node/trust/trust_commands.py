@@ -1,6 +1,4 @@
-"""What a person can do about trust on this Mac. Each change is the next epoch of the roster, which `RosterEnforcement`
-carries out; where this Mac may not, or a fork is not decided, the error says where and how.
-"""
+"""The user's trust commands. Each change is the next epoch of the roster, which `RosterEnforcement` carries out."""
 
 from __future__ import annotations
 
@@ -26,14 +24,14 @@ from core.trust.roster.key_rotation import ask_rotation, decode_rotation, prepar
 from core.trust.roster.recovery_key import make_recovery_key, parse_words
 
 ROTATE_S: Final = 10.0
-# of some 600 keys that a roster can revoke; who is paired must not use up the room that people need
+# of about 600 keys that a roster can revoke; key changes of members must leave room for revoking
 KEY_CHANGES: Final = 200
 
 Change = Callable[[Roster, Identity, bytes], Roster]
 
 
 class TrustCommands:
-    """Each method is one command; it raises a MaclusterError with the reason and the cure."""
+    """One command per method. Raises a MaclusterError with the reason and what to do."""
 
     def __init__(self, node: NodeContext, enforcement: RosterEnforcement, mesh: Mesh, worker: WorkerState) -> None:
         self._identity, self._home, self._store = node.identity, node.home, node.store
@@ -43,7 +41,6 @@ class TrustCommands:
         self._refused: MaclusterError | None = None
 
     def view(self) -> TrustView:
-        """Who is trusted how far, and why."""
         return self._view(self._identity, self._bus.now.trust)
 
     def _view(self, identity: Identity, trust: TrustChanged) -> TrustView:
@@ -66,29 +63,24 @@ class TrustCommands:
         )
 
     async def revoke(self, target: Target) -> TrustView:
-        """Put a Mac out for good."""
         return await self._change(revoke, target)
 
     async def promote(self, target: Target) -> TrustView:
-        """Make a Mac an admin."""
         return await self._change(promote, target)
 
     async def demote(self, target: Target) -> TrustView:
-        """Make an admin an ordinary member."""
         return await self._change(demote, target)
 
     async def rename(self, target: Rename) -> TrustView:
-        """Give a Mac another name."""
         return await self._change(lambda roster, me, who: rename(roster, me, who, target.name), target)
 
     async def new_recovery(self) -> RecoveryWords:
-        """Make new recovery words; older ones are void."""
         key = make_recovery_key()
         await self._take(set_recovery(self._roster(), self._identity, key.public))
         return RecoveryWords(words=key.words)
 
     async def recover(self, phrase: RecoveryPhrase) -> RecoveryWords:
-        """Make this Mac an admin by the recovery words; the next ones."""
+        """Make this Mac an admin with the recovery words; returns the next words."""
         roster = self._roster()
         lost = {self._mac(roster, typed) for typed in phrase.lost}
         key, fresh = parse_words(phrase.words), make_recovery_key()
@@ -96,7 +88,7 @@ class TrustCommands:
         return RecoveryWords(words=fresh.words)
 
     async def resolve(self, choice: ForkChoice) -> TrustView:
-        """Decide which side of a fork counts, and sign it if this Mac is the one to do so."""
+        """Apply the user's choice of a fork's side, and sign it if this Mac is the one to do so."""
         try:
             keep = bytes.fromhex(choice.keep)
         except ValueError as error:
@@ -128,7 +120,7 @@ class TrustCommands:
         )
 
     async def handle_message(self, device_id: str, message: KeyChange | KeyRefused) -> None:
-        """Another Mac asks for a new key, or an admin says why there is none."""
+        """Handle a Mac's request for a new key, or an admin's refusal."""
         if isinstance(message, KeyRefused):
             if device_id == self._asked:
                 self._refused = error_from(message.problem)
@@ -137,7 +129,7 @@ class TrustCommands:
         try:
             request = b"".join(message.request)
             if text_id(decode_rotation(request).old_id) != device_id:
-                raise RosterError("A Mac may only ask for a new key of its own.")
+                raise RosterError("A Mac may request a new key only for itself.")
             await self._admit_key(request)
         except MaclusterError as error:
             self._journal.warn(f"{self._assessment.name(device_id)} gets no new key: {error.what}")
@@ -181,7 +173,7 @@ class TrustCommands:
         await self._enforcement.follow()
 
     def _roster(self) -> Roster:
-        """The roster that may be changed here. Raises NotPaired, RosterFork."""
+        """The roster, if it may be changed here. Raises NotPaired, RosterFork."""
         self._assessment.check()
         return self._store.cluster().roster
 
@@ -191,11 +183,11 @@ class TrustCommands:
 
 
 def voucher(roster: Roster) -> bytes:
-    """Which admin vouches for a roster after a fork: one only, since two would fork it again."""
+    """The admin that affirms a roster after a fork: only one, since two would fork it again."""
     signer = roster.member(roster.signer_id)
     return signer.device_id if signer and signer.is_admin else roster.admins[0].device_id
 
 
 def in_pieces(data: bytes, size: int = 300) -> tuple[bytes, ...]:
-    """No text in a message between nodes is longer than 500 characters (`messages.TEXT_LIMIT`)."""
+    """Split into pieces: a text in a message between nodes has at most 500 characters."""
     return tuple(data[at : at + size] for at in range(0, len(data), size))

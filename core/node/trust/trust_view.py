@@ -1,4 +1,4 @@
-"""What a person is shown about trust: every Mac with its level, its key and what the active plan lets it see. Pure."""
+"""Content of the trust screen: every Mac with its level, its key and what the active plan lets it see. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core.trust.trust_assessment import TrustAssessment, last_entry
 def trusted_macs(
     store: RosterStore, assessment: TrustAssessment, peers: Iterable[Peer], plan: Plan | None, own: Identity
 ) -> tuple[TrustedMac, ...]:
-    """The members in the order of the roster, the strangers in sight, then those that were revoked."""
+    """The members in roster order, then visible strangers, then revoked Macs."""
     roster = store.current
     listed = {text_id(m.device_id): m for m in roster.macs} if roster else {}
     gone = {text_id(r.device_id): last_entry(store.history, r.device_id) for r in roster.revoked} if roster else {}
@@ -35,7 +35,7 @@ def trusted_macs(
 
 
 def fork_notes(history: Sequence[Roster], fork: Fork) -> tuple[str, ...]:
-    """What was signed on each side of a fork since it parted, by whom, in words."""
+    """Changes signed on each side of a fork, and by whom, in words."""
     return tuple(_note(history[side[0].epoch - 2], side) for side in fork.sides)
 
 

@@ -77,9 +77,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 def member_certificates(roster: Roster, certificates: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Certificates of members by device id; strangers' are dropped. Raises RosterError for an invalid one (CA:TRUE, not
-    self-signed, wrong kind of key).
-    """
+    """Certificates of members by device id; strangers' are dropped. Raises RosterError for an invalid one."""
     kept = {}
     for certificate in certificates:
         try:

@@ -50,7 +50,6 @@ def add(roster: Roster, identity: Identity, member: Member) -> Roster:
 
 
 def promote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
-    """Make a Mac admin."""
     if _mac(roster, device_id).is_admin:
         raise RosterError(f"{_mac(roster, device_id).name} is an admin already.")
     return _alter(roster, identity, device_id, role=Role.ADMIN)
@@ -81,9 +80,7 @@ def revoke(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
 
 
 def rotate(roster: Roster, identity: Identity, rotation: Rotation) -> Roster:
-    """Replace a Mac's key; role, name and level stay, the old key is revoked. `identity` is an admin, possibly the same
-    Mac with its old key.
-    """
+    """Replace a Mac's key and revoke the old one. `identity` is an admin, possibly the same Mac with its old key."""
     _check_admin(roster, identity)
     check_rotation(roster, rotation)
     fresh = {"device_id": device_id_of(rotation.public), "public": rotation.public, "added_epoch": roster.epoch + 1}
@@ -167,4 +164,4 @@ def _check_not_last(roster: Roster, device_id: bytes) -> None:
         cure = (
             "Promote another Mac first. If this Mac is lost, the 24 words of the recovery key make another one admin."
         )
-        raise RosterError(f"{_mac(roster, device_id).name} is the only admin: nobody could change the roster.", cure)
+        raise RosterError(f"{_mac(roster, device_id).name} is the only admin; a cluster needs one.", cure)

@@ -28,21 +28,17 @@ Side = tuple[Roster, ...]
 
 
 class Fork(msgspec.Struct, frozen=True):
-    """Histories that are equal before `epoch`. `sides` holds each one's rosters from there on, ours first; a user
-    chooses a side by its newest roster.
-    """
+    """Histories that are equal before `epoch`. `sides` holds each one's rosters from there on, ours first."""
 
     epoch: int
     sides: tuple[Side, ...]
 
     @property
     def ours(self) -> Roster:
-        """Newest roster of this Mac."""
         return self.sides[0][-1]
 
     @property
     def theirs(self) -> Roster:
-        """Newest roster of the first rival."""
         return self.sides[1][-1]
 
     @property
@@ -52,7 +48,7 @@ class Fork(msgspec.Struct, frozen=True):
 
 
 def fork_of(history: Sequence[Roster], rivals: Sequence[Side]) -> Fork | None:
-    """The fork between a history and its open rivals, if there are any."""
+    """The fork between a history and its open rivals, if any."""
     if not rivals:
         return None
     epoch = min(side[0].epoch for side in rivals)
@@ -62,7 +58,7 @@ def fork_of(history: Sequence[Roster], rivals: Sequence[Side]) -> Fork | None:
 def sort_in(
     history: Sequence[Roster], epochs: Mapping[bytes, int], rivals: Iterable[Side], offered: Iterable[Roster]
 ) -> tuple[list[Roster], list[Side]]:
-    """Sort `offered` rosters into those that continue our history, and rivals, each as long as known now.
+    """Sort `offered` rosters into ones that continue our history, and rivals, each as long as known now.
 
     `epochs` maps the hash of each roster of `history` to its epoch. Raises RosterError if a roster breaks a rule, or
     follows nothing known.
@@ -117,9 +113,7 @@ def is_open(history: Sequence[Roster], rival: Side, declined: Collection[bytes])
 
 
 def claim(before: Roster, side: Side) -> bytes:
-    """Hash by which a side and its continuations are refused: of its last affirmation, else its first roster. `before`
-    is the roster it follows.
-    """
+    """Hash by which a side and its continuations are refused: its last affirmation, else its first roster."""
     return (_affirmed(before, side) or side[0]).hash
 
 
@@ -142,8 +136,6 @@ def left_of(history: Sequence[Roster], epochs: Mapping[bytes, int], side: Side) 
 
 
 def points(history: Sequence[Roster], rivals: Iterable[Side]) -> list[Stand]:
-    """Rosters by which another Mac can tell what is new here: the end of each rival, and some of our own, sparser
-    further back.
-    """
+    """Rosters that tell another Mac what is new here: each rival's end, and some of ours, sparser further back."""
     back = {max(len(history) - 2**n + 1, 1) for n in range(len(history).bit_length() + 1)} if history else set[int]()
     return [*(side[-1].stand for side in rivals), *(history[epoch - 1].stand for epoch in sorted(back, reverse=True))]

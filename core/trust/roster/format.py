@@ -1,7 +1,6 @@
-"""Who belongs to the cluster: a signed, hash-chained, epoch-numbered list (security.md §3). No clock decides anything.
+"""The roster: the cluster's members as a signed, hash-chained list with an epoch (security.md §3). Uses no clock.
 
-Pure, bytes to values. Which roster may follow which is in `core.trust.roster.acceptance`, what may be changed in
-`core.trust.roster.changes`, what a Mac keeps in `core.trust.roster.store`.
+Pure, bytes to values. Rules for the next roster: `core.trust.roster.acceptance`; changes: `changes`; disk: `store`.
 
 Bytes, little-endian:
 "MCR1" | cluster_id 16 | epoch u64 | prev_hash 32 | suite u8 | min_ver u8 | n u16
@@ -81,9 +80,7 @@ class Stand(NamedTuple):
 
 
 class Roster(msgspec.Struct, frozen=True, kw_only=True):
-    """One epoch of the cluster. `members` is what is signed; use `macs`, `member` and `recovery`, which separate Macs
-    from the recovery key.
-    """
+    """One epoch of the cluster. `members` is what is signed; `macs` and `recovery` separate Macs and recovery key."""
 
     cluster_id: bytes
     epoch: int
@@ -114,7 +111,6 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def recovery(self) -> Member | None:
-        """The recovery key, if there is one."""
         return next((m for m in self.members if m.role is Role.RECOVERY), None)
 
     def member(self, device_id: bytes) -> Member | None:
@@ -126,7 +122,6 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(roster: Roster) -> bytes:
-    """Encode a roster with its signature."""
     return _unsigned(roster) + roster.sig
 
 
@@ -183,7 +178,6 @@ class Cursor:
         return found
 
     def end(self) -> None:
-        """Check that nothing is left."""
         if self._at != len(self._data):
             raise RosterError("A roster has bytes after its end.")
 

@@ -40,7 +40,7 @@ def decode_card(data: bytes) -> Card:
 
 
 def decide(mine: Card, theirs: Card, *, initiator: bool) -> Literal["found", "admit", "join"]:
-    """Who makes the next roster: "found" a cluster and admit the peer, "admit" it to ours, or "join" theirs.
+    """How the next roster is made: "found" a cluster with the peer, "admit" the peer to ours, or "join" theirs.
 
     Raises PairingError if none of these is possible.
     """
@@ -95,18 +95,14 @@ def found_with(identity: Identity, name: str, cluster_id: bytes, peer: Confirmed
 
 
 def admit(identity: Identity, roster: Roster, peer: Confirmed, theirs: Card) -> bytes:
-    """Bundle with a roster that contains the peer. A member that never received its roster needs no new epoch. Raises
-    RosterError.
-    """
+    """Bundle with a roster that contains the peer; no new epoch if it is a member already. Raises RosterError."""
     if roster.member(peer.device_id) is None:
         roster = add(roster, identity, _as_member(peer, roster.epoch + 1))
     return encode_bundle(roster.stand, [encode(roster)], [theirs.certificate])
 
 
 def check_joined(roster: Roster, identity: Identity, peer: Confirmed, theirs: Card) -> None:
-    """Check the roster received while joining: both Macs in it, the peer as admin, the card's cluster. Raises
-    PairingError.
-    """
+    """Check the roster received while joining: both Macs in it, the peer as admin. Raises PairingError."""
     admin = roster.member(peer.device_id)
     if roster.member(identity.device_id) is None or admin is None or not admin.is_admin:
         raise PairingError("The other Mac sent a roster that does not hold both Macs.")

@@ -128,9 +128,9 @@ def settle_rotation(
     use_keychain: bool = sys.platform == "darwin",
     on_wait: Callable[[bool], None] = lambda _: None,
 ) -> Identity:
-    """The identity in `folder`, swapped if the newest roster lists the next key (`lists` checks a device id). Called at
-    the start of a node, so that a crash or a late roster doesn't separate it from its key. `use_keychain` applies to a
-    newly made key. Raises IdentityError.
+    """The identity in `folder`, swapped if the newest roster lists the next key (`lists` checks a device id).
+
+    Called when a node starts, so that a crash or a late roster doesn't separate it from its key. Raises IdentityError.
     """
     identity = load_or_create(folder, use_keychain=use_keychain, on_wait=on_wait)
     if lists(identity.device_id) or not os.path.lexists(folder / f"{NEXT}.pem"):

@@ -38,12 +38,10 @@ class RecoveryKey:
         return _list().to_mnemonic(self._seed)
 
     def sign(self, data: bytes) -> bytes:
-        """Ed25519 signature, 64 bytes."""
         return self._key.sign(data)
 
 
 def make_recovery_key(random: Callable[[int], bytes] = secrets.token_bytes) -> RecoveryKey:
-    """Make a new key, not in any roster yet."""
     return RecoveryKey(random(32))
 
 

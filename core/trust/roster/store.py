@@ -1,5 +1,5 @@
-"""A Mac's stored roster history: every roster, the members' certificates, and two facts that deleting files can't undo
-unnoticed: the highest epoch, and that it forked.
+"""A Mac's stored roster history: all rosters, the members' certificates, and proof against deleted files: the highest
+epoch, and that it forked.
 
 Folder (0700, files 0600): `<epoch>.roster`, `<text id>.der`; `epoch`, the highest one in digits;
 `<epoch>-<hash>.rival`, rosters of other histories; `declined`, hashes that a user decided against
@@ -35,8 +35,8 @@ class RosterStore:
     """Rosters and certificates of this Mac on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Read and verify the whole chain. Raises RosterError on damage, a gap, a chain that was longer before, or open
-        permissions.
+        """Read and verify the whole chain. Raises RosterError on damage, a gap, a shortened chain, or
+        open permissions.
         """
         private_folder(folder, RosterError)
         self._folder = folder
@@ -59,13 +59,11 @@ class RosterStore:
         return bool(self.current and self.current.member(device_id))
 
     @property
-    def current(self) -> Roster | None:
-        """The newest roster; None on a Mac that was never paired."""
+    def current(self) -> Roster | None:  # None: never paired
         return self._history[-1] if self._history else None
 
     @property
     def history(self) -> Sequence[Roster]:
-        """Every roster from epoch 1 on."""
         return self._history
 
     @property
@@ -130,13 +128,11 @@ class RosterStore:
         return encode_bundle(cluster.roster.stand, chosen, certificates, stands)
 
     def shared_epoch(self, theirs: Iterable[Stand]) -> int:
-        """Our newest epoch that a Mac with these rosters has too; `bundle` from there on is what it lacks. The epoch
-        after our newest if it named none.
-        """
+        """Our newest epoch that a Mac with these rosters has too, else the one after our newest."""
         return max((p.epoch for p in theirs if self._epochs.get(p.hash) == p.epoch), default=len(self._history) + 1)
 
     def advance(self, following: Roster, certificates: Iterable[bytes] = ()) -> None:
-        """Adopt the next epoch made on this Mac (`core.trust.roster.changes`). Raises RosterError."""
+        """Adopt the next epoch made on this Mac. Raises RosterError."""
         self.adopt(encode_bundle(following.stand, [encode(following)], certificates))
 
     def adopt(self, bundle: bytes) -> bool:
@@ -150,7 +146,7 @@ class RosterStore:
         if fork := [side for side in stands if is_open(self._history, side, self._declined)]:
             self._keep(longest([*self._rivals, *fork]))
             others = ", ".join(f"{side[-1].hash.hex()[:8]} (epoch {side[-1].epoch})" for side in self._rivals)
-            what = f"Fork: two histories lead on from epoch {fork[0][0].epoch - 1}; known beside this Mac's: {others}."
+            what = f"Fork: two histories lead on from epoch {fork[0][0].epoch - 1}. Besides this Mac's: {others}."
             raise RosterFork(what, DECIDE)
         if stands:
             raise self._refusal(stands[0])
@@ -158,7 +154,7 @@ class RosterStore:
         if newest is None:
             return False
         if fresh and self._fork:
-            raise RosterFork(f"The roster of epoch {self._fork.epoch} forked, and nobody has decided yet.", DECIDE)
+            raise RosterFork(f"The roster of epoch {self._fork.epoch} forked, and the fork is still undecided.", DECIDE)
         known = {i: c for i, c in self._certificates.items() if newest.member(i)}
         certificates = member_certificates(newest, offered.certificates) | known
         for device_id in certificates.keys() - known.keys():
@@ -227,7 +223,6 @@ class RosterStore:
         self._declined = declined
 
     def _keep(self, rivals: list[Side]) -> None:
-        """Write new rivals, and delete the files of decided ones."""
         self._fork = fork_of(self._history, rivals[:MAX_RIVALS])  # a full disk must not silence it
         wanted = {self._rival_path(roster): roster for side in rivals[:MAX_RIVALS] for roster in side}
         there = set(self._folder.glob("*.rival"))
@@ -237,7 +232,7 @@ class RosterStore:
             path.unlink(missing_ok=True)
 
     def _restored(self, rivals: Iterable[Roster]) -> tuple[Side, ...]:
-        """Rivals from their files; those that branch off nothing known are skipped."""
+        """Rivals from their files; rivals that branch off nothing known are skipped."""
         sides = list[Side]()
         for roster in rivals:
             with suppress(RosterError):
@@ -271,7 +266,7 @@ class RosterStore:
                 write_private(self._path(roster), encode(roster), RosterError)
             self._write_epoch(fresh[-1].epoch)
         except RosterError:
-            for roster in reversed(fresh):  # else those that were written would stand behind another next epoch
+            for roster in reversed(fresh):  # in the other order a crash could leave a gap in the chain
                 self._path(roster).unlink(missing_ok=True)
             raise
 

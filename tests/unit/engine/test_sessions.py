@@ -88,6 +88,7 @@ def test_the_hash_of_a_prefix_is_that_of_its_bytes() -> None:
 
 @settings(max_examples=150 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
+@pytest.mark.promise("P22")
 def test_a_file_that_was_cut_or_changed_is_refused(folder: Path, data: st.DataObject) -> None:
     path = save(path_of(folder, "x"))
     whole = path.read_bytes()
@@ -153,6 +154,7 @@ def test_what_is_wrong_is_said(folder: Path, content: bytes, difference: str) ->
         pytest.param(but(mlx_lm="1.1"), "mlx-lm 1.1 made .* mlx-lm 1.2 runs", id="version of mlx-lm"),
     ],
 )
+@pytest.mark.promise("P22")
 def test_another_model_or_cache_is_refused_with_both_named(session: SessionFile, difference: str) -> None:
     facts: dict[str, Any] = {"model": "tiny", "fingerprint": "f" * 64, "mlx_lm": "1.2", "kv_bits": None}
     check_fits(SESSION, **facts)
@@ -203,6 +205,7 @@ def test_sessions_are_listed_with_why_one_cannot_be_read(folder: Path) -> None:
     assert listed.problem is None
 
 
+@pytest.mark.promise("T14")
 def test_a_session_is_forgotten_with_its_key(folder: Path) -> None:
     path = save(path_of(folder, "x"))
     twin = folder / "twin"

@@ -6,12 +6,15 @@ import socket
 from contextlib import ExitStack
 from functools import partial
 
+import pytest
+
 from core.link.accept_loop import accept_connections
 from tests.support.descriptors import no_descriptor_left
 
 HOST = "127.0.0.1"
 
 
+@pytest.mark.promise("P11")
 async def test_for_want_of_descriptors_room_is_made_and_accepting_goes_on() -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server((HOST, 0)))

@@ -198,6 +198,7 @@ async def test_a_member_who_stalls_after_tls_is_sent_away(house: House, monkeypa
     assert house.links.empty()
 
 
+@pytest.mark.promise("P11")
 async def test_who_only_sits_at_the_door_does_not_keep_a_member_out(house: House) -> None:
     """Eight handshakes at once; for the ninth the one that has lasted longest makes room."""
     async with contextlib.AsyncExitStack() as stack:

@@ -330,6 +330,7 @@ def test_an_activation_longer_than_its_rows_is_refused_before_allocating(pair: t
 # ---- the handshake
 
 
+@pytest.mark.promise("P3")
 def test_another_plan_is_refused_on_both_sides(ends_of_a_link: Ends) -> None:
     dialled, accepted = ends_of_a_link.link(dial_binding=b"q" * 32)
     assert isinstance(dialled["error"], LinkLost)
@@ -463,6 +464,7 @@ def test_junk_and_silent_connections_do_not_hold_up_the_right_mac(ends_of_a_link
 
 
 @pytest.mark.parametrize("says", [b"", b"\x16\x03\x01\x02\x00\x01"])
+@pytest.mark.promise("P11")
 def test_hundreds_who_connect_between_any_two_steps_of_a_handshake_keep_no_member_out(
     ends_of_a_link: Ends, says: bytes
 ) -> None:

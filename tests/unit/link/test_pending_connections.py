@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def test_the_oldest_of_the_largest_group_goes_first_and_of_like_ones_who_says_no
 
 
 @given(st.lists(st.tuples(st.integers(0, MOST // 2 - 1), st.booleans()), max_size=200), st.booleans())
+@pytest.mark.promise("P11")
 def test_whoever_floods_from_fewer_addresses_than_there_are_places_displaces_himself(
     flood: list[tuple[int, bool]], begins: bool
 ) -> None:

@@ -439,6 +439,7 @@ def test_a_body_of_1_gib_is_refused_before_anything_is_allocated() -> None:
 
 @settings(max_examples=60 * SEARCH)
 @given(st.lists(st.integers(0, 5), max_size=12))
+@pytest.mark.promise("T6")
 def test_any_subsequence_or_permutation_yields_only_a_prefix(order: list[int]) -> None:
     sealer, opener = _PAIR
     sealer._seq = opener._seq = 0

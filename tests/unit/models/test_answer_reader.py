@@ -86,6 +86,7 @@ def test_a_prompt_that_ends_in_reasoning_is_answered_with_it(tokens: Tokens) -> 
     ],
     ids=range(10),
 )
+@pytest.mark.promise("T11")
 def test_what_does_not_parse_is_given_back_as_it_was_written(tokens: Tokens, text: str) -> None:
     assert told(tokens, text, size=7) == [TextPart(text)]
 

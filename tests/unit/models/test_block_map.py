@@ -94,9 +94,9 @@ def test_a_slice_that_is_there_runs_and_one_that_is_not_says_which_layers_lack(w
     assert (entry.layers_here, read_entry(whole).layers_here) == (((1, 3),), ((0, LAYERS),))
     assert entry.missing_bytes > 0 == read_entry(whole).missing_bytes
     assert load_slice(read_folder(part), 1, 3, embed=False, output=False).weight_bytes > 0
-    with pytest.raises(ModelNotFound, match=r"only in part: \d+\.\d MB of layer 3 are missing"):
+    with pytest.raises(ModelNotFound, match=r"only partly on this Mac: \d+\.\d MB of layer 3 are missing"):
         load_slice(read_folder(part), 1, 4, embed=False, output=False)
-    with pytest.raises(ModelNotFound, match="only in part"):
+    with pytest.raises(ModelNotFound, match="only partly"):
         load_slice(read_folder(part), 1, 3, embed=False, output=True)
 
 
@@ -110,6 +110,7 @@ def test_what_is_not_there_takes_no_room(tmp_path: Path) -> None:
     assert there.st_blocks * 512 < 1 << 20
 
 
+@pytest.mark.promise("P39")
 def test_the_manifest_of_a_part_is_that_of_the_whole_and_looks_at_every_block(whole: Path, tmp_path: Path) -> None:
     part, manifests = fetched(whole, tmp_path / "solo", 1, 3), Manifests(tmp_path / "hashes")
     assert manifests.of(part) == Manifests(tmp_path / "other").of(whole)
@@ -119,7 +120,7 @@ def test_the_manifest_of_a_part_is_that_of_the_whole_and_looks_at_every_block(wh
     with (part / name).open("r+b") as file:
         file.seek(min(there.hashes[name]) * BLOCK)
         file.write(b"\xff")
-    with pytest.raises(BadModel, match="is not what was fetched"):
+    with pytest.raises(BadModel, match="has changed since its download"):
         manifests.of(part)
 
 
@@ -194,7 +195,7 @@ def test_all_blocks_make_the_model_and_a_file_with_another_hash_is_thrown_away(w
     writer.put("config.json", 0, b"\0" * min(BLOCK, facts["config.json"].size))
     writer.close()
     assert writer.map.missing_bytes == 0
-    with pytest.raises(TransferError, match=r"config\.json arrived damaged"):
+    with pytest.raises(TransferError, match=r"config\.json is damaged"):
         writer.finish()
     writer = BlockWriter(part, facts)
     assert writer.map.missing_bytes == facts["config.json"].size

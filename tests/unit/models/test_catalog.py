@@ -345,6 +345,7 @@ def linked_to_itself(model: Path) -> None:
         pytest.param(linked_to_itself, id="loop"),
     ],
 )
+@pytest.mark.promise("P24")
 def test_a_folder_of_nonsense_says_so_and_hides_no_other(
     model: Path, tmp_path: Path, spoil: Callable[[Path], object]
 ) -> None:

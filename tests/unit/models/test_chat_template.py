@@ -50,6 +50,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.promise("T11")
 def test_what_ends_by_itself_ends_in_a_sentence(name: str) -> None:
     with pytest.raises(BadModel, match="chat template") as caught:
         render(BROKEN[name], variables())

@@ -131,7 +131,7 @@ def test_a_disk_that_makes_no_holes_keeps_everything(whole: Path, monkeypatch: p
     there = read_written(whole)
     assert there
     monkeypatch.setattr(freeing_blocks, "punch_hole", refuse)
-    with pytest.raises(TransferError, match="cannot let go of a part of a file"):
+    with pytest.raises(TransferError, match="cannot free a part of a file"):
         let_go(whole, there, kept_of(there, needed(3)), lambda: True)
     assert not (whole / MAP_NAME).exists()
 
@@ -140,6 +140,7 @@ def test_a_disk_that_makes_no_holes_keeps_everything(whole: Path, monkeypatch: p
     there=st.sets(st.integers(0, 4)),
     edges=st.lists(st.tuples(st.integers(0, len(DATA)), st.integers(0, len(DATA))), max_size=4),
 )
+@pytest.mark.promise("P27")
 def test_whatever_is_needed_and_there_stays_and_nothing_else(there: set[int], edges: list[tuple[int, int]]) -> None:
     parts = [Part(file=NAME, begin=min(pair), end=max(pair)) for pair in edges]
     here = BlockMap(FACTS, {NAME: dict.fromkeys(there, b""), "config.json": {0: b""}})

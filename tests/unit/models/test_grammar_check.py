@@ -34,6 +34,7 @@ def grammar(kind: str, source: object) -> Grammar:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.promise("T9")
 def test_hostile_ones_are_refused(child: ReadyChild, name: str) -> None:
     with pytest.raises(UsageError, match=r"shape|schema|grammar"):
         check({"": grammar(*HOSTILE[name])}, child.run)
@@ -47,6 +48,7 @@ def test_every_grammar_has_as_much_memory_whatever_was_asked_before() -> None:
         assert not child._child or rss_of(child._child.watched) < OWN_BYTES
 
 
+@pytest.mark.promise("T9")
 def test_an_honest_one_passes_and_a_limit_ends_the_child(child: ReadyChild) -> None:
     schema = grammar("json_schema", {"anyOf": MANY[:4]})
     honest = {"a": schema, "b": grammar("regex", "[a-z]+@"), "c": grammar("lark", 'start: "a"')}

@@ -349,6 +349,7 @@ def test_the_canary_sings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.promise("T10")
 def test_it_is_refused_by_the_name_of_the_file(outcomes: dict[str, Any], name: str) -> None:
     outcome = outcomes[name]
     assert REFUSED[name][1] in outcome["catalog"]
@@ -357,12 +358,14 @@ def test_it_is_refused_by_the_name_of_the_file(outcomes: dict[str, Any], name: s
 
 
 @pytest.mark.parametrize("name", HARMLESS)
+@pytest.mark.promise("T10")
 def test_it_does_no_harm(outcomes: dict[str, Any], name: str) -> None:
     outcome = outcomes[name]
     assert [outcome[gate] for gate in ("catalog", "tokens", "weights", "manifest", "canary")] == ["", "", "", "", False]
 
 
 @pytest.mark.parametrize("name", EITHER)
+@pytest.mark.promise("P23")
 def test_its_code_does_not_run(outcomes: dict[str, Any], name: str) -> None:
     assert not outcomes[name]["canary"]
 

@@ -46,7 +46,7 @@ from core.worker.messages import (
     Token,
     WantSpans,
 )
-from tests.support.answers import LOST, ROWS, TEXT, Desk, ids_of, model, tokens
+from tests.support.answers import LOST, ROWS, TEXT, AnswersHarness, ids_of, model, tokens
 from tests.support.plans import mac_id, plan_of
 from tests.support.search import SEARCH
 from tests.support.tokenizers import LateTokenizer
@@ -56,14 +56,14 @@ __all__ = ["model", "tokens"]  # fixtures
 
 
 @pytest.fixture
-async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:
-    desk = await Desk(tmp_path, model).load()
+async def desk(tmp_path: Path, model: Path) -> AsyncIterator[AnswersHarness]:
+    desk = await AnswersHarness(tmp_path, model).load()
     yield desk
     await desk.ends_all()
 
 
 async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_itself(
-    desk: Desk, tokens: Tokens
+    desk: AnswersHarness, tokens: Tokens
 ) -> None:
     sampling = Sampling(temperature=0.5, top_k=3, logit_bias={7: -1.5}, seed=9, logprobs=1)
     one, two = await desk.ask("tell me", sampling, min_tokens=3), await desk.ask("and me", max_tokens=9_999)
@@ -112,7 +112,7 @@ async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_it
     assert desk.log_of(one).text == TEXT
 
 
-async def test_the_batch_has_a_row_for_each_answer_that_is_under_way_and_for_no_other(desk: Desk) -> None:
+async def test_the_batch_has_a_row_for_each_answer_that_is_under_way_and_for_no_other(desk: AnswersHarness) -> None:
     one, two, three = [await desk.ask(text) for text in ("one", "two", "three")]
     assert [row.request_id for row in desk.bus.now.batch.queue] == [r.request_id for r in (one, two, three)]
     desk.writes(one, [1, 2, 3])
@@ -141,7 +141,7 @@ def test_a_stop_text_ends_the_answer_before_itself_wherever_tokens_end(
     before, ids = TEXT[: TEXT.index(stop)], ids_of(tokens, TEXT)
 
     async def answer() -> None:
-        desk = await Desk(tmp_path, model).load()
+        desk = await AnswersHarness(tmp_path, model).load()
         request = await desk.ask(stop=(stop, "never there"))
         desk.writes(request, [*ids, *ids])
         desk.ends(request, "cancelled")
@@ -155,7 +155,7 @@ def test_a_stop_text_ends_the_answer_before_itself_wherever_tokens_end(
     asyncio.run(answer())
 
 
-async def test_a_stop_text_that_was_held_back_until_the_end_counts_too(desk: Desk, tokens: Tokens) -> None:
+async def test_a_stop_text_that_was_held_back_until_the_end_counts_too(desk: AnswersHarness, tokens: Tokens) -> None:
     incomplete = ids_of(tokens, "see 日")[:-1]
     ended, cut, begun = [await desk.ask(stop=(stop,)) for stop in ("\ufffd", "\ufffd", "日!")]
     for request, reason in ((ended, "length"), (cut, "cancelled")):
@@ -169,7 +169,7 @@ async def test_a_stop_text_that_was_held_back_until_the_end_counts_too(desk: Des
     assert ((await desk.shown(begun)), (await desk.done(begun)).finish_reason) == ("see 日", "length")
 
 
-async def test_as_many_are_taken_as_run_and_wait_in_the_order_of_asking(desk: Desk) -> None:
+async def test_as_many_are_taken_as_run_and_wait_in_the_order_of_asking(desk: AnswersHarness) -> None:
     """The first prompt is by far the longest, so that the others would overtake it."""
     await desk.load(context=1_000_000)
     most = ROWS + QUEUE_LIMIT
@@ -188,7 +188,7 @@ async def test_as_many_are_taken_as_run_and_wait_in_the_order_of_asking(desk: De
     await desk.ask()
 
 
-async def test_a_cancelled_answer_ends_at_once_and_alone(desk: Desk, tokens: Tokens) -> None:
+async def test_a_cancelled_answer_ends_at_once_and_alone(desk: AnswersHarness, tokens: Tokens) -> None:
     one, two, waiting = [await desk.ask(), await desk.ask(), await desk.ask()]
     ids = ids_of(tokens, TEXT)
     desk.writes(one, ids[:4])
@@ -221,7 +221,7 @@ def files_up_to(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(desk: Desk, tokens: Tokens) -> None:
+async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(desk: AnswersHarness, tokens: Tokens) -> None:
     ids = ids_of(tokens, TEXT)
     await desk.load(context=5000)
     long, short = await desk.ask("long " * 800), await desk.ask()
@@ -244,7 +244,9 @@ async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(desk: D
     assert desk.bus.now.running == ()
 
 
-async def test_a_broken_link_ends_nothing_and_the_end_of_the_plan_everything(desk: Desk, tokens: Tokens) -> None:
+async def test_a_broken_link_ends_nothing_and_the_end_of_the_plan_everything(
+    desk: AnswersHarness, tokens: Tokens
+) -> None:
     lifecycle = desk.leader._lifecycle
     assert lifecycle
     for number in range(2):
@@ -271,7 +273,7 @@ async def test_a_broken_link_ends_nothing_and_the_end_of_the_plan_everything(des
     await desk.ask()
 
 
-async def test_only_what_went_through_the_ring_forgives_broken_links(desk: Desk) -> None:
+async def test_only_what_went_through_the_ring_forgives_broken_links(desk: AnswersHarness) -> None:
     lifecycle = desk.leader._lifecycle
     assert lifecycle
     lifecycle._relinks = 2
@@ -293,7 +295,7 @@ async def test_only_what_went_through_the_ring_forgives_broken_links(desk: Desk)
         ),
     ],
 )
-async def test_what_has_no_room_is_refused(desk: Desk, asked: dict[str, object], said: str) -> None:
+async def test_what_has_no_room_is_refused(desk: AnswersHarness, asked: dict[str, object], said: str) -> None:
     await desk.load(context=24)
     with pytest.raises(UsageError, match=said) as refused:
         await desk.ask(**asked)  # type: ignore[arg-type]
@@ -307,7 +309,7 @@ def lost(kind: str = CachesLost.__name__) -> Problem:
 
 
 async def test_suspended_answers_go_on_behind_what_is_written_and_hear_nothing_meanwhile(
-    desk: Desk, tokens: Tokens
+    desk: AnswersHarness, tokens: Tokens
 ) -> None:
     ids = ids_of(tokens, TEXT)
     one, two = await desk.ask(sampling=Sampling(temperature=0.8)), await desk.ask("and me")
@@ -342,7 +344,9 @@ async def test_suspended_answers_go_on_behind_what_is_written_and_hear_nothing_m
 
 @pytest.mark.parametrize("kind", ["CachesLost", "NoAnswer", "LinkLost"])
 @pytest.mark.parametrize("is_ready", [pytest.param(True, id="ready"), pytest.param(False, id="not_ready")])
-async def test_what_a_worker_lost_it_is_handed_again_a_few_times(desk: Desk, kind: str, is_ready: bool) -> None:
+async def test_what_a_worker_lost_it_is_handed_again_a_few_times(
+    desk: AnswersHarness, kind: str, is_ready: bool
+) -> None:
     lifecycle = desk.leader._lifecycle
     assert lifecycle
     request = await desk.ask()
@@ -368,7 +372,7 @@ async def test_what_a_worker_lost_it_is_handed_again_a_few_times(desk: Desk, kin
 
 
 @pytest.mark.parametrize("is_suspended", [pytest.param(True, id="suspended"), pytest.param(False, id="handed_over")])
-async def test_an_answer_is_cancelled_in_any_state(desk: Desk, is_suspended: bool) -> None:
+async def test_an_answer_is_cancelled_in_any_state(desk: AnswersHarness, is_suspended: bool) -> None:
     request = await desk.ask()
     desk.writes(request, [65])
     if is_suspended:
@@ -380,7 +384,7 @@ async def test_an_answer_is_cancelled_in_any_state(desk: Desk, is_suspended: boo
     assert desk.log_of(request).ended == "cancelled"
 
 
-async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: Desk) -> None:
+async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: AnswersHarness) -> None:
     lifecycle = desk.leader._lifecycle
     assert lifecycle
     one, two = await desk.ask(), await desk.ask()
@@ -407,7 +411,7 @@ async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: D
     assert not list((desk.folder / "tokens").iterdir())
 
 
-async def test_what_is_mirrored_of_an_answer_comes_back_to_the_next_worker(desk: Desk) -> None:
+async def test_what_is_mirrored_of_an_answer_comes_back_to_the_next_worker(desk: AnswersHarness) -> None:
     mirrored_by(desk, 30)
     request = await desk.ask("What a long prompt this is")
     desk.writes(request, [65, 66, 67])
@@ -427,7 +431,8 @@ async def test_what_is_mirrored_of_an_answer_comes_back_to_the_next_worker(desk:
 
 
 @pytest.mark.parametrize("end", ["revoked", "unloaded"])
-async def test_nothing_is_mirrored_any_more(desk: Desk, end: str) -> None:
+@pytest.mark.promise("P21")
+async def test_nothing_is_mirrored_any_more(desk: AnswersHarness, end: str) -> None:
     mirrored_by(desk, 30)
     request = await desk.ask()
     mirrors(desk, request, 0, 4, 10)
@@ -440,19 +445,19 @@ async def test_nothing_is_mirrored_any_more(desk: Desk, end: str) -> None:
     assert desk.answers._mirror.nbytes == 0
 
 
-def mirrored_by(desk: Desk, size: int) -> None:
+def mirrored_by(desk: AnswersHarness, size: int) -> None:
     """The plan has so many bytes for a mirror."""
     assert desk.leader._lifecycle
     desk.leader._lifecycle.plan = replace(desk.leader._lifecycle.plan, mirror_bytes=size)
 
 
-def mirrors(desk: Desk, request: Request, start: int, stop: int, size: int) -> None:
+def mirrors(desk: AnswersHarness, request: Request, start: int, stop: int, size: int) -> None:
     """The worker brings what the caches hold of some tokens."""
     span = MirrorSpan(start, stop, bytes(size))
     desk.answers.handle_mirror_report(Mirrored(request_id=request.request_id, span=span))
 
 
-async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(desk: Desk) -> None:
+async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(desk: AnswersHarness) -> None:
     desk.leader._lifecycle = None
     desk.bus.publish(Recovery(state="wait", text="mini is gone.", fix="Wake it up."))
     with pytest.raises(NotLoaded, match=r"mini is gone\. Wake it up\."):
@@ -472,7 +477,7 @@ def test_a_crash_anywhere_costs_nothing_that_was_shown(
     stop = data.draw(st.sampled_from(["never", "Flüsse,", "end of", TEXT[-1]]))
 
     async def answer() -> None:
-        desk = await Desk(tmp_path, model).load()
+        desk = await AnswersHarness(tmp_path, model).load()
         request = await desk.ask(stop=(stop,), max_tokens=len(ids))
         path = desk.folder / "tokens" / f"{request.request_id}.mct"
         opened = path.stat().st_size
@@ -509,7 +514,7 @@ def test_a_crash_anywhere_costs_nothing_that_was_shown(
     asyncio.run(answer())
 
 
-async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: Desk, tokens: Tokens) -> None:
+async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: AnswersHarness, tokens: Tokens) -> None:
     ids = ids_of(tokens, TEXT)
     sampling = Sampling(temperature=0.7, logprobs=1)
     request = await desk.ask("tell me", sampling, max_tokens=90, min_tokens=3, stop=("never",))
@@ -538,7 +543,10 @@ async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: Desk, toke
     assert await again.answers.unfinished() == []
 
 
-async def test_no_log_of_a_running_answer_is_swept_whatever_dates_the_others_have(desk: Desk, tokens: Tokens) -> None:
+@pytest.mark.promise("P16")
+async def test_no_log_of_a_running_answer_is_swept_whatever_dates_the_others_have(
+    desk: AnswersHarness, tokens: Tokens
+) -> None:
     folder = desk.folder / "tokens"
     folder.mkdir(mode=0o700)
     tomorrow = time.time() + 86_400
@@ -559,7 +567,9 @@ async def test_no_log_of_a_running_answer_is_swept_whatever_dates_the_others_hav
 
 
 @pytest.mark.parametrize("end", ["ends", "fails", "cancelled", "crashes"])
-async def test_of_an_answer_that_is_not_to_be_kept_there_is_no_log(desk: Desk, tokens: Tokens, end: str) -> None:
+async def test_of_an_answer_that_is_not_to_be_kept_there_is_no_log(
+    desk: AnswersHarness, tokens: Tokens, end: str
+) -> None:
     kept, request = await desk.ask("tell me"), await desk.ask("tell nobody", keep=False)
     desk.writes(request, ids_of(tokens, TEXT)[:5])
     logs = desk.folder / "tokens"
@@ -587,7 +597,7 @@ async def test_of_an_answer_that_is_not_to_be_kept_there_is_no_log(desk: Desk, t
     ],
 )
 async def test_what_cannot_go_on_says_why_and_stays_unfinished(
-    desk: Desk, loaded: dict[str, object] | None, error: type[Exception], said: str
+    desk: AnswersHarness, loaded: dict[str, object] | None, error: type[Exception], said: str
 ) -> None:
     request = await desk.ask("hello", max_tokens=50)
     desk.writes(request, [65] * 8)
@@ -607,7 +617,7 @@ async def test_what_cannot_go_on_says_why_and_stays_unfinished(
     assert again.bus.now.running == ()
 
 
-async def test_a_full_disk_keeps_what_is_unfinished_as_it_is(desk: Desk) -> None:
+async def test_a_full_disk_keeps_what_is_unfinished_as_it_is(desk: AnswersHarness) -> None:
     request = await desk.ask()
     desk.writes(request, [65] * 8)
     again = await desk.crashes().load()
@@ -619,7 +629,7 @@ async def test_a_full_disk_keeps_what_is_unfinished_as_it_is(desk: Desk) -> None
     assert (await again.goes_on()).written == [65] * 8
 
 
-async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_is_named(desk: Desk) -> None:
+async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_is_named(desk: AnswersHarness) -> None:
     asked = [await desk.ask(f"number {n}") for n in range(3)]
     desk.answers.stop_all(LOST)
     again = await desk.crashes().load()
@@ -632,7 +642,9 @@ async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_
         await again.goes_on("zz")
 
 
-async def test_the_last_token_of_a_burst_is_forced_to_disk_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_last_token_of_a_burst_is_forced_to_disk_too(
+    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("core.node.answers.log_sync.SYNC_S", 0.01)
     request = await desk.ask()
     forced = asyncio.Event()
@@ -645,7 +657,7 @@ async def test_the_last_token_of_a_burst_is_forced_to_disk_too(desk: Desk, monke
 
 
 async def test_a_slow_disk_stops_no_answer_and_has_each_log_in_its_order(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = await desk.ask(), await desk.ask()
     forced, free, names = list[tuple[str, int]](), threading.Semaphore(0), dict[int, Request]()
@@ -675,7 +687,9 @@ async def test_a_slow_disk_stops_no_answer_and_has_each_log_in_its_order(
     assert dict(forced) == {one.request_id: 36, two.request_id: 21}, "all of it was when the last one did"
 
 
-async def test_nobody_hears_of_an_answer_before_its_log_is_on_disk(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_hears_of_an_answer_before_its_log_is_on_disk(
+    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun, free = threading.Semaphore(0), threading.Event()
 
     def slow(fd: int) -> None:
@@ -697,7 +711,7 @@ async def test_nobody_hears_of_an_answer_before_its_log_is_on_disk(desk: Desk, m
 
 @pytest.mark.parametrize(("reason", "problem"), [("stop", None), ("error", LOST)])
 async def test_the_end_of_an_answer_is_told_when_it_is_on_disk(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, reason: FinishReason, problem: Problem | None
+    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch, reason: FinishReason, problem: Problem | None
 ) -> None:
     request, (begun, free) = await desk.ask(), (threading.Event(), threading.Event())
     desk.writes(request, [65])
@@ -717,7 +731,9 @@ async def test_the_end_of_an_answer_is_told_when_it_is_on_disk(
     assert not list((desk.folder / "tokens").iterdir()), "one of its Macs was revoked meanwhile"
 
 
-async def test_an_answer_may_end_while_another_ones_log_is_forced(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_may_end_while_another_ones_log_is_forced(
+    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = await desk.ask(), await desk.ask()
     begun, free, loop = threading.Event(), threading.Event(), threading.get_ident()
 
@@ -739,7 +755,7 @@ async def test_an_answer_may_end_while_another_ones_log_is_forced(desk: Desk, mo
 
 
 async def test_a_defect_while_a_log_is_closed_hides_no_end_of_an_answer(
-    desk: Desk, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+    desk: AnswersHarness, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closes = TokenLog.close
 
@@ -755,7 +771,7 @@ async def test_a_defect_while_a_log_is_closed_hides_no_end_of_an_answer(
     assert any("The end of an answer failed by a defect: KeyError at " in line.text for line in desk.bus.now.logs)
 
 
-async def test_a_disk_that_fails_ends_the_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_fails_ends_the_answer(desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(fd: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -767,7 +783,7 @@ async def test_a_disk_that_fails_ends_the_answer(desk: Desk, monkeypatch: pytest
     assert problem.what.startswith("The answer can't be saved")
 
 
-async def test_a_seed_is_given_to_whoever_draws_and_has_none(desk: Desk) -> None:
+async def test_a_seed_is_given_to_whoever_draws_and_has_none(desk: AnswersHarness) -> None:
     warm, again = [await desk.ask(sampling=Sampling(temperature=0.8)) for _ in range(2)]
     own, cold = await desk.ask(sampling=Sampling(temperature=0.8, seed=3)), await desk.ask()
     assert None not in (warm.sampling.seed, again.sampling.seed)
@@ -786,7 +802,7 @@ def test_an_answer_is_the_same_however_late_its_text_comes(
     ids = [*ids_of(tokens, TEXT), *tokens.eos]
     stop = data.draw(st.sampled_from(["never", "Flüsse,", "end of", TEXT[-1]]))
 
-    async def answered(desk: Desk, late: deque[Callable[[], None]]) -> tuple[str, list[int], str, int]:
+    async def answered(desk: AnswersHarness, late: deque[Callable[[], None]]) -> tuple[str, list[int], str, int]:
         await desk.load()
         request = await desk.ask(stop=(stop,), max_tokens=len(ids))
         index = 0
@@ -815,7 +831,7 @@ def test_an_answer_is_the_same_however_late_its_text_comes(
         async def read(_: Path) -> LateTokenizer:
             return slow
 
-        desk, prompt = Desk(tmp_path, model, read), Desk(tmp_path, model)
+        desk, prompt = AnswersHarness(tmp_path, model, read), AnswersHarness(tmp_path, model)
         try:
             shown, written, reason, count = await answered(desk, slow.late)
             assert (shown, written, reason) == (await answered(prompt, deque()))[:3]
@@ -836,7 +852,7 @@ async def test_a_tokenizer_that_fails_ends_its_answers_and_another_one_is_read_f
         found.append(LateTokenizer(tokens))
         return found[-1]
 
-    desk = await Desk(tmp_path, model, read).load()
+    desk = await AnswersHarness(tmp_path, model, read).load()
     request = await desk.ask()
     desk.answers.handle_report(Token(request_id=request.request_id, index=0, token=9))
     found[0].is_over = True
@@ -850,7 +866,7 @@ async def test_a_tokenizer_that_fails_ends_its_answers_and_another_one_is_read_f
     await desk.ends_all()
 
 
-async def test_who_is_gone_while_the_request_is_taken_wants_no_answer(desk: Desk) -> None:
+async def test_who_is_gone_while_the_request_is_taken_wants_no_answer(desk: AnswersHarness) -> None:
     asking = asyncio.ensure_future(desk.ask())
     while not desk.answers.under_way:  # noqa: ASYNC110 - what is waited for tells nobody
         await asyncio.sleep(0)

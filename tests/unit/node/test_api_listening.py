@@ -37,6 +37,7 @@ def port_of(desk: ServedDesk) -> int:
     return port
 
 
+@pytest.mark.promise("T9")
 async def test_a_page_may_ask_only_where_its_site_is_listed(tmp_path: Path, model: Path) -> None:
     async with served_desk(tmp_path, model, ApiOptions(port=0, origins=frozenset({PAGE}))) as desk:
         read = await desk.asker.get("/models", headers={"Origin": PAGE})
@@ -62,6 +63,7 @@ async def test_without_a_key_only_where_the_person_says_so_and_only_on_this_mac(
         ApiOptions(host="0.0.0.0", no_key=True).check()
 
 
+@pytest.mark.promise("T9")
 async def test_other_addresses_get_tls_with_the_fingerprint_that_was_shown(tmp_path: Path, model: Path) -> None:
     async with served_desk(tmp_path, model, ApiOptions(host="0.0.0.0", port=0)) as desk:
         assert desk.served.url.startswith("https://")
@@ -89,6 +91,7 @@ def test_the_certificate_stays_until_it_has_to_name_another_address(tmp_path: Pa
     assert b"ENCRYPTED" in (tmp_path / "api.pem").read_bytes()
 
 
+@pytest.mark.promise("T9")
 async def test_who_says_nothing_or_takes_too_long_is_closed(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

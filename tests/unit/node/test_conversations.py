@@ -47,6 +47,7 @@ def only_file(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.promise("T14")
 async def test_what_is_written_is_read_and_listed_and_nothing_of_it_is_clear(
     shelf: Conversations, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_what_is_not_ours_or_not_clean_is_dropped(
         pytest.param(b"demo-2", "demo-1", False, id="two-demos"),
     ],
 )
+@pytest.mark.promise("P12")
 def test_a_demo_s_macs_and_a_home_s_never_meet(told: bytes | None, own: str, meant: bool) -> None:
     record = {b"id": RAW, b"name": b"studio"} | ({} if told is None else {b"group": told})
     assert is_of_group({**record}, own) is meant

@@ -14,7 +14,7 @@ from core.node.base.bus import Bus
 from core.node.base.node_message import NodeMessage
 from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
-from core.node.disks.messages import HeldModel, Holds, HoldsAsk
+from core.node.disks.messages import HeldModel, Holds, HoldsRequest
 from core.node.disks.model_inventory import ModelInventory
 from tests.support.copies import held_model_named
 from tests.support.planning import part
@@ -128,6 +128,6 @@ class Link:
         self.contacts = {mac: object() for mac in "BCD"}
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
-        if isinstance(message, HoldsAsk):
+        if isinstance(message, HoldsRequest):
             await self.inventory.handle_message(device_id, Holds(models=(), answers=message.number))
         return True

@@ -114,6 +114,7 @@ def macs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return made
 
 
+@pytest.mark.promise("P39")
 async def test_one_mac_reads_all_of_a_file_once_and_the_others_take_the_list_from_it(macs: Cluster) -> None:
     one, two, three = (One(macs, name) for name in ("one", "two", "three"))
     third = len(macs.blocks) // 3
@@ -152,6 +153,7 @@ async def test_a_file_that_is_not_the_hubs_goes_from_every_disk_and_the_error_na
     check_compared(two.directory)
 
 
+@pytest.mark.promise("P39")
 async def test_a_block_that_two_macs_fetched_and_only_one_of_them_as_it_is_goes_from_the_other(macs: Cluster) -> None:
     one, two = One(macs, "one"), One(macs, "two")
     one.has(macs.blocks[:-1])
@@ -185,6 +187,7 @@ async def test_what_no_mac_has_comes_from_the_hub_first(macs: Cluster, monkeypat
     check_compared(one.directory)
 
 
+@pytest.mark.promise("P39")
 async def test_no_mac_can_have_another_throw_away_what_was_compared_or_is_whole(macs: Cluster) -> None:
     one, two = One(macs, "one"), One(macs, "two")
     one.has(macs.blocks[:3])

@@ -75,6 +75,7 @@ def test_what_ended_gives_way_to_what_runs(mirror: Mirror) -> None:
     assert mirror.nbytes == 95
 
 
+@pytest.mark.promise("P21")
 def test_only_the_conversation_that_ended_last_is_kept(mirror: Mirror) -> None:
     mirror.begin("b", [1, 2, 3, 4])
     mirror.keep("b", a_span(0, 2), [1, 2, 3, 4])

@@ -31,6 +31,7 @@ async def desk(tmp_path: Path, model: Path) -> AsyncIterator[ServedDesk]:
         yield desk
 
 
+@pytest.mark.promise("T9")
 async def test_what_may_be_loaded_is_listed_and_another_name_is_told_what_there_is(desk: ServedDesk) -> None:
     listed = (await desk.asker.get("/models")).json()["data"]
     assert [each["id"] for each in listed] == [TINY, "large"]

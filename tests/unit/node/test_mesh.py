@@ -261,6 +261,7 @@ async def test_a_mac_that_did_not_run_blames_nobody_and_waits_for_new_keys_as_lo
 
 
 @pytest.mark.parametrize("sent", [1e308, 1e9, 0.0], ids=str)
+@pytest.mark.promise("P8")
 async def test_a_pong_to_a_ping_that_was_never_sent_ends_the_link_and_no_round_trip_comes_of_it(
     tmp_path: Path, sent: float
 ) -> None:
@@ -281,6 +282,7 @@ class Fails(list[NodeMessage]):
         raise KeyError("what a person typed")
 
 
+@pytest.mark.promise("T4")
 async def test_a_message_that_meets_a_defect_ends_that_link_and_is_logged_and_the_node_goes_on(tmp_path: Path) -> None:
     async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
         low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
@@ -296,6 +298,7 @@ async def test_a_message_that_meets_a_defect_ends_that_link_and_is_logged_and_th
 
 
 @pytest.mark.slow
+@pytest.mark.promise("P11")
 async def test_a_member_that_floods_pings_is_answered_within_its_budget(tmp_path: Path) -> None:
     async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as rogue, hand(HIGH, post, MIDDLE) as honest:
         flood, link = await rogue.dial(), await honest.dial()
@@ -317,6 +320,7 @@ async def test_a_member_that_floods_pings_is_answered_within_its_budget(tmp_path
 
 
 @pytest.mark.parametrize("keeps", [False, True], ids=["ends them", "keeps them"])
+@pytest.mark.promise("P11")
 async def test_a_member_that_dials_all_the_time_keeps_no_other_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:

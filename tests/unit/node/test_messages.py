@@ -112,6 +112,7 @@ def bent(message: NodeMessage, spot: str, put: str) -> Iterator[NodeMessage]:
 
 
 @pytest.mark.parametrize("message", EVERY, ids=lambda m: type(m).__name__)
+@pytest.mark.promise("T13")
 def test_no_text_of_another_mac_has_an_end_of_a_line_but_newline(message: NodeMessage) -> None:
     for came in bent(message, r'"()', r"a\u2028b\u2029\u0085\u000b\u000c\u001c\u001d\u001e\r"):
         for text in leaves(msgspec.to_builtins(came)):

@@ -29,10 +29,10 @@ from core.node.disks.messages import (
     MAX_BROKEN,
     MAX_HASHES,
     MAX_HELD,
-    BytesAsk,
     BytesReady,
+    BytesRequest,
     FilesSent,
-    HashesAsk,
+    HashesRequest,
     HeldModel,
     Holds,
 )
@@ -118,6 +118,7 @@ async def test_after_a_lost_link_it_goes_on_where_it_stopped(pair: Pair) -> None
         pytest.param("..", id="dots"),
     ],
 )
+@pytest.mark.promise("P25")
 async def test_no_name_of_another_mac_leads_out_of_the_folder_or_brings_code(pair: Pair, name: str) -> None:
     with pytest.raises(TransferError, match="does not belong to a model"):
         check_names({**WEIGHTS, name: FACTS})
@@ -137,6 +138,7 @@ async def test_no_name_of_another_mac_leads_out_of_the_folder_or_brings_code(pai
         pytest.param({**WEIGHTS, "config.json": FileFacts(size=1 << 30, sha256="a" * 64)}, "bytes", id="config"),
     ],
 )
+@pytest.mark.promise("P25")
 def test_sizes_that_no_model_has_are_refused(files: dict[str, FileFacts], says: str) -> None:
     with pytest.raises(TransferError, match=says):
         check_names(files)
@@ -151,6 +153,7 @@ def blocks_of_all(pair: Pair) -> int:
     return sum(-(-f.stat().st_size // BLOCK_BYTES) for f in (pair.sender.folder / "solo").iterdir())
 
 
+@pytest.mark.promise("P25")
 async def test_a_damaged_block_is_found_and_fetched_again(pair: Pair) -> None:
     def once(run: RunRequest, data: bytes) -> bytes:
         return flipped(run, data) if len(pair.sender.given) == 3 else data
@@ -297,6 +300,7 @@ async def test_a_part_that_is_in_no_file_is_refused(pair: Pair, part: tuple[str,
     assert pair.blocks_given == 0
 
 
+@pytest.mark.promise("P25")
 async def test_another_model_than_the_one_that_was_asked_for_is_thrown_away(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +315,7 @@ async def test_another_model_than_the_one_that_was_asked_for_is_thrown_away(
     assert [p.name for p in pair.asker.folder.iterdir()] == [PARTIAL]
 
 
+@pytest.mark.promise("P24")
 async def test_what_arrives_is_examined_before_it_lies_among_the_models(pair: Pair) -> None:
     config = pair.sender.folder / "solo" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"num_hidden_layers": 10**400}))
@@ -327,13 +332,13 @@ async def test_what_arrives_is_examined_before_it_lies_among_the_models(pair: Pa
 
 async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) -> None:
     fingerprint = pair.model.fingerprint
-    await pair.sender.copying.handle_message("asker", BytesAsk(number=1, fingerprint=fingerprint))
+    await pair.sender.copying.handle_message("asker", BytesRequest(number=1, fingerprint=fingerprint))
     (refused,) = pair.sender.sent
     assert isinstance(refused, BytesReady)
     assert refused.port is None, "nobody asked which files there are"
     await pair.copy()
     before = len(pair.sender.sent)
-    ask = HashesAsk(number=1, fingerprint=fingerprint, name="../../secret", first=0)
+    ask = HashesRequest(number=1, fingerprint=fingerprint, name="../../secret", first=0)
     await pair.sender.copying.handle_message("asker", ask)
     assert len(pair.sender.sent) == before
     answers = BlockReader(pair.sender.copying.serving._served["asker", fingerprint])

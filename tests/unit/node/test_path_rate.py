@@ -70,6 +70,7 @@ async def answers(link: ControlLink) -> int:
         pytest.param([], 0, id="nothing"),
     ],
 )
+@pytest.mark.promise("P28")
 async def test_nobody_has_more_answered_over_a_path_than_a_burst(
     tmp_path: Path, words: list[NodeMessage], most: int
 ) -> None:

@@ -23,7 +23,7 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.node_message import to_frame
 from core.node.peers import peer_logs
-from core.node.peers.messages import MAX_LOG_LINES, LogAsk, LogEntry, LogMessage, LogReply
+from core.node.peers.messages import MAX_LOG_LINES, LogEntry, LogMessage, LogReply, LogRequest
 from core.node.peers.peer_logs import ANSWER_S, PeerLog, PeerLogs
 from tests.support.node_messages import from_frame
 from tests.support.plans import mac_id
@@ -60,6 +60,7 @@ def test_a_line_stands_where_it_was_written_give_or_take_half_the_shortest_round
     assert abs(at - written) <= min(out_s + home_s for out_s, home_s in last) / 2 + 1e-5
 
 
+@pytest.mark.promise("P30")
 def test_no_line_is_still_to_come_whatever_a_mac_says() -> None:
     log = PeerLog()
     log.ask(0.0)
@@ -70,15 +71,15 @@ def test_no_line_is_still_to_come_whatever_a_mac_says() -> None:
 
 def test_a_mac_is_asked_for_what_comes_next_and_not_before_it_answered() -> None:
     log = PeerLog()
-    assert log.ask(0.0) == LogAsk(run=0, after=0)
+    assert log.ask(0.0) == LogRequest(run=0, after=0)
     assert log.ask(1.0) is None
-    assert log.ask(ANSWER_S) == LogAsk(run=0, after=0)  # the answer was lost with a link
+    assert log.ask(ANSWER_S) == LogRequest(run=0, after=0)  # the answer was lost with a link
     assert len(log.take(told(9.0, 8.0), ANSWER_S, 9.0)) == 1
     assert log.take(told(9.0, 8.0), ANSWER_S, 9.0) == []  # nobody asked
-    assert log.ask(ANSWER_S) == LogAsk(run=7, after=1)
+    assert log.ask(ANSWER_S) == LogRequest(run=7, after=1)
     log.gone()
     assert log.take(told(9.0, 8.0), ANSWER_S, 9.0) == []
-    assert log.ask(ANSWER_S) == LogAsk(run=7, after=1)
+    assert log.ask(ANSWER_S) == LogRequest(run=7, after=1)
 
 
 # ---- two Macs
@@ -117,6 +118,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Bus,
     return macs
 
 
+@pytest.mark.promise("P30")
 async def test_who_reads_sees_the_lines_of_all_macs_in_order_under_their_names_and_nobody_else_does(
     two: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +162,7 @@ async def test_who_reads_sees_the_lines_of_all_macs_in_order_under_their_names_a
 async def test_a_mac_that_was_started_anew_is_read_from_its_first_line(two: Any) -> None:
     bus, _, _, link = two[A]
     two[B][1].info("new life")
-    asked = LogAsk(run=two[B][1].run ^ 1, after=1000)
+    asked = LogRequest(run=two[B][1].run ^ 1, after=1000)
     await two[B][2].handle_message(A, asked)
     assert [each.text for each in msgspec.structs.asdict(two[B][3].said[-1])["lines"]] == ["new life"]
     assert (bus.now.logs, link.said) == ((), [])  # it had not asked

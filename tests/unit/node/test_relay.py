@@ -22,12 +22,12 @@ from core.node.peers.messages import Leads
 from core.node.peers.worker_state import WorkerState
 from core.node.public_api.api_answers import ApiAnswers
 from core.node.relay import relay_server, relayed_answers
-from core.node.relay.messages import RelayAsk, RelayReply, RelayStop
+from core.node.relay.messages import RelayReply, RelayRequest, RelayStop
 from core.node.relay.relay_server import RelayServer
 from core.node.relay.relayed_answers import LeaderAnswers, Relay
 from core.node.relay.relayed_values import AnswerWanted, NotAnswered, encoded, relayed_from
 from core.requests.answers import ChatRequest, Message, RequestAccepted
-from tests.support.answers import LOST, ROWS, Desk, model
+from tests.support.answers import LOST, ROWS, AnswersHarness, model
 from tests.support.node_messages import from_frame
 from tests.support.plans import plan_of
 from tests.support.tasks import tasks_of
@@ -65,7 +65,7 @@ class Wire:
 class Two:
     """A head, whose worker is played, and a member whose programs ask it."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AnswersHarness) -> None:
         self.desk, self.tasks = desk, tasks_of()
         self.there, self.back = Wire(), Wire()
         self.relay = Relay(self.there, WorkerState(), Bus(), self.tasks, lambda: None, is_on=True)
@@ -99,7 +99,7 @@ class Two:
 
 @pytest_asyncio.fixture
 async def two(tmp_path: Path, model: Path) -> AsyncIterator[Two]:
-    desk = await Desk(tmp_path, model).load(context=200_000)
+    desk = await AnswersHarness(tmp_path, model).load(context=200_000)
     plan = desk.leader.plan
     assert plan
     desk.bus.publish(PlanProposed(plan=plan))
@@ -114,11 +114,12 @@ def asking(text: str = "hello") -> ChatRequest:
     return ChatRequest(messages=(Message(role="user", content=text),), raw=True)
 
 
+@pytest.mark.promise("P29")
 async def test_what_is_asked_and_what_comes_travels_as_it_was_said_and_nothing_of_it_is_kept(two: Two) -> None:
     long = "\x1b[2J höp\u2028" * 6000
     following = asyncio.create_task(two.all_of(asking(long)))
     await until(lambda: bool(two.desk.asked))
-    assert len([message for message in two.there.sent if isinstance(message, RelayAsk)]) > 1
+    assert len([message for message in two.there.sent if isinstance(message, RelayRequest)]) > 1
     (asked,) = two.desk.asked
     (running,) = two.desk.answers._running.values()
     assert (running.record.messages[0].content, running.record.keep, running.client) == (long, False, "mbp")
@@ -169,6 +170,7 @@ async def test_a_link_that_is_lost_and_an_answer_that_fails_are_told_as_what_the
     assert "\x1b" not in str(relayed_from(evil))
 
 
+@pytest.mark.promise("P29")
 async def test_a_mac_has_no_more_under_way_than_its_bounds(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_server, "MOST_OF_A_MAC", 1)
     first = asyncio.create_task(two.all_of(asking()))
@@ -178,7 +180,7 @@ async def test_a_mac_has_no_more_under_way_than_its_bounds(two: Two, monkeypatch
     monkeypatch.setattr(relay_server, "MOST_ASKED", 2 * len(encoded(AnswerWanted(request=asking()))) - 1)
     assert isinstance(await two.refused(), Busy)
     monkeypatch.setattr(relay_server, "MOST_ASKED", 1 << 20)
-    ask = next(message for message in two.there.sent if isinstance(message, RelayAsk))
+    ask = next(message for message in two.there.sent if isinstance(message, RelayRequest))
     told = len(two.back.sent)
     await two.server.handle_message(MEMBER, ask)
     assert len(two.back.sent) == told + 1, "a number that is in use is refused"
@@ -191,6 +193,7 @@ async def test_a_mac_has_no_more_under_way_than_its_bounds(two: Two, monkeypatch
     await until(lambda: not two.server._askers[MEMBER].under_way)
 
 
+@pytest.mark.promise("P29")
 async def test_more_than_an_answer_has_is_not_kept(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     following = asyncio.create_task(two.refused())
     await until(lambda: bool(two.desk.asked))
@@ -208,6 +211,7 @@ async def test_more_than_an_answer_has_is_not_kept(two: Two, monkeypatch: pytest
     assert isinstance(await two.refused(), UsageError)
 
 
+@pytest.mark.promise("P29")
 async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothing(two: Two) -> None:
     for leads, is_on in ((replace(two.there.led[HEAD], takes_relayed=False), True), (two.there.led[HEAD], False)):
         two.there.led[HEAD] = leads

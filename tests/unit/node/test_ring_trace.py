@@ -13,7 +13,7 @@ from core.node.base.node_message import NodeMessage
 from core.node.base.signals import Signals
 from core.node.peers.clock_difference import clock_difference
 from core.node.peers.worker_state import WorkerState
-from core.node.ring.messages import ClockAsk, ClockReply, TraceAsk, TraceReply
+from core.node.ring.messages import ClockReply, ClockRequest, PeerTraceRequest, TraceReply
 from core.node.ring.ring_trace import Tracing
 from core.node.ring.worker_supervisor import WorkerReported
 from core.requests.trace import PhaseTurn, TraceRequest
@@ -59,10 +59,10 @@ class Member:
 
 async def test_only_the_head_is_told_what_a_stage_does() -> None:
     member = Member()
-    await member.tracing.handle_message(mac_id(2), TraceAsk(number=5, is_on=True))
-    await member.tracing.handle_message(mac_id(0), TraceAsk(number=7, is_on=True))
+    await member.tracing.handle_message(mac_id(2), PeerTraceRequest(number=5, is_on=True))
+    await member.tracing.handle_message(mac_id(0), PeerTraceRequest(number=7, is_on=True))
     await until(lambda: bool(member.commands))
-    await member.tracing.handle_message(mac_id(0), TraceAsk(number=8, is_on=True))  # while the worker is asked
+    await member.tracing.handle_message(mac_id(0), PeerTraceRequest(number=8, is_on=True))  # while the worker is asked
     assert member.commands == [TracePhases(is_on=True)]
     member.signals.emit(WorkerReported(TracedPhases(turns=(TURN,))))
     await until(lambda: bool(member.sent))
@@ -71,7 +71,7 @@ async def test_only_the_head_is_told_what_a_stage_does() -> None:
 
 async def test_a_clock_is_told_and_what_nobody_asked_for_is_nothing() -> None:
     member = Member()
-    await member.tracing.handle_message(mac_id(0), ClockAsk(number=3))
+    await member.tracing.handle_message(mac_id(0), ClockRequest(number=3))
     ((to, told),) = member.sent
     assert isinstance(told, ClockReply)
     assert (to, told.number) == (mac_id(0), 3)

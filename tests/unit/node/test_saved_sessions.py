@@ -15,7 +15,7 @@ from core.node.base.journal import Journal
 from core.requests.answers import Message
 from core.requests.conversations import SavedSession, SessionName
 from core.worker.messages import Command, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession
-from tests.support.answers import Desk, Pipe, model
+from tests.support.answers import AnswersHarness, Pipe, model
 
 __all__ = ["model"]  # fixtures
 
@@ -39,7 +39,7 @@ class Line(Pipe):
 class Keeper:
     """The sessions of a desk."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AnswersHarness) -> None:
         self.desk, self.folder, self.line = desk, desk.folder / "sessions", Line()
         journal = Journal(desk.folder / "log", "me", desk.bus)
         self.sessions = SavedSessions(desk.leader, self.line, desk.answers, journal, self.folder, SECRET)  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ class Keeper:
 
 @pytest.fixture
 async def keeper(tmp_path: Path, model: Path) -> Keeper:
-    return Keeper(await Desk(tmp_path, model).load())
+    return Keeper(await AnswersHarness(tmp_path, model).load())
 
 
 async def test_the_worker_is_told_what_was_said_last(keeper: Keeper) -> None:

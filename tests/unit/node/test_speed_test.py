@@ -33,7 +33,15 @@ from core.node.peers.link_probe import (
     next_window,
 )
 from core.node.peers.linked_mac import LinkedMac
-from core.node.peers.messages import LinkProbe, Probed, SpeedAsk, SpeedMessage, SpeedMoved, SpeedResultSent, SpeedStop
+from core.node.peers.messages import (
+    LinkProbe,
+    PeerSpeedRequest,
+    Probed,
+    SpeedMessage,
+    SpeedMoved,
+    SpeedResultSent,
+    SpeedStop,
+)
 from core.node.peers.networks import Networks
 from core.node.peers.paths import Paths
 from core.node.peers.speed_test import ANSWERS, SpeedTests
@@ -328,10 +336,11 @@ async def test_a_defect_while_measuring_is_told_to_whoever_asked(macs: Macs, mon
 # ---- a paired Mac that turned hostile
 
 
+@pytest.mark.promise("P28")
 async def test_nobody_can_have_a_mac_send_without_end(macs: Macs) -> None:
     for number in range(200):
         await macs.speeds[B].handle_message(
-            A, SpeedAsk(test=number, target=C)
+            A, PeerSpeedRequest(test=number, target=C)
         )  # without a pause: they lie in one buffer
     await until(lambda: macs.speeds[B]._test is None)
     assert macs.sent(B, LinkProbe) == PROBES, "one test, and a refusal for every other ask"

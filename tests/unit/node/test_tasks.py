@@ -241,6 +241,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, *, times: int
 
 
 @pytest.mark.parametrize("name", ESSENTIAL)
+@pytest.mark.promise("T14")
 async def test_a_node_stops_in_order_where_it_cannot_do_without_what_failed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

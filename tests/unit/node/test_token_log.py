@@ -112,6 +112,7 @@ def test_records_of_another_secret_or_another_file_are_refused(path: Path, tmp_p
             read_token_log(path, SECRET)
 
 
+@pytest.mark.promise("T14")
 def test_nothing_of_the_prompt_or_the_answer_lies_in_clear(path: Path) -> None:
     data = path.read_bytes()
     clear = [b"canary", msgspec.msgpack.encode(PROMPT)[1:], *(msgspec.msgpack.encode(t) for t in PROMPT[1:-1])]
@@ -248,6 +249,7 @@ def test_what_has_not_ended_is_unfinished_and_the_newest_comes_first(tmp_path: P
     assert not unfinished(tmp_path / "nowhere", SECRET)
 
 
+@pytest.mark.promise("P17")
 def test_a_mac_that_comes_later_takes_part_before_it_sees_a_thing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +282,7 @@ def test_it_is_forced_to_disk_when_asked_also_where_it_is_closed_meanwhile_and_a
     assert (log.unsynced, forced) == (0, [log.path.stat().st_ino] * 2), "the end, and what was asked for before it"
 
 
+@pytest.mark.promise("P17")
 def test_going_on_takes_the_place_of_the_old_log_and_forgets_its_key(path: Path, tmp_path: Path) -> None:
     os.link(path, tmp_path / "kept by the disk")
     with path.open("ab") as cut:

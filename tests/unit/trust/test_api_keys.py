@@ -10,6 +10,7 @@ from core.errors import TrustError, UsageError
 from core.trust.api_keys import MOST, ApiKeys
 
 
+@pytest.mark.promise("T9")
 def test_a_key_opens_until_it_is_revoked_and_lies_nowhere(tmp_path: Path) -> None:
     keys = ApiKeys(tmp_path / "keys.json")
     assert (keys.all(), keys.owner("")) == ((), None)

@@ -106,6 +106,7 @@ def test_a_name_is_cleaned_and_cut_before_it_is_signed() -> None:
             called(nothing)
 
 
+@pytest.mark.promise("T5")
 def test_whoever_is_revoked_is_out_for_ever() -> None:
     out = revoke(THREE, mac(0), B)
     assert out.member(B) is None
@@ -157,6 +158,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.promise("P19")
 def test_no_admin_can_make_others_take_a_roster_that(case: str) -> None:
     roster, why = BROKEN[case]
     with pytest.raises(RosterError, match=why):

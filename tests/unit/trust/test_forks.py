@@ -110,6 +110,7 @@ def home_at(folder: Path, number: int, side: tuple[Roster, ...]) -> Home:
     return home
 
 
+@pytest.mark.promise("P14")
 def test_two_admins_apart_for_two_epochs_block_until_people_decide_and_a_mac_that_one_revoked_links_with_none(
     tmp_path: Path,
 ) -> None:
@@ -230,6 +231,7 @@ def test_people_who_decided_differently_are_asked_again_and_can_agree(tmp_path: 
     assert [home.store.forked for home in homes] == [None] * 2
 
 
+@pytest.mark.promise("P14")
 def test_an_affirmed_history_asks_no_more_about_an_old_one_unless_another_admin_affirms_that(tmp_path: Path) -> None:
     (left,) = apart((0, [named("left")] * 2 + [affirmed]))
     old, said = apart((1, [named("right")]), (1, [named("right"), affirmed]))
@@ -262,6 +264,7 @@ def test_who_is_no_admin_any_more_blocks_once_and_after_that_decision_never_agai
 # ---- what is kept
 
 
+@pytest.mark.promise("P14")
 def test_of_an_admin_who_signs_without_end_little_is_kept_and_the_fork_can_still_be_decided(tmp_path: Path) -> None:
     (left,) = apart((0, [named("left")] * 2))
     home = home_at(tmp_path, 3, left)
@@ -338,6 +341,7 @@ def check_blocked(home: Home, sides: list[tuple[Roster, ...]]) -> None:
 @pytest.mark.slow
 @settings(max_examples=10 * SEARCH, deadline=None)
 @given(histories=st.lists(changes, min_size=2, max_size=ADMINS), order=meetings, wanted=st.permutations(range(ADMINS)))
+@pytest.mark.promise("P14")
 def test_whatever_was_signed_apart_and_however_it_travels_all_who_know_are_blocked_and_all_agree_in_the_end(
     histories: list[list[tuple[str, int]]], order: list[tuple[int, int, bool]], wanted: list[int]
 ) -> None:

@@ -61,6 +61,7 @@ def test_folder_and_files_are_the_users_alone(folder: Path) -> None:
     }
 
 
+@pytest.mark.promise("T5")
 def test_the_key_on_disk_is_encrypted(folder: Path) -> None:
     assert b"ENCRYPTED PRIVATE KEY" in (folder / "identity.pem").read_bytes()
 

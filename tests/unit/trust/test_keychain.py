@@ -216,7 +216,7 @@ def test_macos_may_ask_and_nothing_waits_in_silence(
     assert heard == [True, False]
     mac_keychain.answered.clear()
     monkeypatch.setattr(keychain, "PATIENCE_S", 0.01)
-    with pytest.raises(IdentityError, match="nobody answered what macOS asked"):
+    with pytest.raises(IdentityError, match="macOS asked about it and got no answer"):
         load_or_create(tmp_path / "i")
     mac_keychain.answered.set()
 

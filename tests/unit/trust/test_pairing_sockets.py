@@ -222,6 +222,7 @@ async def test_an_attacker_cannot_look_at_more_digits_than_there_are_attempts(st
 
 
 @pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.promise("P40")
 async def test_neither_new_windows_nor_new_knocks_nor_a_restart_give_more_looks(
     stores: list[RosterStore], tmp_path: Path, restarts: bool
 ) -> None:
@@ -264,6 +265,7 @@ async def test_a_second_attacker_is_turned_away_while_one_mac_is_being_paired(st
     assert stores[0].current == stores[1].current
 
 
+@pytest.mark.promise("P2")
 async def test_a_man_in_the_middle_shows_different_digits_and_gets_nothing(stores: list[RosterStore]) -> None:
     """He pairs with each side in the other's name; people type what the other real screen shows."""
     shown: dict[str, str] = {}

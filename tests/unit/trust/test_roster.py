@@ -199,6 +199,7 @@ def test_size_is_bounded() -> None:
 
 @settings(max_examples=60 * SEARCH)
 @given(st.lists(st.integers(0, 9), max_size=20))
+@pytest.mark.promise("P19")
 def test_roster_acceptance_is_monotone(order: list[int]) -> None:
     forked = add(chain(2)[0], mac(0), member_of(mac(2), 2))
     offers = [*chain(5), *chain(3, b"D" * 16), forked, add(forked, mac(0), member_of(mac(1), 3))]

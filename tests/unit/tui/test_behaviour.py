@@ -330,6 +330,7 @@ async def test_a_refusal_is_said_and_the_picker_drawn_again(tmp_path: Path, monk
         assert any("Not now." in n.message for n in app._notifications)
 
 
+@pytest.mark.promise("T14")
 def test_what_is_left_of_a_crash_holds_no_words_of_the_person(tmp_path: Path) -> None:
     secret = "my prompt"
     try:

@@ -123,6 +123,7 @@ async def test_it_is_saved_as_words_or_json_and_never_over_another_file(tmp_path
             conversation.command(typed)
 
 
+@pytest.mark.promise("P32")
 def test_lines_are_remembered_for_this_user_alone_the_newest_as_far_as_there_is_room(tmp_path: Path) -> None:
     readline = pytest.importorskip("readline")
     history = tmp_path / "typed"

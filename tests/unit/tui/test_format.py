@@ -37,6 +37,7 @@ FORMS: dict[str, Callable[[Any, Any], str]] = {
 @example(a=1.7e308, b=5e-324)
 @example(a=10**400, b=-(10**400))
 @example(a=10**5000, b=1)
+@pytest.mark.promise("P8")
 def test_any_number_can_be_shown(form: Callable[[Any, Any], str], a: Any, b: Any) -> None:
     assert len(form(a, b)) < 256
 

@@ -23,7 +23,7 @@ from core.requests.answers import ChatRequest, Message
 from core.sampling_options import Sampling
 from core.settings import Home
 from core.worker.messages import Token
-from tests.support.answers import TEXT, Desk, ids_of, model, tokens
+from tests.support.answers import TEXT, AnswersHarness, ids_of, model, tokens
 from tests.support.run_command import DEADLINE_S, RUN, desk, running, served
 from tui.cli import answering
 from tui.cli.answer_options import request_of
@@ -123,7 +123,7 @@ def test_bad_values_are_told_before_anything_is_asked_or_loaded(
     assert said in capsys.readouterr().err
 
 
-async def test_the_answer_comes_as_text_without_what_stops_it(desk: Desk, tokens: Tokens) -> None:
+async def test_the_answer_comes_as_text_without_what_stops_it(desk: AnswersHarness, tokens: Tokens) -> None:
     async with running(desk, "--stop", "and a") as process:
         (asked,) = desk.asked
         desk.writes(asked, ids_of(tokens, TEXT))
@@ -133,7 +133,7 @@ async def test_the_answer_comes_as_text_without_what_stops_it(desk: Desk, tokens
     assert desk.cancelled == [asked.request_id]
 
 
-async def test_json_tells_logprobs(desk: Desk) -> None:
+async def test_json_tells_logprobs(desk: AnswersHarness) -> None:
     async with running(desk, "--json", "--logprobs", "2") as process:
         (asked,) = desk.asked
         for index, token in enumerate((80, 81)):
@@ -149,7 +149,7 @@ async def test_json_tells_logprobs(desk: Desk) -> None:
 
 @pytest.mark.parametrize("as_json", [pytest.param(False, id="text"), pytest.param(True, id="json")])
 async def test_ctrl_c_cancels_this_answer_and_prints_what_there_is(
-    desk: Desk,
+    desk: AnswersHarness,
     tokens: Tokens,
     as_json: bool,
 ) -> None:
@@ -172,7 +172,7 @@ async def test_ctrl_c_cancels_this_answer_and_prints_what_there_is(
         assert out.decode() == "Three small machines END\n\n", "what was held back for a stop text is shown, too"
 
 
-async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(desk: Desk) -> None:
+async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(desk: AnswersHarness) -> None:
     busy = desk.answers.archive.old_logs
     await busy.acquire()
     async with running(desk, until=lambda: busy._waiters) as process:
@@ -191,7 +191,9 @@ async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(desk
         pytest.param(Parked("mini is gone."), 1, id="failure"),
     ],
 )
-async def test_what_ends_an_answer_is_told_with_the_cure(desk: Desk, error: UsageError | Parked, status: int) -> None:
+async def test_what_ends_an_answer_is_told_with_the_cure(
+    desk: AnswersHarness, error: UsageError | Parked, status: int
+) -> None:
     async with running(desk, "--json") as process:
         desk.ends(desk.asked[0], "error", error.problem)
         out, err = await process.communicate()
@@ -203,13 +205,13 @@ GONE = Recovery(state="hold", text="mini is gone.", fix="Wake it up.", since=5.0
 BACK = Recovery(state="running", text="recovered: mini left, now studio + mbp, 17 s")
 
 
-def recovers(desk: Desk, request_id: str) -> None:
+def recovers(desk: AnswersHarness, request_id: str) -> None:
     for told in (GONE, GONE, Recovery(state="replan", text="Of another.", requests=("ab" * 16,))):
         desk.bus.publish(told)
     desk.bus.publish(replace(BACK, requests=(request_id,)))
 
 
-async def test_what_happens_to_the_plan_is_told_beside_the_answer(desk: Desk, tokens: Tokens) -> None:
+async def test_what_happens_to_the_plan_is_told_beside_the_answer(desk: AnswersHarness, tokens: Tokens) -> None:
     async with running(desk) as process:
         (asked,) = desk.asked
         ids = ids_of(tokens, TEXT)
@@ -222,7 +224,7 @@ async def test_what_happens_to_the_plan_is_told_beside_the_answer(desk: Desk, to
     assert err.decode() == f"mini is gone. Wake it up.\n{BACK.text}\n"
 
 
-async def test_json_tells_what_happened_to_the_plan(desk: Desk) -> None:
+async def test_json_tells_what_happened_to_the_plan(desk: AnswersHarness) -> None:
     async with running(desk, "--json") as process:
         (asked,) = desk.asked
         recovers(desk, asked.request_id)
@@ -240,7 +242,9 @@ async def test_json_tells_what_happened_to_the_plan(desk: Desk) -> None:
     ("no_color", "line"),
     [pytest.param("", f"\x1b[2m{BACK.text}\x1b[0m", id="dim"), pytest.param("1", BACK.text, id="no_color")],
 )
-async def test_on_a_terminal_it_is_dim(desk: Desk, monkeypatch: pytest.MonkeyPatch, no_color: str, line: str) -> None:
+async def test_on_a_terminal_it_is_dim(
+    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch, no_color: str, line: str
+) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
     screen, terminal = os.openpty()
     try:
@@ -257,7 +261,7 @@ async def test_on_a_terminal_it_is_dim(desk: Desk, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 async def test_an_answer_that_waits_for_a_mac_has_time(
-    desk: Desk,
+    desk: AnswersHarness,
     tokens: Tokens,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -278,7 +282,7 @@ async def test_an_answer_that_waits_for_a_mac_has_time(
     assert TEXT in capsys.readouterr().out
 
 
-async def test_ctrl_c_ends_an_answer_that_waits(desk: Desk) -> None:
+async def test_ctrl_c_ends_an_answer_that_waits(desk: AnswersHarness) -> None:
     async with running(desk) as process:
         desk.answers.suspend()
         desk.bus.publish(Recovery(state="wait", text="It waits for mini."))
@@ -292,7 +296,7 @@ async def test_ctrl_c_ends_an_answer_that_waits(desk: Desk) -> None:
 
 @pytest.mark.parametrize("as_json", [pytest.param(False, id="text"), pytest.param(True, id="json")])
 async def test_continue_prints_what_was_there_and_goes_on(
-    desk: Desk,
+    desk: AnswersHarness,
     tokens: Tokens,
     as_json: bool,
 ) -> None:

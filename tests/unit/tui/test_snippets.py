@@ -64,6 +64,7 @@ def test_over_tls_the_certificate_is_named_and_so_is_this_mac() -> None:
 
 
 @pytest.mark.parametrize("name", ["$(reboot)", "a b", "x'; rm -rf ~; '", "`id`", "-rf", ""])
+@pytest.mark.promise("P31")
 def test_the_name_of_a_model_is_no_command(name: str) -> None:
     for client in SNIPPETS:
         assert text_of(client, now(name)) == text_of(client, now("MODEL"))

@@ -112,10 +112,10 @@ def test_a_report_is_told_as_text_that_says_what_a_failed_check_was_to_prove() -
 
 
 def test_the_readme_names_for_each_line_a_check_that_exists() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    table = readme.partition("## Not yet verified on a Mac")[2].partition("\n## ")[0]
+    readme = (ROOT / "core" / "verify" / "README.md").read_text("utf-8")
+    table = readme.partition("## Not yet seen on a Mac")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")][2:]
-    shown = [checks for _, checks in rows if not checks.startswith("none: ")]
+    shown = [checks for _, checks in rows if not checks.startswith("none:")]
     named = {name for checks in shown for name in re.findall(r"`([^`]+)`", checks) if not name.startswith("--")}
     checks = [check.name for check in all_checks(Home(Path()), "0.0.0.0", "")]
     assert len(set(checks)) == len(checks)
@@ -195,7 +195,7 @@ def test_the_link_to_another_mac_is_told_without_names() -> None:
         source="a" * 26, target="b" * 26, rtt_s=0.0004, rtt_min_s=0.0003, round_trips=9, loaded_rtt_s=0.001, frames=9,
         bytes=900_000_000, seconds=1.0, via="Thunderbolt Bridge (bridge0)",
     )  # fmt: skip
-    said = "0.40 ms there and back, 900 MB/s sealed, by Thunderbolt"
+    said = "0.40 ms round trip, 900 MB/s sealed, by Thunderbolt"
     assert paired_checks.outcome(found) == passed(said)
     paths = (PathFigures(kind="Thunderbolt", rtt_s=0.0004, bytes_per_s=5 * 10**8), PathFigures(kind="", rtt_s=0.004))
     every = "Thunderbolt 0.40 ms, 4000 Mbit/s; another network 4.00 ms"
@@ -210,7 +210,7 @@ def test_the_link_to_another_mac_is_told_without_names() -> None:
         ),
         pytest.param(
             ServiceState(is_installed=None, state="`launchctl print` failed (Ada said no)"),
-            skipped("the system does not say whether there is a service"),
+            skipped("the system does not report whether a service is installed"),
             id="nobody says",
         ),
         pytest.param(
@@ -225,7 +225,7 @@ def test_the_link_to_another_mac_is_told_without_names() -> None:
         ),
         pytest.param(
             ServiceState(is_installed=True, state="unknown"),
-            failed("it says something else than whether it runs, as which process, and how often it was started"),
+            failed("the report lacks the state, the process or the number of starts"),
             id="another format",
         ),
     ],

@@ -56,6 +56,7 @@ FALSE_WORK = [
 
 
 @pytest.mark.parametrize(("topology", "kind", "arrays"), FALSE_WORK)
+@pytest.mark.promise("T4")
 def test_work_that_is_not_for_this_stage_breaks_the_link(
     topology: Any, kind: FrameType, arrays: list[mx.array]
 ) -> None:

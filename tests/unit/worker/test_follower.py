@@ -147,6 +147,7 @@ def broken(stage: LoadedStage) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", ["composition", "chunk", "step"])
+@pytest.mark.promise("P10")
 def test_a_repeated_step_is_answered_alike_and_computed_once(beside: Beside, kind: str) -> None:
     beside.compose(New(1))
     beside.computed()

@@ -100,6 +100,7 @@ def test_a_token_weighs_what_travels_of_it(wire: WireType | None, weight: int) -
         pytest.param([mx.array(3, dtype=mx.int8), mx.array(1.0)], id="numbers alone"),
     ],
 )
+@pytest.mark.promise("P6")
 def test_what_was_packed_in_another_way_is_refused(wire: WireType, came: list[mx.array]) -> None:
     with pytest.raises(ProtocolError, match=f"travel as {wire} in this plan"):
         between(wire, HIDDEN).decode(body(encode_arrays(came)))

@@ -340,6 +340,7 @@ def composed(turns: Turns) -> None:
 
 
 @pytest.mark.parametrize("work", ODD)
+@pytest.mark.promise("P10")
 def test_an_answer_that_does_not_belong_to_its_step_breaks_the_link(turns: Turns, work: WorkFrame) -> None:
     turns.pipeline.compose([New(1)])
     turns.answers(work.step != 1)
@@ -378,6 +379,7 @@ def test_what_a_stage_could_not_do_is_the_answer(turns: Turns) -> None:
 
 
 @every_topology
+@pytest.mark.promise("T4")
 def test_no_stage_makes_the_head_remember_handles_that_it_did_not_name(turns: Turns) -> None:
     turns.pipeline.compose([New(1)])
     payload = encode_problem(Problem(kind="StageFailed", what="no"), range(5, 5000))
@@ -403,6 +405,7 @@ FALSE_CHOICES = [
 
 @pytest.mark.parametrize("turns", ["forward"], indirect=True)
 @pytest.mark.parametrize("work", FALSE_CHOICES)
+@pytest.mark.promise("T4")
 def test_tokens_that_no_honest_stage_chooses_break_the_link(turns: Turns, work: WorkFrame) -> None:
     composed(turns)
     turns.pipeline.forward(1, mx.array([[5]]), askers=(ASKER,))

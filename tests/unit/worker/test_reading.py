@@ -130,6 +130,7 @@ def test_it_has_two_chunks_to_go_on_with_and_what_it_read_is_given_on_in_order(
         pytest.param(dict.fromkeys(range(90_000), CachePart(1, STATE, b"")), id="states without end"),
     ],
 )
+@pytest.mark.promise("P37")
 def test_what_is_not_what_was_asked_for_is_read_by_the_ring(caches: Mapping[int, CachePart]) -> None:
     reading, beside, ring, told = a_desk()
     beside.says(caches)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.speculation import FIRST_REST, LENGTHS, LONGEST_REST, PromptLookup
+from core.engine.prompt_lookup import FIRST_REST, LENGTHS, LONGEST_REST, PromptLookup
 
 SHORT = st.lists(st.integers(0, 3), max_size=30)
 
