@@ -49,7 +49,7 @@ class AnswerOpening:
         constraint = await constraint_of(request, prompt, tokens)
         if watch:
             watch.lap("encode")
-        plan = self.check(plan, reading)  # a template takes its time, and the plan may have changed
+        plan = self.check(plan, reading)  # a template takes time, and the plan may have changed
         asked = msgspec.structs.replace(request, constraint=constraint)
         record = record_of(request_id, asked, prompt, tokens.eos, plan)
         log = await self._archive.open(record) if record.keep else UnloggedAnswer()
@@ -61,9 +61,9 @@ class AnswerOpening:
         return RunningAnswer(record, log, tokens.stream(request_id), watch=watch)
 
     async def continued(self, wanted: AnswerId) -> RunningAnswer:
-        """The newest unfinished answer whose id starts with the wanted one, continued after its last token.
+        """Continue the newest unfinished answer whose id starts with the wanted one.
 
-        Raises UsageError if there is none or no room for it, NotLoaded, NotPaired, Busy, NodeError, SealError.
+        Raises UsageError without such an answer or room for it, NotLoaded, NotPaired, Busy, NodeError, SealError.
         """
         async with self._archive.old_logs:
             written = chosen(await self._archive.unfinished(), wanted)

@@ -113,7 +113,7 @@ class Answers:
         if running.record.keep:
             try:
                 await self.archive.forget_old()
-            except asyncio.CancelledError:  # the client is gone, and does not know the id
+            except asyncio.CancelledError:  # the client is gone without the id
                 self.cancel(request_id)
                 raise
         return running
@@ -184,7 +184,7 @@ class Answers:
             self._supervisor.send(running.hand_over(mirrored))
 
     def suspend(self) -> None:
-        """The workers are about to be replaced: ignore their reports; `send` hands the answers over again."""
+        """Ignore reports of the workers, which are about to be replaced; `send` hands the answers over again."""
         for running in self._running.values():
             running.is_handed_over = False
 
@@ -202,7 +202,6 @@ class Answers:
             self._break_off(running, running.so_far("cancelled"))
 
     def handle_report(self, report: Token | PromptLogprobs | Departed | Prefilled | AnswerDone) -> None:
-        """Take a report of the head's worker; reports on suspended or ended answers are ignored."""
         self.active_at = monotonic()
         running = self._running.get(report.request_id)
         if running is None or not running.is_handed_over:
@@ -228,7 +227,7 @@ class Answers:
                 self._end_if_read(running)
 
     def handle_mirror_report(self, report: Mirrored | Unmirrored | WantSpans | Restored) -> None:
-        """The head's worker sends KV to mirror, or wants it back."""
+        """Handle KV to mirror, or a request for mirrored KV, from the head's worker."""
         running = self._running.get(report.request_id)
         if running is None or not running.is_handed_over:
             return
@@ -243,7 +242,7 @@ class Answers:
                 self._journal.warn("An answer is no longer mirrored: its states are too large, or can't be cut.")
             case Restored(tokens=tokens):
                 rest = len(running.known) - tokens
-                if not self._mirror.limit:  # the plan that runs now has no memory for it
+                if not self._mirror.limit:  # the current plan has no memory for a mirror
                     self._mirror.forget()
                 self._journal.info(f"{tokens} tokens came back from the mirror, and {rest} are read again.")
 
@@ -259,7 +258,7 @@ class Answers:
             self._finish(running, running.figures(msgspec.structs.replace(done, finish_reason=reason)), text)
 
     def _write(self, running: RunningAnswer, report: Token, decoded: Decoded | Refused) -> None:
-        """A token that can't be written is not shown: it ends the answer, as a stop text does."""
+        """Commit and show a token. One that can't be written is not shown and ends the answer, as a stop text does."""
         if isinstance(decoded, Refused):
             self._break_off(running, running.so_far("error", decoded.problem))
             return
@@ -294,7 +293,7 @@ class Answers:
         self._finish(running, done, running.rest())
 
     def stop_all(self, problem: Problem) -> None:
-        """The plan is given up: end every answer with what it has, and the tokenizer."""
+        """Give up the plan: end every answer with its text so far, and the tokenizer."""
         self._tokenizer.forget()
         for running in list(self._running.values()):
             self._finish(running, running.so_far("error", problem), running.rest())
@@ -306,7 +305,7 @@ class Answers:
         await self.archive.forget_shared(macs)
 
     def _finish(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
-        """The client hears of the end when all that was shown is on disk."""
+        """End an answer; the client gets the end once all shown text is on disk."""
         del self._running[done.request_id]
         self._mirror.end(done.request_id)
         if not done.problem:

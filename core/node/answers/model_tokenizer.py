@@ -47,7 +47,6 @@ class ModelTokenizer(Generic[Read]):
         return self._read() if has_ended else reading
 
     def forget(self) -> None:
-        """End the process."""
         reading, self._reading = self._reading, None
         if reading:
             ending = asyncio.ensure_future(_end(reading))
@@ -67,5 +66,5 @@ class ModelTokenizer(Generic[Read]):
 
 
 async def _end(reading: asyncio.Future[Read]) -> None:
-    with suppress(MaclusterError):  # whoever waited for it was told
+    with suppress(MaclusterError):  # its users got the error
         await (await reading).end()

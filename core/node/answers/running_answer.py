@@ -112,7 +112,7 @@ class RunningAnswer:
             self.macs |= more
 
     def left(self, reported: Departed) -> None:
-        """The prompt has left the head for the first time: note the timing."""
+        """Note the timing of the prompt's first departure from the head."""
         if self.watch and self._first_at is None:
             self.watch.lap_until("coordinator_to_provider", reported.at)
             self.watch.note("encrypt", reported.seal_s)
@@ -134,7 +134,7 @@ class RunningAnswer:
         self, then: Callable[[RunningAnswer, Token, Decoded | Refused], None], decoded: Decoded | Refused
     ) -> None:
         if not self.unread:
-            return  # it was broken off
+            return  # the answer was ended early
         then(self, self.unread.popleft(), decoded)
         while self.unread and self.unread[0].token in self.record.eos:
             then(self, self.unread.popleft(), Decoded(held=self._held))
@@ -149,14 +149,14 @@ class RunningAnswer:
         text, self.stopped = self._stops.feed(decoded.text)
         self._ready, self._held = self._ready + text, decoded.held
         text = ""
-        with contextlib.suppress(OSError):  # text that is not logged is not shown now but with the end
+        with contextlib.suppress(OSError):  # text missing in the log is shown only with the end
             self.log.say(self._ready)
             text, self._ready = self._ready, ""
         self._shown += text
         return text
 
     def rest(self) -> str:
-        """The text that was held back, now that the answer ends."""
+        """The held-back text, once the answer ends."""
         self.unread.clear()
         self._stream.end()
         text, self.stopped = self._stops.feed(self._held)

@@ -36,7 +36,7 @@ class SavedSessions:
         self._waiting: asyncio.Future[None] | None = None
 
     async def all(self) -> list[SavedSession]:
-        """Every session of this Mac; an unreadable one says why."""
+        """Every session of this Mac; unreadable ones have a `problem`."""
         return await asyncio.to_thread(files.list_sessions, self._folder, self._secret)
 
     async def show(self, wanted: SessionName) -> SavedSession:

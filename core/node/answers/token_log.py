@@ -280,7 +280,7 @@ def forget_shared(folder: Path, secret: bytes, macs: Collection[str], spared: Co
     for path in folder.glob("*.mct"):
         if path.stem in spared:
             continue
-        with contextlib.suppress(SealError):  # nobody can read an unreadable one
+        with contextlib.suppress(SealError):  # an unreadable one reveals nothing
             if not read_token_log(path, secret).macs.isdisjoint(macs):
                 shared.append(path)
     for path in shared:

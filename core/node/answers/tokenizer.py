@@ -68,7 +68,7 @@ class AnswerText:
         self._process, self._name = process, name
 
     def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
-        """Decode `token`; `then` gets the text that it completes, in order, or the reason why there is none."""
+        """Decode `token`; `then` gets the completed text, in order, or a reason without text."""
         self._process.ask(Decode(stream=self._name, tokens=[token]), partial(_decoded, then))
 
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
@@ -101,7 +101,7 @@ class Tokenizer:
         try:
             await asyncio.gather(*(each.read(directory) for each in processes))
             return cls(*processes)
-        except BaseException:  # also if the caller was cancelled
+        except BaseException:  # even if the caller was cancelled
             await asyncio.gather(*(each.close() for each in processes))
             raise
 

@@ -26,7 +26,7 @@ class ApiControl:
         self._api: PublicApi | None = None
 
     async def start(self) -> ApiServed:
-        """Serve, unless that is so already. Raises NodeError, TrustError."""
+        """Start serving, if the API is off. Raises NodeError, TrustError."""
         if now := self._bus.now.api:
             return now
         self._api = self._api or self._make()

@@ -29,7 +29,7 @@ class OutgoingLink:
         self._is_measuring = False
 
     def offer(self, direct: Sequence[NetworkPath]) -> None:
-        """The link is being made again, over the best of `direct` that works, or another path if none does."""
+        """Note that the link is made again, over the best working path of `direct`, or another if none works."""
         self.way, self._offered = None, tuple(direct)
 
     def linked(self, way: NetworkPath) -> None:

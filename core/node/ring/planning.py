@@ -96,7 +96,7 @@ class Planning:
         return [*here, *(self._absent(one) for one in elsewhere)]
 
     async def preview(self, request: PlanRequest, *, parts: bool = False) -> PlanPreview:
-        """What loading would do; with `parts` also the bytes of files that each Mac would read.
+        """Effects of loading; with `parts` also the bytes of files that each Mac would read.
 
         Raises ModelNotFound, BadModel, UsageError; other problems are in the preview.
         """
@@ -114,7 +114,7 @@ class Planning:
             return PlanPreview(problem=error.problem)
 
     def disks(self) -> list[DiskUse]:
-        """What the Macs of the loaded plan have of its model on their disks."""
+        """The model files of the loaded plan on its Macs' disks."""
         return self._files.disks(self._leader.plan) if self._leader.plan else []
 
     async def plan(self, request: LoadRequest) -> Planned:
@@ -193,7 +193,7 @@ class Planning:
         return planned._replace(lacks=lacks, words=self._files.words(lacks))
 
     async def forecast(self, plan: Plan) -> Forecast | None:
-        """The speed of the running `plan`, as far as known. Raises ModelError, UsageError."""
+        """The speed of the running `plan`, if known. Raises ModelError, UsageError."""
         entry = await self._models.find(plan.model)
         layout = await self._models.layout(entry)
         profile = await asyncio.to_thread(self._profiles.known, entry)
@@ -246,7 +246,7 @@ class Planning:
         return Planned(plan, Path(entry.path), verify, drafter=drafter.directory)
 
     async def _drafter(self, request: PlanRequest, entry: ModelEntry, head: Peer) -> _Drafter:
-        """Raises ModelMismatch if the two models have different tokenizers."""
+        """The draft model of a request. Raises ModelMismatch if the two models have different tokenizers."""
         if not request.draft:
             return _Drafter()
         draft = await self._models.find(request.draft)
@@ -281,7 +281,6 @@ class Planning:
         )
 
     def _absent(self, held: HeldModel) -> ModelChoice:
-        """A model that only other Macs have."""
         holdings = self._inventory.holdings(held.fingerprint)
         problem = ModelNotFound(f"{held.name} is not on this Mac.", "Copy it here: d in the list of models.").problem
         return ModelChoice(
@@ -398,7 +397,7 @@ class Planning:
 
 
 def _with_less(request: LoadRequest) -> list[LoadRequest]:
-    """The request, and what it could do without, the least first."""
+    """The request, then with less of what it can do without."""
     alone = msgspec.structs.replace(request, prefill="off")
     return [*([request] if request.prefill != "off" else []), *([alone] if request.draft else [])]
 
