@@ -19,7 +19,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CallRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tools an answer may call, must call, and how many."""
+    """Limits on an answer's tool calls: which tools it may call, must call, and how many."""
 
     tools: tuple[Tool, ...] = ()
     must_call: tuple[ToolName, ...] = ()

@@ -1,6 +1,4 @@
-"""What a node and a process that it started say to each other over a pipe: each message is its length, a u32
-little-endian, and one msgpack value.
-"""
+"""Messages between a node and its child processes over a pipe: length as u32 little-endian, then one msgpack value."""
 
 from __future__ import annotations
 
@@ -20,14 +18,14 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def pack(message: msgspec.Struct) -> bytes:
-    """The message with its length in front."""
+    """The encoded message after its length."""
     body = _encoder.encode(message)
     return LENGTH.pack(len(body)) + body
 
 
 def split(arrived: bytearray) -> Iterator[bytes]:
-    """Take the messages that are whole, without their lengths, from the front of what has arrived. Raises
-    msgspec.ValidationError for one that is too long.
+    """Take the complete messages, without lengths, off the front of `arrived`. Raises msgspec.ValidationError for one
+    that is too long.
     """
     while len(arrived) >= LENGTH.size:
         end = LENGTH.size + _checked(*LENGTH.unpack_from(arrived))
@@ -39,8 +37,8 @@ def split(arrived: bytearray) -> Iterator[bytes]:
 
 
 async def read_message(stream: StreamReader) -> bytes:
-    """The next message, without its length. Raises asyncio.IncompleteReadError where the pipe ends, and
-    msgspec.ValidationError for one that is too long.
+    """The next message, without its length. Raises asyncio.IncompleteReadError at the end of the pipe, and
+    msgspec.ValidationError for a message that is too long.
     """
     return await stream.readexactly(_checked(*LENGTH.unpack(await stream.readexactly(LENGTH.size))))
 

@@ -112,7 +112,7 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:  # noqa: C901 - a flat t
 
 def with_line(lines: tuple[LogLine, ...], line: LogLine, most: int) -> tuple[LogLine, ...]:
     """Insert `line` by its time, but after earlier lines of the same Mac. Beyond `most` lines, drop the first of the
-    Mac with the most lines, so that no Mac can push out another's.
+    Mac with the most, so that no Mac can push out another's.
     """
     at = len(lines)
     while at and lines[at - 1].at > line.at and lines[at - 1].source != line.source:

@@ -1,4 +1,4 @@
-"""A room: one concern of the node, with its doors (messages of other Macs, commands, signals)."""
+"""Base of rooms: a room is one concern of the node, with its messages, commands and signals."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from core.node.base.message_table import MessageRow
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Base of all rooms: `core/node/<room>/room.py` has its fields (its parts) and its tables.
-
-    `build` makes the parts from the context and from lower rooms; `parts` calls it in floor order.
+    """Base of all rooms: `core/node/<room>/room.py` has its parts as fields, and its tables. `build` makes the parts
+    from the context and lower rooms; `core.node.parts` calls it in floor order.
     """
 
     node: NodeContext

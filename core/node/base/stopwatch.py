@@ -17,7 +17,6 @@ class Stopwatch:
         self._since = monotonic()
 
     def lap(self, name: str) -> None:
-        """Note the time since the last lap under `name`."""
         self.lap_until(name, monotonic())
 
     def lap_until(self, name: str, at: float) -> None:

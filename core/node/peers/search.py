@@ -1,4 +1,4 @@
-"""Looks for other Macs, and dials those that are paired: by Bonjour, and at the addresses that a person gives."""
+"""Look for other Macs by Bonjour and at addresses given by the user, and dial paired ones."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Search:
             self._journal.warn(f"Bonjour is not available here ({error}); add Macs by address.")
 
     async def look_again(self) -> None:
-        """Look for all Macs now: at every known address, and by Bonjour anew. Raises UsageError where this node runs
-        without Bonjour, NodeError where that cannot be had; whoever is known by address is looked for nevertheless.
+        """Look for all Macs now, at known addresses and by Bonjour. Raises UsageError if this node runs without
+        Bonjour, or NodeError if that is not available; known addresses are tried anyway.
         """
         self._mesh.dialling.roster_changed()
         if not self._multicast:
@@ -52,7 +52,7 @@ class Search:
             raise NodeError(f"Bonjour is not available here ({error}).", "Add Macs by address.") from error
 
     def add(self, address: Address) -> None:
-        """A Mac's address, given by hand. Raises UsageError for a device id that is none, or a host that is none."""
+        """Add a Mac's address given by the user. Raises UsageError for an invalid device id or host."""
         device_id = address.device_id
         try:
             parse_text_id(device_id)
@@ -83,11 +83,11 @@ class Search:
         self._peers.vanished(ended.device_id)
 
     def _networks_changed(self, _: NetworksChanged) -> None:
-        """Whoever is not linked may be reached on the networks of now."""
+        """Look again for Macs that are not linked, on the new networks."""
         self._tasks.spawn("Following the networks", self._follow())
 
     async def _follow(self) -> None:
-        with suppress(MaclusterError):  # without Bonjour the known addresses are all there is; `advertise` has said so
+        with suppress(MaclusterError):  # without Bonjour only known addresses remain; `advertise` has logged it
             await self.look_again()
 
     def _contested(self, _: IdContested) -> None:
