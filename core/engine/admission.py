@@ -26,7 +26,6 @@ class _Waiting(NamedTuple):
 
 
 def turn_of(request: Request) -> float:
-    """Sort key by which requests are admitted and read."""
     return inf if request.left is None else request.left
 
 
@@ -46,7 +45,6 @@ class Admission:
         return [each.request for each in self._waiting.values()]
 
     def submit(self, request: Request, *, may_draft: bool, grammar: RowGrammar | None) -> None:
-        """Queue a request. Raises Busy."""
         running, waiting = len(self._table.rows), len(self._waiting)
         if running + waiting >= self._most_rows + self._queue:
             raise Busy(f"{running} requests are running and {waiting} are waiting; no more are accepted.")

@@ -23,7 +23,6 @@ def lane_views(lanes: Sequence[Lane], gone: Mapping[str, Row]) -> tuple[BatchLan
 
 
 def _ordered(lanes: Sequence[Lane]) -> list[Lane]:
-    """Order by handle: the order of their turns changes with every step."""
     return sorted(lanes, key=lambda lane: lane.handle)
 
 

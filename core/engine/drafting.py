@@ -42,13 +42,13 @@ class Windows(NamedTuple):
 
 
 class DraftTimes(NamedTuple):
-    """Times of the ring and the draft model, in seconds; `overlap` and `late` are shares of one round."""
+    """Times of the ring and the draft model, in seconds; `overlap` and `restart` are shares of one round."""
 
     round_s: float  # a step of one token, once round
     more_s: float = 0.0  # each further token of the step
     guess_s: float = 0.0  # each draft token
     overlap: float = 1.0  # between two windows in flight
-    late: float = 1.0  # of the first window after wrong ones
+    restart: float = 1.0  # of the first window after wrong ones
 
     def per_token(self, windows: Windows, rate: float) -> float:
         """Seconds per token, if a share `rate` of the draft tokens is right. A draft token is wrong in window number 1
@@ -115,7 +115,6 @@ class Drafter:
         return self._best or Windows(TRIAL, 1)
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Read the prefix of a row early, so that less is left to read for its first draft."""
         if not self._left:
             self._model.read(tokens)
 
@@ -164,7 +163,6 @@ class Drafter:
                 self._restart.append(max(1.0, seconds / once_s))
 
     def forget(self) -> None:
-        """Forget the steps on the ring: none comes back."""
         self._out.clear()
         self._back = None
 
@@ -174,7 +172,6 @@ class Drafter:
         )
 
     def _what_pays(self) -> Windows | None:
-        """The windows with the least time per token; None if no draft pays or that is unknown."""
         if not (self._round and self._more and self._guess):
             return None
         times = DraftTimes(*map(median, (self._round, self._more, self._guess, self._overlap, self._restart)))

@@ -44,7 +44,6 @@ class HandleShape(NamedTuple):
         return limit is None or self.width < limit
 
     def fed(self, count: int) -> HandleShape:
-        """The shape after a forward of `count` positions."""
         return self._replace(tokens=tuple(n + count for n in self.tokens), width=self.width + count)
 
 
@@ -58,13 +57,11 @@ class HandleShapes:
         return len(self._held)
 
     def __getitem__(self, handle: int) -> HandleShape:
-        """Raises ProtocolError for an unknown handle."""
         if handle not in self._held:
             raise ProtocolError(f"Handle {handle} holds no rows.")
         return self._held[handle]
 
     def compose(self, ops: Sequence[Op]) -> None:
-        """Apply a composition. Raises ProtocolError for ops that can't be done."""
         for op in ops:
             rows = None if isinstance(op, Drop) else after(op, [self[handle] for handle in sources(op)])
             for handle in (target(op), *used_up(op)):

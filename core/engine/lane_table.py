@@ -49,7 +49,6 @@ class LaneTable:
 
     @property
     def all_flying(self) -> bool:
-        """Whether each lane has a step on the ring, and every row is in a lane."""
         return all(lane.flying for lane in self.lanes) and self.all_joined
 
     @property
@@ -70,15 +69,12 @@ class LaneTable:
         return claimed_tokens({**self.rows, **self.leaving}, (*self.lanes, *self.reading), chunk, draft)
 
     def lent(self) -> list[Lent]:
-        """Rows whose prefixes other rows can copy now."""
         return lent_rows(self.rows, (*self.lanes, *self.reading))
 
     def copied(self, row: Row) -> Callable[[int], Op]:
-        """The op that copies `row`, given the new handle."""
         return copied_by(row, (*self.reading, *self.lanes))
 
     def held_rows(self) -> list[HeldRow]:
-        """Where the running rows are after the last work on the ring."""
         lanes = {name: (lane, at) for lane in (*self.lanes, *self.reading) for at, name in enumerate(lane.rows)}
         found = []
         for name, row in self.rows.items():
@@ -87,7 +83,6 @@ class LaneTable:
         return found
 
     def reads_in(self, name: str) -> Lane:
-        """The lane in which a row reads its prefix: a shared one, or its own."""
         alone = Lane(self.rows[name].handle, (name,))
         return next((lane for lane in self.reading if name in lane.rows), alone)
 
@@ -95,14 +90,12 @@ class LaneTable:
         return next((lane for lane in self.lanes if not self._is_under_way(lane)), None)
 
     def take_off(self, handle: int) -> Lane:
-        """Note that a step of a lane goes on the ring; returns the lane before it."""
         at = next(at for at, lane in enumerate(self.lanes) if lane.handle == handle)
         lane = self.lanes.pop(at)
         self.lanes.append(lane._replace(flying=lane.flying + 1))
         return lane
 
     def land(self, handle: int) -> None:
-        """Note that a step of a lane came back."""
         self.lanes = [lane._replace(flying=lane.flying - 1) if lane.handle == handle else lane for lane in self.lanes]
 
     def end(self, name: str) -> tuple[Row, bool]:
@@ -193,7 +186,6 @@ class LaneTable:
             state.clear()
 
     def _is_under_way(self, lane: Lane) -> bool:
-        """Whether a step of `lane` whose tokens count is on the ring."""
         row = None if lane.batched else self.rows.get(lane.rows[0])
         return lane.flying > (row.void if row else 0)
 

@@ -76,7 +76,6 @@ def join(
 
 
 def gather(shared: Sequence[Lane], alone: Sequence[Lane], handles: Iterator[int]) -> LaneChange:
-    """Merge the plain lanes in `alone` into the one that is `shared`, or into a new one."""
     change = LaneChange([], [])
     first, *others = (*shared, *alone)
     change.lanes.append(_joined(first, others, handles, change.ops))

@@ -48,7 +48,6 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     window: int
 
     def after(self, figures: RingFigures) -> Pace:
-        """The pace after a measurement."""
         return msgspec.structs.replace(self, chunk=self._chunk(figures), window=self._window(figures))
 
     def _chunk(self, figures: RingFigures) -> int:

@@ -58,7 +58,6 @@ def tokens_of(request: Request) -> int:
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix of two sequences of the same type."""
     at, most = 0, min(len(one), len(other))
     while at < most and one[at : at + BLOCK] == other[at : at + BLOCK]:
         at += BLOCK
@@ -82,7 +81,6 @@ class PrefixCache:
 
     @property
     def rows(self) -> tuple[CachedPrefix, ...]:
-        """Reusable rows, the newest last."""
         return tuple(parked for handle, parked in self._parked.items() if handle not in self._arriving)
 
     def can_trim(self, tokens: int) -> bool:
@@ -94,7 +92,6 @@ class PrefixCache:
         return not others or others + tokens_of(request) <= self._context
 
     def reusable(self, request: Request, lent: Sequence[Lent] = ()) -> int:
-        """Tokens of its prefix that a cached row or one of `lent` holds."""
         found = self._longest(request, lent)
         return found.common if found else 0
 
@@ -128,19 +125,15 @@ class PrefixCache:
         return Opened(ops, handle, found.common if found else 0)
 
     def make_room(self, running: int) -> list[Op]:
-        """Drop cached rows to make room for `running` tokens of running rows."""
         return [*map(Drop, self._evict(self._context - running))]
 
     def leaves_room(self, running: int) -> bool:
-        """Whether there is room before dropped rows are out of memory."""
         return self._tokens + self._undropped + running <= self._context
 
     def dropped(self) -> None:
-        """Note that dropped rows are out of memory."""
         self._undropped = 0
 
     def park(self, handle: int, tokens: tuple[int, ...], running: int) -> list[Op]:
-        """Cache an ended row, if it is useful."""
         if not self._is_wanted(tokens, running):
             self._undropped += len(tokens)
             return [Drop(handle)]
@@ -164,7 +157,6 @@ class PrefixCache:
         return parked, [*ops, Restore(parked.handle, len(tokens))]
 
     def settle(self, handle: int) -> None:
-        """All caches of a row from elsewhere are there: unpin it."""
         if handle in self._arriving:
             self._arriving.discard(handle)
             self.unpin(handle)
@@ -180,7 +172,6 @@ class PrefixCache:
         self._pins[handle] += 1
 
     def unpin(self, handle: int) -> None:
-        """The reverse of `pin`; does nothing if the row was lost."""
         self._pins -= Counter((handle,))
 
     def lose(self, handles: Collection[int]) -> list[Op]:
@@ -197,7 +188,6 @@ class PrefixCache:
         self._arriving.clear()
 
     def _longest(self, request: Request, lent: Sequence[Lent]) -> _Found | None:
-        """The row with the longest common prefix; of equals, the most recently used cached one."""
         start = _start(request)
         found = [self._found(parked.tokens, start)._replace(parked=parked) for parked in reversed(self.rows)]
         found += [self._found(row.tokens, start)._replace(lent=row) for row in lent]
@@ -210,7 +200,6 @@ class PrefixCache:
         return _Found(common if is_whole or self.can_trim(len(tokens)) else 0, is_whole, tokens)
 
     def _is_taken_over(self, found: _Found, request: Request, room: int) -> bool:
-        """Whether the cached row becomes the row of `request`; `room`: tokens that this leaves for cached rows."""
         if found.parked is None or self._pins[found.parked.handle]:
             return False
         if found.is_whole and self.can_trim(tokens_of(request) - 1):
@@ -249,7 +238,6 @@ class PrefixCache:
         return [*map(Drop, self._evict(self._context - running))]
 
     def _evict(self, room: int) -> list[int]:
-        """Drop the least recently used rows until the others fit in `room` tokens."""
         leaving = self._leaving(room)
         for handle in leaving:
             self._undropped += len(self._parked[handle].tokens)

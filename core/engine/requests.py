@@ -47,7 +47,6 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
 
     @property
     def prefix(self) -> list[int]:
-        """Everything before the next token: prompt and written part of the answer."""
         return self.tokens + self.written
 
     @property
@@ -57,7 +56,6 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
 
     @property
     def is_nearly_done(self) -> bool:
-        """Whether at most an eighth of its answer is left."""
         return self.left is not None and 8 * self.left <= self.max_tokens
 
     @property
@@ -75,11 +73,9 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
 
     @property
     def ended(self) -> FinishReason | None:
-        """Why the written answer has ended; None if it continues."""
         return self.end(len(self.written), self.written[-1]) if self.written else None
 
     def end(self, count: int, token: int) -> FinishReason | None:
-        """Why an answer of `count` tokens ends with `token`; None if it continues."""
         if token in self.eos and count > self.min_tokens:
             return "stop"
         return "length" if count >= self.max_tokens else None

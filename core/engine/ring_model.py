@@ -112,7 +112,6 @@ class RingCache:
         self.rows = rows
 
     def filter(self, batch_indices: Sequence[int] | mx.array) -> None:
-        """Keep only these rows of the batch."""
         self._change(Keep(self.handle, _numbers(batch_indices)))
 
     def extract(self, idx: int) -> RingCache:
@@ -158,7 +157,6 @@ class RingCache:
         return self.rows.position
 
     def size(self) -> int:
-        """Positions that the caches span."""
         return self.rows.width
 
     def empty(self) -> bool:

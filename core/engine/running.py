@@ -66,7 +66,6 @@ class Row:
 
     @property
     def held(self) -> tuple[int, ...]:
-        """Tokens of its history that are on the ring."""
         return tuple(self.history[: self.position])
 
     @property
@@ -75,12 +74,10 @@ class Row:
         return min((at for at in self.kept_at if at > self.position), default=self.prefix_tokens - 1) - self.position
 
     def keep_at(self, position: int) -> None:
-        """Keep a copy of its first `position` tokens, unless it already holds more."""
         if position >= self.position and position not in self.kept_at:
             self.kept_at.append(position)
 
     def cut(self, size: int) -> list[int]:
-        """The next `size` tokens of the prefix, at most `unread`."""
         start, self.position = self.position, self.position + size
         return self.history[start : self.position]
 
@@ -131,12 +128,10 @@ class Row:
         return not needs
 
     def go_ahead(self) -> None:
-        """Feed the next token, chosen but not read yet."""
         self.position += 1
         self._windows.append(0)
 
     def feed(self, draft: Sequence[int] = ()) -> int:
-        """Feed the next token with `draft`; returns that token."""
         token = self.history[self.position]
         self.position += 1
         self._windows.append(len(draft))
@@ -144,7 +139,6 @@ class Row:
         return token
 
     def feed_on(self, draft: Sequence[int]) -> None:
-        """Feed one more window, of draft tokens only."""
         self._windows.append(len(draft) - 1)
         self._put(draft)
 

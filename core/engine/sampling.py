@@ -67,7 +67,6 @@ class RowSampler:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it always takes the most probable token."""
         return not self.draws and not self.processes
 
     def process(self, logits: mx.array) -> mx.array:
@@ -133,7 +132,6 @@ class NextTokens(NamedTuple):
     keys: Sequence[mx.array]
 
     def begin(self) -> None:
-        """Start computing them."""
         mx.async_eval(self.tokens, self.told, self.keys)
 
     def read(self) -> list[Picked]:
@@ -240,7 +238,6 @@ def _with_top(logprobs: mx.array, token: mx.array, count: int | None) -> list[mx
 
 
 def _picked(token: int, with_top: list[mx.array]) -> Picked:
-    """The token with its logprobs, without ids that a processor ruled out."""
     if not with_top:
         return Picked(token)
     ids, values = with_top

@@ -132,11 +132,9 @@ class Scheduler:
 
     @property
     def held_rows(self) -> list[HeldRow]:
-        """Where the running rows are after the last result of `next`."""
         return self._table.held_rows()
 
     def reusable(self, request: Request) -> int:
-        """How many prefix tokens of `request` are cached."""
         return self._prefixes.reusable(request)
 
     def alive(self, request_id: str) -> bool:
@@ -177,7 +175,6 @@ class Scheduler:
         self._prefixes.settle(handle)
 
     def gone(self, handle: int) -> None:
-        """Give up a cached row, or one from elsewhere, if it is still there."""
         self._ops += self._prefixes.lose({handle})
 
     def pin(self, handle: int) -> None:
@@ -187,7 +184,6 @@ class Scheduler:
         self._prefixes.pin(handle, self._table.reserved_tokens)
 
     def unpin(self, handle: int) -> None:
-        """The reverse of `pin`; does nothing if the row is gone."""
         self._prefixes.unpin(handle)
 
     def next(self) -> Work | None:
@@ -299,7 +295,6 @@ class Scheduler:
         return lost
 
     def _composition(self) -> Compose | None:
-        """All changes that are possible now, in one frame: first ops that free memory, then ops that take it."""
         self._ops += self._queue.admit(self.chunk)
         self._snapshot()
         ops, empty = self._table.part_reading()
@@ -320,7 +315,6 @@ class Scheduler:
         return Compose(tuple(ops))
 
     def _snapshot(self) -> None:
-        """Keep a copy of prompts whose rows can't be trimmed back to them later."""
         for row in self._table.rows.values():
             if row.is_kept_now:
                 row.kept_at.remove(row.position)
@@ -411,7 +405,6 @@ class Scheduler:
         self._ops += self._prefixes.park(handle, row.held, self._claimed_tokens)
 
     def _drop(self, handles: Collection[int]) -> None:
-        """Drop `handles` with the next composition, unless it drops them already."""
         self._ops += [drop for drop in map(Drop, sorted(handles)) if drop not in self._ops]
 
     @property

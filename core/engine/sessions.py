@@ -54,12 +54,10 @@ class SessionFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prefix_hash(tokens: Sequence[int]) -> bytes:
-    """SHA-256 of token ids, 4 bytes each, little-endian."""
     return sha256(struct.pack(f"<{len(tokens)}I", *tokens)).digest()
 
 
 def path_of(folder: Path, name: str) -> Path:
-    """The file of the session called `name`. Raises UsageError for an invalid name."""
     if clean_name(name) != name or name.startswith(".") or not set(name).isdisjoint("/\\:"):
         what = f"{clean_name(name) or 'This'!r} cannot be the name of a session."
         raise UsageError(
@@ -69,7 +67,6 @@ def path_of(folder: Path, name: str) -> Path:
 
 
 def existing(folder: Path, name: str) -> Path:
-    """The file of an existing session. Raises UsageError."""
     path = path_of(folder, name)
     if not path.exists():
         raise UsageError(f"There is no session {name!r}.", "`macluster session list` shows all sessions.")

@@ -86,7 +86,6 @@ class Outstanding(Generic[T]):
         return self._since + self._try_s if self._out else None
 
     def clear(self) -> list[T]:
-        """Give up and return the unanswered work. Step numbers continue."""
         lost = self.values()
         self._out.clear()
         return lost
@@ -111,14 +110,12 @@ class Replies(Generic[T]):
         return "run" if step > self.last else "repeat"
 
     def keep(self, step: int, reply: T, base: int) -> None:
-        """Keep the `reply` that `step` passed on; forget those below `base`."""
         self.last = step
         self._kept[step] = reply
         for old in [old for old in self._kept if old < base]:
             del self._kept[old]
 
     def reply(self, step: int) -> T:
-        """The reply to `step`. Raises ProtocolError if it was forgotten."""
         if step not in self._kept:
             raise ProtocolError(f"Step {step} came once more, after the head had its answer.")
         return self._kept[step]

@@ -35,7 +35,6 @@ class StopTexts:
         return held
 
     def _beginning(self, text: str) -> int:
-        """Length of the longest end of `text` that starts a stop text."""
         longest = max((len(stop) - 1 for stop in self._texts), default=0)
         lengths = range(min(longest, len(text)), 0, -1)
         return next((n for n in lengths if any(stop.startswith(text[-n:]) for stop in self._texts)), 0)

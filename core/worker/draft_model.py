@@ -64,7 +64,6 @@ class LoadedDraft:
         return tuple(chosen[:known])
 
     def _feed(self, tokens: mx.array, count: int) -> list[int]:
-        """The `count` tokens after `tokens` [1, L]; empty if MLX can't compute them."""
         chosen: list[mx.array] = []
         try:
             for _ in range(count):

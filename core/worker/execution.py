@@ -45,7 +45,6 @@ class Execution:
         self._tainted.clear()
 
     def taint(self, handles: Sequence[int], problem: Problem) -> None:
-        """Mark `handles` as useless after another stage failed."""
         for handle in handles:
             self._tainted[handle] = problem
 
@@ -90,7 +89,6 @@ class Execution:
             raise GroupFailed(what, error.fix) from error
 
     def check(self, handle: int) -> None:
-        """Raises StageFailed if `handle` is tainted."""
         if problem := self._tainted.get(handle):
             raise StageFailed(problem.what, problem.fix)
 
@@ -160,7 +158,6 @@ class Execution:
 
 
 def made(ops: Sequence[Op]) -> list[int]:
-    """The handles that are useless if `ops` failed."""
     return [target(op) for op in ops if not isinstance(op, Drop)]
 
 

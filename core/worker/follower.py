@@ -192,7 +192,6 @@ class Follower:
         return work._replace(payload=(bytes(work.payload[0]),))
 
     def _pass_on(self, work: WorkFrame) -> WorkFrame:
-        """Pass on work that a stage before failed to do; it is skipped here too."""
         payload = bytes(work.payload[0])
         problem, handles = decode_problem(payload)
         if self._execution.handles + len(handles) > HANDLES_LIMIT:

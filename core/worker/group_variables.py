@@ -22,7 +22,6 @@ NOBODY: Final = "127.0.0.1:0"
 
 
 def ring_variables(rank: int, hosts: Path) -> dict[str, str]:
-    """Variables for MLX's ring; `hosts` contains `ring_hosts`."""
     return {"MLX_RANK": str(rank), "MLX_HOSTFILE": str(hosts)}
 
 
@@ -37,7 +36,6 @@ def ring_hosts(rank: int, world: int, own_port: int, next_port: int) -> bytes:
 
 
 def rdma_variables(rank: int, world: int, host: str, port: int, devices: Path) -> dict[str, str]:
-    """Variables for jaccl; `devices` contains `rdma_devices`, and rank 0 waits for the others at `host` and `port`."""
     variables = {
         "MLX_RANK": str(rank),
         "MLX_JACCL_COORDINATOR": f"{host}:{port}",
@@ -59,7 +57,6 @@ def rdma_devices(devices: Sequence[tuple[str, str]]) -> bytes:
 
 
 def nccl_variables(rank: int, world: int, host: str, port: int) -> dict[str, str]:
-    """Variables for NCCL on NVIDIA GPUs; rank 0 waits for the others at `host` and `port`."""
     return {"MLX_RANK": str(rank), "MLX_WORLD_SIZE": str(world), "NCCL_HOST_IP": host, "NCCL_PORT": str(port)}
 
 

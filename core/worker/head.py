@@ -128,7 +128,6 @@ class Head:
             self._pipeline.send_word(word)
 
     def cancel(self, request_id: str) -> None:
-        """End an answer after its step on the ring."""
         if ended := self._scheduler.cancel(request_id):
             self._finish([ended])
         elif request := self.mirroring.cancel(request_id):
@@ -136,7 +135,6 @@ class Head:
             self._report(untouched(request, "cancelled"))
 
     def turn(self, inbox: Inbox | None) -> None:
-        """Take an answer, put the next work on the ring, or wait. Raises LinkError or its kinds."""
         self._turn(inbox)
         if phases := self._pipeline.stage.meter.phases:
             phases.end()
@@ -164,7 +162,6 @@ class Head:
             self._pipeline.wait(inbox, self._telemetry.due, beside)
 
     def flush(self) -> None:
-        """Report complete answers that only wait for the stages' figures."""
         done, self._done = self._done, []
         for each in done:
             self._report(each)
@@ -179,7 +176,6 @@ class Head:
         self._fail(self._scheduler.drop_all(), problem)
 
     def _go_on(self) -> bool:
-        """Put the next work on the ring, if there is any."""
         if self._pipeline.needs_new_keys:
             return False
         work = self._scheduler.next()
@@ -261,7 +257,6 @@ class Head:
                 self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
 
     def _lose(self, work: Work, problem: Problem) -> None:
-        """A stage could not do it."""
         lost = self._scheduler.failed(work)
         self._fail(lost, problem)
         self._dismiss(lost)
@@ -311,7 +306,6 @@ class Head:
             self.flush()
 
     def _dismiss(self, requests: Sequence[str]) -> None:
-        """Let the Mac that samples forget these rows."""
         if requests and not self._pipeline.chooses:
             self._pipeline.send_word(*(Dismiss(bytes.fromhex(request_id)) for request_id in requests))
 
@@ -321,7 +315,6 @@ class Head:
         self._report_batch()
 
     def _has_news(self) -> bool:
-        """Report figures that came; request new ones now and then."""
         if self._telemetry.take():
             if not self._pipeline.awaits_samples:
                 self.flush()
@@ -330,6 +323,5 @@ class Head:
         return self._telemetry.ask_when_due()
 
     def _report_batch(self) -> None:
-        """Report the batch now and then while anything runs, and after the last answer."""
         if not self._done:
             self._telemetry.report_batch(is_busy=bool(self._rows))

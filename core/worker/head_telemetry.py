@@ -52,7 +52,6 @@ class HeadTelemetry:
         return True
 
     def ask_when_due(self) -> bool:
-        """Request figures if they are due; returns whether it did."""
         return bool(self._scheduler.running and self._figures.is_due(monotonic()) and self._ask())
 
     def report_batch(self, *, is_busy: bool) -> None:
@@ -67,7 +66,6 @@ class HeadTelemetry:
             self._report(Batching(batch=batch))
 
     def _ask(self) -> bool:
-        """Request figures, unless a request is in flight."""
         self._figures.note(monotonic())
         return not self._pipeline.awaits_samples and self._pipeline.ask_samples()
 

@@ -52,7 +52,6 @@ def _packed(array: mx.array, wire: WireType | None) -> list[mx.array]:
 
 
 def _unpacked(arrays: Sequence[mx.array], wire: WireType, dtypes: Sequence[mx.Dtype]) -> list[mx.array]:
-    """Unpack an array for each of `dtypes`, from the one or two arrays that it travels as."""
     rest = iter(arrays)
     try:
         unpacked = [_restored(rest, wire, dtype) for dtype in dtypes]

@@ -42,7 +42,6 @@ class KvPart(NamedTuple):
 
     @property
     def is_answer(self) -> bool:
-        """Whether a stage has answered it."""
         return self.verb in (Verb.HELD, Verb.FILLED)
 
 

@@ -115,7 +115,6 @@ def serve_span(stage: LoadedStage, handle: int, span: KvSpan) -> KvSpan:
 
 
 def is_filled(caches: Mapping[int, CachePart]) -> bool:
-    """Whether all states that a CUT of no tokens requests came."""
     return all(part.data for part in caches.values())
 
 

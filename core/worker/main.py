@@ -335,7 +335,6 @@ class Worker:
         return HeadEngine(pipeline, head)
 
     def _connect(self, command: Connect) -> None:
-        """Link again under the next plan generation; caches and work in flight stay."""
         if self._joined is None or self._held is None:
             return
         self._unlink(LinkLost("The ring is being linked again.").problem)
@@ -357,7 +356,6 @@ class Worker:
         self._report(Linked(plan_gen=command.plan.plan_gen, way=neighbours.way))
 
     def _connect_prefill(self, command: ConnectPrefill) -> None:
-        """Link to the prefill Mac; a failure does not disturb the ring."""
         held, gen = self._held, command.plan.plan_gen
         if self._joined is None or held is None or held.engine is None:
             return

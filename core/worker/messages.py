@@ -444,12 +444,10 @@ _report_decoder = msgspec.msgpack.Decoder(Report)
 
 
 def unpack_command(body: bytes) -> Command:
-    """Decode a command without its length. Raises msgspec.ValidationError."""
     command: Command = _command_decoder.decode(body)
     return command
 
 
 def unpack_report(body: bytes) -> Report:
-    """Decode a report without its length. Raises msgspec.ValidationError."""
     report: Report = _report_decoder.decode(body)
     return report

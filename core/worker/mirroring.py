@@ -80,7 +80,6 @@ class Mirroring:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a span goes round the ring, or waits for that."""
         return bool(self._out) or self.restoring.is_busy
 
     def begin(self, request: Request) -> bool:
@@ -97,7 +96,6 @@ class Mirroring:
         self._report(WantSpans(request_id=request_id, behind=behind))
 
     def ended(self, request_id: str, tokens: int) -> None:
-        """Note that a row is restored; `tokens` is 0 if it could not be."""
         if tokens:
             self._report(Restored(request_id=request_id, tokens=tokens))
 
@@ -115,11 +113,9 @@ class Mirroring:
         self._stopped.add(request_id)
 
     def cancel(self, request_id: str) -> Request | None:
-        """Give up a request that is being restored; None if it is not."""
         return self.restoring.cancel(request_id)
 
     def give_up(self) -> list[Request]:
-        """Forget all rows; returns the requests that wait for their prefix."""
         for state in (self._cut, self._stands, self._covered, self._needs, self._stopped, self._out):
             state.clear()
         return self.restoring.give_up()
@@ -151,7 +147,6 @@ class Mirroring:
         return cuts
 
     def handle_answer(self, asked: CutRequest | PasteRequest, answer: StepAnswer) -> None:
-        """Take the result of a span; one that was given up is ignored."""
         if isinstance(asked, PasteRequest):
             self.restoring.handle_answer(asked, answer)
         elif asked in self._out:
@@ -198,7 +193,6 @@ class Mirroring:
         self._report(Mirrored(request_id=name, span=span))
 
     def _rows(self) -> list[HeldRow]:
-        """The running rows; forgets others."""
         rows = self._scheduler.held_rows
         names = {row.request_id for row in rows}
         self._stopped &= names
@@ -211,6 +205,5 @@ class Mirroring:
         return rows
 
     def _behind(self, row: HeldRow) -> int:
-        """Tokens, or states counted as tokens, that the mirror lags."""
         mirrored = self._stands if self._states else self._cut
         return 0 if row.request_id in self._stopped else row.tokens - mirrored.get(row.request_id, 0)

@@ -69,7 +69,6 @@ def mlx_ring_sockets(rank: int, world: int) -> MlxRingSockets:
 
 
 def _reserved() -> socket.socket:
-    """A socket that reserves a port for MLX to listen on."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     sock.bind((HOST, 0))
@@ -95,7 +94,6 @@ def _taken_over(own_port: int, next_port: int) -> tuple[socket.socket, socket.so
 
 
 def _ends(descriptor: int) -> tuple[int, int]:
-    """Own and remote port of a TCP connection; 0 for any other descriptor."""
     try:
         sock = socket.socket(fileno=descriptor)
     except OSError:

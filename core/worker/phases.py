@@ -49,7 +49,6 @@ class PhaseClock:
         return [_turn(self._turns.popleft()) for _ in range(min(most, len(self._turns)))]
 
     def rest(self) -> None:
-        """The stage was idle: the time since the last lap belongs to no step."""
         self._began = monotonic()
         self._laps.clear()
         self._work = None
@@ -81,7 +80,6 @@ class PhaseClock:
         return self._work
 
     def back(self, work: Turn | None) -> None:
-        """The stage returns to its earlier work."""
         if work:
             self.works(*work)
 

@@ -132,7 +132,6 @@ class Pipeline:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is in flight, and no figures wait to be taken."""
         return not (self._out or self._asked or self._samples)
 
     def link(self, ring: Ring) -> Problem | None:
@@ -155,11 +154,9 @@ class Pipeline:
         return problem
 
     def unlink(self) -> None:
-        """Note that the ring broke; work in flight waits for the next one."""
         self._ring = None
 
     def close(self) -> None:
-        """Close the links; no more results come."""
         ring, self._ring = self._ring, None
         if ring:
             ring.close()
@@ -285,7 +282,6 @@ class Pipeline:
         self._put(_Sent(frame, work, own=own), None)
 
     def take(self) -> StepAnswer | None:
-        """The next result, if one is there. Raises LinkError or its kinds."""
         while (not self._ready or self._are_ranks) and self._ring and self._ring.has_frame():
             self._read(self._ring, self._ring.receive())
         return self._ready.popleft() if self._ready else None
@@ -308,12 +304,10 @@ class Pipeline:
         steps.report(monotonic())
 
     def send_again(self) -> None:
-        """Resend work that was not answered in time. Raises LinkError, NoAnswer."""
         if self._ring:
             self._send_again(self._ring, self._out.due)
 
     def renew(self) -> None:
-        """Renew the keys of every link. Raises LinkError or its kinds."""
         if self._ring:
             self._ring.renew()
 
@@ -322,7 +316,6 @@ class Pipeline:
         return bool(self._asked or self._samples)
 
     def ask_samples(self) -> bool:
-        """Request the figures of every stage; False if there is no ring."""
         if self._ring is None:
             return False
         self._asked.append(self._ring.sample())
@@ -439,7 +432,6 @@ class Pipeline:
         return arrays[0]
 
     def _stand(self, ring: Ring) -> tuple[int, ...]:
-        """The stages that lost their state; none of them if the run is new to all."""
         asked = ResumeState(self._run, self._out.base)
         started = monotonic()
         ring.send(FrameType.RESUME_STATE, encode_resume_state(asked))

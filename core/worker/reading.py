@@ -67,7 +67,6 @@ class Reading:
         return self.other is not None and not (self._prompt is None and self.other.is_at_rest)
 
     def link(self, other: Pipeline, plan_gen: int) -> None:
-        """Start to use the prefill Mac at the other end of `other`."""
         self.unlink()
         self.other, self._plan_gen = other, plan_gen
 
@@ -85,21 +84,18 @@ class Reading:
         return True
 
     def turn(self) -> bool:
-        """Take what came from the prefill Mac, or give it more to read; returns whether there was anything to do."""
         return self.is_busy and self._attempt(self._turn)
 
     def want(self, request_id: str, behind: int) -> None:
         """Do nothing: the prefill Mac sends spans as they come."""
 
     def ended(self, request_id: str, tokens: int) -> None:
-        """Note that the stages have the KV; with `tokens` 0, that they refused it."""
         self._report(ReadBeside(request_id=request_id, tokens=tokens))
         self._waited[request_id] = self._waited[request_id]._replace(tokens=tokens)
         if not tokens:
             self._give_up(request_id)
 
     def take_waited(self, request_id: str) -> Waited | None:
-        """The wait of a request that continues now; None if it did not wait."""
         return self._waited.pop(request_id, None)
 
     def stop(self, request_id: str) -> None:
@@ -118,7 +114,6 @@ class Reading:
             self._give_up(self._prompt.request.request_id)
 
     def unlink(self) -> None:
-        """Stop using the prefill Mac: the ring reads its unfinished prompt."""
         other, self.other = self.other, None
         if other:
             other.close()
@@ -149,7 +144,6 @@ class Reading:
         return True
 
     def _send_chunk(self, other: Pipeline, prompt: _Prompt) -> None:
-        """Send the next chunk, then the request for its KV."""
         start, stop = prompt.sent, min(prompt.tokens, prompt.sent + self._chunk)
         prompt.sent, prompt.chunks = stop, prompt.chunks + 1
         name, step = prompt.request.request_id, max(1, SPAN_BYTES // self._token_bytes)
@@ -164,7 +158,6 @@ class Reading:
         other.mirror(prompt.handle, KvSpan(SpanVerb.CUT, 0, asked.start, asked.stop, states), asked)
 
     def _handle(self, other: Pipeline, answer: StepAnswer) -> None:
-        """Take the result of a part of a prompt; one that was given up is ignored."""
         prompt, asked = self._prompt, answer.work
         if prompt is None or not isinstance(asked, CutRequest) or asked.request_id != prompt.request.request_id:
             return

@@ -81,13 +81,11 @@ def run(task: Task) -> Whole:
 
 
 def _readings(task: Task) -> list[list[list[int]]]:
-    """The tokens in the ring's chunks, and one by one."""
     steps = [[token] for token in (task.tokens[-1], *task.told[:-1])]
     return [[*chunks(task.tokens[:-1], size), *steps] for size in (task.chunk, 1)]
 
 
 def _spans(layout: Layout, cuts: list[int], room_bytes: int) -> list[tuple[int, int]]:
-    """The layers of each slice, in order; empty if there is nothing to cut."""
     spans: list[tuple[int, int]] = []
     edges = [0, *cuts, layout.layers] if cuts else []
     for start, stop in pairwise(edges):
@@ -100,7 +98,6 @@ def _spans(layout: Layout, cuts: list[int], room_bytes: int) -> list[tuple[int, 
 
 
 def _run_slices(task: Task, folder: ModelFolder, spans: list[tuple[int, int]]) -> Whole:
-    """Run slice after slice: all tokens pass one before the next one is loaded."""
     readings = _readings(task)
     passing = [[[mx.array([part])] for part in parts] for parts in readings]
     dtypes: set[mx.Dtype] = set()
@@ -140,7 +137,6 @@ def difference(logits: mx.array, others: mx.array) -> float:
 
 
 def chunks(tokens: list[int], size: int) -> Iterator[list[int]]:
-    """Split `tokens` into parts of `size`, the last one shorter."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size]
 

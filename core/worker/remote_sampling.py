@@ -45,7 +45,6 @@ class RemoteSamplers:
         self._rows[row.request] = RowSampler(row, self._vocabulary, self._grammars.of(row))
 
     def follow(self, request: bytes, tokens: Sequence[int]) -> None:
-        """Add written tokens to an admitted row. Raises ProtocolError."""
         row = self._rows.get(request)
         if row is None or not all(token < self._vocabulary for token in tokens):
             raise ProtocolError("Tokens were reported as written that no row here can have.")
@@ -75,7 +74,6 @@ class RemoteSamplers:
 
 
 def check_admission(row: Admit) -> None:
-    """Raises UsageError if the options are too large to send."""
     if len(msgspec.msgpack.encode(row)) > ADMISSION_BYTES:
         what = "The sampling of this request is too long to send to the Mac that chooses the tokens."
         fix = "Ask with a shorter schema, logit bias or penalty context, or load the model as private."

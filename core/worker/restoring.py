@@ -61,7 +61,6 @@ class Restoring:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a span goes round the ring, or waits for that."""
         return bool(self._out) or any(each.due for each in self._waiting.values())
 
     @property
@@ -79,23 +78,19 @@ class Restoring:
         return True
 
     def tokens(self, request_id: str) -> int:
-        """How many tokens a request waits for; 0 if it does not wait."""
         found = self._waiting.get(request_id)
         return found.tokens if found else 0
 
     def add(self, request_id: str, span: KvSpan, *, is_last: bool) -> None:
-        """Keep the next span of a row, if a request waits for it."""
         if found := self._waiting.get(request_id):
             found.due.append((PasteRequest(request_id, found.count, is_last), span))
             found.count += 1
 
     def fail(self, request_id: str) -> None:
-        """No more spans come: the ring reads the request, if it still waits."""
         if found := self._waiting.get(request_id):
             self._end(found, is_whole=False)
 
     def cancel(self, request_id: str) -> Request | None:
-        """Give up a request that waits; None if it does not."""
         found = self._waiting.pop(request_id, None)
         if found is None:
             return None
@@ -103,7 +98,6 @@ class Restoring:
         return found.request
 
     def give_up(self) -> list[Request]:
-        """Forget all rows; returns the requests that wait."""
         waiting = [found.request for found in self._waiting.values()]
         self._waiting.clear()
         self._out.clear()

@@ -47,7 +47,6 @@ class Ring:
     """
 
     def __init__(self, neighbours: Neighbours, meter: StageMeter, limits: KeyUse) -> None:
-        """Link to the neighbours. Raises LinkError or its kinds."""
         self.plan = plan = neighbours.plan
         self.index = neighbours.index
         self._stage = plan.stages[self.index]
@@ -68,7 +67,6 @@ class Ring:
             self._sender.drain_meanwhile(self._receiver.fileno(), self._drain)
 
     def _drain(self) -> None:
-        """Keep frames that arrive while the head can't send."""
         header, body = self._receiver.recv(FRAME_S)
         self._arrived.append(Frame(header, memoryview(bytes(body))))
         if len(self._arrived) > ARRIVED_LIMIT:
@@ -81,7 +79,6 @@ class Ring:
         return self._others_need_keys or any(use.reaches(self.limits) for use in uses)
 
     def begin(self) -> None:
-        """Start counting from zero: the ring was idle."""
         self._meter.start()
 
     def sample(self) -> StageSample:
@@ -143,7 +140,6 @@ class Ring:
             phases.sent(self._meter.sent.seal_s - sealed_s, "allgather" if goes_to_ranks else "send_hop")
 
     def send(self, kind: FrameType, body: bytes = b"") -> None:
-        """Send a frame that belongs to no work."""
         self._sender.send(kind, plan_gen=self.plan.plan_gen & 0xFFFF, parts=[body] if body else ())
 
     def send_samples(self, before: Sequence[StageSample]) -> None:
@@ -155,7 +151,6 @@ class Ring:
             self.send_work(WorkFrame(FrameType.ERROR, NO_STEP, payload=encode_problem(problem)), NO_STEP)
 
     def has_frame(self) -> bool:
-        """Whether a frame starts to arrive."""
         if self._arrived or self._receiver.pending():
             return True
         return bool(select.select([self._receiver.fileno()], [], [], 0)[0])
@@ -209,7 +204,6 @@ class Ring:
 
 
 def read_break(frame: Frame) -> LinkError:
-    """The reason in an ERROR frame that belongs to no step."""
     work, _ = read_work(frame)
     problem, _ = decode_problem(work.payload[0])
     error = error_from(problem)
@@ -217,7 +211,6 @@ def read_break(frame: Frame) -> LinkError:
 
 
 def read_samples(frame: Frame) -> list[StageSample]:
-    """The samples in a telemetry frame. Raises ProtocolError."""
     try:
         return _samples.decode(frame.body)
     except UNREADABLE as error:

@@ -86,7 +86,6 @@ class SessionTransfers:
         self._go_on(lambda: next(exchange))
 
     def put(self) -> None:
-        """Put the due part on the ring, after the scheduler's work. Raises LinkError."""
         due, self._due = self._due, None
         if due:
             self._asked = due
@@ -202,7 +201,6 @@ def _loading(caches: Iterator[tuple[int, bytes]]) -> Exchange:
 
 
 def _expected(asked: KvPart, came: KvPart) -> KvPart:
-    """`came`, if it answers `asked`. Raises SessionError."""
     verb = Verb.HELD if asked.verb is Verb.FETCH else Verb.FILLED
     if came[:3] != (verb, asked.cache, asked.offset) or (verb is Verb.HELD and not came.data):
         raise SessionError(f"No Mac of the plan has layer cache {asked.cache}.", "Load the model again.")

@@ -92,11 +92,9 @@ class LoadedStage:
         return len(self._held)
 
     def position(self, handle: int) -> int:
-        """Tokens fed to the handle so far, of its longest row."""
         return self._get(handle).rows.position
 
     def nbytes(self, handle: int) -> int:
-        """Bytes of the handle's caches on this Mac."""
         return self.layers.caches.nbytes(self._get(handle).caches)
 
     def compose(self, ops: Sequence[Op]) -> None:
@@ -168,7 +166,6 @@ class LoadedStage:
             self._prepared_outputs.pop(handle, None)  # the model needs values that don't exist yet
 
     def _prepare(self, prepared: dict[int, _Prepared], handle: int, build: _Build, *, is_part: bool = False) -> bool:
-        """Whether a graph is ready now."""
         held = self._held.get(handle)
         if held is None or handle in prepared:
             return False
@@ -192,7 +189,6 @@ class LoadedStage:
         *,
         ahead: bool = False,
     ) -> list[mx.array]:
-        """The output for `arrived`: from the prepared graph if it fits, else from a new one."""
         held, prepared = self._held[handle], self._prepared.pop(handle, None)
         with self.computing():
             if prepared and prepared.takes(held, arrived):
@@ -242,7 +238,6 @@ class LoadedStage:
         return logits
 
     def pack(self, handle: int, index: int) -> bytes:
-        """The bytes of this stage's cache `index` of a plain row."""
         held = self._get(handle)
         if held.rows.is_batch:
             raise ProtocolError(f"Handle {handle} is a batch, which gives no single row.")
@@ -258,7 +253,6 @@ class LoadedStage:
             raise SessionError(f"Layer cache {index} has {count} bytes, where this model's has {expected}.")
 
     def fill(self, handle: int, index: int, data: bytes | bytearray) -> None:
-        """Fill the awaited cache `index`. Raises SessionError if the data is no such cache."""
         held = self._held[handle]
         with self.computing():
             cache_state.fill(held.caches[index], data)
@@ -384,7 +378,6 @@ class LoadedStage:
             raise StageFailed("This model's caches hold too much for the last tokens to be taken off.", "Start again.")
 
     def _caches(self, op: Op, given: list[list[Any]]) -> list[Any]:
-        """The caches of the target of `op`, from the caches of its sources."""
         layers = self.layers
         match op:
             case Merge():

@@ -48,7 +48,6 @@ class Steps:
         self._throttle = Throttle(STEP_EVERY_S)
 
     def finished(self, step: int, now: float) -> None:
-        """The stage's own part of `step` is done; sending it may still be due."""
         self._last = step
         self.report(now)
 
@@ -101,7 +100,6 @@ class StageMeter:
         self._spans.append(TraceSpan(step, handle, kind, started, monotonic()))
 
     def take_spans(self) -> list[TraceSpan]:
-        """The spans since the last call; after very many, only the newest."""
         spans = list(self._spans)
         self._spans.clear()
         return spans
@@ -114,7 +112,6 @@ class StageMeter:
         return tuple(sorted(self._seen))
 
     def start(self) -> None:
-        """Count from zero: the ring was idle."""
         if self.phases:
             self.phases.rest()
         self.compute.seconds = self.codec.seconds = self.wait.seconds = 0.0

@@ -74,5 +74,4 @@ class TokenChoice:
         return choice.tokens
 
     def forget_foreseen(self) -> None:
-        """Forget prepared choices: a composition changes the handles."""
         self._foreseen.clear()

@@ -90,7 +90,6 @@ class WorkFrame(NamedTuple):
     payload: Sequence[Buffer] = ()
 
     def parts(self, base: int) -> list[Buffer]:
-        """The body, when `base` is the lowest unanswered step."""
         return [WORK.pack(self.step, base, self.handle, len(self.askers)), *self.askers, *self.payload]
 
     @property
@@ -138,7 +137,6 @@ def encode_orders(orders: Sequence[Order]) -> list[Buffer]:
 
 
 def decode_orders(payload: Buffer) -> tuple[Order, ...]:
-    """Decode the ops of a COMPOSE frame. Raises ProtocolError."""
     try:
         return _orders.decode(payload)
     except UNREADABLE as error:
@@ -181,7 +179,6 @@ def encode_resume_state(state: ResumeState) -> bytes:
 
 
 def decode_resume_state(frame: Frame) -> ResumeState:
-    """Decode a STANDING frame. Raises ProtocolError."""
     try:
         return _resume_state.decode(frame.body)
     except UNREADABLE as error:

@@ -69,7 +69,6 @@ class AnswerArchive:
         closing.add_done_callback(self._closings.discard)
 
     async def closed(self) -> None:
-        """Wait until all ended answers are on disk."""
         if self._closings:
             await asyncio.wait(self._closings)
 

@@ -83,12 +83,10 @@ class AnswerOpening:
             return RunningAnswer(record, log, stream, written.tokens, decoded, written.text)
 
     async def count(self, request: ChatRequest) -> int:
-        """The number of tokens of the prompt. Raises NotLoaded, BadModel, UsageError."""
         _, reading = self._loaded()
         return len(await prompt_of(request, await asyncio.shield(reading)))
 
     async def text_of(self, ids: Sequence[int]) -> str:
-        """Token ids as text. Raises NotLoaded, BadModel, UsageError."""
         _, reading = self._loaded()
         return await text_of(ids, await asyncio.shield(reading))
 

@@ -93,7 +93,6 @@ class Answers:
         return {name: (len(one.record.prompt), len(one.tokens)) for name, one in self._running.items()}
 
     async def use(self, directory: Path) -> None:
-        """Start the tokenizer of the model that is being loaded. Raises BadModel."""
         await self._tokenizer.read(directory)
 
     async def close(self) -> None:
@@ -102,7 +101,6 @@ class Answers:
         await self._tokenizer.close()
 
     async def ask(self, request: ChatRequest) -> RequestAccepted:
-        """Start an answer. Raises NotLoaded, NotPaired, Busy, UsageError, NodeError."""
         return (await self._take(new_request_id(), request)).accepted
 
     async def _take(self, request_id: str, request: ChatRequest, watch: Stopwatch | None = None) -> RunningAnswer:
@@ -149,7 +147,6 @@ class Answers:
         raise NodeError("macluster is quitting on this Mac.", "Send the request again later.")
 
     async def unfinished(self) -> list[UnfinishedAnswer]:
-        """Answers that a crash, a problem or the user cut off, the newest first; none that runs."""
         return [unfinished_of(written) for written in await self.archive.unfinished()]
 
     async def go_on(self, wanted: AnswerId) -> RequestAccepted:
@@ -247,7 +244,6 @@ class Answers:
                 self._journal.info(f"{tokens} tokens came back from the mirror, and {rest} are read again.")
 
     def counted(self, batch: Batch) -> None:
-        """Publish the batch that the head's worker reported."""
         if self._leader.ready:
             self._bus.publish(batch_now(batch, self._running))
 
@@ -287,7 +283,6 @@ class Answers:
         self._break_off(running, running.so_far("error", unwritable(error).problem))
 
     def _break_off(self, running: RunningAnswer, done: AnswerDone) -> None:
-        """End an answer here at once; the worker drops its row after the current step."""
         if running.is_handed_over:
             self._supervisor.send(Cancel(request_id=done.request_id))
         self._finish(running, done, running.rest())
@@ -305,7 +300,6 @@ class Answers:
         await self.archive.forget_shared(macs)
 
     def _finish(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
-        """End an answer; the client gets the end once all shown text is on disk."""
         del self._running[done.request_id]
         self._mirror.end(done.request_id)
         if not done.problem:

@@ -69,7 +69,6 @@ class Mirror:
         return True
 
     def _has_room(self, row: list[_Kept], span: MirrorSpan) -> bool:
-        """Whether `span` fits, after dropping unneeded ones."""
         needs = span.needs
         if needs is not None:
             row[:] = [k.without_windows() if k.span.stop <= needs and not k.is_bare else k for k in row]

@@ -28,7 +28,6 @@ class LogSync:
         self._work: asyncio.Task[None] | None = None
 
     def written(self, answer: RunningAnswer) -> None:
-        """Note that a token of `answer` was written."""
         if answer.log.unsynced >= SYNC_EVERY_TOKENS:
             self._is_due.set()
         if self._work is None or self._work.done():

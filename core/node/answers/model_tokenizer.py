@@ -35,7 +35,6 @@ class ModelTokenizer(Generic[Read]):
         self._endings: set[asyncio.Task[None]] = set()
 
     async def read(self, directory: Path) -> None:
-        """Read the tokenizer of the model in `directory`. Raises BadModel."""
         self._directory = directory
         await asyncio.shield(self._read())
 
@@ -54,7 +53,6 @@ class ModelTokenizer(Generic[Read]):
             ending.add_done_callback(self._endings.discard)
 
     async def close(self) -> None:
-        """End the process, and wait until none is left."""
         self.forget()
         if self._endings:
             await asyncio.wait(self._endings)

@@ -106,13 +106,11 @@ class RunningAnswer:
         return msgspec.structs.replace(request, mirrored=0) if request.scores_prompt else request
 
     def join(self, macs: frozenset[str]) -> None:
-        """Record that these Macs take part. Raises OSError."""
         if more := macs - self.macs:
             self.log.join(sorted(more))
             self.macs |= more
 
     def left(self, reported: Departed) -> None:
-        """Note the timing of the prompt's first departure from the head."""
         if self.watch and self._first_at is None:
             self.watch.lap_until("coordinator_to_provider", reported.at)
             self.watch.note("encrypt", reported.seal_s)
@@ -156,7 +154,6 @@ class RunningAnswer:
         return text
 
     def rest(self) -> str:
-        """The held-back text, once the answer ends."""
         self.unread.clear()
         self._stream.end()
         text, self.stopped = self._stops.feed(self._held)
@@ -182,7 +179,6 @@ class RunningAnswer:
         return msgspec.structs.replace(done, tokens=own.tokens, ttft_s=own.ttft_s, decode_s=own.decode_s)
 
     def rate(self, done: AnswerDone) -> float | None:
-        """Decode tokens per second."""
         shown = done.tokens - self._before
         return (shown - 1) / done.decode_s if shown > 1 and done.decode_s > 0 else None
 

@@ -142,7 +142,6 @@ class TokenLog:
         return log
 
     def append(self, token: int) -> None:
-        """Commit one token."""
         self._write(token)
         self.unsynced += 1
 
@@ -174,7 +173,6 @@ class TokenLog:
             self._file.close()
 
     def forget(self) -> None:
-        """Close and delete the log, and forget its key."""
         try:
             self._file.close()
         finally:

@@ -68,7 +68,6 @@ class ApiAnswers:
         self.queue = RequestQueue(queue, self._rows)
 
     def model(self) -> LedModel:
-        """The model that runs here or elsewhere. Raises NotLoaded."""
         return self.own() or self._elsewhere()
 
     def own(self) -> LedModel | None:
@@ -172,7 +171,6 @@ class ApiAnswers:
             running.cancel()
 
     def end(self, error: MaclusterError, *, also_relayed: bool) -> None:
-        """End all requests with `error`, also queued ones and relayed ones if `also_relayed`."""
         for arrived, is_relayed in self._open.items():
             if also_relayed or not is_relayed:
                 arrived.put_nowait(error)

@@ -131,12 +131,10 @@ class RecoveryDriver:
         return not self._leader.ready or bool(self._answers.under_way or self._bus.now.recovery or self._is_beginning)
 
     async def unload(self) -> None:
-        """Free the memory on every Mac, and give up a load or recovery in progress."""
         self._request = LoadRequest(model="")
         await self._drop("Model unloaded.")
 
     def choose(self, choice: RecoveryChoice) -> None:
-        """Do what the user chose. Raises UsageError if that is not possible now."""
         recovery = self._bus.now.recovery
         if self._machine is None or recovery is None or choice not in recovery.choices:
             raise UsageError(f'"{choice}" is not possible now.', "`macluster status` shows what is possible.")
@@ -191,7 +189,6 @@ class RecoveryDriver:
             self._act(self._machine.broke(broke.device_id, broke.problem, monotonic()))
 
     def _lost(self, lost: PlanLost) -> None:
-        """Handle a lost plan. One that was never ready is not recovered: the user decides."""
         problem = lost.problem
         is_first = not self._no_group and self._leader.is_without_group and problem.kind in NO_GROUP
         if by_layers := is_first and self._request.parallelism == "auto":

@@ -122,7 +122,6 @@ class RecoveryStates:
         return [*self._enter("hold", now, words.hold(problem), mac=device_id), *self._hold_on(now)]
 
     def gone(self, device_id: str) -> None:
-        """The control link of a Mac ended; `lost` follows for a Mac of the plan."""
         if self._has(device_id):
             self._gone.add(device_id)
             (self._silent.add if device_id in self._suspects else self._silent.discard)(device_id)
@@ -140,7 +139,6 @@ class RecoveryStates:
         return [*self._show_rebuild(now), Rebuild(plan)]
 
     def unfit(self, problem: Problem, now: float) -> list[Action]:
-        """No split fits over the connected Macs."""
         if not self._is_last():
             return []
         self._unfit, self._proposal = problem, None
@@ -161,14 +159,12 @@ class RecoveryStates:
         self._moved_at = now
 
     def read(self, request_id: str, done: int, now: float) -> list[Action]:
-        """Note that `done` tokens of an answer were prefilled."""
         self._progress.moved(now)
         if not self._rereading.read(request_id, done, now):
             return self._unstuck(now)
         return self._show_rebuild(now) if now >= self._shown_at + SHOW_EVERY_S else []
 
     def wrote(self, request_id: str, now: float) -> list[Action]:
-        """A token was committed: the last recovery has worked."""
         self._progress.moved(now)
         self._attempts = 0
         self._strikes.clear()
@@ -236,14 +232,12 @@ class RecoveryStates:
             self._barred.add(device_id)
 
     def _hold_on(self, now: float) -> list[Action]:
-        """Look for a split, once no Mac is in doubt."""
         unsure = self._suspects - self._gone and now < self._since + 2 * DEAD_S
         if self.state != "hold" or now < self._seek_at or unsure:
             return []
         return self._seek(now)
 
     def _seek(self, now: float) -> list[Action]:
-        """Link again if all Macs kept their layers, else look for a split."""
         if self._is_whole and not self._gone:
             self._moved_at = now
             return [*self._enter("resume", now, words.RESUME, mac=self._mac), Relink()]
@@ -264,7 +258,6 @@ class RecoveryStates:
         return [Free(), *actions] if free else actions
 
     def _see_through(self, now: float) -> list[Action]:
-        """Give up a load without progress; stop waiting for answers that have ended."""
         if self._rereading.since is None:
             late = now > self._moved_at + LOAD_S
             problem = LinkTimeout(f"The layers were not loaded within {LOAD_S:.0f} s.").problem
@@ -273,7 +266,6 @@ class RecoveryStates:
         return self._recovered(now) if self._rereading.is_over(now) else []
 
     def _watch(self, now: float, steps: Sequence[int]) -> list[Action]:
-        """Show whether the ring makes progress."""
         if not self._answers:
             self._progress.rest()
             return self._unstuck(now)

@@ -23,7 +23,6 @@ class ReprefillProgress:
         self._goes_on = False
 
     def begin(self, answers: Mapping[str, tuple[int, int]], now: float) -> None:
-        """The ring is ready to prefill `answers` (tokens of prompt and of answer by request id)."""
         self._sizes = {request: sum(counts) for request, counts in answers.items()}
         self._done = dict.fromkeys(answers, 0)
         self.since, self._moved_at, self._goes_on = now, now, False

@@ -94,7 +94,6 @@ class Trimming:
         return _Trim(self._trimmable(entry, entry.layers_here or ((0, entry.layers),), nbytes), entry.fingerprint)
 
     async def _extra(self, entry: ModelEntry) -> _Trim | None:
-        """The layers that the last plan did not give to this Mac, if any."""
         stage = self._stages.of(entry.fingerprint)
         there = await asyncio.to_thread(written, Path(entry.path))
         if there is None or stage is None or stage.is_whole:
@@ -123,7 +122,6 @@ class Trimming:
         return Trimmable(name=entry.name, path=entry.path, nbytes=nbytes, layers=layers, kept=kept, only_here=only_here)
 
     def _begun(self) -> Iterator[_Trim]:
-        """Abandoned downloads, which may not be models yet."""
         begun = self._folder / PARTIAL
         for folder in sorted(begun.iterdir()) if begun.is_dir() else ():
             if folder.is_dir() and not folder.is_symlink():

@@ -93,7 +93,6 @@ def _not_once(plan: Plan, held: Held) -> MaclusterError | None:
 
 
 def _parted(plan: Plan, held: Held) -> MaclusterError | None:
-    """The first layer with no owner, or with two."""
     edge, before = 0, ""
     for stage in plan.owners:
         loaded = held[stage.device_id]

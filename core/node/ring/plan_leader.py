@@ -182,7 +182,6 @@ class PlanLeader:
                 await self._hand_out_all(lifecycle)
 
     async def _stop_bringing(self) -> None:
-        """Stop copying; copied files stay."""
         if bringing := self._bringing:
             self._bringing = None
             bringing.cancel()
@@ -211,7 +210,6 @@ class PlanLeader:
             await self._release(lifecycle.plan, reason)
 
     def fail(self, problem: Problem) -> None:
-        """Report that the plan no longer runs; `free` frees its memory."""
         if self._lifecycle:
             self._lifecycle.abandon()
             self._note_plan()
@@ -231,7 +229,6 @@ class PlanLeader:
                 self._bus.publish(PlanUnloaded(plan_gen=lifecycle.plan.plan_gen))
 
     async def came(self, device_id: str) -> None:
-        """A Mac is connected: release a plan there that continued without it."""
         plan = self.plan
         if plan and all(stage.device_id != device_id for stage in plan.parts):
             await self._mesh.send(device_id, Release(plan_gen=plan.plan_gen, reason="The plan continued without it."))
@@ -274,7 +271,6 @@ class PlanLeader:
             await self._act(self._lifecycle.lost(device_id, problem))
 
     async def distrusted(self, device_id: str, problem: Problem) -> None:
-        """Give up the plan if it uses a Mac that may see no more prompts."""
         await self._prefill.lost(device_id, problem)
         if self._lifecycle:
             await self._act(self._lifecycle.distrusted(device_id, problem))
@@ -312,7 +308,6 @@ class PlanLeader:
                 return lifecycle.broken(device_id, gen, problem)
 
     def _lost(self, device_id: str, problem: Problem) -> list[Action]:
-        """Add the Mac's name to its problem."""
         what = f"{self._name(device_id)}: {problem.what}"
         return self._lifecycle_now().lost(device_id, Problem(kind=problem.kind, what=what, fix=problem.fix))
 
@@ -329,7 +324,6 @@ class PlanLeader:
                 await self._act(self._lifecycle_now().lost(device_id, error.problem))
 
     async def _check_loading(self, lifecycle: PlanLifecycle) -> None:
-        """Fail a Mac that does not start to load, or stops amid its layers."""
         begun = monotonic()
         while lifecycle is self._lifecycle and lifecycle.phase == "loading":
             await asyncio.sleep(LOOK_S)

@@ -131,7 +131,6 @@ class PlanLifecycle:
         return [shown, Broke(device_id, problem), *self._connect(self.plan.plan_gen + 1)]
 
     def resume(self) -> list[Action]:
-        """Every Mac of the ring is back: link again. Nothing if the ring never ran."""
         if self.phase != "failed" or not self._proof:
             return []
         self._relinks = 0
@@ -157,7 +156,6 @@ class PlanLifecycle:
         return [self._show(device_id, "lost", detail=problem.what), *self._fail(problem, device_id)]
 
     def distrusted(self, device_id: str, problem: Problem) -> list[Action]:
-        """Fail the plan if it uses a Mac that may see no more prompts."""
         if self.phase == "failed" or all(part.device_id != device_id for part in self.plan.parts):
             return []
         return self.lost(device_id, problem) or self._fail(problem)

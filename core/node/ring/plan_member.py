@@ -96,7 +96,6 @@ class PlanMember:
         self._step = 0
 
     async def prepare_own(self, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
-        """Load a stage of this Mac's own plan, and its draft model; returns the worker's data port."""
         return await self._prepare(self._device_id, plan, index, directory, drafter)
 
     async def prepare(self, head: str, order: PrepareStage) -> None:
@@ -125,7 +124,6 @@ class PlanMember:
         await self._mesh.send(head, Prepared(plan_gen=plan.plan_gen, port=port))
 
     async def refuse(self, head: str, plan_gen: int) -> None:
-        """Drop a stage that could not be prepared because of a defect, and report it to the head."""
         if head == self._head:
             self._forget()
         problem = NodeError("it could not prepare its layers because of a defect.", "Its log says where.").problem
@@ -161,7 +159,6 @@ class PlanMember:
         self._supervisor.send(Prove(plan_gen=plan_gen, directory=str(directory), verify=verify))
 
     async def link(self, head: str, order: LinkUp) -> None:
-        """Link the ring for another Mac, or report that this Mac no longer has the plan."""
         if head == self._head and self._worker.plan and same_plan(order.plan, self._worker.plan):
             self._keep()
             self._link(order)
@@ -170,14 +167,12 @@ class PlanMember:
             await self._mesh.send(head, StageLost(plan_gen=order.plan.plan_gen, problem=problem))
 
     async def release_for(self, head: str, order: Release) -> None:
-        """The head releases the plan, even one that is still being prepared."""
         self._released[head] = max(order.plan_gen, self._released.get(head, -1))
         if head == self._head:
             self._journal.info(order.reason)
             await self.release(order.plan_gen)
 
     async def release_own(self, plan_gen: int) -> None:
-        """Release a plan that this Mac led, unless it serves another Mac's now."""
         if self._head == self._device_id:
             await self.release(plan_gen)
 
@@ -258,7 +253,6 @@ class PlanMember:
         return port
 
     async def _check(self, head: str, plan: Plan, directory: Path) -> None:
-        """Send the head the hashes of this Mac's files while the worker loads them."""
         word: StageWord
         try:
             word = Checked(plan_gen=plan.plan_gen, files=await self._models.manifest(directory))
@@ -369,6 +363,5 @@ def check_order(plan: Plan, index: int, head: str, own: str) -> None:
 
 
 def same_plan(later: Plan, earlier: Plan) -> bool:
-    """Whether only the generation differs."""
     gen = later.plan_gen
     return gen >= earlier.plan_gen and later == msgspec.structs.replace(earlier, plan_gen=gen)

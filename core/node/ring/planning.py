@@ -89,7 +89,6 @@ class Planning:
         self._plan_gen = 0
 
     async def choices(self) -> list[ModelChoice]:
-        """Every model on this Mac with how it would fit, or why it can't run, without examining any."""
         found = await self._models.survey()
         here = [_unusable(one) if isinstance(one, BrokenModel) else await self._choice(one) for one in found]
         elsewhere = self._inventory.elsewhere([choice.fingerprint for choice in here])
@@ -114,11 +113,9 @@ class Planning:
             return PlanPreview(problem=error.problem)
 
     def disks(self) -> list[DiskUse]:
-        """The model files of the loaded plan on its Macs' disks."""
         return self._files.disks(self._leader.plan) if self._leader.plan else []
 
     async def plan(self, request: LoadRequest) -> Planned:
-        """The plan for a request. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
         request = await self._with_reader(request)
         planned = await self._plan(request, plan_options_of(request))
         await self._inventory.renew(planned.plan)
@@ -155,7 +152,6 @@ class Planning:
     async def _on_disks(
         self, request: LoadRequest, planned: Planned, holdings: Holdings, macs: Sequence[str]
     ) -> Planned | None:
-        """The same Macs, cut so that no layer has to be copied, if that fits."""
         entry, plan = await self._models.find(request.model), planned.plan
         spans = spans_on_disks(plan, holdings.layers, (await self._profiles.of(entry)).cuts, macs)
         if not spans:
@@ -193,7 +189,6 @@ class Planning:
         return planned._replace(lacks=lacks, words=self._files.words(lacks))
 
     async def forecast(self, plan: Plan) -> Forecast | None:
-        """The speed of the running `plan`, if known. Raises ModelError, UsageError."""
         entry = await self._models.find(plan.model)
         layout = await self._models.layout(entry)
         profile = await asyncio.to_thread(self._profiles.known, entry)
@@ -380,7 +375,6 @@ class Planning:
         return with_mirror(plan, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
 
     async def _with_reader(self, request: _Request) -> _Request:
-        """`request` with "auto" replaced by a prefill Mac or "off". Raises ModelError, UsageError."""
         if request.prefill != "auto":
             return request
         entry = await self._models.find(request.model)
@@ -397,7 +391,6 @@ class Planning:
 
 
 def _with_less(request: LoadRequest) -> list[LoadRequest]:
-    """The request, then with less of what it can do without."""
     alone = msgspec.structs.replace(request, prefill="off")
     return [*([request] if request.prefill != "off" else []), *([alone] if request.draft else [])]
 

@@ -58,7 +58,6 @@ class PrefillLink:
             await self._ask(ring)
 
     async def end(self, reason: str, *, stays: bool = False) -> None:
-        """Stop when the plan no longer runs; the Mac `stays` if the next plan has it again."""
         now, self._now, self._ring = self._now, None, None
         if now:
             self._member.unlink_prefill()
@@ -126,7 +125,6 @@ class PrefillLink:
         self._member.link_prefill(LinkUp(plan=now.plan, port=now.port))
 
     def _give_up(self, now: _ReaderState, problem: Problem) -> None:
-        """Let the ring prefill; try the other Mac again after a while."""
         self._now = None
         self._member.unlink_prefill()
         self._journal.warn(f"{now.plan.stages[1].peer} can't prefill now; the ring does: {problem.what}")

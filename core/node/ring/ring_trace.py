@@ -112,7 +112,6 @@ class Tracing:
         return (await self._answer(stage, asked, TraceReply)).turns
 
     async def _clock(self, stage: Stage) -> ClockDifference:
-        """The clock difference by the quickest of `PINGS` pings."""
         if stage.device_id == self._own_id:
             return ClockDifference(0.0, 0.0)
         found = []

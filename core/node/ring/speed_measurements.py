@@ -42,7 +42,6 @@ class MeasuredLoad(NamedTuple):
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Its hops in ring order; empty with one Mac."""
         macs = [stage.device_id for stage in self.plan.stages]
         return list(zip(macs, [*macs[1:], macs[0]], strict=True)) if len(macs) > 1 else []
 
@@ -262,7 +261,6 @@ def _hop_name(hop: HopSample) -> str:
 
 
 def _spent(hop: HopSample) -> float:
-    """Seconds that both ends spent on its frames."""
     return hop.codec_s + hop.seal_s + hop.send_s + hop.open_s
 
 

@@ -61,7 +61,6 @@ class SplitProfiles:
             return found
 
     def known(self, entry: ModelEntry) -> SplitProfile | None:
-        """The remembered profile of a model; reads one small file."""
         if entry.fingerprint not in self._found:
             # a file that is missing, damaged or readable by others counts as absent
             with contextlib.suppress(TrustError, msgspec.MsgspecError, UnsupportedModel):
@@ -111,7 +110,6 @@ def _ask(entry: ModelEntry, stop: threading.Event) -> SplitProfile:
 
 
 def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], stop: threading.Event) -> tuple[int, bytes]:
-    """Exit status and output of a child that examines the model's files."""
     directory = Path(entry.path)
     headers = sum(header.nbytes for header in read_folder(directory).headers.values())
     job = Job(
@@ -127,7 +125,6 @@ def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], stop: thre
 
 
 def _answer(entry: ModelEntry, status: int, answer: bytes, kind: type[_T]) -> _T:
-    """Decode a child's output. Raises its problem, or BadModel if it is unreadable."""
     try:
         if status == 0:
             return msgspec.json.decode(answer, type=kind)
@@ -138,7 +135,6 @@ def _answer(entry: ModelEntry, status: int, answer: bytes, kind: type[_T]) -> _T
 
 
 def _checked(profile: SplitProfile, entry: ModelEntry) -> SplitProfile:
-    """Check that `profile` fits the model's layers. Raises UnsupportedModel."""
     if profile.layers != entry.layers:
         raise UnsupportedModel(f"{entry.name} has {entry.layers} layers in its files, mlx-lm runs {profile.layers}.")
     edges = (0, *profile.cuts, profile.layers)

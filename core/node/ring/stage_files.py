@@ -71,7 +71,6 @@ class StageFiles:
         )
 
     def disks(self, plan: Plan) -> list[DiskUse]:
-        """Model files of `plan` on its Macs' disks, and those copied since this node started."""
         held, fetched = self._inventory.holdings(plan.fingerprint).held, self._transfers.fetched
         macs = [stage.device_id for stage in plan.stages]
         return [

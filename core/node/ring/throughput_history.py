@@ -138,7 +138,6 @@ class ThroughputHistory:
         return seconds_for(self._curves.get(curve_name("lead", head), ()), 1, REACH["lead"]) or 0.0
 
     def _apart_s(self, tokens: float) -> float | None:
-        """Seconds of a tensor step without its reduces; None if unknown."""
         return (
             apart_s(self._loaded.work, MacSpeeds({}, lambda *_: None, self._curves), tokens) if self._loaded else None
         )

@@ -53,11 +53,9 @@ class WorkerProcess:
         kill(self._process)
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Call `call` when the worker reports nothing any more."""
         self._reports.add_done_callback(lambda _: call())
 
     async def wait(self) -> int:
-        """Wait until it has ended and all its reports were read; returns the exit status."""
         await asyncio.wait({self._reports, self._lines})
         return await self._process.wait()
 
@@ -123,7 +121,6 @@ async def start_worker(
 
 
 async def _or_end(process: Process, reading: Coroutine[Any, Any, None]) -> None:
-    """Kill the worker if its reader fails."""
     is_over = False
     try:
         await reading
