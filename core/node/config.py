@@ -29,7 +29,6 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only programs of this Mac can reach it."""
         try:
             return self.host == "localhost" or ip_address(self.host).is_loopback
         except ValueError:

@@ -38,7 +38,6 @@ class Signals:
         self._awaited.setdefault(kind, []).append(handle)
 
     def emit(self, signal: Signal) -> None:
-        """Call the handlers; their errors propagate."""
         for handle in self._handlers.get(type(signal), ()):
             handle(signal)
 

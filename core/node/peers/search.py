@@ -40,9 +40,7 @@ class Search:
             self._journal.warn(f"Bonjour is not available here ({error}); add Macs by address.")
 
     async def look_again(self) -> None:
-        """Look for all Macs now, at known addresses and by Bonjour. Raises UsageError if this node runs without
-        Bonjour, or NodeError if that is not available; known addresses are tried anyway.
-        """
+        """Try all known addresses and look by Bonjour. Raises UsageError if it is off, NodeError if not available."""
         self._mesh.dialling.roster_changed()
         if not self._multicast:
             raise UsageError("This node runs without Bonjour.", "Known addresses are tried; add others by hand.")
