@@ -20,7 +20,7 @@ class Place(NamedTuple):
 
 
 def is_link_local(host: str) -> bool:
-    """Whether an interface assigned itself this address, so that it reaches only the other end of a cable."""
+    """Whether the interface assigned itself this address, so that it reaches only the other end of a cable."""
     try:
         return ip_address(host).is_link_local
     except ValueError:

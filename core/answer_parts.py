@@ -19,7 +19,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CallRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tools an answer may call, must call, and how many."""
+    """Limits on an answer's tool calls: which tools it may call, must call, and how many."""
 
     tools: tuple[Tool, ...] = ()
     must_call: tuple[ToolName, ...] = ()
@@ -27,7 +27,6 @@ class CallRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def are_enforced(self) -> bool:
-        """Whether decoding must restrict the calls."""
         return bool(self.must_call) or any(tool.strict for tool in self.tools)
 
 

@@ -63,7 +63,6 @@ class Peer(Value, frozen=True, kw_only=True):
 
     @property
     def short_id(self) -> str:
-        """The first 8 characters of the device id, shown next to every name."""
         return self.device_id[:8]
 
 
@@ -102,7 +101,7 @@ class Prefill(Value, frozen=True, kw_only=True):
 
 
 class Plan(Value, frozen=True, kw_only=True):
-    """Which Mac has which layers. Made once, on the head."""
+    """The Macs of a model and their layers. Made once, on the head."""
 
     plan_gen: Size  # generation of this head's plans
     model: str
@@ -120,7 +119,9 @@ class Plan(Value, frozen=True, kw_only=True):
     batched: bool = True  # rows may share a lane
     notes: tuple[str, ...] = ()  # sentences to read before loading
     indispensable: tuple[str, ...] = ()  # device ids of Macs that can't drop out; without the head
-    nowhere_else: tuple[str, ...] = ()  # those of them whose layers would fit on the others, but are on no other disk
+    nowhere_else: tuple[
+        str, ...
+    ] = ()  # part of `indispensable`: their layers would fit elsewhere, but are on no other disk
     mirror_bytes: Size = 0  # memory of the head for copies of all caches; 0: none
     parallelism: Parallelism | None = None  # None: not asked for, and not a tensor plan
     wire: WireType | None = None  # dtype of hidden states between stages; None: as computed
@@ -130,7 +131,6 @@ class Plan(Value, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The model's name, without its folder."""
         return self.model.rpartition("/")[2]
 
     @property
@@ -140,12 +140,10 @@ class Plan(Value, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> tuple[Stage, ...]:
-        """The stages of all Macs that take part, with the prefill Mac's last."""
         return (*self.stages, *([self.prefill.stage] if self.prefill else []))
 
     @property
     def owners(self) -> tuple[Stage, ...]:
-        """The stages in layer order."""
         return tuple(sorted(self.stages, key=lambda stage: stage.start))
 
 
@@ -274,10 +272,8 @@ class ModelsChanged(Event, frozen=True, kw_only=True):
 
 
 class Transfer(Event, frozen=True, kw_only=True):
-    """A download or copy of model files to a Mac.
-
-    Files of a stopped or failed transfer are kept, and the next one continues with them. A paused one ends when another
-    transfer to that Mac starts.
+    """A download or copy of model files to a Mac. Files of a stopped or failed transfer are kept for the next one. A
+    paused one ends when another transfer to that Mac starts.
     """
 
     model: str
@@ -351,7 +347,7 @@ class RequestDone(Event, frozen=True, kw_only=True):
 
 
 class Recovery(Event, frozen=True, kw_only=True):
-    """What happens to the plan that this Mac leads when a Mac fails.
+    """Recovery of the plan that this Mac leads after a Mac failed.
 
     "suspect": `mac` is silent; "stuck": all Macs respond, but no step returns; "hold": `mac` is lost; "resume":
     reconnecting, all caches are intact; "replan": planning another split; "rebuild": loading layers, then reading
@@ -455,16 +451,13 @@ class ApiServed(Event, frozen=True, kw_only=True):
 
 
 class Batch(Event, frozen=True, kw_only=True):
-    """What the head works on; sent twice a second while there is work.
-
-    The last three figures share the plan's `context` tokens.
-    """
+    """Work of the head, sent twice a second while there is any. The last three figures share the plan's `context`."""
 
     rows: tuple[BatchRow, ...] = ()  # running, then queued, each in order
     lanes: tuple[BatchLane, ...] = ()  # by number
     chunks: int = 0  # prompt chunks on the ring
     used_tokens: int = 0  # held by running rows
-    reserved_tokens: int = 0  # what running rows may still need, and hold
+    reserved_tokens: int = 0  # held by running rows, or still needed by them
     parked_tokens: int = 0  # of finished answers, kept until the memory is needed
 
     @property
@@ -477,7 +470,6 @@ class Batch(Event, frozen=True, kw_only=True):
 
     @property
     def in_flight(self) -> int:
-        """Number of lanes with a step on the ring."""
         return sum(lane.in_flight for lane in self.lanes)
 
 
@@ -506,7 +498,6 @@ class Snapshot(Event, frozen=True, kw_only=True):
     led_elsewhere: str = ""
 
     def name_of(self, device_id: str) -> str:
-        """Name of a Mac, or the start of an unknown id."""
         return next((peer.name for peer in self.peers if peer.device_id == device_id), device_id[:8])
 
 
@@ -548,7 +539,6 @@ _decoder = msgspec.json.Decoder(AnyEvent)
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    """Encode as one line of JSON."""
     return _encoder.encode(event)
 
 

@@ -32,7 +32,6 @@ _T = TypeVar("_T")
 
 
 def decoded(raw: bytes, kind: type[_T]) -> _T:
-    """Decode JSON. Raises UsageError."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except RecursionError as error:
@@ -44,7 +43,6 @@ def decoded(raw: bytes, kind: type[_T]) -> _T:
 
 
 def refusal(error: msgspec.MsgspecError) -> UsageError:
-    """Turn a msgspec error into a UsageError."""
     said = plain(error)
     return UsageError(f"{said[0].upper()}{said[1:]}.")
 

@@ -9,7 +9,6 @@ CODE_DIGITS: Final = 6
 
 
 def code_from(secret: bytes) -> str:
-    """Derive the code from 8 bytes of the shared secret."""
     return f"{int.from_bytes(secret, 'big') % 10**CODE_DIGITS:0{CODE_DIGITS}d}"
 
 

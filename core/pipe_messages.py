@@ -1,6 +1,4 @@
-"""What a node and a process that it started say to each other over a pipe: each message is its length, a u32
-little-endian, and one msgpack value.
-"""
+"""Messages between a node and its child processes over a pipe: length as u32 little-endian, then one msgpack value."""
 
 from __future__ import annotations
 
@@ -20,15 +18,12 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def pack(message: msgspec.Struct) -> bytes:
-    """The message with its length in front."""
     body = _encoder.encode(message)
     return LENGTH.pack(len(body)) + body
 
 
 def split(arrived: bytearray) -> Iterator[bytes]:
-    """Take the messages that are whole, without their lengths, from the front of what has arrived. Raises
-    msgspec.ValidationError for one that is too long.
-    """
+    """Take the complete messages off the front of `arrived`. Raises msgspec.ValidationError if one is too long."""
     while len(arrived) >= LENGTH.size:
         end = LENGTH.size + _checked(*LENGTH.unpack_from(arrived))
         if len(arrived) < end:
@@ -39,9 +34,7 @@ def split(arrived: bytearray) -> Iterator[bytes]:
 
 
 async def read_message(stream: StreamReader) -> bytes:
-    """The next message, without its length. Raises asyncio.IncompleteReadError where the pipe ends, and
-    msgspec.ValidationError for one that is too long.
-    """
+    """The next message. Raises asyncio.IncompleteReadError at the pipe's end, msgspec.ValidationError if too long."""
     return await stream.readexactly(_checked(*LENGTH.unpack(await stream.readexactly(LENGTH.size))))
 
 

@@ -15,14 +15,14 @@ class Rate(NamedTuple):
 
 
 class TokenBucket:
-    """What is left of a rate; full at first."""
+    """Tokens left of a rate; full at first."""
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
         self._left, self._at = rate.burst, -inf
 
     def take(self, now: float) -> bool:
-        """Take a token if there is one."""
+        """Take a token; False if the bucket is empty."""
         self._refill(now)
         if self._left < 1:
             return False
@@ -30,7 +30,7 @@ class TokenBucket:
         return True
 
     def spend(self, now: float) -> float:
-        """Take a token even if there is none: seconds until the debt is paid, 0.0 for none."""
+        """Take a token, on credit if the bucket is empty; returns seconds until the debt is paid, 0.0 for none."""
         self._refill(now)
         self._left -= 1
         return max(0.0, -self._left / self.rate.per_s)
@@ -46,18 +46,16 @@ class Throttle:
 
     def __init__(self, every_s: float) -> None:
         self.every_s = every_s
-        self.due = -inf  # when it may happen next
+        self.due = -inf  # earliest next time
 
     def is_due(self, now: float) -> bool:
-        """Whether it may happen."""
         return now >= self.due
 
     def note(self, now: float) -> None:
-        """It happens now."""
         self.due = now + self.every_s
 
     def take(self, now: float) -> bool:
-        """Whether it may happen; if so, it happens now."""
+        """Whether it may happen; if so, count it as happening now."""
         if not self.is_due(now):
             return False
         self.note(now)
@@ -65,9 +63,7 @@ class Throttle:
 
 
 class BackOff:
-    """Pauses before retries: each failure takes the next of `steps_s`, then the last again. The first step counts
-    again after a run of more than `steady_s` seconds, or `reset`.
-    """
+    """Pauses before retries: the next of `steps_s` per failure; from the first again after `steady_s` or `reset`."""
 
     def __init__(self, steps_s: Sequence[float], steady_s: float = inf) -> None:
         self._steps_s, self._steady_s = steps_s, steady_s
@@ -75,7 +71,6 @@ class BackOff:
         self._failures = 0
 
     def started(self, now: float) -> None:
-        """Note the start of a run."""
         self._started_at = now
 
     def failed(self, now: float = 0.0) -> float:
@@ -84,5 +79,4 @@ class BackOff:
         return self._steps_s[min(self._failures, len(self._steps_s)) - 1]
 
     def reset(self) -> None:
-        """Forget the failures."""
         self._failures = 0

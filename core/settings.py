@@ -68,7 +68,7 @@ class Home(msgspec.Struct, frozen=True):
     addresses = _FileOfHome("addresses.json")  # last known addresses of the members
     throughput = _FileOfHome("measured-speeds.json")  # measured speeds of the Macs
     stages = _FileOfHome("layers-held.json")  # layers of each model that this Mac loaded last
-    paused = _FileOfHome("paused.json")  # paused transfers; absent if there are none
+    paused = _FileOfHome("paused.json")  # paused transfers; absent if none is paused
     models = _FileOfHome("models")  # models of this Mac, one directory each
     hashes = _FileOfHome("hashes.json")  # cached SHA-256 hashes of model files
 

@@ -18,9 +18,7 @@ _SEPARATORS = {0x2028: "\n", 0x2029: "\n"}
 
 
 def clean_name(raw: bytes | str) -> Clean | None:
-    """A peer's or model's name in NFC: letters, marks, numbers, punctuation, symbols and spaces, at most 32 characters.
-    None if the bytes aren't UTF-8 or nothing is left: drop the record then.
-    """
+    """A name in NFC without control characters, at most 32 characters; None if nothing is left, or it isn't UTF-8."""
     if isinstance(raw, bytes):
         try:
             raw = raw.decode("utf-8")
@@ -37,9 +35,7 @@ def _fits_name(char: str) -> bool:
 
 
 def clean_text(raw: str) -> Clean:
-    """Remove control characters (except newline and tab), DEL, C1 and bidirectional overrides from `raw`; unify line
-    ends.
-    """
+    """Remove control characters (except newline and tab) and bidirectional overrides; unify line ends."""
     if raw.isascii() and raw.isprintable():
         return Clean(raw)
     return Clean("".join(c for c in raw.translate(_SEPARATORS) if _fits_text(ord(c))))

@@ -16,8 +16,8 @@ def reserved_tokens(rows: Iterable[Row]) -> int:
 
 
 def claimed_tokens(rows: Mapping[str, Row], lanes: Sequence[Lane], chunk: int, draft: int) -> int:
-    """What they take now, and with their next chunk, or their next step with `draft` guesses. Those that share a lane
-    are padded to the longest of them.
+    """Tokens of memory that the rows take now, and with their next chunk or draft step. Rows that share a lane are
+    padded to the longest.
     """
 
     def claim(row: Row) -> int:
@@ -30,14 +30,13 @@ def claimed_tokens(rows: Mapping[str, Row], lanes: Sequence[Lane], chunk: int, d
 
 
 def lent_rows(rows: Mapping[str, Row], lanes: Sequence[Lane]) -> list[Lent]:
-    """Rows that can be copied now: none with a step on the ring, since what it will hold is unknown."""
+    """Rows that can be copied now. A row with a step on the ring can't: its next content is unknown."""
     flying = {name for lane in lanes if lane.flying for name in lane.rows}
     still = [row for name, row in rows.items() if name not in flying and not row.is_lost]
     return [Lent(row.held, copied_by(row, lanes)) for row in still if row.position >= LEAST_REUSED]
 
 
 def copied_by(row: Row, lanes: Sequence[Lane]) -> Callable[[int], Op]:
-    """The op that copies a running row, in one of `lanes` or alone, given the new handle."""
     name = row.request.request_id
     lane = next((lane for lane in lanes if name in lane.rows), None)
     if lane and lane.batched:

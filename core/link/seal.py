@@ -85,10 +85,7 @@ class Sealer(_Half):
         dtype: int = 0,
         parts: Sequence[Buffer] = (),
     ) -> memoryview:
-        """Seal a frame and return its bytes, valid until the next call. Parts are bytes or memoryviews of bytes.
-
-        Raises ProtocolError if a field or the length is beyond its limit, SealError when the key is used up.
-        """
+        """Seal a frame; returns its bytes, valid until the next call. Raises ProtocolError, SealError."""
         length = 0
         for part in parts:
             length += len(part)

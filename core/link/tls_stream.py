@@ -101,9 +101,7 @@ class TlsStream:
 
 @asynccontextmanager
 async def open_tls_stream(connect: Connect, where: str, host: str) -> AsyncIterator[TlsStream]:
-    """Open a stream with `connect`; it stays open if the body succeeds, else nothing of it remains. Raises LinkLost,
-    and what `connect` raises.
-    """
+    """Open a stream with `connect`, and close it if the body fails. Raises LinkLost, and what `connect` raises."""
     reader = asyncio.StreamReader()
     protocol = _Protocol(reader)
     try:

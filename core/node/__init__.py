@@ -1,1 +1,1 @@
-"""What does the service on each Mac do?"""
+"""The service on each Mac: links, plans, answers, and this Mac's worker."""

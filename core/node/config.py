@@ -1,4 +1,4 @@
-"""How a node is started."""
+"""Options with which a node is started."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from core.settings import API_PORT, API_QUEUE, KEY_PLACE, LOOPBACK_HOST, Home, K
 
 
 class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the API is served."""
+    """Options of the API."""
 
     host: str = LOOPBACK_HOST
     port: int = API_PORT
-    queue: int = API_QUEUE  # how many requests may wait
+    queue: int = API_QUEUE  # number of requests that may wait
     origins: frozenset[str] = frozenset()  # web pages of these origins may use the API
-    plain_http: bool = False  # whether other machines are served without TLS
-    no_key: bool = False  # whether programs of this Mac need no key
-    allow_load: bool = False  # whether a request may load another model
+    plain_http: bool = False  # other machines are served without TLS
+    no_key: bool = False  # programs of this Mac need no key
+    allow_load: bool = False  # a request may load another model
     port_option: str = "--api-port"  # the option that sets `port`, for error messages
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only programs of this Mac can reach it."""
         try:
             return self.host == "localhost" or ip_address(self.host).is_loopback
         except ValueError:
@@ -40,7 +39,6 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.is_loopback or self.plain_http)
 
     def check(self) -> None:
-        """Raises UsageError for invalid options."""
         if self.no_key and not self.is_loopback:
             what = f"At {self.host} any machine on the network could use the API without a key."
             raise UsageError(what, "Leave out --no-key, or serve at 127.0.0.1.")
@@ -48,7 +46,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("--queue must be 0 or more.")
 
     def served_at(self, port: int, fingerprint: str) -> ApiServed:
-        """The event that says where the API is served."""
+        """The event for an API that now listens."""
         scheme = "https" if self.has_tls else "http"
         host = f"[{self.host}]" if ":" in self.host else self.host
         warning = ""
@@ -66,18 +64,18 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     host: str  # the address it listens on
     port: int
-    budget_bytes: int  # what its worker may use
+    budget_bytes: int  # memory for its worker
     memory_bytes: int = 0  # 0: this Mac's
     chip: str = ""  # of a simulated Mac; "": this Mac's
     model_roots: tuple[Path, ...] = ()
     multicast: bool = True
     group: str = ""
-    peers: tuple[Place, ...] = ()  # where other Macs' nodes listen
-    key_limits: KeyUse = KEY_LIMITS  # how much a link's key may carry
-    has_spare: bool = True  # whether a second worker stands ready while a model is loaded
-    wires: bool = True  # whether loaded weights stay wired
+    peers: tuple[Place, ...] = ()  # nodes of other Macs
+    key_limits: KeyUse = KEY_LIMITS  # of a link's key
+    has_spare: bool = True  # keep a second worker ready while a model is loaded
+    wires: bool = True  # keep loaded weights wired
     awake: WhenAwake = "loaded"
     api: ApiOptions = ApiOptions()
-    serves: bool = False  # whether other programs are served from the start
-    relays: bool = True  # whether this Mac relays requests to the Mac that leads, and takes relayed ones
-    key: KeyPlace = KEY_PLACE  # where this Mac's key is stored if it is made now
+    serves: bool = False  # serve other programs from the start
+    relays: bool = True  # relay requests to the Mac that leads, and accept relayed ones
+    key: KeyPlace = KEY_PLACE  # where a new key of this Mac is stored

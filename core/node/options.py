@@ -12,7 +12,6 @@ from core.settings import API_PORT, API_QUEUE, CONTROL_PORT, KEY_PLACE, LOOPBACK
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a node."""
     parser.add_argument("--home", type=Path, default=argparse.SUPPRESS, help="state folder (default ~/.macluster)")
     parser.add_argument("--name", default="", help="name shown on other Macs (default: this Mac's name)")
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all interfaces)")
@@ -82,7 +81,7 @@ def add_api_options(parser: argparse.ArgumentParser, host: str, port: str) -> No
 
 
 def api_arguments(args: argparse.Namespace) -> list[str]:
-    """Return these options as command line words for a node."""
+    """These options as command line words for a node."""
     given = ["--api-host", args.api_host, "--api-port", str(args.api_port), "--queue", str(args.queue)]
     given += [part for origin in args.allow_origin for part in ("--allow-origin", origin)]
     return given + [

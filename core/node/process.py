@@ -1,4 +1,4 @@
-"""The process of a node: its options, its signals, its end."""
+"""The process of a node: options, signals and exit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ STOP_S = 10.0
 
 
 def config_from(args: argparse.Namespace) -> NodeConfig:
-    """The node that the options describe."""
     physical = int(args.budget * GB) if args.chip else physical_bytes()
     return NodeConfig(
         home=Home(args.home.expanduser().absolute()),
@@ -74,7 +73,7 @@ def _api_from(args: argparse.Namespace) -> ApiOptions:
 
 
 def _print_served(served: ApiServed, form: str | None) -> None:
-    """One line where `macluster serve` was asked for one."""
+    """Print the line that `macluster serve` requested."""
     if form == "json":
         print(msgspec.json.encode(msgspec.structs.asdict(served)).decode(), flush=True)
     elif form == "text":
@@ -86,7 +85,7 @@ def _print_served(served: ApiServed, form: str | None) -> None:
 
 @contextlib.contextmanager
 def _discarded(folder: Path) -> Iterator[None]:
-    """Remove a simulated Mac at the end; the last one to go takes the folder of them all along."""
+    """Remove a simulated Mac's folder at the end, and the common folder with the last one."""
     try:
         yield
     finally:
@@ -96,7 +95,7 @@ def _discarded(folder: Path) -> Iterator[None]:
 
 
 async def _serve(config: NodeConfig, *, until_eof: bool, tell: str | None) -> None:
-    """Run a node, and in its place another one when this Mac has changed its key."""
+    """Run a node; if this Mac changes its key, run another one with it."""
     loop = asyncio.get_running_loop()
     on_served = partial(_print_served, form=tell)
     node, stopped = Node(config, on_served), False
@@ -115,7 +114,7 @@ async def _serve(config: NodeConfig, *, until_eof: bool, tell: str | None) -> No
         while (again := await node.run()) and not stopped:
             node = Node(again, on_served)
     finally:
-        loop.call_later(STOP_S, os._exit, 1)  # a thread of the executor may hang, which asyncio waits for
+        loop.call_later(STOP_S, os._exit, 1)  # asyncio would wait for a hanging thread of the executor
 
 
 def _stop_at_eof(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
@@ -144,4 +143,4 @@ def main() -> None:
         print(f"macluster: {error}", file=sys.stderr, flush=True)
         status = 2 if isinstance(error, UsageError) else 1
     sys.stdout.flush()
-    os._exit(status)  # a thread of the executor may hang, which the interpreter would wait for
+    os._exit(status)  # the interpreter would wait for a hanging thread of the executor

@@ -24,9 +24,7 @@ SAVE_EVERY = 60  # rounds of `_watch`
 
 
 class Node:
-    """One Mac's node. `run` returns when `stop` is called, or when this Mac has changed its key. `on_served` hears
-    where other programs are served, once they are.
-    """
+    """One Mac's node. `run` returns after `stop`, or if this Mac's key changed. `on_served` gets the API's address."""
 
     def __init__(self, config: NodeConfig, on_served: Callable[[ApiServed], None] = lambda _: None) -> None:
         self._config, self._on_served = config, on_served
@@ -36,9 +34,7 @@ class Node:
         self.parts.node.signals.on(KeyReplaced, self._start_anew)
 
     async def run(self) -> NodeConfig | None:
-        """Start everything, wait for `stop`, stop everything. Returns how to restart it if this Mac has a new key.
-        Raises NodeError if a part of the node failed.
-        """
+        """Run until `stop`; returns restart options if this Mac has a new key. Raises NodeError if a part failed."""
         parts = self.parts
         asyncio.get_running_loop().set_exception_handler(parts.node.tasks.unhandled)
         await parts.peers.mesh.start(self._config.host, self._config.port)
@@ -63,14 +59,13 @@ class Node:
             try:
                 async with asyncio.timeout(TAKE_DOWN_S):
                     await self._take_down()
-            except TimeoutError:  # the failure is still raised
+            except TimeoutError:  # the failure is raised below
                 parts.node.journal.error(f"Not everything could be ended within {TAKE_DOWN_S:.0f} s.")
         if failure := parts.node.tasks.failure:
             raise NodeError(f"{failure} failed by a defect, and the node has stopped.", "Its log says where.")
         return self._again
 
     def stop(self) -> None:
-        """Make `run` return."""
         self._stopping.set()
 
     def _start_anew(self, _: KeyReplaced) -> None:
@@ -98,7 +93,7 @@ class Node:
         self._remember()
 
     async def _watch(self) -> None:
-        """Memory, processes and networks of this Mac, who is not advertised any more, and what came to the door."""
+        """Update this Mac's memory, processes and networks, drop old advertisements, and count connections."""
         parts = self.parts
         for number in count(1):
             parts.peers.table.refresh_own()
@@ -132,5 +127,5 @@ class Node:
         )
 
     def _remember(self) -> None:
-        with suppress(TrustError):  # a full disk costs a hint
+        with suppress(TrustError):  # a full disk loses only a hint
             self.parts.node.seen.save()

@@ -54,7 +54,6 @@ class StageSizes(NamedTuple):
     ranks: int = 1  # above 1: each Mac has its part of the layers
 
     def stage(self, peer: Peer, part: range, *, output: bool) -> Stage:
-        """The stage of layers `part` on `peer`; layer 0 comes with the embedding."""
         return Stage(
             device_id=peer.device_id,
             peer=peer.name,

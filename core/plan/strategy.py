@@ -81,7 +81,6 @@ _OF: Final[dict[ParallelismChoice, tuple[str, ...]]] = {
 
 
 def _not_shared(model: Sharding, world: int) -> str:
-    """Why this many Macs can't have a part of every layer each."""
     if not model.has_variant:
         return f"mlx-lm can't split every layer of {model.family or 'this model'}"
     return model.indivisible(world)

@@ -64,9 +64,7 @@ OnWait = Callable[[bool], None]
 
 
 def keep(name: str, passphrase: bytes, on_wait: OnWait = lambda _: None) -> bool:
-    """Store `passphrase` in the keychain and read it back. False if the keychain is missing or locked, as is normal
-    over SSH, under launchd and on Linux. `on_wait` as in `recall`.
-    """
+    """Store `passphrase` and read it back. False if the keychain is missing or locked, as over SSH and on Linux."""
     keychain = _keychain()
     if keychain is None:
         return False
@@ -82,9 +80,7 @@ def keep(name: str, passphrase: bytes, on_wait: OnWait = lambda _: None) -> bool
 
 
 def recall(name: str, on_wait: OnWait = lambda _: None) -> bytes:
-    """The passphrase stored for `name`. If macOS asks the user first, `on_wait` gets True after `ASKS_S` and False at
-    the end. Raises IdentityError with a fix.
-    """
+    """The passphrase of `name`. `on_wait` gets True while macOS asks the user, then False. Raises IdentityError."""
     keychain = _keychain()
     if keychain is None:
         cure = "Put `passphrase` back from a backup; on a Mac, unset PYTHON_KEYRING_BACKEND and look at keyringrc.cfg."

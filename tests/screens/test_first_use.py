@@ -44,7 +44,7 @@ async def test_from_the_first_start_to_the_last_key(tmp_path: Path, terminal: Op
             await asyncio.to_thread(edit, mine)
             await asyncio.to_thread(lose, mine, porch)
             await asyncio.to_thread(recover, mine)
-            await asyncio.to_thread(quit_from, theirs, "✗ not running", "ended without a word")
+            await asyncio.to_thread(quit_from, theirs, "✗ not running", "was killed")
         mine.type("words not sent yet")
         await asyncio.to_thread(quit_from, mine, "words not sent yet")
         again = terminal(*size, "--home", str(loft.root))

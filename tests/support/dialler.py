@@ -26,7 +26,7 @@ ORDER = sorted(range(SIZE), key=lambda n: mac(n).text_id)
 ME, PEER, OTHER = ORDER[0], ORDER[1], ORDER[2]  # the lower id dials at once
 
 
-class AnswersHarness:
+class DiallingNode:
     """Dials as mac ME and keeps the links."""
 
     def __init__(self, folder: Path, *anybody: Place) -> None:
@@ -56,8 +56,8 @@ class AnswersHarness:
 
 
 @asynccontextmanager
-async def at_desk(folder: Path, *anybody: Place) -> AsyncIterator[AnswersHarness]:
-    desk = AnswersHarness(folder, *anybody)
+async def at_desk(folder: Path, *anybody: Place) -> AsyncIterator[DiallingNode]:
+    desk = DiallingNode(folder, *anybody)
     try:
         yield desk
     finally:

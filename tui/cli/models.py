@@ -71,7 +71,6 @@ def model_facts(model: ModelChoice) -> Facts:
 
 
 def fit_words(model: ModelChoice) -> str:
-    """How a model fits, in a few words, such as "3 Macs"."""
     if model.loaded:
         return "loaded"
     here = f"{layers_text(model.layers_here)} here; " if model.layers_here else ""

@@ -77,9 +77,6 @@ The speed test sends empty and then full messages between the two Macs, encrypte
     def on_mount(self) -> None:
         self._where.border_title = Content("Where time goes · per frame")
 
-    def laid_out(self) -> None:
-        self._draw()
-
     def show(self, state: UiState) -> None:
         """Draw the state. A paused chart stands still; a running test goes on."""
         self._state = state

@@ -61,7 +61,7 @@ class Mirror:
         if row is None or request_id in self._full:
             return False
         if span.start != (row[-1].span.stop if row else 0) or span.stop > len(tokens) or not self._has_room(row, span):
-            self._full.add(request_id)  # or a state would be kept of which a part is missing
+            self._full.add(request_id)  # or an incomplete state would be kept
             return False
         row.append(_Kept(tuple(tokens[span.start : span.stop]), span))
         if span.start == span.stop and span.needs is not None:
@@ -69,7 +69,6 @@ class Mirror:
         return True
 
     def _has_room(self, row: list[_Kept], span: MirrorSpan) -> bool:
-        """Whether `span` fits, after dropping what no row needs."""
         needs = span.needs
         if needs is not None:
             row[:] = [k.without_windows() if k.span.stop <= needs and not k.is_bare else k for k in row]
@@ -79,7 +78,7 @@ class Mirror:
         return self.nbytes + size <= self.limit
 
     def spans(self, request_id: str, behind: int) -> tuple[MirrorSpan, ...]:
-        """The next spans of a row after the first `behind`, as many as travel together."""
+        """The next spans of a row after the first `behind`, up to `GIVEN_BYTES`."""
         chosen: list[MirrorSpan] = []
         size = 0
         for _, span, _ in self._rows.get(request_id, [])[behind:]:
@@ -120,6 +119,6 @@ def _common(row: Sequence[_Kept], beginning: Sequence[int]) -> list[_Kept]:
 
 
 def _goes_on_behind(row: Sequence[_Kept]) -> bool:
-    """Whether all windows are there that a row needs to continue after the last span."""
+    """Whether all windows needed to continue after the last span are there."""
     needs = row[-1].span.needs
     return needs is not None and all(kept.span.stop <= needs for kept in row if kept.is_bare)

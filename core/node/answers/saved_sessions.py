@@ -36,11 +36,9 @@ class SavedSessions:
         self._waiting: asyncio.Future[None] | None = None
 
     async def all(self) -> list[SavedSession]:
-        """Every session of this Mac; an unreadable one says why."""
         return await asyncio.to_thread(files.list_sessions, self._folder, self._secret)
 
     async def show(self, wanted: SessionName) -> SavedSession:
-        """One session with its messages. Raises UsageError, SessionError."""
         return self._saved(wanted, await self._read(wanted))
 
     async def save(self, wanted: SessionName) -> SavedSession:
@@ -73,12 +71,10 @@ class SavedSessions:
         return self._saved(wanted, session)
 
     async def delete(self, wanted: SessionName) -> Done:
-        """Delete one, and its key. Raises UsageError, SessionError."""
         await asyncio.to_thread(files.delete_session, self._folder, wanted.name)
         return Done()
 
     async def give_up(self) -> Done:
-        """Cancel the save or load in progress, which raises SessionError."""
         if self._waiting:
             self._supervisor.send(StopSession())
         return Done()
@@ -100,7 +96,6 @@ class SavedSessions:
             self._waiting.set_result(None)
 
     def stop(self, problem: Problem) -> None:
-        """End the save or load in progress with `problem`."""
         if self._waiting and not self._waiting.done():
             self._waiting.set_exception(error_from(problem))
 

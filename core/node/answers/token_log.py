@@ -142,7 +142,6 @@ class TokenLog:
         return log
 
     def append(self, token: int) -> None:
-        """Commit one token."""
         self._write(token)
         self.unsynced += 1
 
@@ -174,7 +173,6 @@ class TokenLog:
             self._file.close()
 
     def forget(self) -> None:
-        """Close and delete the log, and forget its key."""
         try:
             self._file.close()
         finally:
@@ -280,7 +278,7 @@ def forget_shared(folder: Path, secret: bytes, macs: Collection[str], spared: Co
     for path in folder.glob("*.mct"):
         if path.stem in spared:
             continue
-        with contextlib.suppress(SealError):  # nobody can read an unreadable one
+        with contextlib.suppress(SealError):  # an unreadable one reveals nothing
             if not read_token_log(path, secret).macs.isdisjoint(macs):
                 shared.append(path)
     for path in shared:

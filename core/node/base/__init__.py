@@ -1,1 +1,1 @@
-"""What every part of the node stands on: journal, bus, tasks, messages."""
+"""Shared by every room of the node: journal, bus, tasks, messages, local server."""

@@ -17,7 +17,7 @@ class Bus:
 
     def __init__(self) -> None:
         self.now = Snapshot(version=VERSION)
-        self._readers: dict[asyncio.Queue[AnyEvent | None], str] = {}  # and the request that each follows, "" for all
+        self._readers: dict[asyncio.Queue[AnyEvent | None], str] = {}  # value: the request followed, "" for all
 
     def publish(self, event: AnyEvent) -> None:
         """Fold the event into `now` and pass it to every reader; a reader that is too slow is dropped."""
@@ -33,7 +33,6 @@ class Bus:
                 queue.put_nowait(event)
 
     def close(self) -> None:
-        """End every reader's stream."""
         for queue in self._readers:
             queue.put_nowait(None)
         self._readers.clear()

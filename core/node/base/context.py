@@ -1,4 +1,4 @@
-"""What every room of a node is built from."""
+"""Shared context from which every room of a node is built."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from core.trust.trust_assessment import TrustAssessment
 
 @dataclass(frozen=True, kw_only=True)
 class NodeContext:
-    """This node: who it is, what it knows about trust, and what its rooms share."""
+    """This node's identity, its trust store, and everything else that its rooms share."""
 
     config: NodeConfig
-    name: str  # of this Mac, in the roster or by its owner
+    name: str  # of this Mac, in the roster or set by its owner
     identity: Identity
     store: RosterStore
     seen: SeenMacs
@@ -37,10 +37,8 @@ class NodeContext:
 
     @property
     def own_id(self) -> str:
-        """This Mac's device id, as text."""
         return self.identity.text_id
 
     @property
     def home(self) -> Home:
-        """This node's folder."""
         return self.config.home

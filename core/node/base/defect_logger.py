@@ -1,4 +1,4 @@
-"""Logs where a request failed by a defect, which aiohttp answers with status 500; never its text."""
+"""Logs the place of a defect that made a request fail, which aiohttp answers with status 500; never its text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from core.node.base.tasks import Tasks
 
 
 def defects_logger(name: str, what: str, tasks: Tasks) -> logging.Logger:
-    """A logger for aiohttp that writes defects in `what` to the journal."""
     logger = logging.Logger(name)
     logger.addHandler(_Defects(what, tasks))
     return logger

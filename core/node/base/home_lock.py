@@ -1,4 +1,4 @@
-"""One node per home: two would write the same files and fight for the local socket."""
+"""One node per state folder: two would write the same files and fight for the local socket."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from core.trust.private_files import private_folder
 
 @contextmanager
 def home_lock(home: Home) -> Iterator[None]:
-    """Lock this home during the block, at most as long as this process lives. Raises NodeError, which names the process
-    that has it, or TrustError if other users can reach the folder.
-    """
+    """Lock this home during the block. Raises NodeError if another process has it, TrustError if the folder is open."""
     private_folder(home.root)
     try:
         fd = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""Clients of an HTTP server: how many may be connected, and which one makes room for the next."""
+"""Clients of an HTTP server: how many may be connected, and which one is dropped for the next."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ from core.link.accept_loop import accept_connections
 
 
 class HttpClients:
-    """Clients in the order of connecting. The first one that has sent no request yet makes room for the next; one that
-    has sent a request stays until it has its reply.
-    """
+    """Clients in order of connecting. For a new one, the first that has sent no request is dropped."""
 
     def __init__(self, most: int, share: int) -> None:
         """At most `most` clients, and at most 1/`share` of the file descriptors that this process may open."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most = most if soft == resource.RLIM_INFINITY else min(most, soft // share)
-        self.entering = 0  # accepted, and still in a handshake
+        self.entering = 0  # accepted, still in a handshake
         self._has_asked: dict[asyncio.BaseTransport, bool] = {}
 
     async def accept(self, listener: socket) -> AsyncIterator[socket]:
-        """Connections for which there is room; the others are closed."""
         async for sock, _ in accept_connections(listener, self._make_room):
             self._forget_closed()
             if len(self._has_asked) + self.entering >= self.most and not self._make_room():
@@ -36,21 +33,17 @@ class HttpClients:
             yield sock
 
     def entered(self, client: asyncio.BaseTransport) -> None:
-        """Note that a client is connected."""
         self._has_asked.setdefault(client, False)
 
     def is_idle(self, client: asyncio.BaseTransport) -> bool:
-        """Whether that client is connected and has sent no request yet."""
         return self._has_asked.get(client) is False
 
     def asking(self) -> int:
-        """How many clients have sent a request."""
         self._forget_closed()
         return sum(self._has_asked.values())
 
     @web.middleware
     async def note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Note that a client has sent a request."""
         if request.transport:
             self._has_asked[request.transport] = True
         return await handler(request)

@@ -30,24 +30,20 @@ class Journal:
         self._path = path
         self._source = source
         self._bus = bus
-        self.run = secrets.randbits(48)  # of this start of the node: its lines are counted from 1
+        self.run = secrets.randbits(48)  # identifies this start of the node; its lines count from 1
         self._kept: deque[LogLine] = deque(maxlen=LOG_LINES_KEPT)
         self._written = 0
 
     def info(self, text: str) -> None:
-        """Something went as it should."""
         self.write("INFO", text)
 
     def warn(self, text: str) -> None:
-        """Something a person may want to know."""
         self.write("WARN", text)
 
     def error(self, text: str) -> None:
-        """Something failed."""
         self.write("ERROR", text)
 
     def write(self, level: Severity, text: str) -> None:
-        """Write one line; text of other Macs is cleaned here."""
         line = LogLine(at=time.time(), level=level, source=self._source, text=clean_text(text)[:LINE_LIMIT].rstrip())
         with contextlib.suppress(OSError):  # a full disk must not stop the node; readers still get the line
             self._append({"at": line.at, "level": level, "source": line.source, "text": line.text})

@@ -14,7 +14,7 @@ def kill(process: Process) -> None:
 
 
 def kill_unless_over(pid: int, status: int | None) -> None:
-    """Kill the process `pid` if asyncio's `status` of it is None: it has not ended."""
+    """Kill the process `pid` if asyncio's `status` of it is None, so it has not ended."""
     if status is None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

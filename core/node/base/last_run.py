@@ -1,7 +1,7 @@
-"""The last run of a node in a home, recorded so that commands can say why no node answers.
+"""The last run of a node in a home, recorded so that commands can explain why no node answers.
 
-A file of the home (0600, a few hundred bytes): written when the node starts, with its problem if it fails, removed
-after a clean exit. It holds no text of a prompt: of a defect it has the place only.
+A file of the home (0600): written when the node starts, with its problem if it fails, removed after a clean exit. It
+contains no prompt text: of a defect only the place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from core.text import clean_text
 from core.trust.private_files import read_private, write_private
 
 TEXT_LIMIT = 1000
-NOBODY = "No node answers on this Mac."
+NO_NODE = "No node answers on this Mac."
 KEYCHAIN_ASKS = IdentityError(
     "macOS asks, on the screen of this Mac, whether macluster may use the keychain.",
     'Choose "Always Allow" there; `macluster trust key file` keeps the key in a file instead.',
@@ -33,12 +33,12 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     at: float  # when it started, or failed; seconds since the epoch
     pid: int
     problem: Problem | None = None  # None while it runs, or if it was killed
-    waits: bool = False  # whether it runs, and its problem is that a person has to allow something
+    waits: bool = False  # it runs, and waits for the user to allow something (`problem`)
 
 
 @contextmanager
 def recording_run(home: Home) -> Iterator[None]:
-    """Record the run of this process's node, which is the block; `home` is locked. Errors pass through."""
+    """Record the run of this process's node during the block; `home` is locked. Errors pass through."""
     _write(home, None)
     try:
         yield
@@ -46,7 +46,7 @@ def recording_run(home: Home) -> Iterator[None]:
         _write(home, error.problem)
         raise
     except Exception as error:
-        from core.node.base.tasks import place_of  # readers need none of it
+        from core.node.base.tasks import place_of  # only needed here, and slow to import
 
         _write(home, NodeError(f"It failed by a defect: {place_of(error)}.", "Please report it.").problem)
         raise
@@ -54,7 +54,6 @@ def recording_run(home: Home) -> Iterator[None]:
 
 
 def record_waiting(home: Home, *, is_waiting: bool) -> None:
-    """Record whether this process's node waits for a person to allow the use of the keychain."""
     _write(home, KEYCHAIN_ASKS.problem if is_waiting else None, waits=is_waiting)
     if is_waiting:
         print(f"macluster: {KEYCHAIN_ASKS}", file=sys.stderr, flush=True)
@@ -69,22 +68,22 @@ def read_last_run(home: Home) -> LastRun | None:
 
 
 def unreachable(home: Home) -> NodeUnreachable:
-    """The error that says why no node answers in `home`."""
+    """The error with the reason why no node answers in `home`."""
     last = read_last_run(home)
     if last is None:
-        return NodeUnreachable(NOBODY)
+        return NodeUnreachable(NO_NODE)
     if last.problem is not None and not last.waits:
         fix = last.problem.fix or NodeUnreachable.fix_by_default
         when = time.strftime("%Y-%m-%d at %H:%M", time.localtime(last.at))
-        return NodeUnreachable(f"{NOBODY} The last one ended {when}: {last.problem.what}", fix)
+        return NodeUnreachable(f"{NO_NODE} The last one ended {when}: {last.problem.what}", fix)
     if _is_running(last):
         cure = f"Wait a moment. If it stays so, end it (`kill {last.pid}`) and start another."
         what = f"The node of this Mac (process {last.pid}) does not answer yet."
         if last.problem is not None:
             what, cure = f"{what} {last.problem.what}", last.problem.fix
         return NodeUnreachable(what, cure)
-    what = "The last one ended without a word: it was killed, or this Mac was switched off."
-    return NodeUnreachable(f"{NOBODY} {what}", f"Start one with `macluster node`. {home.log} has what it did last.")
+    what = "The last one was killed, or this Mac was switched off."
+    return NodeUnreachable(f"{NO_NODE} {what}", f"Start one with `macluster node`. Its log is {home.log}.")
 
 
 def _write(home: Home, problem: Problem | None, *, waits: bool = False) -> None:
@@ -98,7 +97,7 @@ def _write(home: Home, problem: Problem | None, *, waits: bool = False) -> None:
 
 def _is_running(last: LastRun) -> bool:
     """Whether that process still runs, and is neither a zombie nor a younger process with the same pid."""
-    import psutil  # the first frame of the screen needs no processes
+    import psutil  # slow, and not needed for the first frame of the screen
 
     try:
         process = psutil.Process(last.pid)

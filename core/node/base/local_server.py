@@ -1,7 +1,7 @@
 """The node's HTTP server on a unix socket: JSON bodies, and streams of server-sent events.
 
-Rooms bring the routes: `route` and `stream_route` make them. What a command takes comes in the path and in the body, as
-one value. GET reads, PUT saves, DELETE deletes; `POST .../stop` cancels.
+Rooms add routes with `route` and `stream_route`. A command's arguments come in the path and, as one value, in the body.
+GET reads, PUT saves, DELETE deletes; `POST .../stop` cancels.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from core.requests.body import Body, Done
 
 MAX_REQUEST: Final = 8 << 20
 MAX_CLIENTS: Final = 128
-REFUSED: Final = 8  # of them, for clients that hear that there are too many
+REFUSED: Final = 8  # extra connections, to answer that there are too many
 BACKLOG: Final = 128
-BEGUN: Final = 202  # status of a command that goes on after its reply
+BEGUN: Final = 202  # status of a command that continues after its reply
 
 _B = TypeVar("_B", bound=Body)
 _V = TypeVar("_V")
@@ -48,7 +48,6 @@ class LocalServer:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, path: Path) -> None:
-        """Listen at `path`; a leftover of an ended node is replaced."""
         app = web.Application(
             client_max_size=MAX_REQUEST, middlewares=[_problems, self._clients.note, self._refuse_crowd]
         )
@@ -65,7 +64,6 @@ class LocalServer:
         self._serving.add_done_callback(lambda _: listener.close())
 
     async def stop(self) -> None:
-        """End every stream and close the socket."""
         self._bus.close()
         if self._serving:
             self._serving.cancel()
@@ -80,14 +78,14 @@ class LocalServer:
     @web.middleware
     async def _refuse_crowd(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._clients.asking() > self._clients.most - REFUSED:
-            what = f"{self._clients.asking() - 1} clients are asking the node of this Mac already."
-            raise Busy(what, "End some of them, then ask again.")
+            what = f"{self._clients.asking() - 1} clients already use the node of this Mac."
+            raise Busy(what, "Quit some of them, then try again.")
         return await handler(request)
 
     async def _add_headers(self, request: web.Request, reply: web.StreamResponse) -> None:
         trust = self._bus.now.trust
         reply.headers["X-Macluster-Trust"] = f"{trust.level}; weakest={quote(trust.weakest)}"
-        reply.headers["Connection"] = "close"  # so an idle connection is one that has not sent a request yet
+        reply.headers["Connection"] = "close"  # so an idle connection has not sent a request yet
         reply.force_close()
 
 
@@ -100,7 +98,7 @@ def route(
 def route(
     method: str, path: str, command: Callable[..., object], takes: type[_B] | None = None, status: int = 200
 ) -> web.RouteDef:
-    """A row of a room's table: the command that answers there, and the type of value that it takes, if any.
+    """A row of a room's table: the command for this method and path, and the type of its body, if any.
 
     Example: `route("POST", "/v1/load", recovery.load, LoadRequest, BEGUN)`
     """
@@ -116,7 +114,7 @@ def route(
 def stream_route(
     path: str, values: Callable[[], AsyncGenerator[_V, None]], encode: Callable[[_V], bytes] = msgspec.json.encode
 ) -> web.RouteDef:
-    """A row of a room's table: sends each value as a server-sent event, as soon as it is there."""
+    """A row of a room's table: sends each value as a server-sent event as soon as it exists."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         reply = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
@@ -131,7 +129,6 @@ def stream_route(
 
 
 def json_reply(body: object, status: int = 200) -> web.Response:
-    """A reply with that value."""
     return web.Response(body=msgspec.json.encode(body), content_type="application/json", status=status)
 
 

@@ -1,4 +1,4 @@
-"""Messages of other Macs: decodes them, and calls the handler that a room's table names for their type."""
+"""Messages of other Macs: decode them, and call the handler for their type from a room's table."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ class MessageRow(NamedTuple):
 def receives(
     kind: type[_M], handle: Callable[[str, _M], Awaitable[None] | None], *, while_forked: bool = True
 ) -> MessageRow:
-    """A row of a room's table: what handles messages of that type."""
     return MessageRow(kind, handle, while_forked)
 
 
 class MessageDecoder:
-    """Decodes messages of the given types; a frame that holds none of them is a ProtocolError."""
+    """Decodes messages of the given types. Raises ProtocolError for a frame that holds none of them."""
 
     def __init__(self, *kinds: type[NodeMessage]) -> None:
         self._kinds: dict[FrameType, list[type[NodeMessage]]] = {}
@@ -44,7 +43,6 @@ class MessageDecoder:
             self.add(kind)
 
     def add(self, kind: type[NodeMessage]) -> None:
-        """Decode messages of that type, too."""
         kinds = self._kinds.setdefault(kind.FRAME, [])
         assert kind not in kinds, f"{kind.__name__} is in the table already"
         assert all(other.RATE == kind.RATE for other in kinds), f"{kind.__name__} has another rate than its frame type"
@@ -52,13 +50,11 @@ class MessageDecoder:
         self._decoders[kind.FRAME] = _decoder(kinds)
 
     def decode(self, frame: FrameType, body: bytes) -> NodeMessage:
-        """The message of a frame. Raises ProtocolError."""
         if decode := self._decoders.get(frame):
             return decode(body)
         raise ProtocolError(f"No message comes in a control frame of type 0x{frame:02x}.")
 
     def rate(self, frame: FrameType) -> Rate:
-        """How often another Mac may send frames of that type."""
         kinds = self._kinds.get(frame)
         return kinds[0].RATE if kinds else COMMON
 
@@ -73,24 +69,20 @@ class MessageTable(MessageDecoder):
 
     @property
     def kinds(self) -> frozenset[type[NodeMessage]]:
-        """Every type in the table."""
         return frozenset(self._rows)
 
     def add_rows(self, rows: Iterable[MessageRow]) -> None:
-        """Accept the messages of a room."""
         for row in rows:
             self.add(row.kind)
             self._rows[row.kind] = row
 
     async def handle(self, device_id: str, message: NodeMessage) -> None:
-        """Pass the message of a linked Mac to its handler."""
         row = self._rows[type(message)]
         if (row.while_forked or not self._is_forked()) and (work := row.handle(device_id, message)):
             await work
 
 
 def _decoder(kinds: list[type[NodeMessage]]) -> Callable[[bytes], NodeMessage]:
-    """Decodes the messages of one frame type."""
     first, *others = kinds
     if issubclass(first, BinaryMessage):
         assert not others, f"{first.__name__} isn't alone in its frame type"
@@ -110,7 +102,7 @@ def _decoder(kinds: list[type[NodeMessage]]) -> Callable[[bytes], NodeMessage]:
 
 
 def _clean(value: Any) -> Any:
-    """Remove what could drive a terminal from every text of another Mac: the one place where such text comes in."""
+    """Remove terminal control characters from every text of another Mac: the one place where such text comes in."""
     match value:
         case str():
             return clean_text(value)[:TEXT_LIMIT]

@@ -1,4 +1,4 @@
-"""The form of what nodes say to each other: each room declares its messages in its `messages.py`."""
+"""Base types of messages between nodes; each room declares its own in its `messages.py`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ class NodeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     RATE: ClassVar[Rate] = COMMON  # the same in all messages of one frame type
 
     def to_body(self) -> bytes:
-        """Body of its frame."""
         return _encoder.encode(self)
 
 
@@ -48,10 +47,8 @@ class BinaryMessage(NodeMessage, frozen=True, kw_only=True):
 
     @classmethod
     def from_body(cls, body: bytes) -> Self:
-        """The message in a frame's body. Raises ProtocolError."""
         raise NotImplementedError
 
 
 def to_frame(message: NodeMessage) -> tuple[FrameType, bytes]:
-    """Frame type and body of a message."""
     return message.FRAME, message.to_body()

@@ -12,7 +12,7 @@ import msgspec
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """Handled at once, before the emitter goes on."""
+    """Handled at once, before the emitter continues."""
 
 
 class AwaitedSignal(msgspec.Struct, frozen=True):
@@ -31,19 +31,16 @@ class Signals:
         self._awaited: dict[type[AwaitedSignal], list[Callable[[Any], Awaitable[None]]]] = {}
 
     def on(self, kind: type[_S], handle: Callable[[_S], None]) -> None:
-        """Call `handle` with every signal of that kind."""
         self._handlers.setdefault(kind, []).append(handle)
 
     def on_awaited(self, kind: type[_A], handle: Callable[[_A], Awaitable[None]]) -> None:
-        """Let the emitter of every signal of that kind wait for `handle`."""
+        """Call `handle` with every signal of that kind; the emitter waits for it."""
         self._awaited.setdefault(kind, []).append(handle)
 
     def emit(self, signal: Signal) -> None:
-        """Call the handlers; what they raise is raised here."""
         for handle in self._handlers.get(type(signal), ()):
             handle(signal)
 
     async def deliver(self, signal: AwaitedSignal) -> None:
-        """Await the handlers; what they raise is raised here."""
         for handle in self._awaited.get(type(signal), ()):
             await handle(signal)

@@ -13,11 +13,9 @@ class Stopwatch:
         self._since = monotonic()
 
     def begin(self) -> None:
-        """Start, or restart after time that was not work."""
         self._since = monotonic()
 
     def lap(self, name: str) -> None:
-        """Note the time since the last lap under `name`."""
         self.lap_until(name, monotonic())
 
     def lap_until(self, name: str, at: float) -> None:
@@ -26,5 +24,4 @@ class Stopwatch:
         self._since = at
 
     def note(self, name: str, seconds: float) -> None:
-        """Note a time that is part of another lap."""
         self.laps[name] = seconds

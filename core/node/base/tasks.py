@@ -1,6 +1,4 @@
-"""Background tasks. Each is started with what its failure means for the node, and every unexpected failure is logged
-with its place in the code.
-"""
+"""Background tasks, each with a rule for its failure; every unexpected failure is logged with its place in the code."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ _T = TypeVar("_T")
 
 
 async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """What each comes to; the first that fails ends the others."""
+    """Run in parallel and return all results; the first failure cancels the others."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return await asyncio.gather(*tasks)
@@ -43,15 +41,15 @@ async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
 
 
 class Restarts(NamedTuple):
-    """How often a loop had to be started again; `since`: its first failure, in seconds since the epoch."""
+    """Number of restarts of a loop; `since`: its first failure, in seconds since the epoch."""
 
     times: int
     since: float
 
 
 class Tasks:
-    """Holds the tasks of a node until they are done. `failure` says what failed that the node cannot do without, ""
-    while nothing did; `stopping` is set then. `restarts`: the loops that failed and run again, by name.
+    """Holds the tasks of a node until they are done. `failure`: the failed part that the node needs, or ""; then
+    `stopping` is set. `restarts`: loops that failed and run again, by name.
     """
 
     def __init__(self, journal: Journal, stopping: asyncio.Event) -> None:
@@ -61,29 +59,25 @@ class Tasks:
         self.restarts: dict[str, Restarts] = {}
 
     def essential(self, name: str, loop: Loop) -> asyncio.Task[None]:
-        """Run a loop that the node needs, or whose state is lost with it: if it fails, the node stops in order, and its
-        supervisor restarts it.
-        """
+        """Run a loop that the node needs: if it fails, the node stops in order, and its supervisor restarts it."""
         return self._hold(name, self._run_essential(name, loop))
 
     def restartable(self, name: str, loop: Loop) -> asyncio.Task[None]:
-        """Run a loop that can start again at any time: if it fails, it does, after a pause."""
+        """Run a loop that is started again after a pause if it fails."""
         return self._hold(name, self._run_again(name, loop))
 
     def spawn(self, name: str, work: Work, on_defect: Callable[[], None] = lambda: None) -> asyncio.Task[None]:
-        """Run work that ends by itself; a failure ends this work only. `on_defect` tells those that wait for it."""
+        """Run work that ends by itself; a failure ends this work only. `on_defect` informs its waiters."""
         task = self._hold(name, self._run_once(name, work, on_defect))
         task.add_done_callback(lambda _: work.close())  # if it was cancelled before it started
         return task
 
     def spawn_essential(self, name: str, work: Work) -> asyncio.Task[None]:
-        """Run what ends by itself, but where others would wait for ever after a defect in it: the node stops then."""
+        """Run work whose defect would make others wait forever: it stops the node."""
         return self.spawn(name, work, partial(self._give_up, name))
 
     def thread(self, name: str, work: Callable[[], None]) -> Thread:
-        """Run blocking work in a thread of its own; an unexpected failure ends it and is logged.
-        The process does not wait for it.
-        """
+        """Run blocking work in a thread that nothing waits for; an unexpected failure ends it and is logged."""
         loop = asyncio.get_running_loop()
 
         def run() -> None:
@@ -98,17 +92,15 @@ class Tasks:
         return thread
 
     async def stop(self) -> None:
-        """Cancel what still runs."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
     def log_defect(self, name: str, error: BaseException) -> None:
-        """Write down where `error` came from."""
         self._journal.error(f"{name} failed by a defect: {place_of(error)}.")
 
     def unhandled(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """The exception handler of the event loop, for callbacks and other work that is not awaited."""
+        """Exception handler of the event loop, for callbacks and other work that is not awaited."""
         error = context.get("exception")
         if error is not None:
             self._log("Work of the event loop", error)
@@ -136,7 +128,7 @@ class Tasks:
             if error is None:
                 return
             self.log_defect(name, error)
-            del error  # its frames hold what the loop held
+            del error  # its frames hold the loop's variables
             before = self.restarts.get(name, Restarts(0, time.time()))
             self.restarts[name] = before._replace(times=before.times + 1)
             await asyncio.sleep(back_off.failed(clock()))
@@ -155,7 +147,7 @@ class Tasks:
 
 
 async def _failure_of(work: Awaitable[None]) -> Exception | None:
-    """The one place that catches everything: an unexpected error must not end a loop in silence."""
+    """The one place that catches everything: an unexpected error must not end a loop silently."""
     try:
         await work
     except Exception as error:
@@ -164,9 +156,7 @@ async def _failure_of(work: Awaitable[None]) -> Exception | None:
 
 
 def place_of(error: BaseException) -> str:
-    """Where in our code it was raised, and its type. Neither values nor the error's own words: they can hold what was
-    typed.
-    """
+    """Place in our code and type of an error, without values or its text: they may contain what the user typed."""
     frames = [(Path(frame.f_code.co_filename), line, frame.f_code) for frame, line in walk_tb(error.__traceback__)]
     ours = [each for each in frames if each[0].is_relative_to(_HOUSE / "core") and each[0] != _GUARD]
     if not (found := ours or frames):

@@ -87,7 +87,6 @@ class PairingFlow:
         self._typed.set_result(digits)
 
     async def stop(self) -> None:
-        """Cancel the running pairing; nothing is saved."""
         if self._is_running and self._can_be_stopped:
             await self._break_off()
             self._publish(state="stopped", digits="")

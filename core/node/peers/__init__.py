@@ -1,1 +1,1 @@
-"""The other Macs: where they are, the links to them, and how fast those are."""
+"""The other Macs: finding them, the links to them, and their speed."""

@@ -1,6 +1,6 @@
-"""Where each Mac may be reached. What its key once answered at comes first, then what a person gave, then what Bonjour
-claims: a claim can cost a dial that fails, and never takes the place of what is known. Pure, but for the last two
-functions, which keep what is known over a restart.
+"""Addresses at which each Mac may be reached: first where its key answered, then those given by the user, then those
+that Bonjour claims. A wrong claim costs a failed dial, and never replaces a known address. Pure, except reading and
+writing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Proven = Mapping[str, tuple[Place, ...]]
 
 
 class AddressBook:
-    """Places by device id, newest first, at most 4 of each kind a Mac; those that Bonjour claims are in `sightings`.
+    """Places by device id, newest first, at most 4 of each kind per Mac; `sightings` has Bonjour's claims.
 
-    `anybody`: places of Macs whose ids nobody has told. `proven` is where it begins; `on_proof` gets every change of
-    it, at most 64 Macs. `is_barred`: at which hosts no other Mac can be, as of now.
+    `anybody`: places given without a device id. `proven` is the initial value; `on_proof` gets every change of it (at
+    most 64 Macs). `is_barred`: whether no other Mac can be at a host now.
     """
 
     def __init__(
@@ -48,35 +48,30 @@ class AddressBook:
         self.is_barred = is_barred
 
     def of(self, device_id: str) -> tuple[Place, ...]:
-        """Where to look for a Mac, in this order."""
         known, by_hand = self._proven.get(device_id, ()), self._by_hand.get(device_id, ())
         return self._open(dict.fromkeys((*known, *by_hand, *self._sightings.places(device_id))))
 
     def windows(self, device_id: str) -> tuple[Place, ...]:
-        """Where its pairing window is said to be open."""
         return self._open(self._sightings.windows(device_id))
 
     def is_by_hand(self, device_id: str) -> bool:
-        """Whether a person gave an address of it."""
         return device_id in self._by_hand or not set(self._anybody).isdisjoint(self._proven.get(device_id, ()))
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Macs with a proven address, or one given by hand."""
         return tuple(dict.fromkeys((*self._proven, *self._by_hand)))
 
     @property
     def unclaimed(self) -> tuple[Place, ...]:
-        """The places given without an id at which no Mac has proved itself yet."""
+        """Places given without a device id at which no Mac has proved itself yet."""
         claimed = {place for places in self._proven.values() for place in places}
         return tuple(place for place in self._anybody if place not in claimed)
 
     def by_hand(self, device_id: str, place: Place) -> None:
-        """A person says that this Mac is there."""
         _put(self._by_hand, device_id, place, MAX_RECORDS)
 
     def met(self, device_id: str, place: Place) -> None:
-        """The key of this Mac answered there, so no other Mac is there."""
+        """Note that this Mac's key answered there, so no other Mac is there."""
         before = dict(self._proven)
         for other, places in before.items():
             if other != device_id and place in places:
@@ -86,14 +81,12 @@ class AddressBook:
             self._on_proof(self._proven)
 
     def moved(self, old_id: str, new_id: str) -> None:
-        """Keep the places of a Mac that has a new key, and with that a new device id."""
         for table, most in ((self._proven, MAX_MACS), (self._by_hand, MAX_RECORDS)):
             for place in reversed(table.pop(old_id, ())):
                 _put(table, new_id, place, most)
         self._on_proof(self._proven)
 
     def keep(self, members: Collection[str]) -> None:
-        """Forget what was proven of Macs that are no members any more."""
         gone = self._proven.keys() - set(members)
         for device_id in gone:
             del self._proven[device_id]
@@ -101,7 +94,7 @@ class AddressBook:
             self._on_proof(self._proven)
 
     def _open(self, places: Iterable[Place]) -> tuple[Place, ...]:
-        """By a cable alone only where nothing else leads there: its link ends when it is pulled."""
+        """Prefer other places to a cable's address: its link ends when the cable is unplugged."""
         found = (place for place in places if not self.is_barred(place.host))
         return tuple(sorted(found, key=lambda place: is_link_local(place.host)))
 
@@ -113,7 +106,7 @@ class AddressBook:
 
 
 def _put(table: dict[str, tuple[Place, ...]], device_id: str, place: Place, most: int) -> None:
-    """`place` as the first of `device_id`; of more than `most` Macs the one longest without news goes."""
+    """Put `place` first; beyond `most` Macs the one updated longest ago is dropped."""
     others = (p for p in table.pop(device_id, ()) if p != place)
     table[device_id] = (place, *others)[:MAX_PLACES]
     if len(table) > most:
@@ -125,9 +118,7 @@ _decoder = msgspec.json.Decoder(dict[str, list[tuple[str, _Port]]])
 
 
 def read_proven(path: Path) -> Proven:
-    """What `write_proven` wrote. A file that is damaged, or not this user's alone, counts as none: Macs are then looked
-    for as if for the first time.
-    """
+    """Read the file of `write_proven`. A damaged or unsafe one counts as empty: Macs are then searched from scratch."""
     if not os.path.lexists(path):
         return {}
     try:
@@ -143,6 +134,5 @@ def read_proven(path: Path) -> Proven:
 
 
 def write_proven(path: Path, proven: Proven) -> None:
-    """Write it for the next start of this node, 0600."""
-    with suppress(TrustError):  # a full disk costs an address that mDNS or a person can give again
+    with suppress(TrustError):  # a full disk loses only addresses that Bonjour or the user can give again
         write_private(path, msgspec.json.encode(proven), TrustError)

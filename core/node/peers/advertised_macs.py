@@ -1,5 +1,5 @@
-"""Macs that Bonjour advertises, as a pure table: bounded, calm when advertisements flap, and never trusted about which
-Mac is alive or which one it is.
+"""Macs that Bonjour advertises: a pure table with a size limit, calm when advertisements flap. Never evidence of
+identity or of being alive.
 """
 
 from __future__ import annotations
@@ -18,27 +18,25 @@ LINGER_S: Final = 10.0
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What was advertised for one device id."""
+    """Advertisements of one device id."""
 
     name: str
     latest: tuple[Place, ...]  # in the last advertisement
     claims: tuple[Place, ...]  # in all of them, newest first
     windows: tuple[Place, ...] = ()  # of its open pairing window
-    vanished_s: float | None = None  # when it was taken back; None while it stands
+    vanished_s: float | None = None  # when it was withdrawn; None while advertised
     contested: bool = False
 
 
 class SightingChange(NamedTuple):
-    """What a sighting did: the ids that had to give way, and whether it contests another one of the same id."""
+    """Effects of a sighting: dropped device ids, and whether another host claims the same id."""
 
     evicted: tuple[str, ...] = ()
     contests: bool = False
 
 
 class AdvertisedMacs:
-    """At most 256 records, those of strangers that were not seen for longest give way to others. A member's record
-    stays whatever is advertised or taken back. Times in seconds of one monotonic clock.
-    """
+    """At most 256 records: the stranger seen longest ago is dropped, a member's record stays. Times: monotonic."""
 
     def __init__(self, is_member: Callable[[str], bool]) -> None:
         self._is_member = is_member
@@ -49,26 +47,21 @@ class AdvertisedMacs:
         return len(self._records)
 
     def name(self, device_id: str) -> str:
-        """The last advertised name, "" for none."""
         record = self._records.get(device_id)
         return record.name if record else ""
 
     def places(self, device_id: str) -> tuple[Place, ...]:
-        """Where advertisements put it, the newest first."""
         record = self._records.get(device_id)
         return record.claims if record else ()
 
     def windows(self, device_id: str) -> tuple[Place, ...]:
-        """Where advertisements say that its pairing window is open, the newest first."""
         record = self._records.get(device_id)
         return record.windows if record else ()
 
     def saw(
         self, device_id: str, name: str, places: tuple[Place, ...], windows: tuple[Place, ...] = ()
     ) -> SightingChange:
-        """It was advertised at all of these `places`, with its pairing window open at `windows`. Two hosts that claim
-        one id make one record with the places of both; the first time, the change says so.
-        """
+        """Note an advertisement. Hosts that claim one id share a record; the first time, the change reports it."""
         last = self._records.pop(device_id, None)
         contests = last is not None and last.vanished_s is None and set(last.latest).isdisjoint(places)
         claims = last.claims if last else ()
@@ -87,12 +80,12 @@ class AdvertisedMacs:
         return SightingChange(self._make_room(), contests and not already)
 
     def vanished(self, device_id: str, now_s: float) -> None:
-        """Its advertisement was taken back: a stranger lingers for 10 s, in case it only flaps."""
+        """Note a withdrawn advertisement: a stranger stays for 10 s, in case it only flaps."""
         if record := self._records.get(device_id):
             self._records[device_id] = msgspec.structs.replace(record, vanished_s=now_s)
 
     def gone(self, now_s: float) -> tuple[str, ...]:
-        """The strangers whose advertisement was taken back and did not come again; they are forgotten."""
+        """Forget and return strangers whose withdrawn advertisement did not return."""
         gone = tuple(
             i
             for i, record in self._records.items()
@@ -106,7 +99,7 @@ class AdvertisedMacs:
         if len(self._records) <= MAX_RECORDS:
             return ()
         oldest = next((i for i in self._records if not self._is_member(i)), None)
-        if oldest is None:  # more members than a roster can hold
+        if oldest is None:  # only members: more than a roster can hold
             return ()
         del self._records[oldest]
         self.evicted += 1

@@ -1,4 +1,4 @@
-"""How another Mac's clock differs from this one's: as exactly as the way there and back is short."""
+"""Difference between another Mac's clock and this one's, as exact as the round trip is short."""
 
 from __future__ import annotations
 
@@ -13,7 +13,5 @@ class ClockDifference(NamedTuple):
 
 
 def clock_difference(sent_s: float, answered_s: float, came_s: float) -> ClockDifference:
-    """Of a question that was sent and answered at these times of this Mac, and `answered_s` of the other one: that was
-    somewhere in between.
-    """
+    """Estimate from one round trip: `sent_s` and `came_s` are this Mac's times, `answered_s` the other Mac's."""
     return ClockDifference(answered_s - (sent_s + came_s) / 2, (came_s - sent_s) / 2)

@@ -1,4 +1,4 @@
-"""Reaches the paired Macs that are not linked, wherever they may be, and the places given without saying whose."""
+"""Dial the paired Macs that are not linked at all their addresses, and addresses given without a device id."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ PATIENCE_S: Final = 3.0
 
 
 class Dialling:
-    """Dials each Mac at one place after the other until it is linked. The Mac with the lower device id dials; the
-    other one waits a moment first, so that two links do not cross.
+    """Dials each Mac at one place after the other until it is linked. The Mac with the lower device id dials first; the
+    other one waits a moment, so that two links do not cross.
 
-    `is_linked` says which Macs need no dialling; `on_link` takes a link that proved itself, and may close it. Emits
-    LinkedMacChanged for every Mac of which `problem`, or what is known of its key, changed.
+    `is_linked`: whether a Mac needs no dialling; `on_link` gets an authenticated link and may close it. Emits
+    LinkedMacChanged for a Mac whose `problem` or known key changed.
     """
 
     def __init__(
@@ -50,13 +50,12 @@ class Dialling:
         self._is_linked, self._on_link = is_linked, on_link
         self._running: dict[str | Place, asyncio.Task[None]] = {}
         self._short_links: defaultdict[str, BackOff] = defaultdict(lambda: BackOff(REDIAL_S))
-        self._short: dict[str, float] = {}  # seconds to wait before a Mac is dialled whose links end at once
+        self._short: dict[str, float] = {}  # seconds to wait before dialling a Mac whose links end at once
         self._problems: dict[str, str] = {}
         self._news = asyncio.Event()
 
     async def stop(self) -> None:
-        """Give up on everybody."""
-        while tasks := list(self._running.values()):  # one that was done already may have begun another
+        while tasks := list(self._running.values()):  # a task that just ended may have started another
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -66,16 +65,13 @@ class Dialling:
         return self._problems.get(device_id, "")
 
     def reach(self, device_id: str) -> None:
-        """Dial a paired Mac in the background until it is linked."""
         if self._is_wanted(device_id) and self._book.of(device_id):
             self._begin(device_id, partial(self._dial, device_id))
 
     def renew(self, device_id: str, on_link: Callable[[ControlLink], None]) -> None:
-        """Dial a Mac that is linked once more in the background, each of its places once; `on_link` takes the link."""
         self._begin(device_id, partial(self._renew, device_id, on_link))
 
     def roster_changed(self) -> None:
-        """Dial all members now, and the places that no member claims."""
         roster = self._store.current
         members = [text_id(m.device_id) for m in roster.members] if roster else []
         self._book.keep(members)
@@ -87,7 +83,6 @@ class Dialling:
             self._begin(place, partial(self._seek, place))
 
     def linked(self, device_id: str) -> None:
-        """Note that a Mac is linked, whichever of the two dialled."""
         self._problems.pop(device_id, None)
         self._faults.wrong_key.pop(device_id, None)
 
@@ -104,9 +99,7 @@ class Dialling:
             task.add_done_callback(lambda task: self._done(key, task))
 
     def _done(self, key: str | Place, task: asyncio.Task[None]) -> None:
-        """A link may have ended again before its dialling did, or a place may be a member's now that is not linked:
-        then nothing else would dial.
-        """
+        """Dial again if the link has already ended, or if the place now belongs to a member that is not linked."""
         self._running.pop(key, None)
         if not task.cancelled():
             for device_id in [key] if isinstance(key, str) else self._book.known:
@@ -131,7 +124,7 @@ class Dialling:
                 await self._pause(back_off.failed())
 
     async def _round(self, device_id: str) -> None:
-        """Every place once, until one of them is right; one that is silent does not keep the next one waiting."""
+        """Try every place once until one works; a silent one does not delay the next."""
         places, peer_id = self._book.of(device_id), parse_text_id(device_id)
         calls = [partial(self._call, place, peer_id) for place in places]
         link, _, errors = await staggered_race(calls, SILENT_S)
@@ -154,7 +147,7 @@ class Dialling:
             self._complain(device_id, wrong or silent, is_news)
 
     def _complain(self, device_id: str, problem: str, is_news: bool) -> None:
-        """One sentence of them all: a wrong key tells more than silence, else the best place counts."""
+        """Report one problem of all places: a wrong key before silence, else that of the best place."""
         if problem and problem != self._problems.get(device_id):
             if device_id not in self._problems:
                 self._journal.warn(f"No control link to {self._name(device_id)}: {problem}")
@@ -164,7 +157,6 @@ class Dialling:
             self._signals.emit(LinkedMacChanged(device_id))
 
     def _name(self, device_id: str) -> str:
-        """What people call it."""
         roster = self._store.current
         member = roster.member(parse_text_id(device_id)) if roster else None
         return member.name if member else device_id[:8]
@@ -184,7 +176,7 @@ class Dialling:
         self._journal.warn(f"The link to {self._name(device_id)} keeps its keys for now: {why}")
 
     async def _seek(self, place: Place) -> None:
-        """Until a member answers there; from then on it is dialled as that member."""
+        """Dial until a member answers there; from then on it is dialled as that member."""
         said, attempt = "", 0
         while place in self._book.unclaimed:
             try:
@@ -200,9 +192,7 @@ class Dialling:
                 attempt += 1
 
     async def _call(self, place: Place, peer_id: bytes | None, *, again: bool = False) -> ControlLink:
-        """A link to that Mac, or to whichever member is there; `again`: even if it is linked. Raises LinkError,
-        NotPaired.
-        """
+        """Link to that Mac, or to any member there; `again`: even if it is linked. Raises LinkError, NotPaired."""
 
         def met(member: Member) -> None:
             self._book.met(text_id(member.device_id), place)
@@ -220,12 +210,12 @@ class Dialling:
         )
 
     async def _pause(self, seconds: float) -> None:
-        """A while, but no longer than until the roster changes."""
+        """Wait, but no longer than until the roster changes."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
 
 
 def _problem_text(error: MaclusterError) -> str:
-    """What happened, and a cure where it is one for this very case."""
+    """The error's text, with its fix only if that is specific to this case."""
     return error.what if error.fix == error.fix_by_default else f"{error.what} {error.fix}"

@@ -1,4 +1,4 @@
-"""Finds other Macs by Bonjour. What it finds is a hint for addresses, never identity, never liveness."""
+"""Find other Macs by Bonjour. Results are hints for addresses, never evidence of identity or of being alive."""
 
 from __future__ import annotations
 
@@ -40,11 +40,7 @@ ROUND_S: Final = 0.25
 
 
 class Sighting(Signal, frozen=True, kw_only=True):
-    """A Mac is advertised, with these claims; nothing in them is proven. `more_hosts`: further addresses with the same
-    port.
-
-    `pairing_port`: where its pairing window listens, while that is open.
-    """
+    """A Mac is advertised, with unproven claims. `more_hosts` have the same port; `pairing_port`: of an open window."""
 
     device_id: str
     name: Clean
@@ -55,32 +51,30 @@ class Sighting(Signal, frozen=True, kw_only=True):
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Where it claims to listen."""
         return tuple(Place(host, self.port) for host in (self.host, *self.more_hosts))
 
     @property
     def windows(self) -> tuple[Place, ...]:
-        """Where it claims that its pairing window is open."""
         port = self.pairing_port
         return tuple(Place(host, port) for host in (self.host, *self.more_hosts)) if port else ()
 
 
 class AdvertisementEnded(Signal, frozen=True):
-    """A Mac's advertisement was taken back, or ran out."""
+    """A Mac's advertisement was withdrawn, or ran out."""
 
     device_id: str
 
 
 class IdContested(Signal, frozen=True):
-    """Another host advertises this Mac's id; said once."""
+    """Another host advertises this Mac's id; sent once."""
 
 
 class Discovery:
     """Advertises this node and browses for others, on `host`'s interface if it is loopback, else on all. Emits
     Sighting, AdvertisementEnded and IdContested.
 
-    `is_member`: who comes first when there are more names than can be looked at. `is_on`: this node is advertised, and
-    browses; `sees_itself`: its own advertisement came back. Macs of another `group` are not looked at: a demo's.
+    `is_member`: looked up first if there are too many names. `is_on`: this node is advertised, and browses;
+    `sees_itself`: it received its own advertisement. Macs of another `group`, such as a demo's, are ignored.
     """
 
     def __init__(
@@ -113,14 +107,12 @@ class Discovery:
         self.refused = 0
 
     async def start(self, port: int) -> None:
-        """Advertise `port`. Raises OSError where multicast is not to be had."""
+        """Advertise `port`. Raises OSError if multicast is not available."""
         async with self._starting:
             await self._start(port)
 
     async def look_again(self, port: int) -> None:
-        """Browse anew, on the networks on which this Mac is now: it is advertised there, and whatever is advertised is
-        asked for again. Where Bonjour was not to be had before, start it. Raises OSError.
-        """
+        """Browse and advertise again on the current networks, or start Bonjour if it failed before. Raises OSError."""
         async with self._starting:
             if self._zeroconf is None or self._browser is None or not self.is_on:
                 await self.stop()
@@ -136,15 +128,14 @@ class Discovery:
             self._browser = AsyncServiceBrowser(self._zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._changed])
             self._resolver = self._tasks.restartable("Bonjour", partial(self._resolve_due, self._zeroconf.zeroconf))
             self._service = self._describe(port)
-            # without zeroconf's probe for a free name: whoever took this Mac's id before cannot silence it. Both are
-            # advertised, and the key tells them apart
+            # skip zeroconf's probe for a free name, so that a host which took this Mac's id can't silence it; the key
+            # tells them apart
             await self._zeroconf.async_register_service(self._service, cooperating_responders=True)
             self.is_on = True
         except ZeroconfError as error:
             raise OSError("Bonjour refused to advertise this Mac") from error
 
     async def _follow_networks(self, zeroconf: AsyncZeroconf) -> None:
-        """Networks that are gone are left, and others are joined."""
         service = self._service
         if service is None or service.port is None:
             return
@@ -157,7 +148,7 @@ class Discovery:
             raise OSError("Bonjour refused to follow this Mac's networks") from error
 
     async def announce(self, pairing_port: int | None) -> None:
-        """Advertise where this Mac's pairing window listens, or (None) that it is closed."""
+        """Advertise the port of this Mac's pairing window; None: closed."""
         self._pairing_port = pairing_port
         if self._zeroconf and self._service and self._service.port:
             self._service = self._describe(self._service.port)
@@ -167,7 +158,6 @@ class Discovery:
                 raise OSError("Bonjour refused to advertise the pairing window") from error
 
     async def stop(self) -> None:
-        """Say goodbye and stop listening."""
         tasks = [*self._resolving, *([self._resolver] if self._resolver else [])]
         for task in tasks:
             task.cancel()
@@ -189,11 +179,11 @@ class Discovery:
             addresses=[ip_address(address).packed for address in advertised(interfaces(), self._host)],
             port=port,
             properties={"id": self._device_id, "name": self._name, "v": VERSION, **more},
-            server=f"{self._device_id}.local.",  # two hosts with one server name would get each other's addresses
+            server=f"{self._device_id}.local.",  # hosts that share a server name would get each other's addresses
         )
 
     def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
-        """A name that is no device id costs nothing but this call; one that is gets looked at in its turn."""
+        """Handle a changed name. One that is no device id costs only this call; a new one is looked up in its turn."""
         device_id = name.removesuffix(f".{service_type}")
         if not _is_device_id(device_id):
             self.refused += 1
@@ -209,7 +199,7 @@ class Discovery:
             self._is_due.set()
 
     async def _resolve_due(self, zeroconf: Zeroconf) -> None:
-        """At most 32 at once and 128 a second, so that a flood of names floods neither the network nor the readers."""
+        """Look up at most 32 names at once and 128 a second, so that a flood overloads neither network nor readers."""
         while True:
             await self._is_due.wait()
             for device_id in sorted(self._due, key=lambda i: not self._is_member(i))[: AT_ONCE - len(self._resolving)]:
@@ -230,7 +220,7 @@ class Discovery:
             return
         for port, hosts in _listeners(zeroconf, info.name):
             sighting = read_sighting(properties, hosts, port)
-            # one advertisement speaks for one device id, so that a rogue cannot fill the table under a single name
+            # one advertisement counts for one device id, so that a rogue can't fill the table under a single name
             if sighting is None or sighting.device_id != device_id:
                 self.refused += 1
             elif device_id != self._device_id:
@@ -247,8 +237,8 @@ class Discovery:
 
 
 def _listeners(zeroconf: Zeroconf, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Port and addresses of every host that advertises under `name`, the newest last: by IPv4, and by IPv6 along a
-    cable. AsyncServiceInfo knows the oldest only, which may have moved since, or be a liar.
+    """Port and addresses of every host that advertises under `name`, newest last: IPv4, and IPv6 along a cable.
+    AsyncServiceInfo has only the oldest one, which may have moved or be false.
     """
     records = zeroconf.cache.entries_with_name(name)
     services = [r for r in records if isinstance(r, DNSService) and not r.is_expired(current_time_millis())]
@@ -260,12 +250,12 @@ def _listeners(zeroconf: Zeroconf, name: str) -> Iterator[tuple[int, list[str]]]
 
 
 def is_of_group(properties: dict[bytes, bytes | None], group: str) -> bool:
-    """Whether a TXT record is of a Mac that is meant for those of `group`, "" for a home."""
+    """Whether a TXT record is of a Mac of `group`; "" for a home."""
     return (properties.get(b"group") or b"") == group.encode()
 
 
 def read_sighting(properties: dict[bytes, bytes | None], addresses: list[str], port: int | None) -> Sighting | None:
-    """The claim in a TXT record, or None if it is not one of ours or not clean."""
+    """The claim in a TXT record; None if it is not ours or not clean."""
     raw_id, raw_name = properties.get(b"id") or b"", properties.get(b"name") or b""
     name = clean_name(raw_name)
     if name is None or not addresses or not port:

@@ -1,5 +1,5 @@
-"""Measures a control link: empty round trips one after the other, then full messages, as many at a time as the link
-carries without a growing queue.
+"""Measure a control link: empty round trips one after the other, then full messages, as many in flight as fit without a
+growing queue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Extent(NamedTuple):
 
     round_trips: int = ROUND_TRIPS  # empty messages
     frames: int = FRAMES  # full messages
-    sending_s: float = 2.0  # in which full messages are sent
+    sending_s: float = 2.0  # time for sending full messages
     limit_s: float = LIMIT_S  # of the whole measurement
 
 
@@ -43,21 +43,16 @@ class ProbeFigures(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What the full messages carried."""
         return FRAME_BYTES * len(self.loaded_s)
 
 
 def next_window(window: int, delay_s: float, base_s: float) -> int:
-    """How many full messages may be in flight after one with a round trip of `delay_s`, if an empty one takes `base_s`:
-    one more while there is no queue, else one less (after LEDBAT, RFC 6817).
-    """
+    """Messages in flight after a round trip of `delay_s`: one more without a queue, else one less (RFC 6817)."""
     return max(1, window - 1) if delay_s > base_s + QUEUE_S else min(MAX_UNDER_WAY, window + 1)
 
 
 class LinkProbing:
-    """One measurement of the link to the Mac called `name`. `send` says whether that is linked; `moved` hears how many
-    probes are back.
-    """
+    """One measurement of a link. `send` returns whether the Mac is linked; `moved` gets the number of replies."""
 
     def __init__(
         self,
@@ -75,18 +70,16 @@ class LinkProbing:
         self._began_at = self._back_at = 0.0
 
     def handle_reply(self, number: int) -> None:
-        """The other Mac has answered a probe; one that was not sent, or is answered already, is nothing."""
         sent_at = self._sent_at.pop(number, None)
         if sent_at is not None:
             self._back_at = monotonic()
             self._delays.put_nowait(self._back_at - sent_at)
 
     def lost(self) -> None:
-        """The link ended."""
         self._delays.put_nowait(None)
 
     async def run(self) -> ProbeFigures:
-        """Measure; after the limit with what there is. Raises LinkLost, LinkTimeout."""
+        """Measure; after the time limit, use the results so far. Raises LinkLost, LinkTimeout."""
         try:
             async with asyncio.timeout(self._extent.limit_s):
                 for _ in range(self._extent.round_trips):

@@ -1,4 +1,4 @@
-"""What this Mac knows of another one as long as the two are linked."""
+"""State of a linked Mac, as known to this one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ RENEW_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
 
 
 class LinkedMacChanged(Signal, frozen=True):
-    """Whether that Mac is linked, what it told, or why it cannot be reached, changed."""
+    """A Mac's link, its reported state, or the reason why it can't be reached changed."""
 
     device_id: str
 
 
 class LinkedMac:
-    """A Mac that is linked and what it has told us."""
+    """A linked Mac and everything it has reported."""
 
     def __init__(self, rekeyed: RekeyedLink) -> None:
         self.rekeyed = rekeyed
@@ -42,22 +42,21 @@ class LinkedMac:
 
     @property
     def link(self) -> ControlLink:
-        """Where to send to it."""
         return self.rekeyed.link
 
     def spend(self, kind: FrameType, rate: Rate, now: float) -> float:
-        """Note a frame that came: seconds until the next one of this Mac may be read."""
+        """Count a received frame; returns seconds until this Mac's next one may be read."""
         if kind not in self._budgets:
             self._budgets[kind] = TokenBucket(rate)
         return self._budgets[kind].spend(now) if rate != UNLIMITED else 0.0
 
     def timed(self, sent: float, now: float) -> None:
-        """The ping of `sent` came back, both in seconds of this Mac's clock. Raises ProtocolError if there was none."""
+        """Record the round trip of the ping sent at `sent`. Raises ProtocolError if none was sent then."""
         if not self.since <= sent <= now:
             raise ProtocolError("A ping was answered that was not sent.")
         self._rtts.append(now - sent)
 
     @property
     def rtt_s(self) -> float | None:
-        """The shortest of the last pings: what the network takes, without what the two nodes were busy with."""
+        """The shortest of the last round trips: the network's share, without delays inside the two nodes."""
         return min(self._rtts, default=None)

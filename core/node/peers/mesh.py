@@ -1,6 +1,6 @@
-"""Control links to every paired Mac: who is there, how far away, and messages to and from them.
+"""Control links to every paired Mac: which ones are linked, their round trip, and messages to and from them.
 
-Handlers of messages, of ends of links and of new rosters are awaited before the next thing of that link is looked at.
+Handlers of messages, ends of links and new rosters are awaited before the next event of the same link.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MacGone(Signal, frozen=True):
 
 
 class LinkEnded(AwaitedSignal, frozen=True):
-    """The control link of a Mac is gone."""
+    """The control link of a Mac ended."""
 
     device_id: str
     error: LinkLost
@@ -57,13 +57,11 @@ class MacLeft(AwaitedSignal, frozen=True):
 
 
 class RosterArrived(AwaitedSignal, frozen=True):
-    """A roster of another Mac is in force here, or it forked."""
+    """Another Mac's roster was adopted here, or it forked."""
 
 
 class Mesh:
-    """One link to each paired Mac that can be reached, whichever of the two dialled. `address`: where others reach this
-    one, "" until it listens on `port`.
-    """
+    """One link per reachable paired Mac, whichever side dialled. `address`: where others reach this Mac, or ""."""
 
     def __init__(self, node: NodeContext, book: AddressBook, own: OwnMac) -> None:
         self._identity, self._store, self._own = node.identity, node.store, own
@@ -80,7 +78,6 @@ class Mesh:
         node.signals.on(NetworksChanged, self._networks_changed)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen for control links and look for the members; the port."""
         self._server = await serve_control(
             host, port, identity=self._identity, cluster=self._store.cluster, on_link=self._accepted
         )
@@ -92,10 +89,10 @@ class Mesh:
         return self.port
 
     async def stop(self, reason: str) -> None:
-        """Say goodbye, close every link and wait until it is gone: a second where the other end does not answer."""
+        """Say goodbye, close every link and wait for its end, at most a second if the other side does not respond."""
         for device_id in list(self.contacts):
             await self.send(device_id, Bye(reason=reason))
-        self._is_over = True  # from here on no link is kept
+        self._is_over = True  # no link is kept from here on
         if self._server:
             self._server.close()
         contacts = list(self.contacts.values())
@@ -113,13 +110,10 @@ class Mesh:
 
     @property
     def admissions(self) -> dict[str, int]:
-        """What became of those who wanted to link."""
         return {str(outcome): count for outcome, count in self._server.admission.counts.items()} if self._server else {}
 
     async def roster_changed(self) -> None:
-        """Push the new roster to every linked Mac, end the links to those it no longer trusts, and dial the members
-        that are not linked.
-        """
+        """Push the new roster to linked Macs, end links to Macs no longer trusted, and dial missing members."""
         for device_id, contact in list(self.contacts.items()):
             await self._send_roster(contact)
             if not self._may_link(contact):
@@ -128,15 +122,12 @@ class Mesh:
         self.dialling.roster_changed()
 
     def _networks_changed(self, changed: NetworksChanged) -> None:
-        """What went over an address that is gone goes over another one at once, instead of when it has been silent for
-        long enough. Where its path stands a link stays, also where there is a better one: a cable is pulled more often.
-        """
+        """End links over addresses that are gone at once; others stay, even if there is a better path now."""
         for device_id, contact in list(self.contacts.items()):
             if contact.link.local_host in changed.gone:
                 self._spawn("The end of a link", self._ended(device_id, contact, "The path to it is gone."))
 
     def is_suspect(self, device_id: str) -> bool:
-        """Whether that Mac is linked and silent."""
         return self._liveness.is_suspect(device_id)
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
@@ -145,19 +136,16 @@ class Mesh:
         return contact is not None and await self._send_raw(contact, *to_frame(message))
 
     def leaders(self) -> dict[str, Leads]:
-        """Which linked Macs lead a model, by device id, as they told last."""
         reported = {device_id: contact.status for device_id, contact in self.contacts.items()}
         return {device_id: status.leads for device_id, status in reported.items() if status and status.leads}
 
     def host_of(self, device_id: str) -> str:
-        """The address at which that Mac is linked. Raises LinkLost."""
         contact = self.contacts.get(device_id)
         if contact is None:
             raise LinkLost(f"Mac {device_id[:8]} is not linked.")
         return contact.link.remote_host
 
     def local_host_of(self, device_id: str) -> str:
-        """This Mac's own address on the link to that one, "" where there is no link."""
         contact = self.contacts.get(device_id)
         return contact.link.local_host if contact else ""
 
@@ -183,15 +171,14 @@ class Mesh:
         self._add(self._rekeyed(link, dialled=True))
 
     def _rekeyed(self, link: ControlLink, *, dialled: bool) -> RekeyedLink:
-        """A new link, from here on waited for at the end."""
         task = self._tasks.spawn("The end of a link", link.wait_closed())
         self._open.add(task)
         task.add_done_callback(self._open.discard)
         return RekeyedLink(link, dialled=dialled)
 
     def _add(self, rekeyed: RekeyedLink) -> None:
-        """Keep one link a pair. Where two dials crossed, the one of the lower device id wins; a later one waits for the
-        end of the one that is there: with RESUME it is a new key, without it that node was restarted.
+        """Keep one link per pair. If two dials crossed, the lower device id's wins. A later link waits for the end of
+        the present one: after RESUME it is a new key, else that node was restarted.
         """
         device_id, contact = text_id(rekeyed.link.peer_id), LinkedMac(rekeyed)
         known = self.contacts.get(device_id)
@@ -214,10 +201,10 @@ class Mesh:
         self._spawn("The reader of a link", self._listen(device_id, contact))
 
     def _renewed(self, link: ControlLink) -> None:
-        """A link that was dialled because the keys of the one that is there are worn."""
+        """Take a link dialled because the present one's keys are worn."""
         contact, rekeyed = self.contacts.get(text_id(link.peer_id)), self._rekeyed(link, dialled=True)
         if contact and contact.rekeyed.dialled and not contact.rekeyed.is_renewing:
-            with suppress(LinkError):  # it ended at this very moment: then this one comes after it
+            with suppress(LinkError):  # the old link ended just now; then this one follows it
                 contact.rekeyed.renew(link)
                 contact.changed_at = monotonic()
                 contact.back_off.reset()
@@ -225,16 +212,14 @@ class Mesh:
         self._add(rekeyed)
 
     def _may_link(self, contact: LinkedMac) -> bool:
-        """By the newest roster, which may have come while the two were still shaking hands, and by every rival of it
-        that is not decided yet.
-        """
+        """Check by the newest roster, which may have arrived during the handshake, and by every undecided rival."""
         roster, peer_id = self._store.cluster().roster, contact.link.peer_id
         peer, me = roster.member(peer_id), roster.member(self._identity.device_id)
         is_member = peer is not None and me is not None and carries_prompts(peer.level)
         return is_member and not self._store.is_revoked(peer_id)
 
     def _is_behind(self, contact: LinkedMac) -> bool:
-        """Whether the other end has not told that it has our roster, or was not told that we have it."""
+        """Whether the other end has not confirmed our roster, or our copy of it was not announced."""
         stand = self._store.cluster().roster.stand
         return contact.link.peer_stand != stand or contact.link.stand != stand
 
@@ -280,7 +265,6 @@ class Mesh:
         await self._messages.handle(device_id, self._messages.decode(kind, body))
 
     def messages(self) -> tuple[MessageRow, ...]:
-        """Rows for the messages that keep a link alive and end it."""
         return (
             receives(Ping, self._pinged),
             receives(Pong, self._ponged),
@@ -312,14 +296,14 @@ class Mesh:
             elif self._is_behind(contact):
                 await self._send_roster(contact)
         except RosterFork as error:
-            if contact.dispute != error.what:  # said once; the link stays, for what a person decides travels over it
+            if contact.dispute != error.what:  # logged once; the link stays to carry the user's decision
                 contact.dispute = error.what
                 self._journal.error(f"{contact.link.peer_name} ({device_id[:8]}): {error.what}")
                 await self._signals.deliver(RosterArrived())
         self._changed(device_id)
 
     async def _beat(self) -> None:
-        """Ping every link; close those that are silent."""
+        """Ping every link; close silent ones."""
         while True:
             now = monotonic()
             for change in self._liveness.tick(now):
@@ -327,7 +311,7 @@ class Mesh:
             for device_id in self._liveness.watched:
                 contact = self.contacts[device_id]
                 self._renew(device_id, contact, now)
-                # one Mac that does not read must not hold up the others
+                # a Mac that does not read must not delay the others
                 if contact.beat is None or contact.beat.done():
                     contact.beat = self._spawn("A ping", self._ping(contact, now))
             await asyncio.sleep(self._liveness.due - monotonic())
@@ -340,13 +324,13 @@ class Mesh:
                     contact.changed_at = now
             case Dead(device_id=device_id, silence_s=silence_s):
                 what = f"No sign of life for {silence_s:.1f} s."
-                # in the background: TLS would wait for its goodbye
+                # in the background: TLS waits for the other end's goodbye
                 self._spawn("The end of a link", self._ended(device_id, self.contacts[device_id], what))
             case Suspected(device_id=device_id) | Well(device_id=device_id):
                 self._changed(device_id)
 
     def _renew(self, device_id: str, contact: LinkedMac, now: float) -> None:
-        """Renew worn keys; end the link of a Mac that does not finish that in time."""
+        """Renew worn keys; end the link of a Mac that does not complete that in time."""
         rekeyed, is_late = contact.rekeyed, now - contact.changed_at > RESUME_S
         if rekeyed.is_renewing:
             if is_late:
@@ -365,7 +349,7 @@ class Mesh:
         return {device_id: c.rtt_s for device_id, c in self.contacts.items() if c.rtt_s is not None}
 
     async def _ping(self, contact: LinkedMac, now: float) -> None:
-        """While the rosters differ a link carries nothing else, and the roster is the sign of life."""
+        """Send a ping, or the roster while the rosters differ, since nothing else may be sent then."""
         if self._is_behind(contact):
             await self._send_roster(contact)
         else:
@@ -375,7 +359,7 @@ class Mesh:
         return self._hold(self._tasks.spawn(name, work))
 
     def _hold(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
-        """It ends with the links, which is before the node's other tasks do."""
+        """Cancel this task with the links, before the node's other tasks."""
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task

@@ -1,4 +1,4 @@
-"""What linked Macs say about themselves and their link: beats, speed tests, logs."""
+"""Messages between linked Macs about themselves and their link: pings, speed tests, logs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from core.requests.body import Duration
 from core.requests.checks import SpeedResult
 
 MAX_LOG_LINES: Final = 24  # of 500 characters each, they fit a control frame
-LOGS: Final = Rate(4.0, 8.0)  # a Mac asks once a second, and answers as often
+LOGS: Final = Rate(4.0, 8.0)  # requests and replies come once a second
 
 _PROBE: Final = struct.Struct("<II")  # number, size
 
@@ -35,7 +35,7 @@ class Leads(msgspec.Struct, frozen=True, kw_only=True):
 
     model: Annotated[str, msgspec.Meta(max_length=MAX_MODEL_NAME)]
     rows: Positive  # requests at a time
-    takes_relayed: bool  # whether it answers requests that other Macs relay
+    takes_relayed: bool  # it answers requests that other Macs relay
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,12 +50,12 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     worker_rss_bytes: Size
     spare_rss_bytes: Size
     rtts: dict[DeviceId, Duration]  # seconds
-    has_model: bool = False  # whether its worker holds a stage
-    step: Size = 0  # the last step of work that it has finished, 0 for none
+    has_model: bool = False  # its worker holds a stage
+    step: Size = 0  # last finished step; 0: none
     leads: Leads | None = None
     reach: Annotated[
         tuple[ListenAddress, ...], msgspec.Meta(max_length=MAX_NETWORK_PATHS)
-    ] = ()  # where its worker listens
+    ] = ()  # addresses at which its worker listens
 
 
 class Ping(NodeMessage, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class Bye(NodeMessage, frozen=True, kw_only=True):
 
 
 class LinkProbe(BinaryMessage, frozen=True, kw_only=True):
-    """A piece of a speed test: `size` zeros travel with it. Not JSON, as parsing text isn't to be measured."""
+    """A piece of a speed test, followed by `size` zeros. Not JSON: parsing text isn't to be measured."""
 
     FRAME: ClassVar = FrameType.PROBE
     RATE: ClassVar = UNLIMITED
@@ -118,7 +118,7 @@ class Probed(SpeedMessage, frozen=True, kw_only=True):
 class PeerSpeedRequest(SpeedMessage, frozen=True, kw_only=True):
     """Requests a test of the receiver's link to `target`."""
 
-    test: Size  # the sender's number for it
+    test: Size  # number given by the sender
     target: DeviceId
 
 
@@ -130,7 +130,7 @@ class SpeedMoved(SpeedMessage, frozen=True, kw_only=True):
 
 
 class SpeedResultSent(SpeedMessage, frozen=True, kw_only=True):
-    """The result of a test, or why there is none."""
+    """The result of a test, or the reason for none."""
 
     test: Size
     result: SpeedResult | None = None
@@ -151,7 +151,7 @@ class LogMessage(NodeMessage, frozen=True, kw_only=True):
 
 
 class LogRequest(LogMessage, frozen=True, kw_only=True):
-    """Requests the log lines after line `after` of `run`; all of them if the receiver's node has restarted since."""
+    """Requests log lines after line `after` of `run`; all lines if the receiver's node has restarted since."""
 
     run: Size
     after: Size
@@ -160,7 +160,7 @@ class LogRequest(LogMessage, frozen=True, kw_only=True):
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the sender's log."""
 
-    at: Moment  # by its clock, in seconds since the epoch
+    at: Moment  # its clock, seconds since the epoch
     level: Literal["DEBUG", "INFO", "WARN", "ERROR"]
     text: str
 
@@ -170,5 +170,5 @@ class LogReply(LogMessage, frozen=True, kw_only=True):
 
     run: Size
     last: Size  # number of the last line
-    now: Moment  # the sender's clock, in seconds since the epoch
+    now: Moment  # the sender's clock, seconds since the epoch
     lines: Annotated[tuple[LogEntry, ...], msgspec.Meta(max_length=MAX_LOG_LINES)] = ()

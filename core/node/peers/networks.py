@@ -1,4 +1,4 @@
-"""The networks of this Mac as they are now: docks, Wi-Fi and VPNs come and go while a node runs."""
+"""The current networks of this Mac: docks, Wi-Fi and VPNs come and go while a node runs."""
 
 from __future__ import annotations
 
@@ -11,33 +11,29 @@ from core.node.base.signals import Signal, Signals
 
 
 class NetworksChanged(Signal, frozen=True):
-    """This Mac has other addresses than before, and no longer those that are `gone`."""
+    """This Mac's addresses changed; the addresses in `gone` no longer exist."""
 
     gone: frozenset[str] = frozenset()
 
 
 class Networks:
-    """Emits NetworksChanged. `now`: what `ask` said at the last `look`, of interfaces that are up; `host`: on which
-    address this Mac's worker listens.
-    """
+    """Emits NetworksChanged. `now`: the interfaces that are up; `host`: this Mac's worker listens there."""
 
     def __init__(self, host: str, signals: Signals, ask: Callable[[], tuple[Interface, ...]] = interfaces) -> None:
         self._host, self._signals, self._ask = host, signals, ask
         self.now = self._up()
 
     async def look(self) -> None:
-        """Ask the system again; a Mac may take a while to say what its ports are."""
+        """Query the system again; a Mac may take a while to list its ports."""
         before, self.now = self.now, await asyncio.to_thread(self._up)
         if _where(self.now) != _where(before):
             self._signals.emit(NetworksChanged(_addresses(before) - _addresses(self.now)))
 
     def is_barred(self, host: str) -> bool:
-        """Whether no other Mac can be at that address."""
         return is_never_dialled(host, self.now)
 
     @property
     def reach(self) -> tuple[ListenAddress, ...]:
-        """Where others reach this Mac's worker."""
         return tuple(ListenAddress(each.address, each.kind) for each in reachable(self.now, self._host))[
             :MAX_NETWORK_PATHS
         ]
@@ -51,5 +47,5 @@ def _addresses(found: tuple[Interface, ...]) -> frozenset[str]:
 
 
 def _where(found: tuple[Interface, ...]) -> set[tuple[str, str, str]]:
-    """What a rate that rises and falls, as that of Wi-Fi does, leaves as it is."""
+    """The interfaces without their rate, which changes often on Wi-Fi."""
     return {(each.name, each.address, each.subnet) for each in found}

@@ -1,4 +1,4 @@
-"""The state of this Mac: for readers here, and for the other Macs, which get it with every beat."""
+"""State of this Mac, for readers here and for the other Macs, which get it with every ping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.trust.trust_assessment import TrustAssessment
 
 
 class OwnMac:
-    """`known` is what stays the same as long as the node runs. `relays`: whether requests of other Macs are taken."""
+    """State of this Mac. `known` doesn't change while the node runs; `relays`: other Macs' requests are accepted."""
 
     def __init__(
         self, known: Peer, assessment: TrustAssessment, worker: WorkerState, networks: Networks, *, relays: bool = True
@@ -26,7 +26,6 @@ class OwnMac:
         self.device_id = known.device_id
 
     def now(self, address: str = "") -> Peer:
-        """This Mac as a row of the peer table; `address` is where it listens."""
         worker, pid, spare = self._worker, self._worker.pid, self._worker.spare_pid
         return msgspec.structs.replace(
             self._known,
@@ -41,7 +40,7 @@ class OwnMac:
         )
 
     def status(self, rtts: Mapping[str, float]) -> Status:
-        """The status that other Macs get; `rtts`: the round trip to each linked Mac, in seconds."""
+        """The status sent to other Macs; `rtts`: round trip to each linked Mac in seconds."""
         own = self.now()
         return Status(
             name=own.name,

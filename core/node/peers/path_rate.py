@@ -1,5 +1,5 @@
-"""How many bytes a path carries in a second: a burst of at most 2 MB in 0.2 s over a link of its own, which is closed
-then. The result is a lower bound; an answer that starts meanwhile is not held up.
+"""Measure the rate of a path: a burst of at most 2 MB in 0.2 s over a link of its own. A lower bound, too short to
+delay an answer that starts meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DECODER: Final = MessageDecoder(LinkProbe, Probed)
 
 
 async def measure_rate(link: ControlLink) -> int:
-    """Bytes in a second over `link`, which is closed then. Raises LinkLost, LinkTimeout."""
+    """Bytes per second over `link`, which is closed then. Raises LinkLost, LinkTimeout."""
     probing = LinkProbing(link.peer_name, lambda probe: _sent(link, probe), extent=BURST)
     reading = asyncio.create_task(_read(link, probing))
     try:
@@ -33,7 +33,7 @@ async def measure_rate(link: ControlLink) -> int:
 
 
 async def answer_burst(link: ControlLink) -> None:
-    """The other end's part: what a burst asks, no more of it and no longer than that; then `link` is closed."""
+    """The other end's part: answer the burst within its limits, then close `link`."""
     with suppress(MaclusterError, TimeoutError):
         try:
             async with asyncio.timeout(BURST.limit_s):
@@ -42,8 +42,8 @@ async def answer_burst(link: ControlLink) -> None:
                         case LinkProbe(number=number):
                             await link.send(*to_frame(Probed(number=number)))
                         case other:
-                            raise ProtocolError(f"{type(other).__name__} is no part of the measuring of a path.")
-                await link.recv()  # until the other end closes it: what was answered is on its way
+                            raise ProtocolError(f"{type(other).__name__} does not belong to a rate measurement.")
+                await link.recv()  # until the other end closes it: the replies are in flight
         finally:
             link.close()
 

@@ -1,4 +1,4 @@
-"""On which ways this Mac reaches another one that is linked, and what they carry."""
+"""Network paths between this Mac and a linked one, and their speeds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIGURES_S: Final = 4.0
 
 
 class Paths:
-    """From what the other Mac tells of its addresses, and what the interfaces of this one are now."""
+    """Combines the other Mac's reported addresses with this one's current interfaces."""
 
     def __init__(
         self, identity: Identity, store: RosterStore, mesh: Mesh, networks: Networks, book: AddressBook
@@ -42,14 +42,14 @@ class Paths:
         self._mesh, self._networks, self._book = mesh, networks, book
 
     def direct(self, device_id: str) -> tuple[NetworkPath, ...] | None:
-        """Through networks that both Macs are on, the best kind first; None where the other has told nothing yet."""
+        """Paths over networks that both Macs are on, best kind first; None if the other one has reported nothing."""
         contact = self._mesh.contacts.get(device_id)
         if contact is None or contact.status is None:
             return None
         return direct_ways(self._networks.now, contact.status.reach)
 
     def ways(self, device_id: str) -> tuple[NetworkPath, ...]:
-        """All that are known, and where its control link goes; none if it is not linked."""
+        """All known paths, including the control link's; empty if not linked."""
         try:
             host = self._mesh.host_of(device_id)
         except LinkLost:
@@ -60,12 +60,11 @@ class Paths:
         return (*direct[: MAX_NETWORK_PATHS - 1], self._linked(host, self._mesh.local_host_of(device_id)))
 
     async def tried(self, device_id: str, ways: Sequence[NetworkPath]) -> list[MeasuredPath]:
-        """On which of `ways` its node answers, and how long it takes there and back."""
         places = self._book.of(device_id)
         return await asyncio.to_thread(measure_paths, ways, places[0].port, TRY_S) if ways and places else []
 
     async def rate(self, device_id: str, way: NetworkPath) -> int:
-        """What `way` carries, in bytes a second; measured now, over a link of its own. Raises LinkError."""
+        """Bytes per second of `way`, measured now over a link of its own. Raises LinkError."""
         if not (places := self._book.of(device_id)):
             raise LinkLost(f"No address of Mac {device_id[:8]} is known.")
         link = await dial_control(
@@ -81,9 +80,7 @@ class Paths:
         return await measure_rate(link)
 
     async def figures(self, device_id: str) -> tuple[PathFigures, ...]:
-        """How long each direct way takes and what it carries, the best kind first; after `FIGURES_S` those that are
-        measured by then.
-        """
+        """Round trip and rate of each direct path, best kind first; after `FIGURES_S` only those measured by then."""
         found: list[tuple[int, PathFigures]] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(FIGURES_S):
@@ -102,9 +99,7 @@ class Paths:
 
 
 def direct_ways(own: Iterable[Interface], reported: Sequence[ListenAddress]) -> tuple[NetworkPath, ...]:
-    """To the addresses in `reported` that are on a network of this Mac, the best kind first. A way is bound to its
-    interface where the address alone does not say which one leads there.
-    """
+    """Paths to `reported` addresses on a network of this Mac, best kind first; bound to an interface if ambiguous."""
     ways = []
     here = reachable(own, "0.0.0.0")
     for reach in reported:

@@ -1,5 +1,5 @@
-"""The logs of the linked Macs: while this Mac's log is read, it requests the next few lines of each once a second.
-No Mac can make this one read more than that.
+"""Logs of the linked Macs: while this Mac's log is read, it requests each one's next lines once a second. No Mac can
+make this one read more than that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLOCKS_KEPT: Final = 8
 
 
 class PeerLog:
-    """How far the log of one Mac is read."""
+    """Reading position in one Mac's log."""
 
     def __init__(self) -> None:
         self.run = self.last = 0
@@ -34,15 +34,15 @@ class PeerLog:
         self._clocks: deque[ClockDifference] = deque(maxlen=CLOCKS_KEPT)
 
     def ask(self, now_s: float) -> LogRequest | None:
-        """What to ask at `now_s` (monotonic): nothing while the Mac has not answered."""
+        """The request to send at `now_s` (monotonic); None while a reply is due."""
         if self._asked_s is not None and now_s < self._asked_s + ANSWER_S:
             return None
         self._asked_s = now_s
         return LogRequest(run=self.run, after=self.last)
 
     def take(self, reply: LogReply, now_s: float, now: float) -> list[tuple[float, LogEntry]]:
-        """The lines of what came at `now_s` (monotonic), which was `now` (seconds since the epoch), with the times at
-        which they were written, none of which is still to come. What was not asked for has none.
+        """Lines of a reply that came at `now_s` (monotonic), or `now` (seconds since the epoch), with their times by
+        this clock, never in the future. An unrequested reply has no lines.
         """
         if self._asked_s is None:
             return []
@@ -52,13 +52,12 @@ class PeerLog:
         return [(max(0.0, min(now, now - now_s + line.at - ahead_s)), line) for line in reply.lines]
 
     def gone(self) -> None:
-        """It is not linked any more, and may come back with another clock."""
         self._asked_s = None
         self._clocks.clear()
 
 
 class PeerLogs:
-    """Asks while somebody reads, and tells those that ask."""
+    """Requests logs while they are read here, and answers requests of other Macs."""
 
     def __init__(self, mesh: Mesh, journal: Journal, bus: Bus, tasks: Tasks) -> None:
         self._mesh, self._journal, self._bus, self._tasks = mesh, journal, bus, tasks
@@ -67,7 +66,6 @@ class PeerLogs:
 
     @contextmanager
     def read(self) -> Iterator[None]:
-        """Somebody reads what happens here, within this."""
         self._readers += 1
         try:
             yield
@@ -75,7 +73,6 @@ class PeerLogs:
             self._readers -= 1
 
     async def watch(self) -> None:
-        """Ask for ever."""
         while True:
             if self._readers:
                 self._ask_all()
@@ -87,7 +84,6 @@ class PeerLogs:
                 self._tasks.spawn("Asking for a log", self._send(device_id, asked))
 
     async def handle_message(self, device_id: str, message: LogMessage) -> None:
-        """A linked Mac asks, or answers."""
         match message:
             case LogRequest(run=run, after=after):
                 await self._send(device_id, self._lines_after(after if run == self._journal.run else 0))
@@ -98,7 +94,6 @@ class PeerLogs:
                     )
 
     def gone(self, device_id: str) -> None:
-        """That Mac is not linked any more."""
         if log := self._logs.get(device_id):
             log.gone()
 

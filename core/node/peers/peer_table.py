@@ -1,4 +1,4 @@
-"""The Macs that this node knows, as values for readers: sightings, links and roster in one table."""
+"""The Macs that this node knows, from sightings, links and roster, as values for readers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from core.trust.levels import carries_prompts, weakest
 
 
 class PeerTable:
-    """Publishes PeerSeen, PeerChanged, PeerGone and TrustChanged, each only when something changed."""
+    """Publishes PeerSeen, PeerChanged, PeerGone and TrustChanged, only on changes."""
 
     def __init__(
         self,
@@ -38,9 +38,7 @@ class PeerTable:
         self._bus.publish(PeerSeen(peer=self._own_now()))
 
     def steps(self, plan: Plan) -> list[int] | None:
-        """The last step that each stage of `plan` has finished, as its Mac told last, in ring order; None where a Mac
-        is not linked or has not told yet.
-        """
+        """Last step that each stage of `plan` reported, in ring order; None if a Mac is not linked or silent."""
         reported = {
             device_id: contact.status.step for device_id, contact in self._mesh.contacts.items() if contact.status
         }
@@ -49,11 +47,10 @@ class PeerTable:
         return [reported[mac] for mac in macs] if reported.keys() >= set(macs) else None
 
     def is_own(self, device_id: str) -> bool:
-        """Whether this is this Mac's own id."""
         return device_id == self._own.device_id
 
     def sighted(self, sighting: Sighting) -> bool:
-        """A Mac was advertised; whether this contests another advertisement, said once."""
+        """Note an advertised Mac; returns whether it contests another advertisement, the first time."""
         self._met(sighting.device_id)
         change = self._sightings.saw(sighting.device_id, sighting.name, sighting.places, sighting.windows)
         for device_id in change.evicted:
@@ -62,16 +59,13 @@ class PeerTable:
         return change.contests
 
     def vanished(self, device_id: str) -> None:
-        """An advertisement was taken back: that says nothing of a member, and a stranger may only flap."""
         self._sightings.vanished(device_id, monotonic())
 
     def sweep(self) -> None:
-        """Forget the strangers who are not advertised any more."""
         for device_id in self._sightings.gone(monotonic()):
             self._forget(device_id, "It is no longer advertised.")
 
     def went(self, device_id: str, reason: str) -> None:
-        """The control link of a Mac ended."""
         known = self.find(device_id)
         if known:
             self._bus.publish(PeerGone(device_id=device_id, reason=reason))
@@ -79,7 +73,6 @@ class PeerTable:
             self._bus.publish(PeerSeen(peer=lost))
 
     def refresh(self, device_id: str) -> None:
-        """Publish a Mac if anything about it changed."""
         if device_id in self._mesh.contacts:
             self._linked_once.add(device_id)
             self._met(device_id)
@@ -90,13 +83,11 @@ class PeerTable:
             self.refresh_trust()
 
     def refresh_own(self) -> None:
-        """Publish this Mac if anything about it changed."""
         own = self._own_now()
         if own != self.find(own.device_id):
             self._bus.publish(PeerChanged(peer=own))
 
     def refresh_all(self) -> None:
-        """Publish every Mac that changed, and the trust level."""
         self.refresh_own()
         for peer in self._bus.now.peers:
             if not peer.is_self:
@@ -104,8 +95,8 @@ class PeerTable:
         self.refresh_trust()
 
     def refresh_trust(self) -> None:
-        """The cluster's level is that of the weakest Mac in the plan, or of the linked ones without a plan. A plan that
-        has just failed counts until the person loads or unloads, so that the level says why.
+        """Set the cluster's level: the weakest Mac of the plan, or of the linked Macs. A plan that just failed counts
+        until the user loads or unloads, so that the level shows the reason.
         """
         now = self._bus.now
         led = now.plan if now.plan_status in ("loading", "ready") else None
@@ -118,7 +109,6 @@ class PeerTable:
             self._bus.publish(changed)
 
     def linked(self) -> list[Peer]:
-        """Paired Macs with a live link and known budgets, this one first, then by budget."""
         linked = [p for p in self._bus.now.peers if not p.is_self and p.state == "connected" and p.budget_bytes > 0]
         others = [p for p in linked if carries_prompts(p.trust)]
         return [self._own_now(), *sorted(others, key=lambda p: (-p.budget_bytes, p.name, p.device_id))]
@@ -140,7 +130,6 @@ class PeerTable:
         self._seen.note(parse_text_id(device_id), time.time(), members)
 
     def find(self, device_id: str) -> Peer | None:
-        """A Mac of the table."""
         return next((p for p in self._bus.now.peers if p.device_id == device_id), None)
 
     def _forget(self, device_id: str, reason: str) -> None:
@@ -153,7 +142,7 @@ class PeerTable:
         status = contact.status if contact else None
         places = self._places(device_id, contact)
         trust = self._assessment.of(device_id).level
-        if contact is None:  # that an id was seen somewhere says nothing of who is there
+        if contact is None:  # a sighting of the id proves nothing
             trust = weakest([trust, "seen"])
         if not places and status is None and trust != "blocked":
             return None
@@ -162,7 +151,7 @@ class PeerTable:
         if contact:
             state = "suspect" if self._mesh.is_suspect(device_id) else "connected"
         elif member and (device_id in self._linked_once or problem):
-            state = "lost"  # whatever Bonjour says: only a link shows that it lives
+            state = "lost"  # whatever Bonjour claims: only a link shows that it runs
         listed = self._assessment.listed_name(device_id)
         claimed = self._sightings.name(device_id) or (status.name if status else "") or device_id[:8]
         return Peer(
@@ -185,7 +174,7 @@ class PeerTable:
         )
 
     def _places(self, device_id: str, contact: LinkedMac | None) -> list[str]:
-        """Where to look for it; of a linked Mac, first where the link comes from, whatever Bonjour claims."""
+        """Places to try; of a linked Mac first the link's address, whatever Bonjour claims."""
         places = self._book.of(device_id)
         if contact is None:
             return [str(place) for place in places]

@@ -1,4 +1,4 @@
-"""The room of the other Macs: finding, linking and watching them, speed tests, their logs."""
+"""The room of the other Macs: finds, links and watches them, with speed tests and logs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from core.trust.identity import parse_text_id
 
 @dataclass(frozen=True, kw_only=True)
 class PeersRoom(Room):
-    """The other Macs, and what they are told about this one."""
+    """The other Macs, and the state reported to them."""
 
     worker: WorkerState
     sightings: AdvertisedMacs
@@ -64,7 +64,6 @@ class PeersRoom(Room):
 
     @classmethod
     def build(cls, node: NodeContext) -> Self:
-        """The room with all of its parts."""
         config, home = node.config, node.home
 
         def is_member(device_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Looks for other Macs, and dials those that are paired: by Bonjour, and at the addresses that a person gives."""
+"""Look for other Macs by Bonjour and at addresses given by the user, and dial paired ones."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ class Search:
             self._journal.warn(f"Bonjour is not available here ({error}); add Macs by address.")
 
     async def look_again(self) -> None:
-        """Look for all Macs now: at every known address, and by Bonjour anew. Raises UsageError where this node runs
-        without Bonjour, NodeError where that cannot be had; whoever is known by address is looked for nevertheless.
-        """
+        """Try all known addresses and look by Bonjour. Raises UsageError if it is off, NodeError if not available."""
         self._mesh.dialling.roster_changed()
         if not self._multicast:
             raise UsageError("This node runs without Bonjour.", "Known addresses are tried; add others by hand.")
@@ -52,7 +50,7 @@ class Search:
             raise NodeError(f"Bonjour is not available here ({error}).", "Add Macs by address.") from error
 
     def add(self, address: Address) -> None:
-        """A Mac's address, given by hand. Raises UsageError for a device id that is none, or a host that is none."""
+        """Add a Mac's address given by the user. Raises UsageError for an invalid device id or host."""
         device_id = address.device_id
         try:
             parse_text_id(device_id)
@@ -83,11 +81,11 @@ class Search:
         self._peers.vanished(ended.device_id)
 
     def _networks_changed(self, _: NetworksChanged) -> None:
-        """Whoever is not linked may be reached on the networks of now."""
+        """Look again for Macs that are not linked, on the new networks."""
         self._tasks.spawn("Following the networks", self._follow())
 
     async def _follow(self) -> None:
-        with suppress(MaclusterError):  # without Bonjour the known addresses are all there is; `advertise` has said so
+        with suppress(MaclusterError):  # without Bonjour only known addresses remain; `advertise` has logged it
             await self.look_again()
 
     def _contested(self, _: IdContested) -> None:

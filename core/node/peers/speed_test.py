@@ -48,13 +48,13 @@ Moved = Callable[[int], None]
 class _Test(NamedTuple):
     """The test that runs."""
 
-    asker: str  # the Mac that requested it, "" for this one
+    asker: str  # the requesting Mac; "" for this one
     number: int
     work: asyncio.Task[SpeedResult]
 
 
 class _RemoteTest(NamedTuple):
-    """What another Mac measures for this one."""
+    """A measurement by another Mac for this one."""
 
     source: str
     number: int
@@ -63,11 +63,11 @@ class _RemoteTest(NamedTuple):
 
 
 class SpeedTests:
-    """Measures, asks another Mac to, and answers the probes of those that measure.
+    """Measures, requests measurements of other Macs, and answers probes.
 
-    A Mac that measures answers no probes: two that fill one link from both ends would measure each other. Nobody can
-    have much sent from here: the answer to a probe is smaller than that and rationed, and for other Macs there is one
-    test, of `core.node.peers.link_probe.PROBES` messages, in so many seconds.
+    A measuring Mac answers no probes: two that fill one link from both ends would measure each other. Other Macs can't
+    make this one send much: a reply is smaller than its probe and rate-limited, and they may request one test of
+    `core.node.peers.link_probe.PROBES` messages per period.
     """
 
     def __init__(self, own_id: str, mesh: Mesh, paths: Paths, bus: Bus, tasks: Tasks) -> None:
@@ -81,9 +81,7 @@ class SpeedTests:
         self._allowances: defaultdict[str, TokenBucket] = defaultdict(lambda: TokenBucket(ANSWERS))
 
     async def test(self, request: SpeedRequest) -> SpeedResult:
-        """Test a hop for the person here. Raises UsageError, NotPaired, LinkLost, LinkTimeout, Busy, or NodeError where
-        the test is stopped.
-        """
+        """Test a hop for the user here. Raises UsageError, NotPaired, LinkError, Busy; NodeError if stopped."""
         source = self._mac(request.source) if request.source else self._own_id
         target = self._mac(request.target)
         if source == target:
@@ -101,18 +99,15 @@ class SpeedTests:
         return msgspec.structs.replace(result, source=source, target=target, answering=answering)
 
     async def stop(self) -> Done:
-        """End the test of the person here, if one runs."""
         if self._test and not self._test.asker:
             self._test.work.cancel()
         return Done()
 
     def close(self) -> None:
-        """The node ends: so does what runs."""
         if self._test:
             self._test.work.cancel()
 
     async def handle_message(self, device_id: str, message: LinkProbe | SpeedMessage) -> None:
-        """A linked Mac says something about a test."""
         match message:
             case LinkProbe(number=number):
                 if self._may_answer(device_id):
@@ -129,7 +124,6 @@ class SpeedTests:
                 _settle(self._asked.result, message)
 
     def gone(self, device_id: str) -> None:
-        """The link to a Mac ended."""
         if self._probing and self._probing[0] == device_id:
             self._probing[1].lost()
         if self._asked and self._asked.source == device_id and not self._asked.result.done():
@@ -178,7 +172,7 @@ class SpeedTests:
         )
 
     async def _ask(self, source: str, target: str, number: int, moved: Moved) -> SpeedResult:
-        """Have another Mac measure; it gets a SpeedStop if the wait is cancelled."""
+        """Request a measurement by another Mac; it gets a SpeedStop if the wait is cancelled."""
         result: asyncio.Future[SpeedResult] = asyncio.get_running_loop().create_future()
         self._asked = _RemoteTest(source, number, moved, result)
         try:
@@ -227,14 +221,14 @@ class SpeedTests:
         await self._mesh.send(device_id, message)
 
     def _may_answer(self, device_id: str) -> bool:
-        """Not while this Mac measures, and for each Mac no more than its tests need."""
+        """Not while this Mac measures; for each Mac only as many as its tests need."""
         return self._probing is None and self._allowances[device_id].take(monotonic())
 
     def _show(self, number: int, done: int) -> None:
         self._bus.publish(Progress(task=SPEED_TEST, request_id=str(number), done=done, total=PROBES, unit="messages"))
 
     def _mac(self, typed: str) -> str:
-        """The paired Mac that is meant. Raises UsageError, NotPaired."""
+        """The paired Mac that was typed. Raises UsageError, NotPaired."""
         device_id = pick(typed, [(p.device_id, p.name) for p in self._bus.now.peers])
         peer = next(p for p in self._bus.now.peers if p.device_id == device_id)
         if not peer.is_self and not carries_prompts(peer.trust):

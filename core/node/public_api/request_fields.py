@@ -115,7 +115,6 @@ def text_of(content: Content, field: str) -> str:
 
 
 def effort_of(effort: str | None) -> TemplateOptions:
-    """The reasoning effort as chat templates know it."""
     if effort == "none":
         return {"enable_thinking": False}
     return {"reasoning_effort": effort} if effort else {}

@@ -41,7 +41,6 @@ class RequestQueue:
             self._leave(rows)
 
     def look(self) -> None:
-        """Look again, since there may be more rows now."""
         self._admit()
 
     async def _wait(self, rows: int, model: str) -> None:

@@ -29,7 +29,6 @@ class OutgoingLink:
         self._is_measuring = False
 
     def offer(self, direct: Sequence[NetworkPath]) -> None:
-        """The link is being made again, over the best of `direct` that works, or another path if none does."""
         self.way, self._offered = None, tuple(direct)
 
     def linked(self, way: NetworkPath) -> None:
@@ -74,7 +73,6 @@ class OutgoingLink:
         return left[0]
 
     def measured(self, way: NetworkPath, bytes_per_s: int) -> None:
-        """`way` carries that rate; 0 if unknown."""
         self._is_measuring = False
         self._rates[_key(way)] = bytes_per_s
 
@@ -99,7 +97,6 @@ class OutgoingLink:
         return f"{path}: the ring moves to it."
 
     def _alike(self, direct: Sequence[NetworkPath]) -> list[NetworkPath]:
-        """The path in use and the others of its kind; empty without a choice."""
         used = self.way
         alike = [way for way in direct if used and way.rank == used.rank]
         return alike if used and len(alike) > 1 and _has(alike, used) else []

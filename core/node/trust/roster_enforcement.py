@@ -56,7 +56,6 @@ class RosterEnforcement:
             self._signals.emit(PlanDistrusted(plan, fault.device_id, fault.error.problem))
 
     async def follow(self) -> None:
-        """React to a new roster, or to a new fork."""
         self.enforce()
         gone = set[str]()
         for device_id in self._newly_revoked():

@@ -21,7 +21,7 @@ from core.link.tls import link_error
 from core.node.peers import dialling
 from core.trust.identity import text_id
 from core.trust.roster import Cluster
-from tests.support.dialler import HOST, ME, OTHER, PEER, SIZE, AnswersHarness, another_cluster, at_desk, home_of
+from tests.support.dialler import HOST, ME, OTHER, PEER, SIZE, DiallingNode, another_cluster, at_desk, home_of
 from tests.support.macs import cluster, mac
 from tests.support.waiting import until
 
@@ -30,7 +30,7 @@ PEER_ID, OTHER_ID = mac(PEER).text_id, mac(OTHER).text_id
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[AnswersHarness]:
+async def desk(tmp_path: Path) -> AsyncIterator[DiallingNode]:
     async with at_desk(tmp_path) as desk:
         desk.pair()
         yield desk
@@ -41,7 +41,7 @@ def strangers() -> Cluster:
 
 
 async def test_wrong_places_cost_a_failed_dial_each_and_the_right_one_is_remembered(
-    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch
+    desk: DiallingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialling, "SILENT_S", 60.0)
     async with home_of(PEER) as (right, _), home_of(OTHER) as (wrong, _):
@@ -54,7 +54,7 @@ async def test_wrong_places_cost_a_failed_dial_each_and_the_right_one_is_remembe
 
 
 async def test_a_place_that_is_silent_does_not_keep_the_next_one_waiting(
-    desk: AnswersHarness, monkeypatch: pytest.MonkeyPatch
+    desk: DiallingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialling, "DIAL_S", 1e6)
     with socket.create_server((HOST, 0)) as silent:
@@ -66,7 +66,7 @@ async def test_a_place_that_is_silent_does_not_keep_the_next_one_waiting(
             assert desk.book.of(PEER_ID) == (right, where)
 
 
-async def test_a_wrong_key_is_what_is_told_and_the_log_says_it_once(desk: AnswersHarness) -> None:
+async def test_a_wrong_key_is_what_is_told_and_the_log_says_it_once(desk: DiallingNode) -> None:
     async with home_of(OTHER, another_cluster) as (wrong, server):
         desk.sightings.saw(PEER_ID, "studio", (NOWHERE, wrong))
         desk.dialling.reach(PEER_ID)
@@ -79,7 +79,7 @@ async def test_a_wrong_key_is_what_is_told_and_the_log_says_it_once(desk: Answer
 
 
 async def test_the_best_place_is_told_of_where_nobody_answers_and_it_is_forgotten_once_linked(
-    desk: AnswersHarness,
+    desk: DiallingNode,
 ) -> None:
     desk.book.by_hand(PEER_ID, NOWHERE)
     desk.dialling.reach(PEER_ID)
@@ -134,7 +134,7 @@ async def end(link: ControlLink) -> None:
     await link.wait_closed()
 
 
-async def test_a_mac_that_is_no_member_is_not_dialled(desk: AnswersHarness) -> None:
+async def test_a_mac_that_is_no_member_is_not_dialled(desk: DiallingNode) -> None:
     desk.book.by_hand(text_id(b"s" * 16), NOWHERE)
     desk.dialling.reach(text_id(b"s" * 16))
     assert desk.dialling.problem(text_id(b"s" * 16)) == ""

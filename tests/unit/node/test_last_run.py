@@ -69,7 +69,7 @@ def test_a_node_that_was_killed_has_ended_without_a_word(home: Home) -> None:
         for words in (LastRun(at=time.time(), pid=nobody), LastRun(at=time.time(), pid=unnoticed.pid), younger):
             home.last_run.write_bytes(msgspec.json.encode(words))
             home.last_run.chmod(0o600)
-            assert "ended without a word" in unreachable(home).what
+            assert "was killed" in unreachable(home).what
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"at": "x"}', b"\xff"])

@@ -68,7 +68,7 @@ ME, PEER, THIRD, STRANGER = (mac(n).text_id for n in range(4))
 ROSTERS = chain(3)
 
 
-class AnswersHarness:
+class PairedNode:
     """A Mac's judgement, with what it found out in the tests' hands."""
 
     def __init__(self, folder: Path) -> None:
@@ -77,7 +77,7 @@ class AnswersHarness:
         self.faults = KnownFaults()
         self.assessment = TrustAssessment(self.store, self.seen, self.faults, ME, folder)
 
-    def adopt(self, *rosters: Roster) -> AnswersHarness:
+    def adopt(self, *rosters: Roster) -> PairedNode:
         self.store.adopt(bundle(rosters, *(mac(n).certificate_der for n in range(3))))
         return self
 
@@ -88,12 +88,12 @@ class AnswersHarness:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> AnswersHarness:
-    return AnswersHarness(tmp_path)
+def desk(tmp_path: Path) -> PairedNode:
+    return PairedNode(tmp_path)
 
 
 @pytest.fixture
-def paired(desk: AnswersHarness) -> AnswersHarness:
+def paired(desk: PairedNode) -> PairedNode:
     return desk.adopt(*ROSTERS)
 
 
@@ -106,7 +106,7 @@ def plan(*macs: str, notes: tuple[str, ...] = ()) -> Plan:
 # ---- levels and their reasons
 
 
-def test_a_mac_that_was_never_paired_trusts_itself_and_nobody_else(desk: AnswersHarness) -> None:
+def test_a_mac_that_was_never_paired_trusts_itself_and_nobody_else(desk: PairedNode) -> None:
     assert desk.assessment.of(ME) == Verdict("paired")
     assert desk.assessment.of(PEER).level == "unpaired"
     assert desk.assessment.fault(plan(ME)) is None
@@ -116,15 +116,15 @@ def test_a_mac_that_was_never_paired_trusts_itself_and_nobody_else(desk: Answers
 
 
 def test_a_stranger_that_was_met_before_is_seen_and_no_more(tmp_path: Path) -> None:
-    desk = AnswersHarness(tmp_path).adopt(*ROSTERS)
+    desk = PairedNode(tmp_path).adopt(*ROSTERS)
     desk.seen.note(mac(3).device_id, 1.0)
     desk.seen.save()
-    again = AnswersHarness(tmp_path)
+    again = PairedNode(tmp_path)
     assert again.assessment.of(STRANGER) == Verdict("seen", f"{STRANGER[:8]} is not paired.")
     assert again.assessment.fault(plan(ME, STRANGER))
 
 
-def test_who_revoked_a_mac_and_when_is_told(paired: AnswersHarness) -> None:
+def test_who_revoked_a_mac_and_when_is_told(paired: PairedNode) -> None:
     paired.adopt(revoke(ROSTERS[-1], mac(0), mac(1).device_id))
     name = paired.assessment.name(PEER)
     assert paired.assessment.of(PEER) == Verdict("blocked", f"{name} was revoked by founder in epoch 4.")
@@ -134,7 +134,7 @@ def test_who_revoked_a_mac_and_when_is_told(paired: AnswersHarness) -> None:
     assert paired.assessment.fault(plan(ME, THIRD)) is None
 
 
-def test_a_mac_that_was_revoked_itself_says_so_and_how_it_comes_back(tmp_path: Path, paired: AnswersHarness) -> None:
+def test_a_mac_that_was_revoked_itself_says_so_and_how_it_comes_back(tmp_path: Path, paired: PairedNode) -> None:
     second = promote(ROSTERS[-1], mac(0), mac(1).device_id)
     paired.adopt(second, revoke(second, mac(1), mac(0).device_id))
     fault = paired.assessment.fault(plan(ME))
@@ -143,7 +143,7 @@ def test_a_mac_that_was_revoked_itself_says_so_and_how_it_comes_back(tmp_path: P
     assert str(tmp_path) in fault.error.fix
 
 
-def test_a_new_key_is_no_revocation(paired: AnswersHarness) -> None:
+def test_a_new_key_is_no_revocation(paired: PairedNode) -> None:
     request = decode_rotation(ask_rotation(ROSTERS[-1], mac(1), mac(3)))
     paired.adopt(rotate(ROSTERS[-1], mac(0), request))
     assert successor(paired.store.history, mac(1).device_id) == mac(3).device_id
@@ -152,14 +152,14 @@ def test_a_new_key_is_no_revocation(paired: AnswersHarness) -> None:
     assert paired.assessment.name(STRANGER) == paired.assessment.name(PEER)
 
 
-def test_a_mac_that_was_replaced_by_another_one_did_not_change_its_key(paired: AnswersHarness) -> None:
+def test_a_mac_that_was_replaced_by_another_one_did_not_change_its_key(paired: PairedNode) -> None:
     gone = revoke(ROSTERS[-1], mac(0), mac(1).device_id)
     assert successor(paired.adopt(gone).store.history, mac(1).device_id) is None
     assert successor(paired.store.history, mac(2).device_id) is None
     assert successor([], mac(2).device_id) is None
 
 
-def test_a_fork_blocks_every_member_and_names_both_sides(paired: AnswersHarness) -> None:
+def test_a_fork_blocks_every_member_and_names_both_sides(paired: PairedNode) -> None:
     base = promote(ROSTERS[-1], mac(0), mac(1).device_id)
     ours, theirs = rename(base, mac(0), mac(2).device_id, "left"), rename(base, mac(1), mac(2).device_id, "right")
     paired.adopt(base)
@@ -179,7 +179,7 @@ def test_a_fork_blocks_every_member_and_names_both_sides(paired: AnswersHarness)
     paired.store.advance(affirm(ours, mac(0)))
 
 
-def test_a_fork_of_two_epochs_names_both_sides_and_what_each_did(paired: AnswersHarness) -> None:
+def test_a_fork_of_two_epochs_names_both_sides_and_what_each_did(paired: PairedNode) -> None:
     base = promote(ROSTERS[-1], mac(0), mac(1).device_id)
     ours = rename(base, mac(0), mac(1).device_id, "left")
     further = revoke(ours, mac(0), mac(2).device_id)
@@ -207,7 +207,7 @@ def test_somebody_vouches_for_a_roster_that_the_words_signed() -> None:
     assert voucher(recovered) == mac(0).device_id
 
 
-def test_another_key_and_another_model_block_a_mac_with_the_reason(paired: AnswersHarness) -> None:
+def test_another_key_and_another_model_block_a_mac_with_the_reason(paired: PairedNode) -> None:
     paired.faults.wrong_key[PEER] = "At 10.0.0.9:4717: another Mac answered."
     paired.faults.other_model[THIRD] = "model.safetensors of toy on third is not the same file as on me."
     assert paired.assessment.of(PEER) == Verdict("blocked", paired.faults.wrong_key[PEER])
@@ -215,7 +215,7 @@ def test_another_key_and_another_model_block_a_mac_with_the_reason(paired: Answe
     assert paired.assessment.fault(plan(ME, PEER, THIRD)) is None, "only a roster takes a plan down"
 
 
-def test_the_weakest_mac_is_named_and_why(paired: AnswersHarness) -> None:
+def test_the_weakest_mac_is_named_and_why(paired: PairedNode) -> None:
     assert paired.assessment.of_all([(ME, "me"), (PEER, "peer")]) == TrustChanged(level="paired", weakest="peer")
     told = paired.assessment.of_all([(ME, "me"), (STRANGER, "new"), (PEER, "peer")])
     assert (told.level, told.weakest, told.reason) == ("unpaired", "new", f"{STRANGER[:8]} is not paired.")
@@ -223,11 +223,11 @@ def test_the_weakest_mac_is_named_and_why(paired: AnswersHarness) -> None:
 
 
 def test_a_plan_fails_over_the_mac_whose_files_are_others() -> None:
-    formation = PlanLifecycle(plan_of(2))
-    formation.loaded(mac_id(0), held(0))
-    formation.loaded(mac_id(1), held(1, fingerprint="e" * 64))
-    assert formation.mismatch
-    assert (formation.mismatch.device_id, formation.mismatch.problem.kind) == (mac_id(1), "ModelMismatch")
+    lifecycle = PlanLifecycle(plan_of(2))
+    lifecycle.loaded(mac_id(0), held(0))
+    lifecycle.loaded(mac_id(1), held(1, fingerprint="e" * 64))
+    assert lifecycle.mismatch
+    assert (lifecycle.mismatch.device_id, lifecycle.mismatch.problem.kind) == (mac_id(1), "ModelMismatch")
     told = PlanLifecycle(plan_of(2))
     told.lost(mac_id(1), ModelMismatch("toy here is another one.").problem)
     assert told.mismatch
@@ -249,7 +249,7 @@ def test_a_wrong_key_is_told_from_a_failed_handshake(ca: bool) -> None:
 
 
 def test_an_advertisement_of_a_members_id_is_at_most_seen_and_a_revoked_one_is_blocked(
-    tmp_path: Path, paired: AnswersHarness
+    tmp_path: Path, paired: PairedNode
 ) -> None:
     """T3: whoever takes a member's name and id on the Wi-Fi gains nothing by it."""
     desk = MeshDesk(tmp_path, 0, paired.store)
@@ -295,7 +295,7 @@ async def test_a_mac_that_was_revoked_dials_nobody(tmp_path: Path) -> None:
         assert server.admission.counts["accepted"] == 0
 
 
-def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: Path, paired: AnswersHarness) -> None:
+def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: Path, paired: PairedNode) -> None:
     bus = Bus()
     journal = Journal(tmp_path / "log", "me", bus)
     mesh = mesh_of(tmp_path, paired.store)
@@ -318,7 +318,7 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
         reading.get_loop().close()
 
 
-async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path: Path, paired: AnswersHarness) -> None:
+async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path: Path, paired: PairedNode) -> None:
     """This Mac's own worker has not taken its stage yet."""
 
     class Member(PlanMember):
@@ -372,7 +372,7 @@ def mesh_of(folder: Path, store: RosterStore) -> Mesh:
 
 
 @pytest.fixture
-async def mesh(tmp_path: Path, paired: AnswersHarness) -> AsyncIterator[Mesh]:
+async def mesh(tmp_path: Path, paired: PairedNode) -> AsyncIterator[Mesh]:
     mesh = mesh_of(tmp_path, paired.store)
     yield mesh
     await mesh.stop("The test is over.")
@@ -405,9 +405,7 @@ async def dialled(port: int) -> ControlLink:
     return await dial_control(HOST, port, identity=mac(1), cluster=cluster(3), peer_id=mac(0).device_id, timeout_s=60.0)
 
 
-async def test_a_link_whose_mac_was_revoked_during_the_handshake_is_not_kept(
-    mesh: Mesh, paired: AnswersHarness
-) -> None:
+async def test_a_link_whose_mac_was_revoked_during_the_handshake_is_not_kept(mesh: Mesh, paired: PairedNode) -> None:
     """The roster came between the check of the key and the end of the handshake."""
     port, known = await mesh.start(HOST, 0), paired.store.cluster()
     paired.adopt(revoke(ROSTERS[-1], mac(0), mac(1).device_id))
@@ -419,7 +417,7 @@ async def test_a_link_whose_mac_was_revoked_during_the_handshake_is_not_kept(
             await dialled(port)
 
 
-async def test_a_roster_that_came_during_the_handshake_is_passed_on(mesh: Mesh, paired: AnswersHarness) -> None:
+async def test_a_roster_that_came_during_the_handshake_is_passed_on(mesh: Mesh, paired: PairedNode) -> None:
     known = paired.store.cluster()
     paired.adopt(rename(ROSTERS[-1], mac(0), mac(2).device_id, "newer"))
     async with link_to(mesh, known) as link:
@@ -476,7 +474,7 @@ def test_what_a_mac_sees_is_said_in_words() -> None:
     assert sees(plan(ME), ME) == "token ids, logits"
 
 
-def test_the_view_has_members_strangers_and_those_that_were_put_out_but_no_recovery_key(paired: AnswersHarness) -> None:
+def test_the_view_has_members_strangers_and_those_that_were_put_out_but_no_recovery_key(paired: PairedNode) -> None:
     key = make_recovery_key()
     with_key = set_recovery(ROSTERS[-1], mac(0), key.public)
     paired.adopt(with_key)

@@ -60,7 +60,7 @@ def another(variant: str) -> Any:
     return random_model({**config_of("qwen3"), "head_dim": KV_GROUP}, 3, mx.float32)
 
 
-class AnswersHarness:
+class MirrorRing:
     """A head that owns the whole model, and a node that keeps what it mirrors, as long as it is: `kept` by request."""
 
     def __init__(self, variant: str = "llama", rows: int = 2, mirror: Mirror | None = None) -> None:
@@ -127,9 +127,9 @@ def a_request(tokens: Sequence[int] = PROMPT, request_id: str = REQUEST, **more:
     return Request(request_id=request_id, tokens=list(tokens), max_tokens=TOKENS, **more)
 
 
-def gone_on_with(lost: AnswersHarness, variant: str, *requests: Request) -> AnswersHarness:
+def gone_on_with(lost: MirrorRing, variant: str, *requests: Request) -> MirrorRing:
     """Another worker, which goes on where `lost` was."""
-    desk = AnswersHarness(variant, mirror=lost.mirror)
+    desk = MirrorRing(variant, mirror=lost.mirror)
     desk.run(*(replace(request, written=lost.tokens(request.request_id)) for request in requests))
     return desk
 
@@ -137,7 +137,7 @@ def gone_on_with(lost: AnswersHarness, variant: str, *requests: Request) -> Answ
 @cache
 def undisturbed(variant: str, prompt: tuple[int, ...] = tuple(PROMPT)) -> list[int]:
     """The whole answer of a worker that is not lost."""
-    desk = AnswersHarness(variant)
+    desk = MirrorRing(variant)
     desk.run(a_request(prompt))
     return desk.tokens()
 
@@ -148,7 +148,7 @@ def undisturbed(variant: str, prompt: tuple[int, ...] = tuple(PROMPT)) -> list[i
     [("llama", 1), ("llama", 35), ("llama sliding", 35), (BITS, 1), *((variant, 39) for variant in STATES)],
 )
 def test_an_answer_goes_on_with_what_was_mirrored(variant: str, until: int) -> None:
-    lost = AnswersHarness(variant)
+    lost = MirrorRing(variant)
     lost.run(a_request(), until=until)
     desk = gone_on_with(lost, variant, a_request())
     (restored,) = desk.said(Restored)
@@ -161,7 +161,7 @@ def test_an_answer_goes_on_with_what_was_mirrored(variant: str, until: int) -> N
 @pytest.mark.parametrize("variant", ["llama", "llama sliding", "qwen3_next"])
 def test_rows_of_a_batch_are_mirrored_too(variant: str) -> None:
     other = "cd" * 16
-    lost = AnswersHarness(variant)
+    lost = MirrorRing(variant)
     requests = (a_request(), a_request(PROMPT[3:], other))
     lost.run(*requests, until=70)
     desk = gone_on_with(lost, variant, *requests)
@@ -175,7 +175,7 @@ def test_rows_of_a_batch_are_mirrored_too(variant: str) -> None:
 @pytest.mark.slow
 def test_states_travel_in_parts_that_belong_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirroring, "SPAN_BYTES", 20_000)
-    lost = AnswersHarness("qwen3_next")
+    lost = MirrorRing("qwen3_next")
     lost.run(a_request(), until=39)
     desk = gone_on_with(lost, "qwen3_next", a_request())
     assert len(desk.said(WantSpans)) > 6
@@ -185,7 +185,7 @@ def test_states_travel_in_parts_that_belong_together(monkeypatch: pytest.MonkeyP
 
 def test_a_state_that_is_too_large_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirroring, "MOST_STATE", 100)
-    desk = AnswersHarness("qwen3_next")
+    desk = MirrorRing("qwen3_next")
     desk.run(a_request())
     assert len(desk.tokens()) == TOKENS
     assert not desk.said(Mirrored)
@@ -193,7 +193,7 @@ def test_a_state_that_is_too_large_is_read_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_row_is_told_to_be_read_before_its_first_chunk_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk, told, put = AnswersHarness(), list[str](), Head._put
+    desk, told, put = MirrorRing(), list[str](), Head._put
 
     def put_when_told(head: Head, work: Work | None) -> None:
         told.append(_states(desk))
@@ -204,5 +204,5 @@ def test_a_row_is_told_to_be_read_before_its_first_chunk_is_computed(monkeypatch
     assert told[0] == "reading"
 
 
-def _states(desk: AnswersHarness) -> str:
+def _states(desk: MirrorRing) -> str:
     return " ".join(row.state for report in desk.said(Batching)[-1:] for row in report.batch.rows)

@@ -52,7 +52,7 @@ def a_plan() -> Plan:
     )
 
 
-class AnswersHarness:
+class SessionRing:
     """A head that owns the whole model, and what it told."""
 
     def __init__(self, folder: Path) -> None:
@@ -87,33 +87,33 @@ class AnswersHarness:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> AnswersHarness:
-    return AnswersHarness(tmp_path)
+def desk(tmp_path: Path) -> SessionRing:
+    return SessionRing(tmp_path)
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     """A file of PROMPT and the beginning of its answer."""
-    desk = AnswersHarness(tmp_path)
+    desk = SessionRing(tmp_path)
     desk.ask(PROMPT)
     desk.save(held(desk))
     assert desk.rest() == [SessionSaved()]
     return desk.path
 
 
-def held(desk: AnswersHarness) -> list[int]:
+def held(desk: SessionRing) -> list[int]:
     """What its newest row at rest holds."""
     return list(desk.head._scheduler.parked[-1].tokens)
 
 
-def test_what_was_saved_is_reused_once_it_is_loaded(desk: AnswersHarness, saved: Path) -> None:
+def test_what_was_saved_is_reused_once_it_is_loaded(desk: SessionRing, saved: Path) -> None:
     tokens = reading(saved, SECRET)[0].tokens
     desk.load()
     assert desk.rest() == [SessionLoaded()]
     assert desk.ask([*tokens, 3, 4]).reused == len(tokens)
 
 
-def test_a_row_is_of_no_use_while_it_comes(desk: AnswersHarness, saved: Path) -> None:
+def test_a_row_is_of_no_use_while_it_comes(desk: SessionRing, saved: Path) -> None:
     tokens = reading(saved, SECRET)[0].tokens
     desk.load()
     desk.turn()
@@ -121,7 +121,7 @@ def test_a_row_is_of_no_use_while_it_comes(desk: AnswersHarness, saved: Path) ->
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 9])
-def test_what_is_given_up_leaves_nothing(desk: AnswersHarness, saved: Path, turns: int) -> None:
+def test_what_is_given_up_leaves_nothing(desk: SessionRing, saved: Path, turns: int) -> None:
     before = saved.read_bytes()
     tokens = reading(saved, SECRET)[0].tokens
     for begin in (desk.load, lambda: desk.save(held(desk))):
@@ -139,7 +139,7 @@ def test_what_is_given_up_leaves_nothing(desk: AnswersHarness, saved: Path, turn
     assert len(desk.head._pipeline._shapes) == len(desk.head._scheduler.parked)
 
 
-def test_another_one_has_to_wait(desk: AnswersHarness, saved: Path) -> None:
+def test_another_one_has_to_wait(desk: SessionRing, saved: Path) -> None:
     desk.load()
     for begin in (desk.load, lambda: desk.save(PROMPT)):
         begin()
@@ -149,7 +149,7 @@ def test_another_one_has_to_wait(desk: AnswersHarness, saved: Path) -> None:
     assert desk.rest() == [SessionLoaded()]
 
 
-def test_what_the_ring_forgets_ends_it(desk: AnswersHarness, saved: Path) -> None:
+def test_what_the_ring_forgets_ends_it(desk: SessionRing, saved: Path) -> None:
     desk.load()
     desk.turn()
     desk.head.fail_all(LinkLost("All is lost.").problem)
