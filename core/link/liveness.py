@@ -1,8 +1,7 @@
 """Pure state machines: which Macs are alive, and whether work progresses. Times are monotonic, in seconds.
 
-This clock stops while a Mac sleeps (macOS: mach_absolute_time; Linux: CLOCK_MONOTONIC). After a real sleep nothing
-seems late here; the other Macs have closed the links by then, and they are dialled again. A late tick means that this
-process was stopped or starved.
+This clock stops while a Mac sleeps. After a real sleep nothing seems late here; the other Macs have closed the links,
+and they are dialled again. A late tick means that this process was stopped or starved.
 """
 
 from __future__ import annotations

@@ -169,7 +169,6 @@ class Opener(_Half):
         self._fit(self._length)
 
     def open_frame(self, frame: Buffer) -> tuple[FrameHeader, memoryview]:
-        """Open a whole frame: header and plaintext. Raises ProtocolError, SealError."""
         if len(frame) < HEADER.size:
             raise ProtocolError("A frame ends within its header.")
         self.header[:] = frame[: HEADER.size]

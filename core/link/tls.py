@@ -79,7 +79,6 @@ def tune(sock: socket.socket) -> None:
 
 
 def link_error(error: OSError, where: str) -> LinkError:
-    """Translate an operating-system error on a link; `where` names the other end."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return LinkLost(f"{where} closed the link.")
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -135,7 +135,6 @@ class ConnectionLimiter:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def admit(self, host: str, now: float) -> bool:
-        """Whether `host` may connect at `now`, in seconds of one monotonic clock."""
         if ip_address(host).is_loopback:
             return True
         bucket = self._buckets.setdefault(host, TokenBucket(CONNECTIONS))

@@ -35,7 +35,6 @@ def _in_line(text: str) -> str:
 
 
 def _listeners() -> Iterator[tuple[int, int | None]]:
-    """Port and process id; macOS lists all processes at once only for root."""
     try:
         found = [(each.laddr, each.pid, each.status) for each in psutil.net_connections("tcp")]
     except psutil.AccessDenied:

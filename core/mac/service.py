@@ -1,7 +1,4 @@
-"""The node as a system service: launchd on a Mac, systemd user units on Linux.
-
-Builds files and commands and parses the system's answers; runs nothing itself.
-"""
+"""The node as a system service (launchd or systemd user units): files, commands and answers; runs nothing itself."""
 
 from __future__ import annotations
 

@@ -46,7 +46,6 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("--queue must be 0 or more.")
 
     def served_at(self, port: int, fingerprint: str) -> ApiServed:
-        """The event for an API that now listens."""
         scheme = "https" if self.has_tls else "http"
         host = f"[{self.host}]" if ":" in self.host else self.host
         warning = ""

@@ -1,7 +1,4 @@
-"""Size the mirror: copies of all Macs' caches on the head, so that nothing is read again when a Mac drops out.
-
-The head is the place for it because the conversation can't continue without the head anyway.
-"""
+"""Size the mirror: copies of all Macs' caches on the head, so that nothing is read again when a Mac drops out."""
 
 from __future__ import annotations
 

@@ -70,7 +70,6 @@ class StageSizes(NamedTuple):
         return min(MOST, self._of_a_rank(sum(caches[layer].bytes_for(self.context, self.kv_bits) for layer in part)))
 
     def step_bytes(self, *, output: bool) -> int:
-        """Temporary bytes of a step on one Mac at its peak, for any layers."""
         step = self.layout.step
         layer = step.layer_bytes(self.chunk, min(self.context, FAR_BACK), quantised=bool(self.kv_bits))
         caches = (self.profile or self.layout).caches

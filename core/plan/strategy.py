@@ -1,6 +1,4 @@
-"""Decide how Macs share a model: a part of every layer each (tp), layers of their own (pp), or one Mac alone (single).
-Decided on the head, before planning.
-"""
+"""Decide on the head how Macs share a model: part of every layer each (tp), own layers (pp), or one Mac (single)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Whether a model can continue without one of its Macs, and how it would run then.
-
-The head is excluded: it owns the conversation.
-"""
+"""Whether a model can continue without one of its Macs (but the head), and how it would run then."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Self-signed certificate of the API for addresses beyond this Mac; clients compare its fingerprint or trust its file.
 
-Its key is P-256 and separate from the device key: common clients don't accept Ed25519, and strangers need not see a key
-that the roster lists.
+Its key is P-256 and separate from the device key: common clients don't accept Ed25519.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Store the device key's passphrase in the Mac's keychain.
 
-Other backends of `keyring` are refused: they may store passwords in a plain file, forget or reject them, and the trust
-screen would still call it a keychain.
+Other backends of `keyring` are refused: they may store passwords in a plain file, forget or reject them.
 """
 
 from __future__ import annotations

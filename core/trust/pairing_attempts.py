@@ -23,7 +23,6 @@ class PairingAttempts:
         self._made = _read(path) if os.path.lexists(path) else []
 
     def check(self) -> None:
-        """Raises PairingError if no attempt is allowed now."""
         now = self._clock()
         self._made = [min(at, now) for at in self._made if at > now - WINDOW_S]
         if len(self._made) >= ATTEMPTS:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from core.errors import NotPaired, RosterFork, TrustError
 from core.events import Level, Plan, TrustChanged
 from core.trust.identity import parse_text_id, text_id
-from core.trust.known_faults import KnownFaults
 from core.trust.levels import carries_prompts, weakest
 from core.trust.roster import Fork, Member, Roster, RosterStore
 from core.trust.seen_macs import SeenMacs
@@ -30,6 +29,14 @@ class Fault(NamedTuple):
 
     device_id: str
     error: TrustError
+
+
+class KnownFaults:
+    """Faults of other Macs that this node found and no roster lists: sentences by text id."""
+
+    def __init__(self) -> None:
+        self.wrong_key: dict[str, str] = {}
+        self.other_model: dict[str, str] = {}
 
 
 class TrustAssessment:

@@ -68,7 +68,6 @@ def read_last_run(home: Home) -> LastRun | None:
 
 
 def unreachable(home: Home) -> NodeUnreachable:
-    """The error with the reason why no node answers in `home`."""
     last = read_last_run(home)
     if last is None:
         return NodeUnreachable(NO_NODE)

@@ -1,7 +1,4 @@
-"""Signals inside a node: lower rooms emit them, rooms above subscribe (`subscribe` in their `room.py`).
-
-A signal is defined next to the class that emits it.
-"""
+"""Signals inside a node: lower rooms define and emit them, rooms above subscribe (in their `room.py`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""When to call a pairing window that was seen. Pure. Two Macs that wait for each other must not call at the same time,
-since each refuses callers while it calls.
-"""
+"""When to call a pairing window that was seen; two Macs must not call at once, since a calling one refuses. Pure."""
 
 from __future__ import annotations
 

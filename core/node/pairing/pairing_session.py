@@ -109,7 +109,6 @@ class PairingSession:
     chosen: str | None = None
 
     def check_chosen(self, view: PairingView) -> None:
-        """Check the device id before digits are shown. Raises PairingError."""
         if self.chosen is not None and view.peer_text_id != self.chosen:
             raise PairingError(
                 f"Another Mac than the chosen one answered: {view.peer_name} ({view.peer_text_id[:8]}).",

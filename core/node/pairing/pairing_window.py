@@ -64,7 +64,6 @@ class PairingServer:
             self._busy = False
 
     def close(self) -> None:
-        """Close the window and cancel a running pairing."""
         self._shut()
         for call in self._calls - {asyncio.current_task()}:
             call.cancel()

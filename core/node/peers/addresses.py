@@ -1,6 +1,6 @@
-"""Addresses at which each Mac may be reached: first where its key answered, then those given by the user, then those
-that Bonjour claims. A wrong claim costs a failed dial, and never replaces a known address. Pure, except reading and
-writing.
+"""Addresses of each Mac: proven by its key, then given by the user, then claimed by Bonjour (never replacing others).
+
+Pure, except `read_proven` and `write_proven`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Macs that Bonjour advertises: a pure table with a size limit, calm when advertisements flap. Never evidence of
-identity or of being alive.
-"""
+"""Macs that Bonjour advertises: a bounded table, calm when they flap; no evidence of identity or life. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Measure a control link: empty round trips one after the other, then full messages, as many in flight as fit without a
-growing queue.
-"""
+"""Measure a control link: empty round trips, then full messages, as many in flight as fit without a queue."""
 
 from __future__ import annotations
 

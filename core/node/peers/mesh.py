@@ -303,7 +303,6 @@ class Mesh:
         self._changed(device_id)
 
     async def _beat(self) -> None:
-        """Ping every link; close silent ones."""
         while True:
             now = monotonic()
             for change in self._liveness.tick(now):

@@ -53,7 +53,6 @@ class NodeCheck:
 
 
 async def findings_without_node(home: Home, host: str, budget_bytes: int) -> AsyncGenerator[Finding]:
-    """Findings about this Mac while no node runs on it."""
     problem = unreachable(home).problem
     yield Finding(name="node", state="bad", what=problem.what, fix=problem.fix)
     async for finding in examine_network(host):

@@ -1,6 +1,4 @@
-"""Logs of the linked Macs: while this Mac's log is read, it requests each one's next lines once a second. No Mac can
-make this one read more than that.
-"""
+"""Logs of the linked Macs: while this Mac's log is read, it requests each one's next lines once a second."""
 
 from __future__ import annotations
 

@@ -31,7 +31,6 @@ class Search:
         signals.on(NetworksChanged, self._networks_changed)
 
     async def advertise(self) -> None:
-        """Start Bonjour, or log that it is not available."""
         if not self._multicast:
             return
         try:

@@ -90,7 +90,6 @@ class Relay:
         raise NotLoaded("No model is loaded.")
 
     def look(self) -> None:
-        """Publish which model another Mac answers with, if that changed."""
         try:
             model: str = clean_text(self.model().name)
         except NotLoaded:
@@ -161,7 +160,6 @@ class _Asked:
         self._replies.put_nowait(error)
 
     async def next(self) -> Relayed:
-        """The next reply. Raises MaclusterError."""
         came = await self._replies.get()
         self.is_over = isinstance(came, (LinkLost, *LAST))
         if isinstance(came, NotAnswered):

@@ -89,7 +89,6 @@ def _met(history: Sequence[Roster], newest: Roster | None, roster: Roster) -> Ro
 
 
 def longest(sides: Iterable[Side]) -> list[Side]:
-    """Drop sides that are a prefix of another one."""
     found = list[Side]()
     for side in sides:
         if any(other[: len(side)] == side for other in found):

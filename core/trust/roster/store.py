@@ -234,7 +234,6 @@ class RosterStore:
         return tuple(sides)
 
     def _finish_change(self, rivals: Iterable[Roster]) -> None:
-        """Redo a switch to another history that was interrupted."""
         if not os.path.lexists(self._taken_path):
             return
         known, wanted, side = {r.hash: r for r in rivals}, read_private(self._taken_path, RosterError), list[Roster]()
