@@ -6,12 +6,12 @@ Methods that change lanes return the ops that every stage applies. A lane with a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from core.engine.lanes import Lane, gather, join, leave, split
-from core.engine.memory_use import claimed_tokens, copied_by, lent_rows, reserved_tokens
-from core.engine.prefix_cache import LEAST_REUSED, Lent
-from core.engine.ring_work import Op, Trim
+from core.engine.prefix_cache import LEAST_REUSED, Lent, tokens_of
+from core.engine.ring_work import Copy, Extract, Op, Trim
 from core.engine.running import Row
 
 
@@ -61,18 +61,32 @@ class LaneTable:
 
     @property
     def reserved_tokens(self) -> int:
-        """The most memory that the rows may take, in tokens."""
-        return reserved_tokens(self.held)
+        return sum(tokens_of(row.request) for row in self.held)
 
     def claimed_tokens(self, chunk: int, draft: int) -> int:
-        """Memory of the rows after their next chunk or draft step, in tokens."""
-        return claimed_tokens({**self.rows, **self.leaving}, (*self.lanes, *self.reading), chunk, draft)
+        """Memory of the rows after their next chunk or draft step, in tokens: those of a lane are padded alike."""
+        rows, lanes = {**self.rows, **self.leaving}, (*self.lanes, *self.reading)
+
+        def claim(row: Row) -> int:
+            more = 1 + draft if row.is_ready else chunk
+            return min(tokens_of(row.request), row.position + row.excess + more)
+
+        together = {name for lane in lanes for name in lane.rows}
+        alone = sum(claim(row) for name, row in rows.items() if name not in together)
+        return alone + sum(len(lane.rows) * max(claim(rows[name]) for name in lane.rows) for lane in lanes)
 
     def lent(self) -> list[Lent]:
-        return lent_rows(self.rows, (*self.lanes, *self.reading))
+        """Rows that can be copied now. A row with a step on the ring can't: its next content is unknown."""
+        flying = {name for lane in (*self.lanes, *self.reading) if lane.flying for name in lane.rows}
+        still = [row for name, row in self.rows.items() if name not in flying and not row.is_lost]
+        return [Lent(row.held, self.copied(row)) for row in still if row.position >= LEAST_REUSED]
 
     def copied(self, row: Row) -> Callable[[int], Op]:
-        return copied_by(row, (*self.reading, *self.lanes))
+        name = row.request.request_id
+        lane = next((lane for lane in (*self.reading, *self.lanes) if name in lane.rows), None)
+        if lane and lane.batched:
+            return partial(Extract, of=lane.handle, row=lane.rows.index(name))
+        return partial(Copy, of=lane.handle if lane else row.handle)
 
     def held_rows(self) -> list[HeldRow]:
         lanes = {name: (lane, at) for lane in (*self.lanes, *self.reading) for at, name in enumerate(lane.rows)}

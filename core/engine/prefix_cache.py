@@ -102,11 +102,10 @@ class PrefixCache:
         return max((common_prefix(tokens, start) for tokens in rows), default=0)
 
     def open(self, request: Request, running: int, lent: Sequence[Lent] = ()) -> Opened:
-        """The row of a request that fits, with as much of its prompt as is in memory.
-
-        A cached row that the prompt continues is taken over if it can be trimmed back after the request; else it stays
-        and is copied, as is a row with only a useful prefix. If memory does not hold both, it is taken over when
-        that loses fewer tokens than dropping others.
+        """The row of a request that fits, with as much of its prompt as is in memory. A cached row that the prompt
+        continues is taken over if it can be trimmed back after the request; else it stays and is copied, as is a row
+        with only a useful prefix. If memory does not hold both, it is taken over when that loses fewer tokens than
+        dropping others.
         """
         found = self._longest(request, lent)
         if found and found.parked:

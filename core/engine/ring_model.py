@@ -44,9 +44,8 @@ class RingModel:
         self._dropped: deque[int] = deque()
 
     def __call__(self, tokens: mx.array, cache: Sequence[RingCache] | None = None) -> mx.array:
-        """Logits [B, L, V] of token ids [B, L] that follow those in `cache`. Without a cache nothing is kept.
-
-        Raises UsageError for unknown token ids, or if the number of rows differs from the cache's.
+        """Logits [B, L, V] of token ids [B, L] that follow those in `cache`. Without a cache nothing is kept. Raises
+        UsageError for unknown token ids, or if the number of rows differs from the cache's.
         """
         batch, length = tokens.shape
         if mx.any((tokens < 0) | (tokens >= self.stages.vocab_size)).item():
@@ -87,7 +86,6 @@ class RingModel:
 
 class RingCache:
     """A handle that behaves like a cache of mlx-lm, plain or batched; `rows` answers its questions without a stage.
-
     mlx-lm reuses what it merged or extended with, so a copy is used up instead; copies share their memory.
     """
 

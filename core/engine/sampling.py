@@ -83,7 +83,6 @@ class RowSampler:
 
     def draw(self, logprobs: mx.array) -> tuple[mx.array, mx.array]:
         """A token [1] from logprobs [1, vocabulary], and the random `key` after it; neither evaluated nor counted yet.
-
         The samplers are compiled with this thread's random state, which only a seed can set; a key is a seed in two
         halves.
         """

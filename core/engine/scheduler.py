@@ -127,7 +127,6 @@ class Scheduler:
 
     @property
     def parked(self) -> tuple[CachedPrefix, ...]:
-        """Cached rows, the most recently used last."""
         return self._prefixes.rows
 
     @property
@@ -147,10 +146,9 @@ class Scheduler:
         return [at for at, row in rows if row and not row.void]
 
     def submit(self, request: Request, *, may_draft: bool = True, grammar: RowGrammar | None = None) -> None:
-        """Take a request with an unused id, at least one prompt token, and an answer that has not ended.
-
-        `may_draft`: any draft tokens that its `grammar` allows may go with its steps; without it only tokens that
-        the grammar forces. Raises Busy.
+        """Take a request with an unused id, at least one prompt token, and an answer that has not ended. `may_draft`:
+        any draft tokens that its `grammar` allows may go with its steps; without it only tokens that the grammar
+        forces. Raises Busy.
         """
         self._queue.submit(request, may_draft=may_draft, grammar=grammar)
 
@@ -171,26 +169,21 @@ class Scheduler:
         return parked
 
     def settle(self, handle: int) -> None:
-        """Cache a row from elsewhere: all of it is on the ring."""
         self._prefixes.settle(handle)
 
     def gone(self, handle: int) -> None:
         self._ops += self._prefixes.lose({handle})
 
     def pin(self, handle: int) -> None:
-        """Keep a cached row unchanged until it is unpinned as often. Raises KeyError if it isn't cached, Busy if
-        running rows may need its memory.
-        """
         self._prefixes.pin(handle, self._table.reserved_tokens)
 
     def unpin(self, handle: int) -> None:
         self._prefixes.unpin(handle)
 
     def next(self) -> Work | None:
-        """The work to put on the ring now; None: wait for a result or a request.
-
-        A chunk that is due goes before a step: it would never go where steps come back at once. Every row in a lane has
-        stepped since the last chunk, so no row waits for two.
+        """The work to put on the ring now; None: wait for a result or a request. A chunk that is due goes before a
+        step: it would never go where steps come back at once. Every row in a lane has stepped since the last chunk, so
+        no row waits for two.
         """
         if self._is_steady:
             return None
@@ -206,9 +199,8 @@ class Scheduler:
 
     def ahead(self, step: Step) -> Step | None:
         """The step after the returning `step`, to be put before its tokens are known; `stepped` gets them next. A row
-        that they end has one step too many on the ring, whose result doesn't count.
-
-        None if the tokens are needed first, or other work is due.
+        that they end has one step too many on the ring, whose result doesn't count. None if the tokens are needed
+        first, or other work is due.
         """
         if step.drafts or not self._may_go_ahead(step.requests):
             return None

@@ -100,10 +100,8 @@ def writing(path: Path, secret: bytes, session: SessionFile) -> Iterator[Callabl
 
 def reading(path: Path, secret: bytes) -> tuple[SessionFile, Iterator[tuple[int, bytes]]]:
     """The header, and the numbered caches, one in memory at a time. The file is known to be whole only after the last
-    one: don't use any before.
-
-    Raises SessionError, at once or during iteration, if the file has another format, is cut or changed, lacks a layer
-    or has one twice, or its tokens don't match their hash.
+    one: don't use any before. Raises SessionError, at once or during iteration, if the file has another format, is cut
+    or changed, lacks a layer or has one twice, or its tokens don't match their hash.
     """
     stream = _Stream(path, secret)
     magic, version = _PREFIX.unpack(stream.take(_PREFIX.size))

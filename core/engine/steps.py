@@ -19,9 +19,8 @@ T = TypeVar("T")
 
 
 class Outstanding(Generic[T]):
-    """The head's side: unanswered work on the ring, in order. Times are seconds of one monotonic clock.
-
-    It is sent up to `tries` times, `try_s` apart; any answer resets the count and the clock.
+    """The head's side: unanswered work on the ring, in order. Times are seconds of one monotonic clock. It is sent up
+    to `tries` times, `try_s` apart; any answer resets the count and the clock.
     """
 
     def __init__(self, tries: int, try_s: float) -> None:

@@ -56,7 +56,6 @@ class Execution:
         self, work: WorkFrame, role: StageRole, arrays: Sequence[Arrived], *, ahead: bool = False
     ) -> list[mx.array]:
         """The output of this stage for `arrays`: token ids [B, L] if the role embeds, else a boundary [B, L, ...].
-
         Returns a boundary, or with the output head logits [B, V] of the last position, [B, L, V] if `work.every`;
         nothing useful if `work.quiet`. With `ahead`, neither the tokens nor the result are computed yet.
         """

@@ -123,10 +123,9 @@ class Follower:
             phases.end()
 
     def _compute_together(self, ring: Ring, work: WorkFrame, base: int) -> None:
-        """Pass the frame on before computing, so that all ranks start at once; the last one acknowledges it.
-
-        Only a step may come without tokens, and goes ahead: this stage then waits for the step before it, no longer
-        than the head does. Raises GroupFailed if this stage can't follow: no rank can continue without it.
+        """Pass the frame on before computing, so that all ranks start at once; the last one acknowledges it. Only a
+        step may come without tokens, and goes ahead: this stage then waits for the step before it, no longer than the
+        head does. Raises GroupFailed if this stage can't follow: no rank can continue without it.
         """
         is_empty = work.kind is FrameType.STEP_TOKEN and not work.payload[0]
         ahead = is_empty and self._execution.stage.layers.shares_tokens

@@ -24,11 +24,8 @@ _MAKERS: Final[dict[GroupKind, Callable[[Ring, Lost], OpenGroup]]] = {
 
 def open_group(kind: GroupKind, ring: Ring, lost: Lost) -> OpenGroup:
     """Open the group of all stages of the plan of `ring`, while the ring is otherwise unused; every stage calls this,
-    once in the life of its process.
-
-    `lost` is called in another thread when a rank is gone. MLX may then hang in a reduce, so the process has to end.
-    Code that evaluates a reduce must release the interpreter, as `mx.eval` does.
-
+    once in the life of its process. `lost` is called in another thread when a rank is gone. MLX may then hang in a
+    reduce, so the process has to end. Code that evaluates a reduce must release the interpreter, as `mx.eval` does.
     Raises GroupFailed if this process can't form another group, LinkError or its kinds, also another rank's reason.
     """
     return _MAKERS[kind](ring, lost)

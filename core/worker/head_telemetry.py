@@ -39,7 +39,6 @@ class HeadTelemetry:
         return self._figures.due if self._scheduler.running else None
 
     def watch(self, chunk: Chunk) -> None:
-        """Have the figures follow the first chunk of a prompt that is alone on the ring."""
         if self._pace and chunk.positions == (0,) and self._scheduler.running == 1 and self._ask():
             self._probing = len(chunk.tokens[0])
 

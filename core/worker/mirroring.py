@@ -136,7 +136,6 @@ class Mirroring:
         return True
 
     def _cuts(self, row: HeldRow) -> list[CutRequest]:
-        """The next requests for a row: its next tokens, and with the last of them its states."""
         name, start = row.request_id, self._cut.get(row.request_id, 0)
         stop = self._cut[name] = min(row.tokens, start + max(1, SPAN_BYTES // self._token_bytes))
         cuts = [CutRequest(name, start, stop)] if start < stop else []

@@ -55,9 +55,8 @@ class Neighbours:
 
     def link(self, alarm: Alarm | None = None) -> tuple[Sender, Receiver]:
         """Two new links, to the next stage and from the one before. The head dials first and all others accept first,
-        so the links close one by one round the ring and no two stages wait for each other.
-
-        Raises LinkError or its kinds, also what `alarm` raises; no link stays open then.
+        so the links close one by one round the ring and no two stages wait for each other. Raises LinkError or its
+        kinds, also what `alarm` raises; no link stays open then.
         """
         if self.index == 0:
             sender = self._dial()

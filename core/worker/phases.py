@@ -69,7 +69,6 @@ class PhaseClock:
         laps += "aead_seal", sealed, phase, monotonic()
 
     def works(self, step: int, kind: TurnKind, handle: int = 0) -> None:
-        """The stage works on this, and has since the previous turn ended."""
         work = self._work
         if work is None or work.step != step or work.kind != kind or work.handle != handle:
             self.end()

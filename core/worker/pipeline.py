@@ -110,7 +110,6 @@ class Pipeline:
 
     @property
     def is_linked(self) -> bool:
-        """Whether work can be put: the links are up, or none are needed."""
         return self._ring is not None or not self._peers
 
     @property
@@ -127,7 +126,6 @@ class Pipeline:
 
     @property
     def sealed_s(self) -> float:
-        """Seconds of sealing frames here, since the ring was last idle."""
         return self.stage.meter.sent.seal_s
 
     @property
@@ -135,10 +133,9 @@ class Pipeline:
         return not (self._out or self._asked or self._samples)
 
     def link(self, ring: Ring) -> Problem | None:
-        """Continue over a newly linked ring: work in flight is sent again, and no stage does it twice.
-
-        If a stage has lost its caches, all stages start over, and the reason is returned. Raises LinkError or its
-        kinds; NoAnswer if new links did not help a few times.
+        """Continue over a newly linked ring: work in flight is sent again, and no stage does it twice. If a stage has
+        lost its caches, all stages start over, and the reason is returned. Raises LinkError or its kinds; NoAnswer if
+        new links did not help a few times.
         """
         problem = None
         lost = self._stand(ring)

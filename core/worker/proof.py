@@ -47,9 +47,8 @@ _FIX: Final = "Fetch the model again on every Mac, run the same version of maclu
 
 
 def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, weight_bytes: int, idle: Callable[[], None]) -> Proved:
-    """Run the fixed prompt through the ring, and if requested through the whole model, which has `weight_bytes`.
-
-    `idle` is called while the whole model runs and may raise, which ends it. Raises LinkError when the ring breaks,
+    """Run the fixed prompt through the ring, and if requested through the whole model, which has `weight_bytes`. `idle`
+    is called while the whole model runs and may raise, which ends it. Raises LinkError when the ring breaks,
     StageFailed or ModelError when the model fails or differs from the whole model.
     """
     started = perf_counter()

@@ -142,7 +142,6 @@ def chunks(tokens: list[int], size: int) -> Iterator[list[int]]:
 
 
 def _forward(model: nn.Module, caches: list[Any], tokens: list[int], kv_bits: int | None) -> mx.array:
-    """Logits [1, vocabulary] after the last token, in float32."""
     from mlx_lm.generate import maybe_quantize_kv_cache  # the import takes a second, which the parent saves
 
     logits: mx.array = model(mx.array([tokens]), cache=caches)[:, -1].astype(mx.float32)

@@ -91,9 +91,8 @@ class Ring:
         self._others_need_keys = any(s.key.reaches(self.limits) for s in samples)
 
     def renew(self) -> None:
-        """Head, while no other frame is in flight: renew the keys of every link.
-
-        Raises LinkError or its kinds, and the error in an ERROR frame; the ring is broken then.
+        """Head, while no other frame is in flight: renew the keys of every link. Raises LinkError or its kinds, and the
+        error in an ERROR frame; the ring is broken then.
         """
         self.send(FrameType.RESUME)
         self.expect(FrameType.RESUME, DIAL_S)

@@ -402,7 +402,6 @@ class LoadedStage:
                 return layers.caches.new()
 
     def _advance(self, handle: int, count: int, out: list[mx.array], *, waits: bool = True) -> None:
-        """Evaluate `out` and the handle's caches, which now hold `count` tokens more."""
         rows, caches = self._held[handle][:2]
         if self._kv_bits:
             caches = self.layers.caches.quantise(caches, self._kv_bits)

@@ -53,7 +53,6 @@ class Steps:
 
     @property
     def due(self) -> float | None:
-        """When to `publish` the last one; None while there is nothing new."""
         return self._throttle.due if self._last != self._published else None
 
     def report(self, now: float) -> None:
@@ -63,10 +62,8 @@ class Steps:
 
 
 class StageMeter:
-    """The counters, computing times and progress of one stage since the ring was last idle.
-
-    They outlive the links, whose counters `sent` and `received` are: figures for an answer would be lost with a broken
-    link.
+    """The counters, computing times and progress of one stage since the ring was last idle. They outlive the links,
+    whose counters `sent` and `received` are: figures for an answer would be lost with a broken link.
     """
 
     def __init__(self, index: int, publish_step: Callable[[int], None] = lambda _: None) -> None:
@@ -94,7 +91,6 @@ class StageMeter:
 
     @contextmanager
     def span(self, kind: SpanKind, step: int, handle: int) -> Iterator[None]:
-        """Record when the code inside `with` computed."""
         started = monotonic()
         yield
         self._spans.append(TraceSpan(step, handle, kind, started, monotonic()))

@@ -73,7 +73,6 @@ class AnswerArchive:
             await asyncio.wait(self._closings)
 
     async def unfinished(self) -> list[Written]:
-        """Answers that can be continued, except running ones, the newest first."""
         before = self._in_use()
         found = await asyncio.to_thread(unfinished, self._folder, self._secret)
         return [one for one in found if one.record.request_id not in before | self._in_use()]
@@ -91,9 +90,8 @@ class AnswerArchive:
             self._journal.warn(str(error))
 
     async def forget_shared(self, macs: Collection[str]) -> None:
-        """Delete the logs of answers in which one of `macs` took part; of running ones, when they end.
-
-        Raises SealError.
+        """Delete the logs of answers in which one of `macs` took part; of running ones, when they end. Raises
+        SealError.
         """
         self._revoked.update(macs)
         await self.closed()

@@ -61,9 +61,8 @@ class AnswerOpening:
         return RunningAnswer(record, log, tokens.stream(request_id), watch=watch)
 
     async def continued(self, wanted: AnswerId) -> RunningAnswer:
-        """Continue the newest unfinished answer whose id starts with the wanted one.
-
-        Raises UsageError without such an answer or room for it, NotLoaded, NotPaired, Busy, NodeError, SealError.
+        """Continue the newest unfinished answer whose id starts with the wanted one. Raises UsageError without such an
+        answer or room for it, NotLoaded, NotPaired, Busy, NodeError, SealError.
         """
         async with self._archive.old_logs:
             written = chosen(await self._archive.unfinished(), wanted)

@@ -58,9 +58,8 @@ LOSSES: Final = frozenset(error.__name__ for error in (CachesLost, NoAnswer, Lin
 
 
 class Answers:
-    """Runs answers: hands them to the worker, writes and publishes their tokens, and ends them.
-
-    The worker queues and batches them. If it is lost, they are handed to the next one, which continues them.
+    """Runs answers: hands them to the worker, writes and publishes their tokens, and ends them. The worker queues and
+    batches them. If it is lost, they are handed to the next one, which continues them.
     """
 
     def __init__(
@@ -123,9 +122,8 @@ class Answers:
         return await self.opening.text_of(ids)
 
     async def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
-        """The events of a new answer, to its end; closing the generator cancels it.
-
-        Raises as `ask`, BadModel, and NodeError if the node quits.
+        """The events of a new answer, to its end; closing the generator cancels it. Raises as `ask`, BadModel, and
+        NodeError if the node quits.
         """
         request_id = new_request_id()
         async with aclosing(self._bus.follow(request_id)) as events:

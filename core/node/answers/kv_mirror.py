@@ -29,9 +29,8 @@ class _Kept(NamedTuple):
 
 
 class Mirror:
-    """Runs of spans by request id, each from the first token on; `limit` bytes in total.
-
-    Of recurrent states only the newest whole one is kept, and the one that is arriving.
+    """Runs of spans by request id, each from the first token on; `limit` bytes in total. Of recurrent states only the
+    newest whole one is kept, and the one that is arriving.
     """
 
     def __init__(self) -> None:
@@ -42,7 +41,6 @@ class Mirror:
 
     def begin(self, request_id: str, beginning: Sequence[int]) -> int:
         """Start a row for a request with this prefix; returns how many of its tokens are mirrored already, of any row.
-
         The last token of the prefix is always computed.
         """
         found = [_common(row, beginning) for row in self._rows.values()]
@@ -53,9 +51,8 @@ class Mirror:
         return best[-1].span.stop if best else 0
 
     def keep(self, request_id: str, span: MirrorSpan, tokens: Sequence[int]) -> bool:
-        """Append the next span of a row; False if it was not kept, and none after it will be.
-
-        The ended row gives way to running ones.
+        """Append the next span of a row; False if it was not kept, and none after it will be. The ended row gives way
+        to running ones.
         """
         row = self._rows.get(request_id)
         if row is None or request_id in self._full:
@@ -119,6 +116,5 @@ def _common(row: Sequence[_Kept], beginning: Sequence[int]) -> list[_Kept]:
 
 
 def _goes_on_behind(row: Sequence[_Kept]) -> bool:
-    """Whether all windows needed to continue after the last span are there."""
     needs = row[-1].span.needs
     return needs is not None and all(kept.span.stop <= needs for kept in row if kept.is_bare)

@@ -15,9 +15,8 @@ SYNC_EVERY_TOKENS: Final = 16
 
 
 class LogSync:
-    """Syncs the logs of running answers every second, or after 16 tokens.
-
-    Logs are synced one at a time, so what is on disk of an answer only grows.
+    """Syncs the logs of running answers every second, or after 16 tokens. Logs are synced one at a time, so what is on
+    disk of an answer only grows.
     """
 
     def __init__(

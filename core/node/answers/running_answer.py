@@ -84,7 +84,6 @@ class RunningAnswer:
 
     @property
     def written(self) -> list[int]:
-        """All tokens that workers wrote, also those not decoded yet."""
         return [*self.tokens, *(token.token for token in self.unread)]
 
     @property

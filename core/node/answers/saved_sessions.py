@@ -43,7 +43,6 @@ class SavedSessions:
 
     async def save(self, wanted: SessionName) -> SavedSession:
         """Save the conversation whose answer ended last, with the cache of every Mac; replaces a session of that name.
-
         Raises UsageError, NotLoaded, Busy, SessionError.
         """
         path = files.path_of(self._folder, wanted.name)
@@ -58,9 +57,8 @@ class SavedSessions:
         return await self.show(wanted)
 
     async def load(self, wanted: SessionName) -> SavedSession:
-        """Load a session into the caches of every Mac of the plan; returns it with its messages.
-
-        Raises UsageError, NotLoaded, NotPaired, Busy, or SessionError if it does not fit the plan.
+        """Load a session into the caches of every Mac of the plan; returns it with its messages. Raises UsageError,
+        NotLoaded, NotPaired, Busy, or SessionError if it does not fit the plan.
         """
         session = await self._read(wanted)
         self._answers.opening.check_trust()
@@ -80,13 +78,11 @@ class SavedSessions:
         return Done()
 
     async def forget_shared(self, macs: Collection[str]) -> None:
-        """Delete the sessions in which one of `macs` took part. Raises SessionError."""
         count = await asyncio.to_thread(files.forget_shared, self._folder, self._secret, macs)
         if count:
             self._journal.info(f"Deleted {count} saved session(s) in which that Mac took part.")
 
     async def forget_unfinished(self) -> None:
-        """Delete files that an ended worker left half written. Raises SessionError."""
         await asyncio.to_thread(files.forget_unfinished, self._folder)
 
     def handle_report(self, report: SessionSaved | SessionLoaded | SessionFailed) -> None:

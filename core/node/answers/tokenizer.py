@@ -66,7 +66,6 @@ class AnswerText:
         self._process, self._name = process, name
 
     def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
-        """Decode `token`; `then` gets the completed text, in order, or a reason without text."""
         self._process.ask(Decode(stream=self._name, tokens=[token]), partial(_decoded, then))
 
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
@@ -119,9 +118,8 @@ class Tokenizer:
     async def constrain(
         self, constraint: Constraint | None, calls: CallRules, prompt: Sequence[int], raw: bool
     ) -> Constraint:
-        """The constraint on the answer to `prompt`, as `core.models.text.tokenizer.Tokens.constrain`.
-
-        Raises UsageError, ModelError.
+        """The constraint on the answer to `prompt`, as `core.models.text.tokenizer.Tokens.constrain`. Raises
+        UsageError, ModelError.
         """
         asked = Constrain(constraint=constraint, calls=calls, prompt_end=list(prompt[-PROMPT_END:]), raw=raw)
         return (await self._prompt(asked, Constrained)).constraint

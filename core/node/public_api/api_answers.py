@@ -107,9 +107,8 @@ class ApiAnswers:
         *,
         is_relayed: bool = False,
     ) -> AsyncGenerator[IndexedEvent | None, None]:
-        """The events of each request, by its index, until all have ended; None after `KEEP_ALIVE_S` of silence.
-
-        The requests run in parallel where rows are free; a model that isn't loaded is loaded when the queue allows it.
+        """The events of each request, by its index, until all have ended; None after `KEEP_ALIVE_S` of silence. The
+        requests run in parallel where rows are free; a model that isn't loaded is loaded when the queue allows it.
         Closing the generator cancels them. Raises MaclusterError: Busy if too many wait, NodeError after `SILENT_S`.
         """
         if watch:

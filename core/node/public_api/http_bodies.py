@@ -66,9 +66,8 @@ def event(body: object, name: str = "") -> bytes:
 
 
 class EventStream:
-    """Writes server-sent events.
-
-    If the client is gone, or reads nothing for `SLOW_S`, `write` raises ConnectionError, which ends the block silently.
+    """Writes server-sent events. If the client is gone, or reads nothing for `SLOW_S`, `write` raises ConnectionError,
+    which ends the block silently.
     """
 
     def __init__(self, request: web.Request) -> None:

@@ -65,9 +65,8 @@ def request_of(
 
 
 def tool_rules(tools: Iterable[Tool], choice: object, *, one_call: bool) -> dict[str, Any]:
-    """The `tools` fields of a request. Raises UsageError.
-
-    `choice`: "auto", "none", "required", or an object that names the tool to call.
+    """The `tools` fields of a request. Raises UsageError. `choice`: "auto", "none", "required", or an object that names
+    the tool to call.
     """
     known = list(tools)
     match choice:

@@ -18,9 +18,8 @@ class _Waiting(NamedTuple):
 
 
 class RequestQueue:
-    """Runs up to `rows()` requests, all of one model.
-
-    A request for another model waits until nothing runs. At most `max_waiting` wait; then Busy.
+    """Runs up to `rows()` requests, all of one model. A request for another model waits until nothing runs. At most
+    `max_waiting` wait; then Busy.
     """
 
     def __init__(self, max_waiting: int, rows: Callable[[], int]) -> None:

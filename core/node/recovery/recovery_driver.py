@@ -70,13 +70,11 @@ class RecoveryDriver:
 
     @property
     def request(self) -> LoadRequest:
-        """The request for the loaded model; it names no model if none is loaded."""
         return self._request
 
     async def load(self, request: LoadRequest) -> None:
-        """Load a model over the connected Macs, in place of the one that runs or is being recovered.
-
-        Raises NotPaired, RosterFork, PlanError, ModelError, Busy.
+        """Load a model over the connected Macs, in place of the one that runs or is being recovered. Raises NotPaired,
+        RosterFork, PlanError, ModelError, Busy.
         """
         planned = await self._planning.plan(request)
         if self._is_beginning or (self._leader.is_loading and self._machine is None):
@@ -108,7 +106,6 @@ class RecoveryDriver:
 
     async def rebalance(self) -> None:
         """After some answers: move layers, if they are divided by speed and the Macs' speeds differ from the plan's.
-
         Layers that stay with a Mac stay in memory; new requests wait.
         """
         plan, request = self._leader.plan, self._request

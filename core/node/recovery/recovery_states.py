@@ -44,9 +44,8 @@ FINAL: Final = frozenset({"NotPaired", "RosterFork", "RosterError", "TrustError"
 
 
 class RecoveryStates:
-    """The recovery of one plan, from the moment when it was ready.
-
-    `answers` are the answers in progress: request id → (tokens of the prompt, tokens written).
+    """The recovery of one plan, from the moment when it was ready. `answers` are the answers in progress: request id →
+    (tokens of the prompt, tokens written).
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -91,7 +90,6 @@ class RecoveryStates:
         return self._seek(now) if self.state == "wait" or (self.state == "hold" and is_back) else []
 
     def broke(self, device_id: str, problem: Problem, now: float) -> list[Action]:
-        """A ring link broke and is being renewed; the Macs keep their layers."""
         if self.state not in ("running", "suspect", "stuck"):
             return []
         self._begin(device_id, problem, now)

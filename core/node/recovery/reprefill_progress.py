@@ -9,10 +9,9 @@ QUIET_S: Final = 2.0
 
 
 class ReprefillProgress:
-    """Counts the tokens prefilled for the answers that ran when the ring was ready again.
-
-    An answer counts until its next token. Queued answers would hold this up: once one continues and nothing was read
-    for `QUIET_S`, it no longer waits for the rest.
+    """Counts the tokens prefilled for the answers that ran when the ring was ready again. An answer counts until its
+    next token. Queued answers would hold this up: once one continues and nothing was read for `QUIET_S`, it no longer
+    waits for the rest.
     """
 
     def __init__(self) -> None:

@@ -74,9 +74,8 @@ def _other_file(plan: Plan, stage: Stage, files: Files) -> MaclusterError | None
 
 
 def _not_once(plan: Plan, held: Held) -> MaclusterError | None:
-    """The first layer, embedding or output head that does not have exactly one owner.
-
-    Ranks of a tensor plan all have every layer and the embedding.
+    """The first layer, embedding or output head that does not have exactly one owner. Ranks of a tensor plan all have
+    every layer and the embedding.
     """
     if not has_ranks(plan) and (fault := _parted(plan, held)):
         return fault

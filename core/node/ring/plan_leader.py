@@ -74,9 +74,8 @@ class PlanLost(Signal, frozen=True):
 
 
 class PlanLeader:
-    """The plan that this node leads, if any.
-
-    It is also kept in `worker.led`; `faults` keeps which Mac has other files, until the next load.
+    """The plan that this node leads, if any. It is also kept in `worker.led`; `faults` keeps which Mac has other files,
+    until the next load.
     """
 
     def __init__(
@@ -109,7 +108,6 @@ class PlanLeader:
 
     @property
     def last_gen(self) -> int:
-        """The latest generation of a plan that a Mac got."""
         return max(self._last_gen, self._prefill.last_gen)
 
     def path_from(self, device_id: str) -> PathKind:
@@ -125,7 +123,6 @@ class PlanLeader:
 
     @property
     def is_without_group(self) -> bool:
-        """Whether the plan failed before its ranks had formed their group."""
         lifecycle = self._lifecycle
         return lifecycle is not None and has_ranks(lifecycle.plan) and lifecycle.failed_in == "linking"
 
@@ -139,7 +136,6 @@ class PlanLeader:
         drafter: Path | None = None,
     ) -> None:
         """Hand out the stages of `plan` in place of the one before, after copying `lacks` and comparing with the hub.
-
         Returns before that is done. `directory` and `drafter` hold the model and the draft model here. `verify`:
         compare the ring's logits with the whole model on this Mac. Raises BadModel for a damaged map, NotLoaded if it
         is unloaded meanwhile.
@@ -398,9 +394,8 @@ class PlanLeader:
 
 
 def _computed(plan: Plan) -> Computed:
-    """The inputs that logits depend on.
-
-    A wrong tensor split raises no error, so each kind of plan is compared with the whole model once, unrequested.
+    """The inputs that logits depend on. A wrong tensor split raises no error, so each kind of plan is compared with the
+    whole model once, unrequested.
     """
     return plan.fingerprint, tuple(stage.device_id for stage in plan.stages), plan.topology, plan.kv_bits, plan.wire
 

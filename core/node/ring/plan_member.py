@@ -191,7 +191,6 @@ class PlanMember:
             self._letting_go = self._tasks.spawn("Releasing a plan", self._let_go(self._worker.plan))
 
     async def head_left(self, device_id: str) -> None:
-        """A node quits: its plan is released at once."""
         if self._worker.plan and device_id == self._head:
             await self.release(self._worker.plan.plan_gen)
 

@@ -95,9 +95,8 @@ class Planning:
         return [*here, *(self._absent(one) for one in elsewhere)]
 
     async def preview(self, request: PlanRequest, *, parts: bool = False) -> PlanPreview:
-        """Effects of loading; with `parts` also the bytes of files that each Mac would read.
-
-        Raises ModelNotFound, BadModel, UsageError; other problems are in the preview.
+        """Effects of loading; with `parts` also the bytes of files that each Mac would read. Raises ModelNotFound,
+        BadModel, UsageError; other problems are in the preview.
         """
         macs = self._macs(request)
         entry = await self._models.find(request.model)
@@ -122,11 +121,10 @@ class Planning:
         return await self._with_lacks(planned, request)
 
     async def plan_on(self, request: LoadRequest, without: Collection[str], no_group: str = "") -> Planned:
-        """A plan to continue `request` without the Macs `without`. Raises as `plan`.
-
-        `no_group`: why the Macs could form no tensor group, if they couldn't. If files would have to be copied first,
-        layers are cut as they lie on the disks, or only Macs with the whole model are used, where that fits. If it does
-        not fit otherwise, the prefill Mac holds layers and the draft model is dropped.
+        """A plan to continue `request` without the Macs `without`. Raises as `plan`. `no_group`: why the Macs could
+        form no tensor group, if they couldn't. If files would have to be copied first, layers are cut as they lie on
+        the disks, or only Macs with the whole model are used, where that fits. If it does not fit otherwise, the
+        prefill Mac holds layers and the draft model is dropped.
         """
         gone = msgspec.structs.replace(request, without=(*request.without, *without))
         reader = (await self._with_reader(gone)).prefill
@@ -173,7 +171,6 @@ class Planning:
 
     async def faster(self, plan: Plan, request: LoadRequest) -> Planned | None:
         """The plan of today, if the slowest stage of `plan` would be much faster in it and nothing must be copied.
-
         Raises as `plan`.
         """
         planned = await self.plan(request)

@@ -37,7 +37,6 @@ class MeasuredLoad(NamedTuple):
 
     @property
     def reads(self) -> Sequence[int]:
-        """Bytes of weights that each stage reads for a token."""
         return self.work.reads
 
     @property
@@ -86,10 +85,8 @@ class AnswerMeasurement:
                     self._note(_Round(self._read, self._chunks, self._tokens, tuple(self._samples[p] for p in pairs)))
 
     def ended(self, done: RequestDone, lead_s: float, apart_s: Callable[[float], float | None]) -> list[Measured]:
-        """Measurements from a finished answer.
-
-        `lead_s`: the known time that the head adds to a token. `apart_s`: the known time of a tensor step of that
-        number of tokens without its reduces, or None.
+        """Measurements from a finished answer. `lead_s`: the known time that the head adds to a token. `apart_s`: the
+        known time of a tensor step of that number of tokens without its reduces, or None.
         """
         rate = done.decode_tokens_per_s
         if done.problem or not rate:
@@ -196,9 +193,8 @@ class AnswerMeasurement:
         return found
 
     def _decoding(self, steps: Sequence[_MeasuredStep], token_s: float) -> list[Measured]:
-        """One decoded token. The head gets the time that stages and hops do not explain.
-
-        Two Macs' clocks differ, so a hop takes half a round trip, or less if there was less time.
+        """One decoded token. The head gets the time that stages and hops do not explain. Two Macs' clocks differ, so a
+        hop takes half a round trip, or less if there was less time.
         """
         hops, stages = self._rounds[-1].hops, self._loaded.plan.stages
         trips_s = sum(map(_trip, hops))
@@ -220,9 +216,8 @@ class AnswerMeasurement:
 
 
 class LoadMeasurement:
-    """Measures one load.
-
-    Macs that `held` layers of the model read only what they lack, which says nothing of their speed.
+    """Measures one load. Macs that `held` layers of the model read only what they lack, which says nothing of their
+    speed.
     """
 
     def __init__(self, plan: Plan, now: float, held: Collection[str] = ()) -> None:

@@ -45,9 +45,8 @@ class SplitProfiles:
         self._one_child = asyncio.Lock()
 
     async def of(self, entry: ModelEntry) -> SplitProfile:
-        """The split profile of a model; the first call starts a child and takes seconds.
-
-        Raises ModelNotFound, and BadModel or UnsupportedModel for a model that mlx-lm can't build or run.
+        """The split profile of a model; the first call starts a child and takes seconds. Raises ModelNotFound, and
+        BadModel or UnsupportedModel for a model that mlx-lm can't build or run.
         """
         async with self._one_child:
             if found := await asyncio.to_thread(self.known, entry):

@@ -33,9 +33,8 @@ class WorkerEnded(Signal, frozen=True):
 
 
 class Supervisor:
-    """Keeps one worker process running and, with `has_spare`, an empty one ready to take its place at once.
-
-    Emits WorkerReported and WorkerEnded, and keeps `worker` up to date.
+    """Keeps one worker process running and, with `has_spare`, an empty one ready to take its place at once. Emits
+    WorkerReported and WorkerEnded, and keeps `worker` up to date.
     """
 
     def __init__(self, node: NodeContext, worker: WorkerState) -> None:
