@@ -72,7 +72,7 @@ class RowGrammar:
             return self._no_end
         bits = self._bits = self._bits or self._matcher.compute_bitmask()
         if self._matcher.is_error():
-            self._fail("takes too much to enforce")
+            self._fail("takes too long to enforce")
         elif not any(bits):
             self._fail("needs text that this model's tokens can't express")
         if self.problem:
