@@ -20,10 +20,6 @@ from tui.state.format import plural
 NOTHING = "No model is on this Mac yet. `macluster download REPO` downloads one of these, or any other from the hub."
 
 
-def add_models(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--known", action="store_true", help="list models on the hub that no Mac has, best fit first")
-
-
 async def models(args: argparse.Namespace) -> int:
     """List models on this Mac and how they fit; if there are no models, or with `--known`, models on the hub."""
     async with NodeClient(home_of(args)) as client:
