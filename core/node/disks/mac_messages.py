@@ -10,14 +10,14 @@ from core.node.base.node_message import NodeMessage
 _T = TypeVar("_T")
 
 
-class Sender(Protocol):
+class MessageSender(Protocol):
     """Sends messages to linked Macs."""
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
         """Whether it went out."""
 
 
-class ControlLinks(Sender, Protocol):
+class ControlLinks(MessageSender, Protocol):
     """The control links that are open."""
 
     @property

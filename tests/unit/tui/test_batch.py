@@ -149,7 +149,11 @@ def test_status_tells_rows_lanes_and_queue_and_nothing_without_a_plan() -> None:
 def test_the_title_of_other_programs_counts_what_waits_for_a_row_though_it_has_none_to_be_listed() -> None:
     row = msgspec.structs.replace(WRITING, client="laptop")
     full, nobody = Batch(rows=(row,) * PLAN.rows), Batch()
-    for batch, asking, said in ((full, PLAN.rows + 2, ", 2 queued "), (full, PLAN.rows, " way "), (nobody, 1, " way ")):
+    for batch, asking, said in (
+        (full, PLAN.rows + 2, ", 2 queued "),
+        (full, PLAN.rows, " requests "),
+        (nobody, 1, " request "),
+    ):
         clients = (ApiClient(name="x", asking=asking),)
         told = msgspec.structs.replace(now(batch), api=ApiServed(url="u"), clients=clients)
         assert api_title(told, 80).plain.endswith(said)

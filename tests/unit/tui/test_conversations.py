@@ -305,7 +305,7 @@ def test_the_preview_shows_the_conversation_from_what_was_searched_on() -> None:
     kept = Conversation(id=ID, title="t", created_at=1.0, changed_at=1.0, turns=tuple(turns), newer=1)
     (row,) = rows(info("1"))
     whole = preview_content(row, preview_messages(kept, ""), "").plain
-    assert whole.startswith("… 20 messages before\n\nyou\nword 20")
+    assert whole.startswith("… 20 earlier messages\n\nyou\nword 20")
     assert whole.endswith("model\nword 39")
     assert preview_content(row, preview_messages(kept, "ORD 7"), "ORD 7").plain.startswith(
         "… 7 messages before\n\nmodel\nword 7"
@@ -375,7 +375,7 @@ async def test_what_cannot_be_saved_is_told_once_and_saved_later(monkeypatch: py
         await until(pilot, lambda: app.state.problem is not None)
         assert app.state.problem
         assert "isn't saved. The disk is full." in app.state.problem.what
-        assert "Nothing is lost" in app.state.problem.fix
+        assert "Don't close this window" in app.state.problem.fix
         app.set_state(state.failed(app.state, None))
         tried = shelf.tries
         await until(pilot, lambda: shelf.tries > tried + 1)

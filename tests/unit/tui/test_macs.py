@@ -173,7 +173,7 @@ def test_the_check_says_glyph_word_and_cure() -> None:
     assert "✓ ok" in text
     assert "✗ problem   multicast     Refused." in text
     assert "→ Allow it." in text
-    assert "– not known" in text
+    assert "– unknown" in text
 
 
 def test_the_other_key_is_shown_whole_if_asked() -> None:
