@@ -308,7 +308,7 @@ def test_the_preview_shows_the_conversation_from_what_was_searched_on() -> None:
     assert whole.startswith("… 20 earlier messages\n\nyou\nword 20")
     assert whole.endswith("model\nword 39")
     assert preview_content(row, preview_messages(kept, "ORD 7"), "ORD 7").plain.startswith(
-        "… 7 messages before\n\nmodel\nword 7"
+        "… 7 earlier messages\n\nmodel\nword 7"
     )
     hidden = preview_content(row, preview_messages(kept, "treasure"), "treasure")
     assert hidden.plain == "… 40 messages before\n\nmodel · in another version\nHidden Treasure[2J"

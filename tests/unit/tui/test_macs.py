@@ -127,7 +127,7 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
     for words in (
         "cube.local:4717",
         "does not answer",
-        "process 77, 2.0 GB",
+        "process         77, 2.0 GB",
         "sees            logits",
         "No model is loaded.",
         "Space uses it again",
