@@ -27,7 +27,6 @@ class CallRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def are_enforced(self) -> bool:
-        """Whether decoding must restrict the calls."""
         return bool(self.must_call) or any(tool.strict for tool in self.tools)
 
 

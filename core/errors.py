@@ -25,7 +25,6 @@ class MaclusterError(Exception):
 
     @property
     def problem(self) -> Problem:
-        """This error as a value for another process."""
         return Problem(kind=type(self).__name__, what=self.what, fix=self.fix)
 
     def __str__(self) -> str:
@@ -241,7 +240,6 @@ class Busy(NodeError):
 
 
 def error_from(problem: Problem) -> MaclusterError:
-    """Turn a `Problem` back into its error; an unknown kind becomes a MaclusterError."""
     kinds = {cls.__name__: cls for cls in _all_errors(MaclusterError)}
     return kinds.get(problem.kind, MaclusterError)(problem.what, problem.fix)
 

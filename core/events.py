@@ -140,12 +140,10 @@ class Plan(Value, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> tuple[Stage, ...]:
-        """The stages of all Macs that take part, with the prefill Mac's last."""
         return (*self.stages, *([self.prefill.stage] if self.prefill else []))
 
     @property
     def owners(self) -> tuple[Stage, ...]:
-        """The stages in layer order."""
         return tuple(sorted(self.stages, key=lambda stage: stage.start))
 
 
@@ -274,10 +272,8 @@ class ModelsChanged(Event, frozen=True, kw_only=True):
 
 
 class Transfer(Event, frozen=True, kw_only=True):
-    """A download or copy of model files to a Mac.
-
-    Files of a stopped or failed transfer are kept, and the next one continues with them. A paused one ends when another
-    transfer to that Mac starts.
+    """A download or copy of model files to a Mac. Files of a stopped or failed transfer are kept for the next one. A
+    paused one ends when another transfer to that Mac starts.
     """
 
     model: str
@@ -455,10 +451,7 @@ class ApiServed(Event, frozen=True, kw_only=True):
 
 
 class Batch(Event, frozen=True, kw_only=True):
-    """Work of the head; sent twice a second while there is any.
-
-    The last three figures share the plan's `context` tokens.
-    """
+    """Work of the head, sent twice a second while there is any. The last three figures share the plan's `context`."""
 
     rows: tuple[BatchRow, ...] = ()  # running, then queued, each in order
     lanes: tuple[BatchLane, ...] = ()  # by number
@@ -546,7 +539,6 @@ _decoder = msgspec.json.Decoder(AnyEvent)
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    """Encode as one line of JSON."""
     return _encoder.encode(event)
 
 

@@ -18,15 +18,12 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def pack(message: msgspec.Struct) -> bytes:
-    """The encoded message after its length."""
     body = _encoder.encode(message)
     return LENGTH.pack(len(body)) + body
 
 
 def split(arrived: bytearray) -> Iterator[bytes]:
-    """Take the complete messages, without lengths, off the front of `arrived`. Raises msgspec.ValidationError for one
-    that is too long.
-    """
+    """Take the complete messages off the front of `arrived`. Raises msgspec.ValidationError if one is too long."""
     while len(arrived) >= LENGTH.size:
         end = LENGTH.size + _checked(*LENGTH.unpack_from(arrived))
         if len(arrived) < end:
@@ -37,9 +34,7 @@ def split(arrived: bytearray) -> Iterator[bytes]:
 
 
 async def read_message(stream: StreamReader) -> bytes:
-    """The next message, without its length. Raises asyncio.IncompleteReadError at the end of the pipe, and
-    msgspec.ValidationError for a message that is too long.
-    """
+    """The next message. Raises asyncio.IncompleteReadError at the pipe's end, msgspec.ValidationError if too long."""
     return await stream.readexactly(_checked(*LENGTH.unpack(await stream.readexactly(LENGTH.size))))
 
 

@@ -63,9 +63,7 @@ class Throttle:
 
 
 class BackOff:
-    """Pauses before retries: each failure takes the next of `steps_s`, then the last again. A run of over `steady_s`
-    seconds or `reset` starts from the first step.
-    """
+    """Pauses before retries: the next of `steps_s` per failure; from the first again after `steady_s` or `reset`."""
 
     def __init__(self, steps_s: Sequence[float], steady_s: float = inf) -> None:
         self._steps_s, self._steady_s = steps_s, steady_s

@@ -115,7 +115,6 @@ class OptionField(NamedTuple):
 
 @cache
 def option_fields(struct: type[msgspec.Struct]) -> tuple[OptionField, ...]:
-    """Fields of `struct` annotated with an `Option`, in order."""
     hints = get_type_hints(struct, include_extras=True).items()
     return tuple(
         OptionField(name, _kind(hint), option)

@@ -111,9 +111,7 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:  # noqa: C901 - a flat t
 
 
 def with_line(lines: tuple[LogLine, ...], line: LogLine, most: int) -> tuple[LogLine, ...]:
-    """Insert `line` by its time, but after earlier lines of the same Mac. Beyond `most` lines, drop the first of the
-    Mac with the most, so that no Mac can push out another's.
-    """
+    """Insert `line` by time. Beyond `most`, drop one of the Mac with the most lines, so none pushes out another's."""
     at = len(lines)
     while at and lines[at - 1].at > line.at and lines[at - 1].source != line.source:
         at -= 1
@@ -131,7 +129,6 @@ def _halted(batch: Batch) -> Batch:
 
 
 def _put(items: tuple[_T, ...], item: _T, key: Callable[[_T], object]) -> tuple[_T, ...]:
-    """Replace the item with the same key, or append."""
     keys = [key(each) for each in items]
     at = keys.index(key(item)) if key(item) in keys else len(keys)
     return (*items[:at], item, *items[at + 1 :])

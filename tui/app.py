@@ -152,7 +152,6 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         return self.dashboard  # type: ignore[return-value]
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Every action, a "Load" for every model that fits, and a "Pair" for every Mac that can be paired."""
         yield from palette(self, screen)
         yield from self.models.offers()
         yield from self.macs.offers()

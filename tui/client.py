@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -54,14 +54,41 @@ if TYPE_CHECKING:
     import httpx2
 
 _T = TypeVar("_T")
+_B = TypeVar("_B", bound=Body)
 
 ANSWER_S = 30.0
 LOAD_S = 120.0
 _DATA = b"data: "
 
 
+def _get(path: str, reply: type[_T]) -> Callable[[NodeClient], Coroutine[Any, Any, _T]]:
+    async def call(client: NodeClient) -> _T:
+        return await client._call("GET", path, None, reply)
+
+    return call
+
+
+def _order(path: str, reply: type[_T]) -> Callable[[NodeClient], Coroutine[Any, Any, _T]]:
+    async def call(client: NodeClient) -> _T:
+        return await client._call("POST", path, None, reply)
+
+    return call
+
+
+def _post(
+    path: str, body: type[_B], reply: type[_T], timeout_s: float | None = ANSWER_S
+) -> Callable[[NodeClient, _B], Coroutine[Any, Any, _T]]:
+    async def call(client: NodeClient, request: _B) -> _T:
+        return await client._call("POST", path, request, reply, timeout_s)
+
+    return call
+
+
 class NodeClient:
-    """Commands and events of one node. Use as an async context manager."""
+    """Commands and events of one node; most commands are a path with the types of its body and its reply.
+
+    Use as an async context manager.
+    """
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -71,8 +98,8 @@ class NodeClient:
         import httpx2
 
         # no TLS on a unix socket; without this context the library would load all authorities
-        nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        transport = httpx2.AsyncHTTPTransport(uds=str(self.home.socket), verify=nobody)
+        no_authorities = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        transport = httpx2.AsyncHTTPTransport(uds=str(self.home.socket), verify=no_authorities)
         return httpx2.AsyncClient(transport=transport, base_url="http://node")
 
     async def __aenter__(self) -> NodeClient:
@@ -85,9 +112,7 @@ class NodeClient:
             await self._http.aclose()
 
     async def events(self) -> AsyncIterator[AnyEvent]:
-        """A `Snapshot` first, then every event; ends when the node goes away. Raises NodeUnreachable if no node
-        listens.
-        """
+        """A `Snapshot` first, then every event until the node ends. Raises NodeUnreachable if no node listens."""
         import httpx2
 
         try:
@@ -99,19 +124,12 @@ class NodeClient:
         except httpx2.TransportError:
             return
 
-    async def models(self) -> list[ModelChoice]:
-        return await self._call("GET", "/v1/models", None, list[ModelChoice])
-
-    async def known_models(self) -> list[ModelChoice]:
-        """Models on the hub that are on no disk, and how each would fit the paired Macs; best fit first."""
-        return await self._call("GET", "/v1/models/known", None, list[ModelChoice])
-
-    async def download(self, request: DownloadRequest) -> None:
-        """Start downloading a model; Transfer events follow. Continues what an earlier try left."""
-        await self._call("POST", "/v1/downloads", request, Done)
-
-    async def copy(self, request: CopyRequest) -> None:
-        await self._call("POST", "/v1/copies", request, Done)
+    models = _get("/v1/models", list[ModelChoice])
+    # Models on the hub that are on no disk, and how each would fit the paired Macs; best fit first.
+    known_models = _get("/v1/models/known", list[ModelChoice])
+    # Start downloading a model; Transfer events follow. Continues what an earlier try left.
+    download = _post("/v1/downloads", DownloadRequest, Done)
+    copy = _post("/v1/copies", CopyRequest, Done)
 
     async def stop_transfers(self) -> None:
         """Stop downloads and copies; what has arrived stays on disk."""
@@ -120,28 +138,17 @@ class NodeClient:
     async def change_transfers(self, order: TransferOrder) -> None:
         await self._call("POST", f"/v1/transfers/{order.what}", order, Done)
 
-    async def disks(self) -> list[DiskUse]:
-        return await self._call("GET", "/v1/disks", None, list[DiskUse])
-
-    async def trim(self, request: TrimRequest) -> list[Trimmable]:
-        """Parts of models on this disk that no plan needs; deletes them if `go` is set."""
-        return await self._call("POST", "/v1/trim", request, list[Trimmable], timeout_s=LOAD_S)
-
-    async def plan(self, request: PreviewRequest) -> PlanPreview:
-        """Preview what `load` would do; takes seconds for a model that was never examined."""
-        return await self._call("POST", "/v1/plan", request, PlanPreview, timeout_s=LOAD_S)
-
-    async def load(self, request: LoadRequest) -> PlanPreview:
-        """Start loading; returns at once. PlanLoaded or PlanFailed follows as an event."""
-        return await self._call("POST", "/v1/load", request, PlanPreview, timeout_s=LOAD_S)
-
-    async def unload(self) -> None:
-        """Unload the model, or cancel the load that is running."""
-        await self._call("POST", "/v1/unload", None, Done)
-
-    async def chat(self, request: ChatRequest) -> RequestAccepted:
-        """Start an answer; its TokenEvents and its RequestDone follow as events."""
-        return await self._call("POST", "/v1/chat", request, RequestAccepted)
+    disks = _get("/v1/disks", list[DiskUse])
+    # Parts of models on this disk that no plan needs; deletes them if `go` is set.
+    trim = _post("/v1/trim", TrimRequest, list[Trimmable], LOAD_S)
+    # Preview what `load` would do; takes seconds for a model that was never examined.
+    plan = _post("/v1/plan", PreviewRequest, PlanPreview, LOAD_S)
+    # Start loading; returns at once. PlanLoaded or PlanFailed follows as an event.
+    load = _post("/v1/load", LoadRequest, PlanPreview, LOAD_S)
+    # Unload the model, or cancel the load that is running.
+    unload = _order("/v1/unload", Done)
+    # Start an answer; its TokenEvents and its RequestDone follow as events.
+    chat = _post("/v1/chat", ChatRequest, RequestAccepted)
 
     async def attend(self, request_id: str) -> None:
         """Wait until the answer ends. The node cancels the answer of a client that disconnects."""
@@ -150,31 +157,18 @@ class NodeClient:
     async def cancel(self, request_id: str) -> None:
         await self._call("POST", f"/v1/chat/{quote(request_id)}/stop", None, Done)
 
-    async def test_speed(self, wanted: SpeedRequest) -> SpeedResult:
-        """Measure a hop; Progress events of the task "speed test" report how far it is."""
-        return await self._call("POST", "/v1/speedtest", wanted, SpeedResult)
-
-    async def stop_speed_test(self) -> None:
-        """Stop the running test; the call that waits for it fails."""
-        await self._call("POST", "/v1/speedtest/stop", None, Done)
-
-    async def trace(self, wanted: TraceRequest) -> TraceResult:
-        return await self._call("POST", "/v1/trace", wanted, TraceResult, timeout_s=None)
-
-    async def choose(self, order: RecoveryOrder) -> None:
-        """Choose how to recover a plan that lost a Mac; Recovery events follow."""
-        await self._call("POST", "/v1/recovery", order, Done)
-
-    async def unfinished(self) -> list[UnfinishedAnswer]:
-        """Answers that were cut off and can be continued, the newest first."""
-        return await self._call("GET", "/v1/answers", None, list[UnfinishedAnswer])
-
-    async def go_on(self, answer_id: AnswerId) -> RequestAccepted:
-        return await self._call("POST", "/v1/answers/continue", answer_id, RequestAccepted)
-
-    async def sessions(self) -> list[SavedSession]:
-        """Saved sessions on this Mac; unreadable ones carry a problem."""
-        return await self._call("GET", "/v1/sessions", None, list[SavedSession])
+    # Measure a hop; Progress events of the task "speed test" report how far it is.
+    test_speed = _post("/v1/speedtest", SpeedRequest, SpeedResult)
+    # Stop the running test; the call that waits for it fails.
+    stop_speed_test = _order("/v1/speedtest/stop", Done)
+    trace = _post("/v1/trace", TraceRequest, TraceResult, None)
+    # Choose how to recover a plan that lost a Mac; Recovery events follow.
+    choose = _post("/v1/recovery", RecoveryOrder, Done)
+    # Answers that were cut off and can be continued, the newest first.
+    unfinished = _get("/v1/answers", list[UnfinishedAnswer])
+    go_on = _post("/v1/answers/continue", AnswerId, RequestAccepted)
+    # Saved sessions on this Mac; unreadable ones carry a problem.
+    sessions = _get("/v1/sessions", list[SavedSession])
 
     async def session(self, wanted: SessionName) -> SavedSession:
         return await self._call("GET", _session(wanted), None, SavedSession)
@@ -186,19 +180,15 @@ class NodeClient:
     async def load_session(self, wanted: SessionName) -> SavedSession:
         return await self._call("POST", f"{_session(wanted)}/load", None, SavedSession, timeout_s=None)
 
-    async def stop_session(self) -> None:
-        """Stop saving or loading; nothing of it is left."""
-        await self._call("POST", "/v1/sessions/stop", None, Done)
+    # Stop saving or loading; nothing of it is left.
+    stop_session = _order("/v1/sessions/stop", Done)
 
     async def delete_session(self, wanted: SessionName) -> None:
         await self._call("DELETE", _session(wanted), None, Done)
 
-    async def conversations(self) -> list[ConversationInfo]:
-        """Saved conversations, newest first; damaged ones carry a problem."""
-        return await self._call("GET", "/v1/conversations", None, list[ConversationInfo])
-
-    async def find_conversations(self, wanted: SearchText) -> list[ConversationInfo]:
-        return await self._call("POST", "/v1/conversations/search", wanted, list[ConversationInfo])
+    # Saved conversations, newest first; damaged ones carry a problem.
+    conversations = _get("/v1/conversations", list[ConversationInfo])
+    find_conversations = _post("/v1/conversations/search", SearchText, list[ConversationInfo])
 
     async def conversation(self, wanted: ConversationId) -> Conversation:
         return await self._call("GET", f"/v1/conversations/{wanted.id}", None, Conversation)
@@ -213,13 +203,10 @@ class NodeClient:
     async def delete_conversation(self, wanted: ConversationId) -> None:
         await self._call("DELETE", f"/v1/conversations/{wanted.id}", None, Done)
 
-    async def know(self, address: Address) -> None:
-        """Add the address of another Mac, for networks without multicast."""
-        await self._call("POST", "/v1/peers", address, Done)
-
-    async def rescan(self) -> None:
-        """Look for all Macs now; what is found follows as events. Raises UsageError if Bonjour is off."""
-        await self._call("POST", "/v1/rescan", None, Done)
+    # Add the address of another Mac, for networks without multicast.
+    know = _post("/v1/peers", Address, Done)
+    # Look for all Macs now; what is found follows as events. Raises UsageError if Bonjour is off.
+    rescan = _order("/v1/rescan", Done)
 
     async def check(self) -> AsyncIterator[Finding]:
         import httpx2
@@ -231,65 +218,32 @@ class NodeClient:
         except httpx2.TransportError as error:
             raise self._gone(error) from error
 
-    async def open_pairing(self) -> PairingWindow:
-        """Open this Mac's pairing window; PairingChanged events follow."""
-        return await self._call("POST", "/v1/pairing/open", None, PairingWindow)
-
-    async def offer_pairing(self, offer: PairingOffer) -> None:
-        """Pair with the Mac whose pairing window is open at an address; PairingChanged events follow."""
-        await self._call("POST", "/v1/pairing/offer", offer, Done)
-
-    async def type_digits(self, digits: Digits) -> None:
-        await self._call("POST", "/v1/pairing/digits", digits, Done)
-
-    async def pair_with(self, choice: PairWith) -> None:
-        await self._call("POST", "/v1/pairing", choice, Done)
-
-    async def stop_pairing(self) -> None:
-        """Close this Mac's pairing window and stop a running pairing; nothing is saved."""
-        await self._call("POST", "/v1/pairing/stop", None, Done)
-
-    async def trust(self) -> TrustView:
-        return await self._call("GET", "/v1/trust", None, TrustView)
-
-    async def revoke(self, target: Target) -> TrustView:
-        """Revoke a Mac for good: its links close on every member. Only an admin Mac can."""
-        return await self._call("POST", "/v1/trust/revoke", target, TrustView)
-
-    async def promote(self, target: Target) -> TrustView:
-        return await self._call("POST", "/v1/trust/promote", target, TrustView)
-
-    async def demote(self, target: Target) -> TrustView:
-        return await self._call("POST", "/v1/trust/demote", target, TrustView)
-
-    async def rename(self, target: Rename) -> TrustView:
-        return await self._call("POST", "/v1/trust/rename", target, TrustView)
-
-    async def rotate(self) -> TrustView:
-        """Give this Mac a new key; an admin Mac must be connected, or be this one."""
-        return await self._call("POST", "/v1/trust/rotate", None, TrustView)
-
-    async def new_recovery(self) -> RecoveryWords:
-        """Make new recovery words; old ones stop working."""
-        return await self._call("POST", "/v1/trust/recovery", None, RecoveryWords)
-
-    async def recover(self, phrase: RecoveryPhrase) -> RecoveryWords:
-        """Make this Mac admin with the recovery words; returns the next words."""
-        return await self._call("POST", "/v1/trust/recover", phrase, RecoveryWords)
-
-    async def resolve_fork(self, choice: ForkChoice) -> TrustView:
-        return await self._call("POST", "/v1/trust/resolve", choice, TrustView)
-
-    async def start_api(self) -> ApiServed:
-        return await self._call("POST", "/v1/api/start", None, ApiServed)
-
-    async def stop_api(self) -> None:
-        """Stop serving; requests in progress are cut off."""
-        await self._call("POST", "/v1/api/stop", None, Done)
-
-    async def new_api_key(self, wanted: ApiKeyName) -> NewApiKey:
-        """Make a key for another program; the only call that returns the key itself."""
-        return await self._call("POST", "/v1/api/keys", wanted, NewApiKey)
+    # Open this Mac's pairing window; PairingChanged events follow.
+    open_pairing = _order("/v1/pairing/open", PairingWindow)
+    # Pair with the Mac whose pairing window is open at an address; PairingChanged events follow.
+    offer_pairing = _post("/v1/pairing/offer", PairingOffer, Done)
+    type_digits = _post("/v1/pairing/digits", Digits, Done)
+    pair_with = _post("/v1/pairing", PairWith, Done)
+    # Close this Mac's pairing window and stop a running pairing; nothing is saved.
+    stop_pairing = _order("/v1/pairing/stop", Done)
+    trust = _get("/v1/trust", TrustView)
+    # Revoke a Mac for good: its links close on every member. Only an admin Mac can.
+    revoke = _post("/v1/trust/revoke", Target, TrustView)
+    promote = _post("/v1/trust/promote", Target, TrustView)
+    demote = _post("/v1/trust/demote", Target, TrustView)
+    rename = _post("/v1/trust/rename", Rename, TrustView)
+    # Give this Mac a new key; an admin Mac must be connected, or be this one.
+    rotate = _order("/v1/trust/rotate", TrustView)
+    # Make new recovery words; old ones stop working.
+    new_recovery = _order("/v1/trust/recovery", RecoveryWords)
+    # Make this Mac admin with the recovery words; returns the next words.
+    recover = _post("/v1/trust/recover", RecoveryPhrase, RecoveryWords)
+    resolve_fork = _post("/v1/trust/resolve", ForkChoice, TrustView)
+    start_api = _order("/v1/api/start", ApiServed)
+    # Stop serving; requests in progress are cut off.
+    stop_api = _order("/v1/api/stop", Done)
+    # Make a key for another program; the only call that returns the key itself.
+    new_api_key = _post("/v1/api/keys", ApiKeyName, NewApiKey)
 
     async def revoke_api_key(self, wanted: ApiKeyName) -> None:
         await self._call("DELETE", f"/v1/api/keys/{_segment(wanted.name)}", None, Done)

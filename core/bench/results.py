@@ -62,7 +62,6 @@ def reach(ratio: float, *, at_most: float | None = None, at_least: float | None 
 
 
 def cores() -> int:
-    """Cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -72,7 +71,6 @@ def system() -> str:
 
 
 def medians(samples: list[dict[str, float]]) -> dict[str, float]:
-    """Median per name, over samples that all have the same names."""
     return {name: median(s[name] for s in samples) for name in samples[0]}
 
 
@@ -144,7 +142,6 @@ def end_in_order() -> None:
 
 
 def positive(text: str) -> int:
-    """A whole number of at least one, for argparse."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")

@@ -1,7 +1,6 @@
-"""The queue of requests that wait for a row, and when the next one gets it.
+"""The queue of requests that wait for a row.
 
-Requests whose answers are partly written come first, those with the fewest tokens left before others; then new ones in
-the order in which they came.
+Partly written answers come first, the one with the fewest tokens left ahead; then new requests in order of arrival.
 """
 
 from __future__ import annotations
@@ -23,11 +22,10 @@ class _Waiting(NamedTuple):
     request: Request
     max_draft: int  # tokens that may go with each of its steps
     grammar: RowGrammar | None  # allows or forces draft tokens
-    only_forced: bool  # draft tokens are those that the grammar forces
+    only_forced: bool  # the draft has only tokens that the grammar forces
 
 
 def turn_of(request: Request) -> float:
-    """Sort key by which requests are admitted and read."""
     return inf if request.left is None else request.left
 
 
@@ -44,11 +42,9 @@ class Admission:
 
     @property
     def requests(self) -> list[Request]:
-        """Requests that wait, the next one first."""
         return [each.request for each in self._waiting.values()]
 
     def submit(self, request: Request, *, may_draft: bool, grammar: RowGrammar | None) -> None:
-        """Queue a request. Raises Busy."""
         running, waiting = len(self._table.rows), len(self._waiting)
         if running + waiting >= self._most_rows + self._queue:
             raise Busy(f"{running} requests are running and {waiting} are waiting; no more are accepted.")
@@ -57,11 +53,9 @@ class Admission:
         self._waiting = dict(sorted(self._waiting.items(), key=lambda each: turn_of(each[1].request)))
 
     def cancel(self, request_id: str) -> bool:
-        """Forget a request; False where it does not wait."""
         return self._waiting.pop(request_id, None) is not None
 
     def clear(self) -> list[str]:
-        """Forget all requests, which are returned."""
         waiting = [*self._waiting]
         self._waiting.clear()
         return waiting
@@ -77,7 +71,7 @@ class Admission:
             ):
                 break
             if request.request_id in self._table.leaving:
-                break  # or it would be given what comes back for the one before it
+                break  # its id is taken until the row before it has left
             lent = self._table.lent() if lent is None else lent
             if not self._waits_for_another(request, lent, chunk):
                 ops += self._open(waiting, lent, chunk)
@@ -85,7 +79,7 @@ class Admission:
 
     def _open(self, waiting: _Waiting, lent: Sequence[Lent], chunk: int) -> list[Op]:
         request = waiting.request
-        trims = self._prefixes.can_trim(tokens_of(request) - 1)  # to any of its prefixes, when it has ended
+        trims = self._prefixes.can_trim(tokens_of(request) - 1)  # to any prefix of it, once it has ended
         branch = 0 if trims else self._prefixes.branch(request, lent)
         claimed = self._table.claimed_tokens(chunk, self._draft)
         ops, handle, reused = self._prefixes.open(request, claimed, lent)
@@ -99,8 +93,8 @@ class Admission:
         return ops
 
     def _waits_for_another(self, request: Request, lent: Sequence[Lent], chunk: int) -> bool:
-        """Whether a row that runs will soon lend more of the prefix of `request` than it does now, and a chunk more
-        than is at rest: then that is read once. What is written already is read again with others, not after them.
+        """Whether a running row will soon lend at least a chunk more of the prefix of `request`: it is read once then.
+        Partly written answers are read together, not one after another.
         """
         if request.left is not None or request.scores_prompt:
             return False

@@ -18,12 +18,11 @@ def row_views(rows: Mapping[str, Row], waiting: Iterable[Request], lanes: Sequen
 
 
 def lane_views(lanes: Sequence[Lane], gone: Mapping[str, Row]) -> tuple[BatchLane, ...]:
-    """The lanes by number, without the rows in `gone`, which leave when their step has come back."""
+    """The lanes by number, without the rows in `gone`, which leave when their step is back."""
     return tuple(BatchLane(rows=lane.size(gone), in_flight=lane.flying > 0) for lane in _ordered(lanes))
 
 
 def _ordered(lanes: Sequence[Lane]) -> list[Lane]:
-    """By their handles: the order of their turns changes with every step."""
     return sorted(lanes, key=lambda lane: lane.handle)
 
 

@@ -1,7 +1,7 @@
-"""Rows whose answers must have a shape: which of all tokens may come next, by llguidance.
+"""Grammars of rows whose answers must have a shape: which tokens may come next, by llguidance.
 
-A row's grammar goes on with each token that is chosen. It is known to whoever chooses, and to the head, which lets no
-other Mac's choice pass that the grammar has not.
+A grammar advances with each chosen token. The Mac that chooses has a copy, and so does the head, which rejects any
+other Mac's choice that the grammar forbids.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from core.models.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-# of a byte, the lowest first
+# bits of a byte, the lowest first
 _BITS: Final = mx.array([1 << bit for bit in range(8)], mx.uint8)
 _FIX: Final = "Ask with a simpler shape, or for text."
 
 
 class Grammars:
-    """Of one model, which knows the token ids below `size`: its vocabulary is read with the first row that needs it."""
+    """Grammars of one model with token ids below `size`; its vocabulary is read with the first row that needs it."""
 
     def __init__(self, read: Callable[[], Vocabulary], size: int) -> None:
         self._read, self._size = read, size
         self._tokenizers: dict[tuple[int, ...], LLTokenizer] = {}
 
     def of(self, row: Admit) -> RowGrammar | None:
-        """That of a row before the first token of its answer; None where it has no constraint. Raises UsageError where
-        it cannot be enforced, UnsupportedModel or BadModel where this vocabulary cannot be read.
+        """The grammar of a row at the start of its answer; None if it has no constraint. Raises UsageError if the
+        constraint can't be enforced, UnsupportedModel or BadModel if the vocabulary can't be read.
         """
         if row.constraint is None:
             return None
-        # it is imported for who needs it
+        # imported only where a row needs it
         from core.models.text.grammar import matcher_of, tokenizer_of
 
         ends = tuple(sorted({token for token in row.eos if token < self._size}))
         if not ends:
-            raise UsageError("No token ends an answer of this model: it can have no shape.", "Ask for text.")
+            raise UsageError("This model has no end token, so its answers can't have a shape.", "Ask for text.")
         if ends not in self._tokenizers:
             tokens, special = self._read()
             try:
@@ -54,7 +54,7 @@ class Grammars:
 
 
 class RowGrammar:
-    """Where one row stands. `problem`: why its answer cannot go on; nothing but its end is allowed then."""
+    """The state of one row. With a `problem` it allows nothing but an end token."""
 
     def __init__(self, constraint: Constraint, matcher: LLMatcher, eos: Sequence[int], size: int) -> None:
         self._start, self._end = constraint.think_start, constraint.think_end
@@ -63,7 +63,7 @@ class RowGrammar:
         if self._end:
             self._state = "open" if self._start else "thinking"
         self._thought: list[int] = []
-        self._bits = b""  # of what may come next, once it was asked for
+        self._bits = b""  # mask of the next tokens, computed on demand
         self.problem: Problem | None = None
 
     def allowed(self) -> mx.array:
@@ -72,9 +72,9 @@ class RowGrammar:
             return self._no_end
         bits = self._bits = self._bits or self._matcher.compute_bitmask()
         if self._matcher.is_error():
-            self._fail("takes too much to enforce")
+            self._fail("takes too long to enforce")
         elif not any(bits):
-            self._fail("needs what the tokens of this model cannot say")
+            self._fail("needs text that this model's tokens can't express")
         if self.problem:
             return ~self._no_end
         marks = mx.array(memoryview(bits))[:, None] & _BITS  # type: ignore[arg-type]  # uint8
@@ -82,12 +82,11 @@ class RowGrammar:
         return allowed | self._only(self._start[:1]) if self._state == "open" else allowed
 
     def prepare(self) -> None:
-        """Find out what may come next before anybody asks: while the others compute, it costs no time."""
+        """Compute the mask of the next tokens early, while other stages compute."""
         if self._state != "thinking" and not self.problem:
             self._bits = self._bits or self._matcher.compute_bitmask()
 
     def take(self, token: int) -> None:
-        """`token` is the next one of the answer."""
         self._bits = b""
         if self._state == "open":
             self._state = "thinking" if token == self._start[0] else "shaped"
@@ -105,7 +104,7 @@ class RowGrammar:
         return tuple(self._matcher.compute_ff_tokens()[:most])
 
     def allows(self, guesses: Sequence[int]) -> int:
-        """So many of `guesses`, the first ones, may follow."""
+        """How many of the first `guesses` may follow."""
         if self._state == "thinking":
             return len(guesses)
         return self._matcher.validate_tokens(list(guesses)) if self._state == "shaped" and not self.problem else 0

@@ -1,7 +1,7 @@
-"""Guesses by a draft: a smaller model that says what follows, as many tokens and as long as its guesses pay.
+"""Drafts by a smaller model, of a size and for as long as they pay.
 
-Speculative decoding, after Y. Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023).
-Which guesses are right is decided by the samplers alone, so the answer is what it is without them.
+Speculative decoding, after Y. Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023). The
+samplers alone decide which draft tokens are right, so the answer is the same without them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from enum import Enum, auto
 from statistics import median
 from typing import Final, NamedTuple, Protocol
 
-FIRST_RATE: Final = 0.5  # of guesses that are right, before any came back
-LEAST_RATE: Final = 0.4  # with less, nothing more is to be learned of times
+FIRST_RATE: Final = 0.5  # assumed share of right draft tokens before the first result
+LEAST_RATE: Final = 0.4  # below it, timing teaches nothing more
 MOST_RATE: Final = 0.98
-FADES: Final = 0.9  # what is older than a window counts for so much, in the rate of guesses
+FADES: Final = 0.9  # weight of the rate of right draft tokens at the next window
 LEAST_GAIN: Final = 1.15  # with less, a few wrong guesses cost more than the right ones give
 TRIAL: Final = 2
 FIRST_REST: Final = 32
@@ -25,13 +25,13 @@ ENOUGH: Final = 3  # samples of a time that varies
 
 
 class DraftModel(Protocol):
-    """A model that goes on greedily."""
+    """A model that continues greedily."""
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Hold these, one at least, and nothing else."""
+        """Hold these tokens, at least one, and nothing else."""
 
     def propose(self, count: int) -> tuple[int, ...]:
-        """The `count` tokens that follow what it was given to read, or fewer."""
+        """Up to `count` tokens that follow what it has read."""
 
 
 class Windows(NamedTuple):
@@ -42,19 +42,17 @@ class Windows(NamedTuple):
 
 
 class DraftTimes(NamedTuple):
-    """Seconds: a step of one token once round, each token more in it, and each guess. As parts of what a window takes
-    once round: what passes between two that are in flight, and what the first one takes behind some that were wrong.
-    """
+    """Times of the ring and the draft model, in seconds; `overlap` and `restart` are shares of one round."""
 
-    round_s: float
-    more_s: float = 0.0
-    guess_s: float = 0.0
-    overlap: float = 1.0
-    restart: float = 1.0
+    round_s: float  # a step of one token, once round
+    more_s: float = 0.0  # each further token of the step
+    guess_s: float = 0.0  # each draft token
+    overlap: float = 1.0  # between two windows in flight
+    restart: float = 1.0  # of the first window after wrong ones
 
     def per_token(self, windows: Windows, rate: float) -> float:
-        """Where so many of the guesses are right, one by one. What is in flight is right until a guess is wrong, in
-        window number 1 / (1 - rate ** size) on average, behind 1 / (1 - rate) tokens.
+        """Seconds per token, if a share `rate` of the draft tokens is right. A draft token is wrong in window number 1
+        / (1 - rate ** size) on average, after 1 / (1 - rate) tokens.
         """
         guesses = windows.size * self.guess_s
         once = self.round_s + (windows.size - 1) * self.more_s
@@ -66,8 +64,8 @@ class DraftTimes(NamedTuple):
 
 
 class StepPlace(Enum):
-    """What is on the ring when a step is put on it: nothing; steps whose guesses may be right, or such as were wrong;
-    or work for others.
+    """Work on the ring when a step is put on it: nothing, steps whose draft may be right, steps whose draft was wrong,
+    or work for other requests.
     """
 
     ALONE = auto()
@@ -83,12 +81,11 @@ class _Out(NamedTuple):
 
 
 class Drafter:
-    """Guesses for the one user there is, by `model`, at most `most` in a window; on `stages` stages as many windows may
-    be in flight.
+    """Drafts by `model` for the only running request: up to `most` tokens a window, and a window in flight per stage.
 
-    What pays is computed from what was measured: how many guesses were right, and the `DraftTimes`, medians of the last
-    few by `clock`, in seconds. Where nothing does, nothing is guessed for 32 tokens; then one token is tried, and the
-    rest is twice as long each time, at most 512 tokens, until it pays again.
+    The measured rate of right draft tokens and `DraftTimes` (medians of the last few, by `clock` in seconds) decide
+    what pays. When nothing does, drafting rests for 32 tokens and then tries one token; each further rest is twice as
+    long, at most 512 tokens.
     """
 
     def __init__(self, model: DraftModel, most: int, stages: int, clock: Callable[[], float]) -> None:
@@ -101,29 +98,27 @@ class Drafter:
         self._left, self._rest = 0, FIRST_REST  # tokens until it tries again
         self._best: Windows | None = None
         self._out = deque[_Out]()
-        self._back: float | None = None  # when the last one came, if it counted
+        self._back: float | None = None  # when the last one came back, if it counted
 
     @property
     def rate(self) -> float:
-        """How many of the guesses are right before which all were right."""
+        """Share of draft tokens that are right, of those whose predecessors were all right."""
         return min(MOST_RATE, self._right / self._tried)
 
     @property
     def windows(self) -> Windows:
-        """What the next window should have, one token of it known, and how many may be in flight: of no size where it
-        rests, or nothing was measured.
+        """Size of the next window, one token of it known, and how many may be in flight; size 0 while drafting rests or
+        before anything was measured.
         """
         if self._left or not self._round:
             return Windows(0, 1)
         return self._best or Windows(TRIAL, 1)
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Read the prefix of a row early, so that less is left to read when a draft is needed."""
         if not self._left:
             self._model.read(tokens)
 
     def propose(self, history: Sequence[int], most: int) -> tuple[int, ...]:
-        """At most `most` tokens that may follow."""
         if most <= 0:
             return ()
         self._model.read(history)
@@ -134,7 +129,7 @@ class Drafter:
         return guesses
 
     def note_result(self, drafted: int, accepted: int) -> None:
-        """Note how many tokens of a draft were right, the first ones."""
+        """Note that the first `accepted` tokens of a draft were right."""
         self._right = FADES * self._right + accepted
         self._tried = FADES * self._tried + min(drafted, accepted + 1)
         self._best = self._what_pays()
@@ -148,11 +143,10 @@ class Drafter:
         self._left = max(0, self._left - count)
 
     def went(self, tokens: int, place: StepPlace) -> None:
-        """Note that a step of `tokens` tokens goes on the ring."""
         self._out.append(_Out(tokens, place, self._clock()))
 
     def came(self, *, counts: bool) -> None:
-        """Note that the oldest step is back; `counts`: its tokens count for the only user."""
+        """Note that the oldest step is back; `counts`: its tokens belong to the only request."""
         step, before, now = self._out.popleft(), self._back, self._clock()
         self._back = now if counts else None
         if not counts or (not self._round and (step.place, step.tokens) != (StepPlace.ALONE, 1)):
@@ -169,7 +163,6 @@ class Drafter:
                 self._restart.append(max(1.0, seconds / once_s))
 
     def forget(self) -> None:
-        """Nothing of what went comes back."""
         self._out.clear()
         self._back = None
 
@@ -179,7 +172,6 @@ class Drafter:
         )
 
     def _what_pays(self) -> Windows | None:
-        """The windows that take the least time for a token; None where no draft pays, or that is unknown."""
         if not (self._round and self._more and self._guess):
             return None
         times = DraftTimes(*map(median, (self._round, self._more, self._guess, self._overlap, self._restart)))

@@ -1,6 +1,6 @@
-"""How much the rows of a handle hold, by its compositions alone: what mlx-lm's caches would say, and nobody asks them.
+"""Sizes of the rows under each handle, computed from its compositions instead of asked of mlx-lm's caches.
 
-Both ends of a link know it alike: a stage checks with it what it is given, the head answers mlx-lm's questions with it.
+Both ends of a link compute the same: a stage checks its input with them, the head answers mlx-lm's questions.
 """
 
 from __future__ import annotations
@@ -27,34 +27,28 @@ from core.settings import MAX_ROWS
 
 
 class HandleShape(NamedTuple):
-    """The rows of a handle; by default a new one.
+    """The rows of a handle; by default a new one."""
 
-    `tokens`: those of each row, as the `offset` of mlx-lm's BatchKVCache counts them: with padding on the right until
-    that is finalised, and less the padding on the left. `width`: positions that the caches span at most, padding among
-    them. `right_padding`: of each row, if some of it waits to be finalised.
-    """
-
+    # of each row, as the `offset` of mlx-lm's BatchKVCache: with right padding until it is finalised, without left
+    # padding
     tokens: tuple[int, ...] = (0,)
-    width: int = 0
+    width: int = 0  # positions that the caches span at most, with padding
     is_batch: bool = False
-    right_padding: tuple[int, ...] = ()
+    right_padding: tuple[int, ...] = ()  # of each row, if some waits to be finalised
 
     @property
     def position(self) -> int:
-        """Tokens of the longest row."""
         return max(0, *self.tokens)
 
     def is_trimmable(self, limit: int | None) -> bool:
-        """Whether mlx-lm can trim the caches of a model whose `trim_limit` is `limit`."""
         return limit is None or self.width < limit
 
     def fed(self, count: int) -> HandleShape:
-        """After a forward of `count` positions."""
         return self._replace(tokens=tuple(n + count for n in self.tokens), width=self.width + count)
 
 
 class HandleShapes:
-    """The rows of every handle, kept by its compositions and by what is fed to it."""
+    """The shapes of all handles."""
 
     def __init__(self) -> None:
         self._held: dict[int, HandleShape] = {}
@@ -63,13 +57,11 @@ class HandleShapes:
         return len(self._held)
 
     def __getitem__(self, handle: int) -> HandleShape:
-        """Raises ProtocolError where `handle` names nothing."""
         if handle not in self._held:
-            raise ProtocolError(f"Nothing is held under handle {handle}.")
+            raise ProtocolError(f"Handle {handle} holds no rows.")
         return self._held[handle]
 
     def compose(self, ops: Sequence[Op]) -> None:
-        """Apply a composition. Raises ProtocolError for ops that can't be done."""
         for op in ops:
             rows = None if isinstance(op, Drop) else after(op, [self[handle] for handle in sources(op)])
             for handle in (target(op), *used_up(op)):
@@ -78,21 +70,18 @@ class HandleShapes:
                 self._held[target(op)] = rows
 
     def fed(self, handle: int, count: int) -> None:
-        """A forward of `count` positions was put on the ring."""
         self._held[handle] = self[handle].fed(count)
 
     def clear(self) -> None:
-        """Nothing is held."""
         self._held.clear()
 
 
 def target(op: Op) -> int:
-    """The handle that `op` makes or changes."""
     return op.into if isinstance(op, Merge | Extend | Copy | Extract) else op.handle
 
 
 def sources(op: Op) -> tuple[int, ...]:
-    """The handles that `op` builds on."""
+    """The handles that `op` reads."""
     match op:
         case New() | Restore() | Drop():
             return ()
@@ -107,14 +96,13 @@ def sources(op: Op) -> tuple[int, ...]:
 
 
 def used_up(op: Op) -> tuple[int, ...]:
-    """The sources that `op` does not leave as they are; but for its target, they name nothing then."""
+    """The sources that no longer exist after `op`, apart from its target."""
     return () if isinstance(op, Copy | Extract) else sources(op)
 
 
 def after(op: Op, held: Sequence[HandleShape]) -> HandleShape:
-    """What the target of `op` holds then; `held`: what the sources hold, in their order.
-
-    Raises ProtocolError for what cannot be done to them.
+    """The shape of the target of `op`, from the shapes of its sources `held`. Raises ProtocolError if `op` can't be
+    done.
     """
     match op:
         case Merge():
@@ -123,7 +111,7 @@ def after(op: Op, held: Sequence[HandleShape]) -> HandleShape:
             return _extended(*held)
         case Keep():
             tokens = tuple(_tokens(held[0], row) for row in op.rows)
-            _check(tokens, "A batch keeps one row at least.")
+            _check(tokens, "A batch must keep at least one row.")
             _check_size(len(tokens))
             return held[0]._replace(tokens=tokens)
         case Extract():
@@ -132,7 +120,7 @@ def after(op: Op, held: Sequence[HandleShape]) -> HandleShape:
         case Copy():
             return held[0]
         case Trim():
-            _check(0 <= op.count <= held[0].position, f"{op.count} tokens cannot be taken off {held[0].position}.")
+            _check(0 <= op.count <= held[0].position, f"{op.count} tokens can't be trimmed off {held[0].position}.")
             return held[0].fed(-op.count)
         case PrepareRows():
             return _prepared(op, held[0])
@@ -145,7 +133,7 @@ def after(op: Op, held: Sequence[HandleShape]) -> HandleShape:
 
 
 def _merged(rows: Sequence[HandleShape]) -> HandleShape:
-    _check(rows and not any(row.is_batch for row in rows), "Only plain rows can be merged, and one at least.")
+    _check(rows and not any(row.is_batch for row in rows), "Only plain rows can be merged, and at least one.")
     _check_size(len(rows))
     tokens = tuple(row.tokens[0] for row in rows)
     return HandleShape(tokens, max(tokens), True)

@@ -1,22 +1,22 @@
-"""The rows that run or are about to leave, and the lanes in which the stages hold them.
+"""Running and leaving rows, and the lanes in which the stages hold them.
 
-Methods that change lanes return the ops by which every stage follows. A lane whose step is on the ring never changes.
+Methods that change lanes return the ops that every stage applies. A lane with a step on the ring never changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from core.engine.lanes import Lane, gather, join, leave, split
-from core.engine.memory_use import claimed_tokens, copied_by, lent_rows, reserved_tokens
-from core.engine.prefix_cache import LEAST_REUSED, Lent
-from core.engine.ring_work import Op, Trim
+from core.engine.prefix_cache import LEAST_REUSED, Lent, tokens_of
+from core.engine.ring_work import Copy, Extract, Op, Trim
 from core.engine.running import Row
 
 
 class HeldRow(NamedTuple):
-    """Where the stages hold the row of a request once they have done what is on the ring."""
+    """Where the stages hold the row of a request after the work that is on the ring."""
 
     request_id: str
     handle: int
@@ -34,54 +34,61 @@ class Removed(NamedTuple):
 
 
 class LaneTable:
-    """`most_lanes` lanes at most decode at a time; `batched`: rows share lanes, else each has one of its own."""
+    """Up to `most_lanes` lanes decode at a time; if `batched`, rows share lanes, else each has its own."""
 
     def __init__(self, most_lanes: int, handles: Iterator[int], *, batched: bool) -> None:
         self.most_lanes, self._handles, self._is_batched = most_lanes, handles, batched
-        self.rows: dict[str, Row] = {}  # those that run, by request id
+        self.rows: dict[str, Row] = {}  # running rows, by request id
         self.leaving: dict[str, Row] = {}  # ended, but still in their lanes and in memory
         self.lanes: list[Lane] = []  # decoding; the one whose last step is oldest comes first
-        self.reading: list[Lane] = []  # rows whose prefixes are read together: one such lane at most
+        self.reading: list[Lane] = []  # at most one such lane: rows whose prefixes are read together
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row runs or is in a lane."""
         return not (self.rows or self.lanes)
 
     @property
     def all_flying(self) -> bool:
-        """Whether each lane has a step on the ring, and every row is in a lane."""
         return all(lane.flying for lane in self.lanes) and self.all_joined
 
     @property
     def all_joined(self) -> bool:
-        """Whether every row that runs is in a lane."""
         return all(row.is_in_lane for row in self.rows.values())
 
     @property
     def held(self) -> tuple[Row, ...]:
-        """Rows that take memory."""
         return (*self.rows.values(), *self.leaving.values())
 
     @property
     def reserved_tokens(self) -> int:
-        """The most memory that the rows may come to take, in tokens."""
-        return reserved_tokens(self.held)
+        return sum(tokens_of(row.request) for row in self.held)
 
     def claimed_tokens(self, chunk: int, draft: int) -> int:
-        """Memory of the rows after their next chunk of `chunk` tokens, or step with `draft` draft tokens."""
-        return claimed_tokens({**self.rows, **self.leaving}, (*self.lanes, *self.reading), chunk, draft)
+        """Memory of the rows after their next chunk or draft step, in tokens: those of a lane are padded alike."""
+        rows, lanes = {**self.rows, **self.leaving}, (*self.lanes, *self.reading)
+
+        def claim(row: Row) -> int:
+            more = 1 + draft if row.is_ready else chunk
+            return min(tokens_of(row.request), row.position + row.excess + more)
+
+        together = {name for lane in lanes for name in lane.rows}
+        alone = sum(claim(row) for name, row in rows.items() if name not in together)
+        return alone + sum(len(lane.rows) * max(claim(rows[name]) for name in lane.rows) for lane in lanes)
 
     def lent(self) -> list[Lent]:
-        """Rows whose prefixes other rows can copy now."""
-        return lent_rows(self.rows, (*self.lanes, *self.reading))
+        """Rows that can be copied now. A row with a step on the ring can't: its next content is unknown."""
+        flying = {name for lane in (*self.lanes, *self.reading) if lane.flying for name in lane.rows}
+        still = [row for name, row in self.rows.items() if name not in flying and not row.is_lost]
+        return [Lent(row.held, self.copied(row)) for row in still if row.position >= LEAST_REUSED]
 
     def copied(self, row: Row) -> Callable[[int], Op]:
-        """The op that copies `row`, given the new handle."""
-        return copied_by(row, (*self.reading, *self.lanes))
+        name = row.request.request_id
+        lane = next((lane for lane in (*self.reading, *self.lanes) if name in lane.rows), None)
+        if lane and lane.batched:
+            return partial(Extract, of=lane.handle, row=lane.rows.index(name))
+        return partial(Copy, of=lane.handle if lane else row.handle)
 
     def held_rows(self) -> list[HeldRow]:
-        """Where the running rows are after the work that was put on the ring last."""
         lanes = {name: (lane, at) for lane in (*self.lanes, *self.reading) for at, name in enumerate(lane.rows)}
         found = []
         for name, row in self.rows.items():
@@ -90,27 +97,23 @@ class LaneTable:
         return found
 
     def reads_in(self, name: str) -> Lane:
-        """The lane in which a row that does not decode yet is read: a shared one, or its own."""
         alone = Lane(self.rows[name].handle, (name,))
         return next((lane for lane in self.reading if name in lane.rows), alone)
 
     def next_lane(self) -> Lane | None:
-        """The lane whose turn it is to step."""
         return next((lane for lane in self.lanes if not self._is_under_way(lane)), None)
 
     def take_off(self, handle: int) -> Lane:
-        """Note that a step of a lane goes on the ring; returns the lane as it was."""
         at = next(at for at, lane in enumerate(self.lanes) if lane.handle == handle)
         lane = self.lanes.pop(at)
         self.lanes.append(lane._replace(flying=lane.flying + 1))
         return lane
 
     def land(self, handle: int) -> None:
-        """Note that a step of a lane came back."""
         self.lanes = [lane._replace(flying=lane.flying - 1) if lane.handle == handle else lane for lane in self.lanes]
 
     def end(self, name: str) -> tuple[Row, bool]:
-        """End a running row; also returns whether it is still in a lane, which it leaves by `remove_ended`."""
+        """End a running row; also returns whether it stays in a lane until `remove_ended`."""
         row = self.rows.pop(name)
         is_held = row.is_in_lane or any(name in lane.rows for lane in self.reading)
         if is_held:
@@ -118,7 +121,7 @@ class LaneTable:
         return row, is_held
 
     def lose(self, handles: set[int]) -> list[str]:
-        """Mark rows under `handles` as lost, with those that share their lanes; returns the running ones."""
+        """Mark rows under `handles`, and all rows of their lanes, as lost; returns the running ones."""
         together = {row for lane in (*self.lanes, *self.reading) if lane.handle in handles for row in lane.rows}
         for name, row in (*self.rows.items(), *self.leaving.items()):
             row.is_lost = row.is_lost or name in together or row.handle in handles
@@ -157,8 +160,8 @@ class LaneTable:
         )
 
     def part_reading(self) -> tuple[list[Op], set[int]]:
-        """Take rows that are read out of the lane in which they were read with others; also returns the handles of
-        lanes without rows, which are to be dropped.
+        """Take reading rows out of the lane they share; also returns the handles of lanes left empty, which must be
+        dropped.
         """
         read = {name for lane in self.reading for name in lane.rows if self.rows[name].is_ready}
         ops, lanes, apart = leave(self.reading, read, read, self._handles)
@@ -168,9 +171,7 @@ class LaneTable:
         return ops, {lane.handle for lane in lanes if not lane.rows}
 
     def gather_reading(self, chunk: int) -> list[Op]:
-        """Read rows whose answers are partly written together, unless they would be padded with more than `chunk`
-        tokens.
-        """
+        """Read rows with partly written answers together, unless padding would exceed `chunk` tokens."""
         together = [name for lane in self.reading for name in lane.rows]
         alone = [name for name, row in self.rows.items() if row.may_share and name not in together]
         if not (self._is_batched and alone):
@@ -184,7 +185,7 @@ class LaneTable:
         return ops
 
     def join(self) -> tuple[list[Op], list[str]]:
-        """Put rows that are ready into lanes, and split lanes off where some are missing; also returns who joined."""
+        """Put ready rows into lanes and split lanes while there are too few; also returns the rows that joined."""
         outside = [row for row in self.rows.values() if row.is_ready and not row.is_in_lane]
         ready = [Lane(row.handle, (row.request.request_id,)) for row in outside]
         joined, lanes = join(self.lanes, ready, self.leaving, self.most_lanes, self._handles)
@@ -195,17 +196,15 @@ class LaneTable:
         return joined + halved, [row.request.request_id for row in outside if row.is_in_lane]
 
     def clear(self) -> None:
-        """Forget all rows and lanes."""
         for state in (self.rows, self.leaving, self.lanes, self.reading):
             state.clear()
 
     def _is_under_way(self, lane: Lane) -> bool:
-        """Whether a step of `lane` is on the ring whose tokens count."""
         row = None if lane.batched else self.rows.get(lane.rows[0])
         return lane.flying > (row.void if row else 0)
 
     def _worth_keeping(self) -> Mapping[str, Row]:
-        """Ended rows to keep in memory: one that is too short to be reused is not taken out of a batch for that."""
+        """Ended rows worth keeping in memory: a short one is not extracted from a batch."""
         batched = {name for lane in (*self.lanes, *self.reading) if lane.batched for name in lane.rows}
         return {
             name: row

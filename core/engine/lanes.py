@@ -1,7 +1,7 @@
-"""Which rows decode together, as values: who leaves a lane, who joins one, and when one lane becomes two.
+"""Lanes of rows that decode together, as values: leave, join, gather and split.
 
-Each function takes the lanes as they are, and gives the ops that every stage carries out with the lanes as they are
-behind them. A lane that is under way stays as it is: its turn comes when its step has come back.
+Each function takes the lanes and returns the ops for every stage with the new lanes. A lane with a step in flight stays
+as it is until the step is back.
 """
 
 from __future__ import annotations
@@ -13,18 +13,14 @@ from core.engine.ring_work import Copy, Extend, Extract, Keep, Merge, Op
 
 
 class Lane(NamedTuple):
-    """Rows that step together under `handle`, by request id, in the order in which the stages hold them.
-
-    A plain lane is one row on the handle it had as a prompt. `flying`: so many steps of it are on the ring.
-    """
+    """Rows that step together under `handle`."""
 
     handle: int
-    rows: tuple[str, ...]
-    batched: bool = False
-    flying: int = 0
+    rows: tuple[str, ...]  # request ids, in the order in which the stages hold them
+    batched: bool = False  # if not: one row, under the handle of its prompt
+    flying: int = 0  # steps on the ring
 
     def size(self, gone: Collection[str]) -> int:
-        """How many of its rows are not among the `gone` ones, which leave at its next composition."""
         return sum(row not in gone for row in self.rows) if gone else len(self.rows)
 
 
@@ -44,8 +40,8 @@ class Left(NamedTuple):
 
 
 def leave(lanes: Iterable[Lane], gone: Collection[str], kept: Collection[str], handles: Iterator[int]) -> Left:
-    """The rows in `gone` leave, and those of them in `kept` stay in memory by themselves. A lane that nobody is left in
-    comes without rows: drop its handle, unless that is such a row's.
+    """Remove the rows in `gone`; those also in `kept` stay in memory by themselves. A lane left empty comes back
+    without rows: drop its handle, unless a kept row has it.
     """
     left = Left([], [], {})
     for lane in lanes:
@@ -58,9 +54,9 @@ def leave(lanes: Iterable[Lane], gone: Collection[str], kept: Collection[str], h
 def join(
     lanes: Sequence[Lane], ready: Iterable[Lane], gone: Collection[str], most: int, handles: Iterator[int]
 ) -> LaneChange:
-    """Each of the plain lanes in `ready` becomes a lane of its own while there are fewer than `most`; else it joins
-    the lane with the fewest rows, and where that one is under way, it and those behind it wait: they are in no lane
-    then. A lane that takes a row is batched from then on.
+    """Each plain lane in `ready` becomes a lane of its own while there are fewer than `most`; else it joins the lane
+    with the fewest rows. If that lane has a step in flight, this row and the ones after it wait outside all lanes. A
+    lane that takes a row is batched from then on.
     """
     change = LaneChange([], list(lanes))
     joining: dict[int, list[Lane]] = {}
@@ -80,7 +76,6 @@ def join(
 
 
 def gather(shared: Sequence[Lane], alone: Sequence[Lane], handles: Iterator[int]) -> LaneChange:
-    """Merge the plain lanes in `alone` into the one that is `shared`, or into a new one."""
     change = LaneChange([], [])
     first, *others = (*shared, *alone)
     change.lanes.append(_joined(first, others, handles, change.ops))
@@ -116,7 +111,6 @@ def named(ops: Iterable[Op]) -> set[int]:
 
 
 def _without(lane: Lane, gone: Collection[str], kept: Collection[str], handles: Iterator[int], left: Left) -> Lane:
-    """`lane` with those of its rows that are not in `gone`."""
     for number, row in enumerate(lane.rows):
         if row in kept:
             left.apart[row] = next(handles) if lane.batched else lane.handle
@@ -129,7 +123,6 @@ def _without(lane: Lane, gone: Collection[str], kept: Collection[str], handles: 
 
 
 def _joined(lane: Lane, rows: Sequence[Lane], handles: Iterator[int], ops: list[Op]) -> Lane:
-    """`lane` with the plain `rows` after its own."""
     batch, plain = next(handles), tuple(row.handle for row in rows)
     together = lane.rows + tuple(row.rows[0] for row in rows)
     if not lane.batched:
@@ -140,7 +133,6 @@ def _joined(lane: Lane, rows: Sequence[Lane], handles: Iterator[int], ops: list[
 
 
 def _halves(lane: Lane, handle: int, ops: list[Op]) -> tuple[Lane, Lane]:
-    """The first half of `lane` under its own handle, the rest under the new one."""
     half, count = (len(lane.rows) + 1) // 2, len(lane.rows)
     ops += [
         Copy(handle, lane.handle),

@@ -1,14 +1,14 @@
-"""How large the chunks of a prompt are and how many of them are under way, from what one chunk shows of the ring.
+"""Size of prompt chunks and how many are in flight, adapted to measurements of one chunk.
 
 Window, by the bandwidth-delay product: a chunk is on the ring for `round_s`, and the busiest stage or wire takes one
 every `busy_s`, so `round_s / busy_s` chunks keep it busy. The window grows when more than a quarter of a chunk is
 missing, and shrinks when with a chunk less no more than a tenth would be.
 
-Chunk: rows that decode wait for one chunk at most between two steps. So it is halved while it takes more than 0.25 s on
-the slowest wire, and doubled, once a look, when twice as much would take less than 0.15 s.
+Chunk: rows that decode wait for at most one chunk between two steps. So it is halved while it takes more than 0.25 s on
+the slowest wire, and doubled, once per measurement, when twice as much would take less than 0.15 s.
 
-Between the bound to grow and the bound to shrink lies a gap in which nothing changes, so noise does not flap them. On
-loopback a wire takes next to nothing and `round_s` is the sum of what the stages compute: both stay as planned.
+Between the bound to grow and the bound to shrink nothing changes, so noise does not flap them. On loopback a wire takes
+next to no time and `round_s` is the sum of the stages' compute times: both stay as planned.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MISSING_LESS: Final = 0.1
 
 
 class RingFigures(NamedTuple):
-    """What a chunk of `tokens` tokens showed of a ring that carried nothing else: the seconds until its answer came,
-    the seconds that each stage computed, and those that each hop took to send it.
+    """Measurement of a chunk of `tokens` tokens on an otherwise empty ring: seconds until its answer, compute seconds
+    of each stage, send seconds of each hop.
     """
 
     tokens: int
@@ -40,9 +40,7 @@ class RingFigures(NamedTuple):
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """`chunk` tokens travel together, `window` chunks are under way. Never more than `most_chunk`, as planned, nor
-    fewer than `least_window`.
-    """
+    """Chunks of `chunk` tokens, `window` of them in flight; at most `most_chunk`, at least `least_window`."""
 
     most_chunk: int
     least_window: int
@@ -50,7 +48,6 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     window: int
 
     def after(self, figures: RingFigures) -> Pace:
-        """The pace from now on."""
         return msgspec.structs.replace(self, chunk=self._chunk(figures), window=self._window(figures))
 
     def _chunk(self, figures: RingFigures) -> int:
@@ -71,13 +68,13 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chunk_behind(position: int, chunk: int) -> int:
-    """How many tokens of a prompt travel together behind `position` others: fewer where each of them looks back at so
-    many that a GPU with a screen on would be stopped in mid-step.
+    """Tokens of a prompt in the chunk that follows `position` others: fewer at long positions, where attention takes so
+    long that the watchdog of a GPU with a display would stop it.
     """
     return chunk if position <= FAR_BACK else min(chunk, max(LEAST_CHUNK, chunk * FAR_BACK // position))
 
 
 def planned_pace(chunk: int, window: int, stages: int) -> Pace:
-    """Where it begins: as the plan says, with a chunk for every stage at least."""
+    """The first pace: as planned, with a chunk for every stage at least."""
     least = max(window, stages)
     return Pace(most_chunk=chunk, least_window=least, chunk=chunk, window=least)

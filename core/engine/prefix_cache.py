@@ -1,9 +1,8 @@
-"""Rows that no request runs any more, kept for the prompts that begin as they do.
+"""Prefixes of ended requests, kept in memory for prompts that start the same way.
 
-Every stage keeps them under plain handles, as it keeps those that run, and they share the memory of the plan: whatever
-runs goes first, and those that were not used for the longest time make room for it, as it grows. What is written of an
-answer that goes on counts as prompt: a row may hold some of that too. Where prompts branch, the beginning that they
-have in common is copied, from a row that runs as well as from one at rest.
+Every stage keeps them under plain handles, as it keeps running rows, and they share the plan's memory: running rows
+take precedence, and the least recently used prefixes are dropped as they grow. Written tokens of an answer that
+continues count as prompt. Where prompts branch, the common prefix is copied, from a running row or from a cached one.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ BLOCK: Final = 256
 
 
 class CachedPrefix(NamedTuple):
-    """A row at rest: `handle` holds `tokens`."""
+    """A cached row: `handle` holds `tokens`."""
 
     handle: int
     tokens: tuple[int, ...]
 
 
 class Lent(NamedTuple):
-    """A row that runs and holds `tokens`; `copied`: what makes a copy of it under a handle."""
+    """A running row that holds `tokens`; `copied` makes the op that copies it, given the new handle."""
 
     tokens: tuple[int, ...]
     copied: Callable[[int], Op]
 
 
 class Opened(NamedTuple):
-    """A row that begins: `ops` make `handle`, which then holds the first `reused` tokens of its prompt."""
+    """A new row: `ops` make `handle`, which then holds the first `reused` tokens of its prompt."""
 
     ops: list[Op]
     handle: int
@@ -44,9 +43,7 @@ class Opened(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """`common`: tokens that a prompt can take from a row of `tokens`, which is `parked` or runs and is `lent`;
-    `is_whole`: all that it holds.
-    """
+    """A row to reuse for `common` tokens, either `parked` or `lent`; `is_whole`: those are all its tokens."""
 
     common: int
     is_whole: bool
@@ -56,12 +53,11 @@ class _Found(NamedTuple):
 
 
 def tokens_of(request: Request) -> int:
-    """Memory that the row of `request` may come to take, in tokens: prompt and whole answer."""
+    """The most memory that the row of `request` may take, in tokens: prompt and whole answer."""
     return len(request.tokens) + request.max_tokens
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """With how many tokens both begin; they are of the same type."""
     at, most = 0, min(len(one), len(other))
     while at < most and one[at : at + BLOCK] == other[at : at + BLOCK]:
         at += BLOCK
@@ -69,50 +65,47 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 class PrefixCache:
-    """At most `rows` rows, which take `context` tokens of memory together with those that run: they take `running` now,
-    and may come to take `reserved`.
+    """Up to `rows` cached rows, which share `context` tokens of memory with the running ones.
 
-    Their caches can be trimmed while they hold fewer tokens than `trim_limit`; None: always. New rows are numbered by
-    `handles`. What is pinned, or still arrives, is neither changed nor made to leave.
+    Callers pass what running rows take now (`running`) and may take later (`reserved`). Caches can be trimmed while
+    they hold fewer tokens than `trim_limit`; None: always. `handles` numbers new rows. Pinned and arriving rows are
+    neither changed nor dropped.
     """
 
     def __init__(self, rows: int, context: int, trim_limit: int | None, handles: Iterator[int]) -> None:
         self._most_rows, self._context, self._trim_limit, self._handles = rows, context, trim_limit, handles
-        self._parked: dict[int, CachedPrefix] = {}  # the one that was used last is last
+        self._parked: dict[int, CachedPrefix] = {}  # least recently used first
         self._pins: Counter[int] = Counter()
         self._arriving: set[int] = set()
-        self._undropped = 0  # tokens of rows that left, and are still in memory
+        self._undropped = 0  # tokens of rows that are still in memory until dropped
 
     @property
     def rows(self) -> tuple[CachedPrefix, ...]:
-        """Rows that a prompt may reuse, the newest last."""
         return tuple(parked for handle, parked in self._parked.items() if handle not in self._arriving)
 
     def can_trim(self, tokens: int) -> bool:
         return self._trim_limit is None or tokens < self._trim_limit
 
     def fits(self, request: Request, reserved: int) -> bool:
-        """Whether it may run now, once others have left for it; alone it runs however large it is."""
+        """Whether it can run now, once cached rows are dropped for it; alone it runs at any size."""
         others = reserved + self._pinned()
         return not others or others + tokens_of(request) <= self._context
 
     def reusable(self, request: Request, lent: Sequence[Lent] = ()) -> int:
-        """How many tokens of its beginning a row here holds, or one that is `lent`."""
         found = self._longest(request, lent)
         return found.common if found else 0
 
     def branch(self, request: Request, lent: Sequence[Lent]) -> int:
-        """With how many tokens another row begins as well, though no row can be cut to them."""
+        """Length of the longest common prefix with another row, even if no row can be trimmed to it."""
         start = _start(request)
         rows = (*(parked.tokens for parked in self.rows), *(row.tokens for row in lent))
         return max((common_prefix(tokens, start) for tokens in rows), default=0)
 
     def open(self, request: Request, running: int, lent: Sequence[Lent] = ()) -> Opened:
-        """The row of a request that fits, with as much of its prompt as there is.
-
-        A row that the prompt continues is taken over, if it can be trimmed to what it is now when the request has
-        ended; else it stays, and is copied, as is one of which only a beginning is of use. Where there is no room for
-        both, it is taken over if that loses less than what would leave for it.
+        """The row of a request that fits, with as much of its prompt as is in memory. A cached row that the prompt
+        continues is taken over if it can be trimmed back after the request; else it stays and is copied, as is a row
+        with only a useful prefix. If memory does not hold both, it is taken over when that loses fewer tokens than
+        dropping others.
         """
         found = self._longest(request, lent)
         if found and found.parked:
@@ -131,37 +124,31 @@ class PrefixCache:
         return Opened(ops, handle, found.common if found else 0)
 
     def make_room(self, running: int) -> list[Op]:
-        """Drop rows for `running` tokens of those that run."""
         return [*map(Drop, self._evict(self._context - running))]
 
     def leaves_room(self, running: int) -> bool:
-        """Whether there is room before rows that left are dropped."""
         return self._tokens + self._undropped + running <= self._context
 
     def dropped(self) -> None:
-        """Note that rows that left are out of memory."""
         self._undropped = 0
 
     def park(self, handle: int, tokens: tuple[int, ...], running: int) -> list[Op]:
-        """Keep a row that has ended, if it is of use."""
         if not self._is_wanted(tokens, running):
             self._undropped += len(tokens)
             return [Drop(handle)]
         return self._add(CachedPrefix(handle, tokens), running)
 
     def snapshot(self, copied: Callable[[int], Op], tokens: tuple[int, ...], running: int) -> list[Op]:
-        """Keep a copy of a row that goes on, if it is of use: it cannot be trimmed to this when it has ended. `copied`:
-        what makes one of it under a handle.
-        """
+        """Cache a copy of a running row, if it is useful: it can't be trimmed back to this prefix later."""
         if not self._is_wanted(tokens, running):
             return []
         copy = next(self._handles)
         return [*self._add(CachedPrefix(copy, tokens), running), copied(copy)]
 
     def hold(self, tokens: tuple[int, ...], reserved: int) -> tuple[CachedPrefix, list[Op]]:
-        """A row that comes from elsewhere; it is pinned, and of no use, until it is settled. Raises Busy."""
+        """A row whose caches come from elsewhere, pinned and unused until `settle`. Raises Busy."""
         if not self._has_room(len(tokens), reserved):
-            raise Busy("What runs leaves no memory for a saved conversation: load it when the answers have ended.")
+            raise Busy("The running answers leave no memory for a saved conversation. Load it when they have ended.")
         parked = CachedPrefix(next(self._handles), tokens)
         ops = self._add(parked, reserved)
         self._arriving.add(parked.handle)
@@ -169,27 +156,24 @@ class PrefixCache:
         return parked, [*ops, Restore(parked.handle, len(tokens))]
 
     def settle(self, handle: int) -> None:
-        """All of a row from elsewhere is there: from now on it is as any other."""
         if handle in self._arriving:
             self._arriving.discard(handle)
             self.unpin(handle)
             self._use(handle)
 
     def pin(self, handle: int, reserved: int) -> None:
-        """Keep it as it is until it is unpinned as often. Raises KeyError where it is not here, and Busy where those
-        that run may come to need its memory.
+        """Keep a row unchanged until it is unpinned as often. Raises KeyError if it isn't cached, Busy if running rows
+        may need its memory.
         """
         parked = self._parked[handle]
         if not self._pins[handle] and reserved + self._pinned() + len(parked.tokens) > self._context:
-            raise Busy("What runs may need the memory of this conversation: save it when the answers have ended.")
+            raise Busy("The running answers may need the memory of this conversation. Save it when they have ended.")
         self._pins[handle] += 1
 
     def unpin(self, handle: int) -> None:
-        """The reverse of `pin`; nothing where the row was lost meanwhile."""
         self._pins -= Counter((handle,))
 
     def lose(self, handles: Collection[int]) -> list[Op]:
-        """Give up those of `handles` that are here."""
         lost = [handle for handle in self._parked if handle in handles]
         for handle in lost:
             self._undropped += len(self._parked[handle].tokens)
@@ -197,14 +181,12 @@ class PrefixCache:
         return [*map(Drop, lost)]
 
     def clear(self) -> None:
-        """Nothing is parked."""
         self._undropped = 0
         self._parked.clear()
         self._pins.clear()
         self._arriving.clear()
 
     def _longest(self, request: Request, lent: Sequence[Lent]) -> _Found | None:
-        """The row to reuse, of those alike the one at rest that was used last."""
         start = _start(request)
         found = [self._found(parked.tokens, start)._replace(parked=parked) for parked in reversed(self.rows)]
         found += [self._found(row.tokens, start)._replace(lent=row) for row in lent]
@@ -217,17 +199,16 @@ class PrefixCache:
         return _Found(common if is_whole or self.can_trim(len(tokens)) else 0, is_whole, tokens)
 
     def _is_taken_over(self, found: _Found, request: Request, room: int) -> bool:
-        """Whether the row at rest becomes that of `request`; `room`: what this leaves for those at rest."""
         if found.parked is None or self._pins[found.parked.handle]:
             return False
         if found.is_whole and self.can_trim(tokens_of(request) - 1):
-            return True  # it can be trimmed to what it is now when that has ended
+            return True  # it can be trimmed back when the request has ended
         leaving = self._leaving(room)
         lost = sum(self._only_here(handle, 0) for handle in leaving)
         return found.parked.handle in leaving or self._only_here(found.parked.handle, found.common) < lost
 
     def _only_here(self, handle: int, kept: int) -> int:
-        """How many tokens would have to be read again if this one left, though `kept` of its first ones stay."""
+        """How many tokens would have to be read again if this row left, though its first `kept` tokens stay."""
         tokens = self._parked[handle].tokens
         if not self.can_trim(len(tokens)):
             return len(tokens)
@@ -235,7 +216,7 @@ class PrefixCache:
         return len(tokens) - max(kept, *others, 0)
 
     def _is_wanted(self, tokens: tuple[int, ...], running: int) -> bool:
-        """Whether it is long enough, there is no other like it, and room for it."""
+        """Whether it is long enough, unlike any other, and there is room for it."""
         same = next((parked.handle for parked in self._parked.values() if parked.tokens == tokens), None)
         if same is not None:
             self._use(same)
@@ -252,12 +233,10 @@ class PrefixCache:
         return sum(len(self._parked[handle].tokens) for handle in self._pins)
 
     def _add(self, parked: CachedPrefix, running: int) -> list[Op]:
-        """Park what there is room for; what leaves for it is dropped."""
         self._parked[parked.handle] = parked
         return [*map(Drop, self._evict(self._context - running))]
 
     def _evict(self, room: int) -> list[int]:
-        """The least recently used ones leave until the others fit in `room` tokens."""
         leaving = self._leaving(room)
         for handle in leaving:
             self._undropped += len(self._parked[handle].tokens)
@@ -285,14 +264,13 @@ class PrefixCache:
 
 
 def _start(request: Request) -> tuple[int, ...]:
-    """What a prompt may reuse: never its last token, for its step chooses the first answer. A prompt whose logprobs are
-    reported is read in full.
+    """The reusable part of a prompt: not the last token, whose step chooses the first answer token, and nothing if the
+    prompt's logprobs are reported.
     """
     return () if request.scores_prompt else tuple(request.prefix[:-1])
 
 
 def _copied(found: _Found) -> Callable[[int], Op]:
-    """The op that copies a row, given the new handle."""
     if found.parked:
         return partial(Copy, of=found.parked.handle)
     assert found.lent

@@ -1,6 +1,6 @@
-"""Guesses of the tokens that follow, from what the row holds already: one step can then confirm several of them.
+"""Drafts from the row's own history: one step can confirm several tokens.
 
-Prompt lookup, after A. Saxena, "Prompt Lookup Decoding" (2023): text that repeats is continued as it was the last time.
+Prompt lookup, after A. Saxena, "Prompt Lookup Decoding" (2023): repeated text is continued as it was the last time.
 """
 
 from __future__ import annotations
@@ -8,37 +8,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-LENGTHS: Final = (4, 3, 2)  # of the n-grams that are looked up, in tokens
+LENGTHS: Final = (4, 3, 2)  # lengths of the n-grams that are looked up, in tokens
 FIRST_DRAFT: Final = 4
-WEIGHT: Final = 0.25  # of the newest step in the rate of guesses that are right
+WEIGHT: Final = 0.25  # weight of the newest step in the rate of right draft tokens
 LEAST_RATE: Final = 0.25
 FIRST_REST: Final = 16
 LONGEST_REST: Final = 256
 
 
 class PromptLookup:
-    """The n-grams of one row's history, prompt and answer, and how much to trust them: at most `most` guesses a step.
+    """The n-grams of one row's prompt and answer, and how far to trust them: up to `most` draft tokens a step.
 
-    A draft begins with 4 tokens. It doubles when all of it was right, else the next is one longer than what was right.
-    The rate of right guesses is smoothed over the steps that guessed, the newest with weight 1/4, and starts at 1/2.
-    Where it falls below 1/4, nothing is guessed for 16 tokens; then one token is tried. Wrong: the rest is twice as
-    long, at most 256 tokens. Right: the rate is 1/2 again, and the next rest 16 tokens.
+    A draft starts with 4 tokens. It doubles when all of it was right, else it is one longer than the right part. The
+    rate of right tokens is smoothed over the steps with a draft, the newest with weight 1/4, and starts at 1/2. Below
+    1/4 it drafts nothing for 16 tokens, then tries one token. If that is wrong, the rest doubles, to at most 256
+    tokens; if it is right, the rate is 1/2 again and the rest 16 tokens.
     """
 
     def __init__(self, history: Iterable[int], most: int) -> None:
         self._history: list[int] = []
-        self._behind: dict[tuple[int, ...], int] = {}  # where the latest one ends that another token follows
+        self._behind: dict[tuple[int, ...], int] = {}  # position after the latest occurrence that a token follows
         self._most = most
         self._size = min(FIRST_DRAFT, most)
         self._rate = 2 * LEAST_RATE
         self._rest = FIRST_REST
-        self._resumes = 0  # at this length of the history
-        self._foresaw = False  # the newest token
+        self._resumes = 0  # length of the history at which drafting resumes
+        self._foresaw = False  # whether it predicted the newest token
         self.extend(history)
         self._foresaw = False
 
     def extend(self, tokens: Iterable[int], *, guessed: bool = True) -> None:
-        """Add tokens that the row was given, or answered; `guessed`: they came from a draft of this lookup."""
+        """Add tokens of the prompt or answer; `guessed`: they came from a draft of this lookup."""
         start, foreseen = len(self._history), self._latest()
         self._history += tokens
         came = self._history[start:]
@@ -48,8 +48,8 @@ class PromptLookup:
                 self._behind[tuple(self._history[end - length : end])] = end
 
     def draft(self, most: int) -> tuple[int, ...]:
-        """At most `most` tokens that followed the latest earlier occurrence of the longest n-gram that the history ends
-        with. Where that one runs into the end, its draft goes on with itself, as in text of one short period.
+        """Up to `most` tokens that followed the latest earlier occurrence of the longest n-gram at the end of the
+        history. If that runs into the end, the draft repeats itself.
         """
         size = min(self._size, most)
         start = self._latest() if size > 0 and len(self._history) >= self._resumes else None
@@ -60,11 +60,11 @@ class PromptLookup:
 
     @property
     def expects(self) -> bool:
-        """Whether it is worth waiting for the next token to guess from it: text that repeats itself was foreseen."""
+        """Whether waiting for the next token to draft from it pays: repetitive text was predicted."""
         return self._foresaw and len(self._history) >= self._resumes
 
     def note_result(self, drafted: int, accepted: int) -> None:
-        """Note how many tokens of a draft were right, the first ones."""
+        """Note that the first `accepted` tokens of a draft were right."""
         is_trial = self._rate < LEAST_RATE
         self._rate += WEIGHT * (accepted / drafted - self._rate)
         if is_trial and accepted:

@@ -18,58 +18,48 @@ RequestId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYT
 
 
 class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What whoever chooses the tokens of row `request` has to know; it travels where that is another Mac than the head.
-    `written`: so many tokens of its answer are there already. `prompt`: as much of the end of prompt and answer as
-    penalties look at. None of `eos` is chosen before there are `min_tokens` tokens. Where there is a `constraint`, the
-    tokens that are written have to follow.
-    """
+    """Input of a row's sampler; sent to the Mac that chooses its tokens, if that isn't the head."""
 
     request: RequestId
     sampling: Sampling
-    prompt: tuple[TokenId, ...] = ()
+    prompt: tuple[TokenId, ...] = ()  # the end of prompt and answer, as much as penalties look at
     eos: tuple[TokenId, ...] = ()
-    min_tokens: Size = 0
+    min_tokens: Size = 0  # none of `eos` is chosen before
+    # tokens of the answer that are written; they follow in frames of their own if there is a constraint
     written: Count = 0
     constraint: Constraint | None = None
 
 
 class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
-    """One row: continue `tokens`; one of `eos` ends it, once there are `min_tokens`.
+    """One request: continue `tokens` until one of `eos`, allowed from `min_tokens` tokens on, or `max_tokens`."""
 
-    `request_id` is 32 hex characters. `written`: so much of the answer is committed already; it goes on behind that,
-    as if it had never stopped, and counts from there. `mirrored`: so many tokens of its beginning were mirrored by a
-    worker before, and need not be read again.
-    """
-
-    request_id: str
+    request_id: str  # 32 hex characters
     tokens: list[int]
     eos: list[int] = msgspec.field(default_factory=list)
+    # committed part of the answer, which continues and counts from there
     written: list[int] = msgspec.field(default_factory=list)
-    mirrored: Size = 0
+    mirrored: Size = 0  # first tokens that an earlier worker mirrored, and that need not be read again
 
     @property
     def scores_prompt(self) -> bool:
-        """Whether the logprobs of its prompt are still to be reported; they come before the first token."""
+        """Whether logprobs of its prompt are still to be reported, before the first token."""
         return self.prompt_logprobs and self.sampling.logprobs is not None and not self.written
 
     @property
     def prefix(self) -> list[int]:
-        """Everything before the next token: the prompt and the written part of the answer."""
         return self.tokens + self.written
 
     @property
     def left(self) -> int | None:
-        """Tokens that its answer may still have, if some are written; None: it is a new one."""
+        """Tokens left of a partly written answer; None for a new one."""
         return self.max_tokens - len(self.written) if self.written else None
 
     @property
     def is_nearly_done(self) -> bool:
-        """Whether an eighth of its answer is left at most."""
         return self.left is not None and 8 * self.left <= self.max_tokens
 
     @property
     def admit(self) -> Admit:
-        """The options by which its tokens are chosen."""
         known = self.prefix
         return Admit(
             request=bytes.fromhex(self.request_id),
@@ -83,11 +73,9 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
 
     @property
     def ended(self) -> FinishReason | None:
-        """Why nothing follows what is written; None while something does."""
         return self.end(len(self.written), self.written[-1]) if self.written else None
 
     def end(self, count: int, token: int) -> FinishReason | None:
-        """Why an answer of `count` tokens ends with `token`; None where it goes on."""
         if token in self.eos and count > self.min_tokens:
             return "stop"
         return "length" if count >= self.max_tokens else None

@@ -1,6 +1,6 @@
-"""A cluster as an mlx-lm model: its one cache is a handle, and what mlx-lm does to that becomes compositions.
+"""A cluster as an mlx-lm model: its only cache is a handle, and what mlx-lm does to it becomes compositions.
 
-mlx-lm's own generators, batches, prompt caches and evaluations run over it as they are.
+mlx-lm's generators, batches, prompt caches and evaluations run over it unchanged.
 """
 
 from __future__ import annotations
@@ -19,29 +19,23 @@ from core.errors import UsageError
 
 
 class Forward(Protocol):
-    """All stages, seen from the head.
-
-    `trim_limit`: caches can be trimmed while they hold fewer tokens; None: always. `vocab_size`: token ids are below.
-    """
+    """All stages, as the head uses them."""
 
     trim_limit: int | None
     vocab_size: int
 
     def compose(self, ops: Sequence[Op]) -> None:
-        """Every stage does `ops`, in their order, before the next forward."""
+        """Apply `ops` in order on every stage, before the next forward."""
 
     def forward(self, handle: int, tokens: mx.array) -> mx.array:
-        """Token ids [B, L] through all layers: logits [B, L, V], not yet evaluated."""
+        """Logits [B, L, V] of token ids [B, L], not yet evaluated."""
 
     def own_bytes(self, handle: int) -> int:
-        """Bytes that the handle's caches take on this Mac."""
+        """Bytes of the handle's caches on this Mac."""
 
 
 class RingModel:
-    """What mlx-lm calls a model. It numbers its handles from 0, so it has the stages to itself.
-
-    `layers`: one entry, as `make_cache` gives one cache; mlx-lm cuts lists of caches at their number.
-    """
+    """The model object for mlx-lm. It numbers handles from 0, so no other user may share the stages."""
 
     def __init__(self, stages: Forward) -> None:
         self.stages = stages
@@ -50,39 +44,36 @@ class RingModel:
         self._dropped: deque[int] = deque()
 
     def __call__(self, tokens: mx.array, cache: Sequence[RingCache] | None = None) -> mx.array:
-        """Token ids [B, L] behind those that `cache` holds: logits [B, L, V]. Without a cache nothing is kept.
-
-        Raises UsageError for ids that the model does not have, or another number of rows than the cache has.
+        """Logits [B, L, V] of token ids [B, L] that follow those in `cache`. Without a cache nothing is kept. Raises
+        UsageError for unknown token ids, or if the number of rows differs from the cache's.
         """
         batch, length = tokens.shape
         if mx.any((tokens < 0) | (tokens >= self.stages.vocab_size)).item():
-            raise UsageError(f"The model knows no token ids but those below {self.stages.vocab_size}.")
+            raise UsageError(f"Token ids must be below {self.stages.vocab_size}.")
         held = cache[0] if cache else self._new(batch)
         if batch != len(held.rows.tokens):
-            raise UsageError(f"{batch} rows of tokens came for a cache of {len(held.rows.tokens)}.")
+            raise UsageError(f"There are {batch} rows of tokens, and the cache has {len(held.rows.tokens)}.")
         self.compose()
         logits = self.stages.forward(held.handle, tokens)
         held.rows = held.rows.fed(length)
         return logits
 
     def make_cache(self) -> list[RingCache]:
-        """The cache of a new row."""
         return [self._new(1)]
 
     def compose(self, *ops: Op) -> None:
-        """Do `ops` on every stage, after dropping handles that became garbage."""
+        """Apply `ops` on every stage, after dropping handles that became garbage."""
         drops = [Drop(self._dropped.popleft()) for _ in range(len(self._dropped))]
         if drops or ops:
             self.stages.compose([*drops, *ops])
 
     def next_handle(self) -> int:
-        """A number that names nothing yet."""
         return next(self._handles)
 
     def hold(self, handle: int, rows: HandleShape) -> RingCache:
-        """`handle` for mlx-lm, which forgets it as any other object: then it is dropped with the next composition."""
+        """A cache object for `handle`; when mlx-lm forgets it, the handle is dropped with the next composition."""
         cache = RingCache(self, handle, rows)
-        # garbage is found at any time, even amid a composition
+        # the finaliser may run at any time, even during a composition
         weakref.finalize(cache, self._dropped.append, handle).atexit = False
         return cache
 
@@ -94,9 +85,8 @@ class RingModel:
 
 
 class RingCache:
-    """A handle that behaves as a cache of mlx-lm, plain or batched. `rows` answers what mlx-lm asks; no stage is asked.
-
-    mlx-lm goes on using what it merged or extended with, so it is a copy that is used up; copies share their memory.
+    """A handle that behaves like a cache of mlx-lm, plain or batched; `rows` answers its questions without a stage.
+    mlx-lm reuses what it merged or extended with, so a copy is used up instead; copies share their memory.
     """
 
     def __init__(self, model: RingModel, handle: int, rows: HandleShape) -> None:
@@ -105,7 +95,7 @@ class RingCache:
         self.rows = rows
 
     def merge(self, caches: Sequence[RingCache]) -> RingCache:
-        """A batch of plain rows; mlx-lm calls it on any one of them."""
+        """A batch of plain rows; mlx-lm calls it on any of them."""
         copies = [Copy(self._model.next_handle(), cache.handle) for cache in caches]
         op = Merge(self._model.next_handle(), tuple(copy.into for copy in copies))
         rows = after(op, [cache.rows for cache in caches])
@@ -113,7 +103,6 @@ class RingCache:
         return self._model.hold(op.into, rows)
 
     def extend(self, other: RingCache) -> None:
-        """Append the rows of another batch."""
         copy = Copy(self._model.next_handle(), other.handle)
         op = Extend(self.handle, copy.into)
         rows = after(op, [self.rows, other.rows])
@@ -121,11 +110,9 @@ class RingCache:
         self.rows = rows
 
     def filter(self, batch_indices: Sequence[int] | mx.array) -> None:
-        """Only these rows of the batch stay."""
         self._change(Keep(self.handle, _numbers(batch_indices)))
 
     def extract(self, idx: int) -> RingCache:
-        """A row of the batch, as a plain one."""
         op = Extract(self._model.next_handle(), self.handle, idx)
         rows = after(op, [self.rows])
         self._model.compose(op)
@@ -138,20 +125,17 @@ class RingCache:
         lengths: Sequence[int] | None = None,
         right_padding: Sequence[int] | None = None,
     ) -> None:
-        """The next tokens of the batch are padded."""
         padding = [None if each is None else _numbers(each) for each in (left_padding, lengths, right_padding)]
         self._change(PrepareRows(self.handle, *padding))
 
     def finalize(self) -> None:
-        """Padding on the right goes to the left."""
         self._change(Finalise(self.handle))
 
     def is_trimmable(self) -> bool:
-        """Whether the caches of every stage can be trimmed now."""
         return self.rows.is_trimmable(self._model.stages.trim_limit)
 
     def trim(self, n: int) -> int:
-        """Take the last `n` tokens off, or as many as there are; returns how many."""
+        """Trim up to `n` tokens; returns how many."""
         n = min(n, self.rows.position)
         if n:
             self._change(Trim(self.handle, n))
@@ -159,25 +143,21 @@ class RingCache:
 
     @property
     def state(self) -> list[mx.array]:
-        """Nothing that mlx-lm could evaluate: every stage has done it."""
+        """Nothing to evaluate: every stage has done it."""
         return []
 
     @property
     def nbytes(self) -> int:
-        """Bytes on this Mac."""
         return self._model.stages.own_bytes(self.handle)
 
     @property
     def offset(self) -> int:
-        """Tokens of the longest row."""
         return self.rows.position
 
     def size(self) -> int:
-        """Positions that the caches span."""
         return self.rows.width
 
     def empty(self) -> bool:
-        """Whether no token was given yet."""
         return self.rows.width == 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RingCache:

@@ -1,8 +1,8 @@
-"""What the head puts on the ring, as values: compositions, chunks of a prompt, steps of a lane.
+"""Work that the head puts on the ring, as values: compositions, prompt chunks, steps of a lane.
 
 A *handle* is a number for rows that run together. Every stage keeps the caches of its own layers under it, and the same
-compositions in the same order keep them alike on all stages: nobody tells another stage what its caches look like.
-A handle is plain (one row, mlx-lm's ordinary caches) or batched (one row or more, mlx-lm's batch caches).
+compositions in the same order keep all stages alike, without messages about cache contents. A handle is plain (one row,
+mlx-lm's ordinary caches) or batched (one row or more, mlx-lm's batch caches).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
 class _Op(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Base of what a composition does; it travels as a msgpack array."""
+    """Base of the ops of a composition; a msgpack array on the wire."""
 
 
 class New(_Op, frozen=True, array_like=True, tag=True):
@@ -44,6 +44,7 @@ class Extend(_Op, frozen=True, array_like=True, tag=True):
     """Append the rows of batch `more` to those of batch `into`; `more` is used up."""
 
     into: Handle
+    # `into` names a batch of the plain `rows`, in this order; their handles are used up. `into` may be one of them.
     more: Handle
 
 
@@ -77,7 +78,7 @@ class Trim(_Op, frozen=True, array_like=True, tag=True):
 
 
 class PrepareRows(_Op, frozen=True, array_like=True, tag=True):
-    """mlx-lm's `prepare`: tell the batch caches of ragged rows about padding, for each row."""
+    """mlx-lm's `prepare`: pass the padding of each row to the batch caches."""
 
     handle: Handle
     left_padding: tuple[Count, ...] | None = None
@@ -92,7 +93,7 @@ class Finalise(_Op, frozen=True, array_like=True, tag=True):
 
 
 class Drop(_Op, frozen=True, array_like=True, tag=True):
-    """Forget `handle`; one that is not there is as good as dropped."""
+    """Forget `handle`, if it exists."""
 
     handle: Handle
 
@@ -101,15 +102,13 @@ Op = New | Restore | Merge | Extend | Keep | Copy | Extract | Trim | PrepareRows
 
 
 class Compose(msgspec.Struct, frozen=True):
-    """Change which rows the handles hold, on every stage, between the work before it and the work after it."""
+    """Change the rows under the handles on every stage, between the work before and after it."""
 
     ops: tuple[Op, ...]
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """A part of the beginning of each of `requests`, in the order of the handle's rows, of which nobody needs the
-    logits: tokens [position, position + len), as many for each.
-    """
+    """Prompt tokens [position, position + len) of each of `requests`, in the order of the handle's rows; no logits."""
 
     requests: tuple[str, ...]
     handle: int
@@ -118,16 +117,15 @@ class Chunk(msgspec.Struct, frozen=True):
 
     @property
     def read(self) -> tuple[int, ...]:
-        """Tokens of each prefix that are read when this is done."""
+        """Tokens of each prefix that are read after this chunk."""
         return tuple(position + len(self.tokens[0]) for position in self.positions)
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One token of each row of a lane, in the order of its rows; the logits behind them choose the next tokens.
+    """One token of each row of a lane; the logits after them choose the next tokens.
 
-    `requests`: whose rows they are. `drafts`: guesses of the tokens that follow, where the lane is one plain row: they
-    go with its token, and those that the logits confirm count. A step that goes ahead has no `tokens`: it feeds those
-    that the step before it chooses, as they are.
+    If the lane is one plain row, `drafts` go with its token and count if the logits confirm them. A step that goes
+    ahead has no `tokens`: it feeds the unread choices of the step before it.
     """
 
     handle: int

@@ -1,5 +1,5 @@
-"""From logits to tokens, by mlx-lm's own samplers and logits processors: every row gets what `mlx_lm.generate_step`
-gives it alone in one process, whatever other rows are chosen for in the same step.
+"""Tokens from logits, by mlx-lm's own samplers and logits processors. Every row gets the same tokens as from
+`mlx_lm.generate_step` alone, regardless of the other rows in the step.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from core.numbers import Logprob, TokenId
 from core.sampling_options import MAX_LOGPROBS, Sampling
 
 LONGEST_CONTEXT: Final = (1 << 31) - 1  # mlx slices with 32-bit integers
-DRAWS_AT_ONCE: Final = 1024  # as many as are held in memory until they are evaluated
+DRAWS_AT_ONCE: Final = 1024  # draws held in memory until they are evaluated
 
 
 class Picked(NamedTuple):
-    """A token that was chosen; its logprob and, the likeliest first, (token id, logprob) of the most likely ones where
-    they were asked for. They are of what the processors left, before temperature.
+    """A chosen token, its logprob, and on request the top (token id, logprob), most probable first; after the
+    processors, before temperature.
     """
 
     token: TokenId
@@ -34,11 +34,11 @@ class Picked(NamedTuple):
 
 
 class RowSampler:
-    """How one row chooses its tokens: it counts them, knows its history, and has a random state of its own.
+    """Chooses the tokens of one row: counts them, knows its history, and has its own random state.
 
-    It goes on behind what is written of `row` as if it had chosen that itself; token ids of its prompt are below
-    `vocab_size`. `grammar`: what its constraint allows; it has yet to `follow` what is written. Raises UsageError for
-    what this vocabulary cannot give.
+    It continues after what is written of `row` as if it had chosen that itself. Prompt token ids are below
+    `vocab_size`. The `grammar` must still `follow` what is written. Raises UsageError for options that this vocabulary
+    can't meet.
     """
 
     def __init__(self, row: Admit, vocab_size: int, grammar: RowGrammar | None = None) -> None:
@@ -58,23 +58,19 @@ class RowSampler:
 
     @property
     def processes(self) -> bool:
-        """Whether `process` changes anything."""
         return bool(self._processors) or self._owed > 0 or self._grammar is not None
 
     @property
     def problem(self) -> Problem | None:
-        """Why its constraint cannot be kept: what it chooses from now on counts for nothing."""
+        """Why its constraint can't be met; the tokens it chooses from then on don't count."""
         return self._grammar.problem if self._grammar else None
 
     @property
     def is_plain(self) -> bool:
-        """Whether it takes the most likely token, whatever came before."""
         return not self.draws and not self.processes
 
     def process(self, logits: mx.array) -> mx.array:
-        """Logits [1, vocabulary] as the processors leave them. As in generate_step they see the prompt and every token
-        since, but no more of it than they look at.
-        """
+        """Logits [1, vocabulary] after the processors, which see as much of prompt and answer as they look at."""
         if self._processors:
             history = mx.array(self._history[-self._lookback :])
             for processor in self._processors:
@@ -86,10 +82,9 @@ class RowSampler:
         return logits
 
     def draw(self, logprobs: mx.array) -> tuple[mx.array, mx.array]:
-        """A token [1] from logprobs [1, vocabulary], and the `key` behind it. Neither is evaluated, or counts, yet.
-
-        The samplers are compiled with the random state of this thread, which only a seed can set; a key is a seed in
-        two halves.
+        """A token [1] from logprobs [1, vocabulary], and the random `key` after it; neither evaluated nor counted yet.
+        The samplers are compiled with this thread's random state, which only a seed can set; a key is a seed in two
+        halves.
         """
         upper, lower = _ints(self.key)
         mx.random.seed(upper << 32 | lower)
@@ -98,12 +93,11 @@ class RowSampler:
         return token, state[0]
 
     def prepare(self) -> None:
-        """Prepare what its next token needs besides logits."""
         if self._grammar:
             self._grammar.prepare()
 
     def forced(self) -> Picked | None:
-        """The next token, taken, where its constraint leaves no other: as if it had been chosen from logits."""
+        """Take and return the next token if the constraint leaves only one, as if chosen from logits."""
         forced = self._grammar.forced(1) if self._grammar else ()
         if not forced:
             return None
@@ -115,7 +109,6 @@ class RowSampler:
         return Picked(forced[0], 0.0, ((forced[0], 0.0),)[: self.logprobs])
 
     def took(self, token: int) -> None:
-        """`token` was chosen."""
         self._history.append(token)
         self._owed -= 1
         self.follow([token])
@@ -128,8 +121,8 @@ class RowSampler:
 
 
 class NextTokens(NamedTuple):
-    """The next token of each row, `tokens` [rows, 1] as the next step is fed, still to be computed: the `samplers` do
-    not know it yet, nor the `keys` behind it. `told` is what `_with_top` gives of each.
+    """The next token of each row, `tokens` [rows, 1], still to be computed; the `samplers` know neither it nor the
+    `keys` after it. `told`: the result of `_with_top` for each row.
     """
 
     samplers: Sequence[RowSampler]
@@ -138,13 +131,12 @@ class NextTokens(NamedTuple):
     keys: Sequence[mx.array]
 
     def begin(self) -> None:
-        """Have MLX compute them."""
         mx.async_eval(self.tokens, self.told, self.keys)
 
     def read(self) -> list[Picked]:
-        """Wait for the tokens; now the samplers know them."""
+        """Wait for the tokens and pass them to the samplers."""
         mx.eval(self.tokens, self.told, self.keys)
-        # as they lie there: an array that is made of them would be computed behind the step that has been put since
+        # read in place: an array made of them would be computed after the step that was put since
         rows: Any = self.tokens.tolist()
         tokens = [int(token) for (token,) in rows]
         picked = [_picked(token, each) for token, each in zip(tokens, self.told, strict=True)]
@@ -155,8 +147,8 @@ class NextTokens(NamedTuple):
 
 
 def choose_all(samplers: Sequence[RowSampler], logits: mx.array) -> NextTokens:
-    """One token for each row of logits [rows, vocabulary], by its own sampler. The logits may still be to be computed:
-    nothing of it is here, and no sampler changes.
+    """One token for each row of logits [rows, vocabulary], by its own sampler. Evaluates nothing, not even the logits,
+    and changes no sampler.
     """
     rows = range(len(samplers))
     if any(sampler.processes for sampler in samplers):
@@ -173,13 +165,12 @@ def choose_all(samplers: Sequence[RowSampler], logits: mx.array) -> NextTokens:
 
 
 def pick_all(samplers: Sequence[RowSampler], logits: mx.array) -> list[Picked]:
-    """The tokens that `choose_all` chooses, read."""
     return choose_all(samplers, logits).read()
 
 
 def pick_drafted(sampler: RowSampler, logits: mx.array, drafts: Sequence[int]) -> list[Picked]:
-    """The tokens of one row from logits [1 + drafts, vocabulary], as if they had come one by one: `drafts` were fed
-    before anybody knew whether they are right, so what comes behind the first wrong one does not count.
+    """The tokens of one row from logits [1 + drafts, vocabulary], as if they had come one by one; tokens after the
+    first wrong draft token don't count.
     """
     if sampler.is_plain:
         return confirmed(pick_each(sampler, logits), drafts)
@@ -193,7 +184,6 @@ def pick_drafted(sampler: RowSampler, logits: mx.array, drafts: Sequence[int]) -
 
 
 def pick_each(sampler: RowSampler, logits: mx.array) -> list[Picked]:
-    """The most likely token at each position of logits [positions, vocabulary], for a sampler that is plain."""
     logprobs = _logprobs(logits)
     tokens = mx.argmax(logprobs, axis=-1)
     told = [_with_top(logprobs[i], tokens[i : i + 1], sampler.logprobs) for i in range(len(logits))]
@@ -210,19 +200,19 @@ def logprobs_of(logits: mx.array, tokens: Sequence[int], count: int) -> list[Pic
 
 
 def confirmed(picked: Sequence[Picked], drafts: Sequence[int]) -> list[Picked]:
-    """The tokens that count, of those picked at 1 + `drafts` positions: up to the first that `drafts` missed."""
+    """The tokens that count, of those picked at 1 + `drafts` positions: up to the first mismatch with `drafts`."""
     right = next((n for n, draft in enumerate(drafts) if picked[n].token != draft), len(drafts))
     return list(picked[: right + 1])
 
 
 def greedy(logits: mx.array) -> int:
-    """The most likely token of logits [1, vocabulary], as generate_step chooses it without a sampler."""
+    """The most probable token of logits [1, vocabulary], as generate_step chooses it without a sampler."""
     (token,) = _ints(mx.argmax(_logprobs(logits), axis=-1))
     return token
 
 
 def _drawn(key: mx.array, times: int) -> mx.array:
-    """The random state after `times` draws: each splits the key, draws with one half and leaves the other."""
+    """The random state after `times` draws: each draw splits the key, uses one half and leaves the other."""
     for number in range(1, times + 1):
         key = mx.random.split(key)[0]
         if number % DRAWS_AT_ONCE == 0:
@@ -231,14 +221,13 @@ def _drawn(key: mx.array, times: int) -> mx.array:
 
 
 def _logprobs(logits: mx.array) -> mx.array:
-    """In the dtype of the logits, as in generate_step: that may make two of them equal, and the first one is chosen."""
+    """In the dtype of the logits, as in generate_step: rounding may make two equal, and the first is chosen."""
     return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
 
 
 def _with_top(logprobs: mx.array, token: mx.array, count: int | None) -> list[mx.array]:
-    """Ids and logprobs of `token`, then of the top `count` in any order, from logprobs [vocabulary].
-
-    Empty if `count` is None.
+    """Ids and logprobs of `token`, then of the top `count` in any order, from logprobs [vocabulary]; empty if `count`
+    is None.
     """
     if count is None:
         return []
@@ -248,7 +237,6 @@ def _with_top(logprobs: mx.array, token: mx.array, count: int | None) -> list[mx
 
 
 def _picked(token: int, with_top: list[mx.array]) -> Picked:
-    """The token with its logprobs; ids that a processor ruled out are left out."""
     if not with_top:
         return Picked(token)
     ids, values = with_top
@@ -272,10 +260,10 @@ def _processors(sampling: Sampling) -> list[Any]:
 
 
 def _check(sampling: Sampling, vocab_size: int) -> None:
-    """Check what mlx does not: it reads and writes beyond the end of an array."""
+    """Check ids that mlx does not: it reads and writes beyond the end of an array."""
     if sampling.top_k >= vocab_size:
-        what = f"Top-k {sampling.top_k} leaves nothing out of a vocabulary of {vocab_size} tokens."
-        raise UsageError(what, f"Ask for less than {vocab_size}, or for 0, which cuts nothing off.")
+        what = f"Top-k {sampling.top_k} is not below the vocabulary size of {vocab_size}."
+        raise UsageError(what, f"Use less than {vocab_size}, or 0 to turn it off.")
     if foreign := [token for token in sampling.logit_bias if not 0 <= token < vocab_size]:
         what = f"The logit bias names token {foreign[0]}, which this model does not have."
         raise UsageError(what, f"Its token ids are 0 to {vocab_size - 1}.")

@@ -1,11 +1,10 @@
-"""What the head puts on the ring next: compositions, chunks of prompts, steps of lanes.
+"""Decides what the head puts on the ring next: compositions, chunks of prompts, steps of lanes.
 
-The ring is first in, first out, so nothing waits for an answer that only says that a stage has kept up: a row joins a
-lane as soon as the last chunk of its prompt is on the ring. A lane waits for its step, since that chooses its tokens.
+The ring is first in, first out, so no work waits for a mere acknowledgement: a row joins a lane as soon as the last
+chunk of its prompt is on the ring. A lane waits for its step, since that chooses its tokens.
 
-Where the workers were lost, what is written already is read again behind its prompts: before any new prompt, and for
-all rows together, so that none waits until the others are read, and then for the steps of those. What is nearly done
-goes first, by itself.
+After workers were lost, written answers are read again after their prompts, before any new prompt and all together, so
+that none waits for the others. Answers that are nearly done go first, alone.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from core.engine.ring_work import Chunk, Compose, Drop, Op, Step, Work
 from core.engine.running import Row
 from core.events import Batch, FinishReason
 
-MAX_SCORED_TOKENS: Final = 64  # tokens of a prompt whose logits, a whole vocabulary each, are in memory at a time
+MAX_SCORED_TOKENS: Final = 64  # prompt tokens whose logits, a whole vocabulary each, are in memory at a time
 
 
 class EndedRow(NamedTuple):
-    """A request is over."""
+    """The end of a request."""
 
     request_id: str
     reason: FinishReason
-    reused: int = 0  # tokens of its prefix that were in memory when it was admitted
+    reused: int = 0  # tokens of its prefix that were cached when it was admitted
     drafted: int = 0  # draft tokens that went with its steps
     accepted: int = 0  # of those, the right ones
 
@@ -56,17 +55,16 @@ class PrefillProgress(NamedTuple):
 
 
 class Scheduler:
-    """Who runs next on a ring of `stages` stages.
+    """Chooses the next work for a ring of `stages` stages.
 
-    At most `rows` requests run at the same time, whose prompts and answers may take `context` tokens together; one
-    runs in any case. `queue` more may wait. `batched`: rows share lanes, as many as there are stages, so that no stage
-    waits for the ring, or `lanes` if that is given; else each row is a lane of its own. `chunk`: tokens of a prompt
-    that travel together; `window`: chunks on the ring at most. Both may be set at any time.
+    Up to `rows` requests run, whose prompts and answers may take `context` tokens together; one always runs. Up to
+    `queue` more wait. If `batched`, rows share `lanes` lanes, by default one per stage, so that no stage waits for the
+    ring; else each row has its own. `chunk`: tokens of a prompt that travel together; `window`: chunks on the ring at
+    most; both may be set at any time.
 
-    Rows that end stay in memory, while those that run leave room, for prompts that start as they do. With a lane of one
-    plain row at most `draft` draft tokens travel; where it is the only one, a `drafter` proposes some, too, and several
-    of its steps may be on the ring. `trim_limit`: caches of this model can be trimmed while they hold fewer tokens;
-    None: always.
+    Ended rows stay cached, where running ones leave room, for prompts that start the same way. Up to `draft` draft
+    tokens go with a lane of one plain row; if it is the only one, a `drafter` may add some and keep several steps in
+    flight. Caches can be trimmed while they hold fewer tokens than `trim_limit`; None: always.
     """
 
     def __init__(
@@ -93,28 +91,25 @@ class Scheduler:
         self._table = LaneTable((lanes or stages) if batched else rows, handles, batched=batched)
         self._queue = Admission(self._table, self._prefixes, most_rows=rows, queue=queue, draft=draft)
         self._ops: list[Op] = []  # for the next composition
-        self._owed: set[str] = set()  # rows in lanes that have not stepped since the last chunk, or never
+        self._owed: set[str] = set()  # rows in lanes that have not stepped since the last chunk, or ever
         self._chunks = 0  # on the ring
-        self._has_lost = False  # rows whose memory is to be given back
+        self._has_lost = False  # rows whose memory must be freed
 
     @property
     def running(self) -> int:
-        """Requests that were admitted and have not ended."""
         return len(self._table.rows)
 
     @property
     def waiting(self) -> int:
-        """Requests that were not admitted yet."""
         return len(self._queue)
 
     @property
     def in_flight(self) -> tuple[int, ...]:
-        """Handles of the lanes whose step is on the ring."""
         return tuple(lane.handle for lane in self._table.lanes if lane.flying)
 
     @property
     def batch(self) -> Batch:
-        """All that runs and waits, for the screens. Its lanes are as they are between two works."""
+        """All running and waiting requests, for the screens."""
         table = self._table
         return Batch(
             rows=row_views(table.rows, self._queue.requests, table.lanes),
@@ -127,44 +122,38 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits, nothing runs, and once a stage has done what it was sent, it holds what is parked only."""
+        """Nothing waits or runs; once the stages have done their work, they hold only cached rows."""
         return not self._queue and self._table.is_empty and not self._ops
 
     @property
     def parked(self) -> tuple[CachedPrefix, ...]:
-        """Rows of requests that have ended, or that were settled; the one that was used last is last."""
         return self._prefixes.rows
 
     @property
     def held_rows(self) -> list[HeldRow]:
-        """Where the running rows are after what `next` gave last."""
         return self._table.held_rows()
 
     def reusable(self, request: Request) -> int:
-        """How many tokens of the prefix of `request` are in memory."""
         return self._prefixes.reusable(request)
 
     def alive(self, request_id: str) -> bool:
-        """Whether it runs: an answer for any other counts for nothing."""
+        """Whether it runs; results for any other request don't count."""
         return request_id in self._table.rows
 
     def counting(self, step: Step) -> list[int]:
-        """Which rows of `step`, which comes back, choose their tokens now: those that run, unless they follow draft
-        tokens that were wrong.
-        """
+        """Rows of the returning `step` that choose tokens now: running ones, unless they follow wrong draft tokens."""
         rows = enumerate(map(self._table.rows.get, step.requests))
         return [at for at, row in rows if row and not row.void]
 
     def submit(self, request: Request, *, may_draft: bool = True, grammar: RowGrammar | None = None) -> None:
-        """Take a request that has an id of its own, a prompt of one token at least, and an answer that has not ended.
-
-        `may_draft`: draft tokens may go with its steps: those that its `grammar` forces, or else such as it allows.
-        Without it only forced ones go. Raises Busy.
+        """Take a request with an unused id, at least one prompt token, and an answer that has not ended. `may_draft`:
+        any draft tokens that its `grammar` allows may go with its steps; without it only tokens that the grammar
+        forces. Raises Busy.
         """
         self._queue.submit(request, may_draft=may_draft, grammar=grammar)
 
     def cancel(self, request_id: str) -> EndedRow | None:
-        """End it now; its row leaves its lane at the next composition. None where there is no such request."""
+        """End it now; its row leaves its lane at the next composition. None for an unknown request."""
         if request_id in self._table.rows:
             ended = self._end(request_id, "cancelled")
             self._leave()
@@ -172,36 +161,29 @@ class Scheduler:
         return EndedRow(request_id, "cancelled") if self._queue.cancel(request_id) else None
 
     def hold(self, tokens: Sequence[int]) -> CachedPrefix:
-        """Make a row for caches that come from elsewhere: the next composition has its Restore, and the caches follow
-        it. No prompt reuses it before `settle`. Raises Busy where the memory is needed.
+        """Make a row for caches that come from elsewhere, after the Restore in the next composition. No prompt reuses
+        it before `settle`. Raises Busy if the memory is needed.
         """
         parked, ops = self._prefixes.hold(tuple(tokens), self._table.reserved_tokens)
         self._ops += ops
         return parked
 
     def settle(self, handle: int) -> None:
-        """Park a row from elsewhere: all of it is on the ring."""
         self._prefixes.settle(handle)
 
     def gone(self, handle: int) -> None:
-        """Give up a parked row, or one from elsewhere; nothing if it is no longer there."""
         self._ops += self._prefixes.lose({handle})
 
     def pin(self, handle: int) -> None:
-        """Keep a parked row as it is until it is unpinned as often. Raises KeyError where it is not parked, and Busy
-        where those that run may come to need its memory.
-        """
         self._prefixes.pin(handle, self._table.reserved_tokens)
 
     def unpin(self, handle: int) -> None:
-        """The reverse of `pin`; nothing if it is no longer there."""
         self._prefixes.unpin(handle)
 
     def next(self) -> Work | None:
-        """What to put on the ring now; None: wait for an answer or a request.
-
-        A chunk that is due goes before a step, else it would never go where steps come back at once: every row in a
-        lane has stepped since the chunk before it, so no row waits for two.
+        """The work to put on the ring now; None: wait for a result or a request. A chunk that is due goes before a
+        step: it would never go where steps come back at once. Every row in a lane has stepped since the last chunk, so
+        no row waits for two.
         """
         if self._is_steady:
             return None
@@ -209,17 +191,16 @@ class Scheduler:
 
     @property
     def _is_steady(self) -> bool:
-        """Whether nothing can change before a step is back: each lane has one on the ring. Asked for each token."""
+        """Whether nothing can change before a step is back: each lane has one on the ring. Called for each token."""
         table = self._table
         if self._queue or self._ops or self._has_lost or table.reading or self._one_drafter or not table.lanes:
             return False
         return table.all_flying and self._prefixes.leaves_room(self._claimed_tokens)
 
     def ahead(self, step: Step) -> Step | None:
-        """The step after `step`, which is back, to be put before the tokens that it chose are known; `stepped` gets
-        them next. A row that they end has a step too many on the ring, whose result counts for nothing.
-
-        None where the tokens are needed first, or something else is.
+        """The step after the returning `step`, to be put before its tokens are known; `stepped` gets them next. A row
+        that they end has one step too many on the ring, whose result doesn't count. None if the tokens are needed
+        first, or other work is due.
         """
         if step.drafts or not self._may_go_ahead(step.requests):
             return None
@@ -230,9 +211,7 @@ class Scheduler:
         return Step(step.handle, step.requests, ())
 
     def foresees(self, handle: int) -> tuple[str, ...]:
-        """The requests for which the step of a lane that is on the ring chooses, if as it looks the next one goes
-        `ahead` of that.
-        """
+        """The requests of a lane's step on the ring, if the next one will probably go `ahead` of it."""
         lane = next((lane for lane in self._table.lanes if lane.handle == handle and lane.flying == 1), None)
         return lane.rows if lane and self._may_go_ahead(lane.rows) else ()
 
@@ -247,7 +226,7 @@ class Scheduler:
         return self._prefixes.leaves_room(self._claimed_tokens)
 
     def acked(self, work: Compose | Chunk) -> list[PrefillProgress]:
-        """Take note that every stage has done it."""
+        """Note that every stage has done it."""
         if isinstance(work, Compose):
             return []
         self._chunks -= 1
@@ -259,9 +238,9 @@ class Scheduler:
         return progress
 
     def stepped(self, step: Step, tokens: Sequence[Sequence[int]]) -> Stepped:
-        """Take the tokens that follow for each row of `step`, in their order: one, and one more after each draft token
-        that was right. Those of rows that are not `counting` count for nothing. One of `eos` ends a request that has
-        `min_tokens` tokens, the `max_tokens`-th ends it in any case, and tokens after that count for nothing.
+        """Take the tokens of each row of `step`: one, and one more after each right draft token. Those of rows that are
+        not `counting` are ignored. One of `eos` ends a request that has `min_tokens` tokens, the `max_tokens`-th always
+        does, and later tokens are ignored.
         """
         self._note_came(counts=bool(self.counting(step)))
         self._table.land(step.handle)
@@ -279,7 +258,7 @@ class Scheduler:
         return Stepped(tuple(counts), ended)
 
     def failed(self, work: Work) -> list[str]:
-        """End the requests whose rows are touched by what a stage could not do, and drop their handles."""
+        """End the requests whose rows are touched by work that failed on a stage, and drop their handles."""
         table = self._table
         if isinstance(work, Step):
             self._note_came(counts=False)
@@ -289,7 +268,7 @@ class Scheduler:
         self._has_lost = True
         touched = named(work.ops) if isinstance(work, Compose) else {work.handle}
         self._ops += self._prefixes.lose(touched)
-        if isinstance(work, Compose):  # which of its ops were done where is unknown
+        if isinstance(work, Compose):  # it is unknown which of its ops were done
             self._drop(touched - {lane.handle for lane in (*table.lanes, *table.reading)})
         lost = table.lose(touched)
         for request_id in lost:
@@ -298,7 +277,7 @@ class Scheduler:
         return lost
 
     def drop_all(self) -> list[str]:
-        """End every request; every stage forgets its handles, and nothing that was put on the ring is answered."""
+        """End every request and reset: every stage forgets its handles, and no work on the ring is answered."""
         lost = [*self._table.rows, *self._queue.clear()]
         for state in (self._table, self._owed, self._prefixes, self._ops):
             state.clear()
@@ -308,7 +287,6 @@ class Scheduler:
         return lost
 
     def _composition(self) -> Compose | None:
-        """Whatever can change now, in one frame: first what gives memory back, then what takes it."""
         self._ops += self._queue.admit(self.chunk)
         self._snapshot()
         ops, empty = self._table.part_reading()
@@ -329,7 +307,6 @@ class Scheduler:
         return Compose(tuple(ops))
 
     def _snapshot(self) -> None:
-        """Keep a copy of prompts that are out where the row cannot be trimmed to them when it has ended."""
         for row in self._table.rows.values():
             if row.is_kept_now:
                 row.kept_at.remove(row.position)
@@ -364,8 +341,8 @@ class Scheduler:
         return step
 
     def _next_window(self) -> Step | None:
-        """A step after one that is on the ring, as if all draft tokens there were right. Where they are not, their trim
-        follows it, and whatever comes after that is right again.
+        """A step after one on the ring, as if all draft tokens there were right. If they are not, their trim follows
+        it.
         """
         drafter, lanes = self._drafter, self._table.lanes
         if drafter is None or self._queue or len(lanes) != 1 or lanes[0].batched:
@@ -394,11 +371,11 @@ class Scheduler:
 
     @property
     def _drafter(self) -> Drafter | None:
-        """It works for one user only: where there are more, they keep the stages busy."""
+        """The drafter, if exactly one request runs: several keep the stages busy anyway."""
         return self._one_drafter if self.running == 1 else None
 
     def _leave(self) -> None:
-        """Trim wrong draft tokens, then take ended rows out of lanes without a step on the ring, and park them."""
+        """Trim wrong draft tokens, then take ended rows out of lanes without a step on the ring, and cache them."""
         self._ops += self._table.trim_wrong_drafts()
         removed = self._table.remove_ended()
         self._ops += removed.ops
@@ -420,7 +397,6 @@ class Scheduler:
         self._ops += self._prefixes.park(handle, row.held, self._claimed_tokens)
 
     def _drop(self, handles: Collection[int]) -> None:
-        """With the next composition, unless that does it already."""
         self._ops += [drop for drop in map(Drop, sorted(handles)) if drop not in self._ops]
 
     @property

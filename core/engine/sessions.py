@@ -1,9 +1,9 @@
-"""A conversation at rest: its words, and what every layer of the model holds of them, in one sealed file of this Mac.
+"""Saved conversations: the messages and the KV caches of every layer, in one sealed file of this Mac.
 
 In the seal (`core.trust.sealed_files`, purpose "session"), little-endian: "MCK" | format u8 | length u32 |
-`SessionFile` as
-msgpack | for each cache: index u32 | length u64 | SHA-256 32 | its bytes (`core.models.slicing.cache_state`) | END
-u32. Caches are numbered as in the whole model, and come in any order: what was saved of one split loads onto any other.
+`SessionFile` as msgpack | for each cache: index u32 | length u64 | SHA-256 32 | its bytes
+(`core.models.slicing.cache_state`) | END u32. Caches are numbered as in the whole model, in any order, so a file loads
+onto any split.
 """
 
 from __future__ import annotations
@@ -34,35 +34,30 @@ _PREFIX: Final = struct.Struct("<3sB")
 _LENGTH: Final = struct.Struct("<I")
 _INDEX: Final = struct.Struct("<I")
 _CACHE: Final = struct.Struct("<Q32s")
-# what a header may take: the tokens and words of a very long conversation
+# limit of a header: the tokens and text of a very long conversation
 _HEADER_LIMIT: Final = 256 << 20
 
 
 class SessionFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says of itself. `tokens`: those that its caches hold, whose SHA-256 is `prefix_hash`; `caches`: how
-    many there are; `messages`: the conversation for people, with the last answer; `created_at`: seconds since the
-    epoch; `macs`: device ids of those that took part; `mlx_lm`: the version that made the caches.
-    """
+    """Header of a session file."""
 
     model: str
     fingerprint: str
-    mlx_lm: str
+    mlx_lm: str  # the version that made the caches
     kv_bits: int | None
-    tokens: list[int]
-    prefix_hash: bytes
-    caches: int
-    messages: tuple[Message, ...]
-    created_at: float
-    macs: tuple[str, ...] = ()
+    tokens: list[int]  # in the caches
+    prefix_hash: bytes  # SHA-256 of `tokens`
+    caches: int  # how many there are
+    messages: tuple[Message, ...]  # the conversation for people, with the last answer
+    created_at: float  # seconds since the epoch
+    macs: tuple[str, ...] = ()  # device ids of the Macs that took part
 
 
 def prefix_hash(tokens: Sequence[int]) -> bytes:
-    """SHA-256 of token ids, 4 bytes each, little-endian."""
     return sha256(struct.pack(f"<{len(tokens)}I", *tokens)).digest()
 
 
 def path_of(folder: Path, name: str) -> Path:
-    """The file of the session that a person calls `name`. Raises UsageError for what cannot be a name."""
     if clean_name(name) != name or name.startswith(".") or not set(name).isdisjoint("/\\:"):
         what = f"{clean_name(name) or 'This'!r} cannot be the name of a session."
         raise UsageError(
@@ -72,17 +67,16 @@ def path_of(folder: Path, name: str) -> Path:
 
 
 def existing(folder: Path, name: str) -> Path:
-    """The same, of a session that is there. Raises UsageError."""
     path = path_of(folder, name)
     if not path.exists():
-        raise UsageError(f"There is no session {name!r}.", "`macluster session list` shows those that are here.")
+        raise UsageError(f"There is no session {name!r}.", "`macluster session list` shows all sessions.")
     return path
 
 
 @contextmanager
 def writing(path: Path, secret: bytes, session: SessionFile) -> Iterator[Callable[[int, Buffer], None]]:
-    """What takes each cache once, by its number; at the end of the block the file is there whole. Where the block
-    raises, or the disk is full, an old file stays as it was. Raises SessionError.
+    """Yields a function that takes each cache once, by number; at the end of the block the file is complete. If the
+    block raises, or the disk is full, an old file stays as it was. Raises SessionError.
     """
     header = msgspec.msgpack.encode(session)
     left = set(range(session.caches))
@@ -105,11 +99,9 @@ def writing(path: Path, secret: bytes, session: SessionFile) -> Iterator[Callabl
 
 
 def reading(path: Path, secret: bytes) -> tuple[SessionFile, Iterator[tuple[int, bytes]]]:
-    """What the file says of itself, and its caches with their numbers, one in memory at a time. Only where they come to
-    their end is the file known to be whole: act on nothing before.
-
-    Raises SessionError, at once or on the way: another format, cut, changed, a layer that is missing or there twice,
-    tokens that do not belong to their hash.
+    """The header, and the numbered caches, one in memory at a time. The file is known to be whole only after the last
+    one: don't use any before. Raises SessionError, at once or during iteration, if the file has another format, is cut
+    or changed, lacks a layer or has one twice, or its tokens don't match their hash.
     """
     stream = _Stream(path, secret)
     magic, version = _PREFIX.unpack(stream.take(_PREFIX.size))
@@ -127,12 +119,12 @@ def reading(path: Path, secret: bytes) -> tuple[SessionFile, Iterator[tuple[int,
     except (msgspec.MsgspecError, struct.error, UnicodeDecodeError) as error:
         raise SessionError(f"The header of {path.name} does not decode.", DAMAGED) from error
     if held != session.prefix_hash:
-        raise SessionError(f"The tokens in {path.name} are not those that its layers hold.", DAMAGED)
+        raise SessionError(f"The tokens in {path.name} don't match its layers.", DAMAGED)
     return session, _caches(stream, session, path.name)
 
 
 def check_fits(session: SessionFile, *, model: str, fingerprint: str, mlx_lm: str, kv_bits: int | None) -> None:
-    """Raises SessionError, with the difference named, unless what is saved is of this model, kept as it keeps it."""
+    """Raises SessionError, unless the session was saved from this model with these KV settings."""
     if session.fingerprint != fingerprint:
         there, here = f"{session.model} ({session.fingerprint[:12]})", f"{model} ({fingerprint[:12]})"
         raise SessionError(f"It was saved from {there}, and {here} is loaded.", f"Load {session.model} first.")
@@ -146,20 +138,20 @@ def check_fits(session: SessionFile, *, model: str, fingerprint: str, mlx_lm: st
 
 
 def list_sessions(folder: Path, secret: bytes) -> list[SavedSession]:
-    """The sessions in `folder`, by name, with the reason where one can't be read."""
+    """The sessions in `folder`, by name; unreadable ones have a `problem`."""
     return [_listed(path, secret) for path in sorted(folder.glob(f"*{SUFFIX}"))]
 
 
 def delete_session(folder: Path, name: str) -> None:
-    """Delete a session and its key. Raises UsageError where it does not exist, SessionError."""
+    """Delete a session and its key. Raises UsageError if it does not exist, SessionError."""
     _forget(existing(folder, name))
 
 
 def forget_shared(folder: Path, secret: bytes, macs: Collection[str]) -> int:
-    """Forget the sessions in which one of `macs` took part; how many there were. Raises SessionError."""
+    """Delete the sessions that used one of `macs`; returns how many. Raises SessionError."""
     shared = []
     for path in folder.glob(f"*{SUFFIX}"):
-        with suppress(SessionError):  # one that cannot be read tells nobody anything
+        with suppress(SessionError):  # an unreadable one reveals nothing
             if not set(reading(path, secret)[0].macs).isdisjoint(macs):
                 shared.append(path)
     for path in shared:
@@ -168,7 +160,7 @@ def forget_shared(folder: Path, secret: bytes, macs: Collection[str]) -> int:
 
 
 def forget_unfinished(folder: Path) -> None:
-    """Remove what a process that was killed left of the file that it was writing. Raises SessionError."""
+    """Remove a file that a killed process left half written. Raises SessionError."""
     for path in folder.glob(f"*{SUFFIX}.tmp"):
         _forget(path)
 
@@ -182,7 +174,6 @@ class _Stream:
         self._held = bytearray()
 
     def take(self, length: int) -> bytes:
-        """The next `size` bytes. Raises SessionError where there are fewer."""
         while len(self._held) < length:
             if not (chunk := self._next()):
                 raise SessionError(f"{self._name} ends in the middle.", DAMAGED)
@@ -192,7 +183,6 @@ class _Stream:
         return taken
 
     def check_end(self) -> None:
-        """Raises SessionError where there is more."""
         if self._held or self._next():
             raise SessionError(f"{self._name} has bytes after its end.", DAMAGED)
 

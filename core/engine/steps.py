@@ -1,8 +1,9 @@
-"""Steps that count once, however often their frames travel: what the head has out, and what each other stage replied.
+"""Steps that count once even if their frames are sent again: the head's unanswered ones, and each other stage's
+replies.
 
-The head numbers what it puts on the ring. Where no answer comes, or the ring was linked anew, it sends all that is out
-once more, in order. A stage that has done a step already repeats its reply and computes nothing: its caches would be
-one token ahead. Each frame tells the lowest step that the head still waits for, so a stage knows what it may forget.
+The head numbers its work. If no answer comes, or the ring was linked again, it resends all unanswered steps in order. A
+stage that has done a step repeats its reply and computes nothing: its caches would be one token ahead. Each frame has
+the lowest step that the head still waits for, so a stage knows which replies it may forget.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ T = TypeVar("T")
 
 
 class Outstanding(Generic[T]):
-    """The head's side: what was put on the ring and not answered, in order. Times in seconds of one monotonic clock.
-
-    What is out is sent `tries` times at most, `try_s` apart; any answer starts that count and that clock anew.
+    """The head's side: unanswered work on the ring, in order. Times are seconds of one monotonic clock. It is sent up
+    to `tries` times, `try_s` apart; any answer resets the count and the clock.
     """
 
     def __init__(self, tries: int, try_s: float) -> None:
@@ -35,20 +35,18 @@ class Outstanding(Generic[T]):
 
     @property
     def base(self) -> int:
-        """The lowest step that was not answered; the next one where none is out."""
+        """The lowest unanswered step; the next one if all are answered."""
         return next(iter(self._out), self._next)
 
     @property
     def next_step(self) -> int:
-        """The number that `put` gives next."""
         return self._next
 
     def values(self) -> list[T]:
-        """All that is out, in order."""
         return list(self._out.values())
 
     def put(self, value: T, now: float) -> int:
-        """`value` goes on the ring; gives the number of its step: 1, 2, 3, ..."""
+        """Put `value` on the ring; returns its step number: 1, 2, 3, ..."""
         if not self._out:
             self._restart(now)
         step, self._next = self._next, self._next + 1
@@ -56,8 +54,8 @@ class Outstanding(Generic[T]):
         return step
 
     def answered(self, step: int, now: float) -> T | None:
-        """What was put as `step`; None where it was answered before. Raises ProtocolError for one never put, and for an
-        answer that overtook another: the ring is first in, first out, so that one was lost.
+        """The value put as `step`; None if it was answered before. Raises ProtocolError for an unknown step, or if an
+        earlier answer is missing: the ring is first in, first out, so that one was lost.
         """
         if not 0 < step < self._next:
             raise ProtocolError(f"An answer came to step {step}, which was never sent.")
@@ -69,25 +67,24 @@ class Outstanding(Generic[T]):
         return self._out.pop(step)
 
     def due(self, now: float) -> list[tuple[int, T]]:
-        """All that is out, if it must be sent once more now. Raises LinkTimeout the last time."""
+        """The unanswered work, if it must be resent now. Raises LinkTimeout after the last try."""
         deadline = self.deadline()
         return self.resend(now) if deadline is not None and now >= deadline else []
 
     def resend(self, now: float) -> list[tuple[int, T]]:
-        """All that is out, to be sent once more over a ring that was linked again. Raises LinkTimeout the last time."""
+        """The unanswered work, to be resent over a newly linked ring. Raises LinkTimeout after the last try."""
         if self._out:
             self._tries += 1
             self._since = now
             if self._tries >= self._most_tries:
-                raise LinkTimeout(f"The ring was sent step {self.base} {self._tries} times and did not answer.")
+                raise LinkTimeout(f"The ring did not answer step {self.base} after {self._tries} tries.")
         return list(self._out.items())
 
     def deadline(self) -> float | None:
-        """When `due` is worth a look; None while nothing is out."""
+        """When to call `due`; None while nothing is out."""
         return self._since + self._try_s if self._out else None
 
     def clear(self) -> list[T]:
-        """Give up what is out: what was lost, in order. The numbers go on."""
         lost = self.values()
         self._out.clear()
         return lost
@@ -97,29 +94,27 @@ class Outstanding(Generic[T]):
 
 
 class Replies(Generic[T]):
-    """Any other stage's side. `last`: the last step it has done, 0 at first."""
+    """The side of any other stage. `last`: the last step it has done, 0 at first."""
 
     def __init__(self) -> None:
         self.last = 0
         self._kept: dict[int, T] = {}
 
     def judge(self, step: int, base: int) -> Literal["run", "repeat"]:
-        """What to do with the frame of `step`, sent when the head waited for `base`. Raises ProtocolError where a step
-        is missing before it, or the head says that it was answered already.
+        """Decide about the frame of `step`, sent when the head waited for `base`. Raises ProtocolError if a step is
+        missing before it, or the head has had its answer already.
         """
         if not base <= step <= self.last + 1:
             raise ProtocolError(f"Step {step} came after step {self.last}, while step {base} was the first one out.")
         return "run" if step > self.last else "repeat"
 
     def keep(self, step: int, reply: T, base: int) -> None:
-        """`step` was run and `reply` was passed on; what lies below `base` is forgotten."""
         self.last = step
         self._kept[step] = reply
         for old in [old for old in self._kept if old < base]:
             del self._kept[old]
 
     def reply(self, step: int) -> T:
-        """The reply that was passed on for `step`. Raises ProtocolError where that was forgotten."""
         if step not in self._kept:
             raise ProtocolError(f"Step {step} came once more, after the head had its answer.")
         return self._kept[step]

@@ -1,4 +1,4 @@
-"""Stop texts: an answer ends before the first of them, wherever the borders of its tokens lie."""
+"""Stop texts: an answer ends before the first one, regardless of token boundaries."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 
 class StopTexts:
-    """Text in, text out up to the first occurrence of one of `texts`: of all that occur the one that ends first, and of
-    those that end there the one that begins first, which is `found` then. What may be the beginning of one is held
-    back.
+    """Passes text on up to the first occurrence of one of `texts`: the one that ends first, then the one that starts
+    first, which is `found` then. A possible start of one is held back.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -32,12 +31,10 @@ class StopTexts:
         return text[:shown], False
 
     def flush(self) -> str:
-        """The text that was held back; no more comes."""
         held, self._held = self._held, ""
         return held
 
     def _beginning(self, text: str) -> int:
-        """Length of the longest end of `text` with which a stop text begins."""
         longest = max((len(stop) - 1 for stop in self._texts), default=0)
         lengths = range(min(longest, len(text)), 0, -1)
         return next((n for n in lengths if any(stop.startswith(text[-n:]) for stop in self._texts)), 0)

@@ -58,10 +58,7 @@ def unpacked(arrived: Arrived) -> mx.array:
 
 
 def encode_arrays(arrays: Sequence[mx.array]) -> list[Buffer]:
-    """Evaluate arrays and return the descriptor and views of their bytes, which keep them alive.
-
-    Raises ProtocolError for more than 8 arrays, more than 6 dimensions, or an unknown dtype.
-    """
+    """Evaluate arrays; returns the descriptor and views that keep their bytes alive. Raises ProtocolError."""
     if len(arrays) > MAX_ARRAYS:
         raise ProtocolError(f"{len(arrays)} arrays are more than the {MAX_ARRAYS} that a frame carries.")
     descriptor = bytearray([len(arrays)])

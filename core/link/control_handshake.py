@@ -29,7 +29,6 @@ class HandshakeResult(NamedTuple):
 async def dialler_handshake(
     wire: TlsStream, identity: Identity, cluster: Cluster, peer_id: bytes | None, kind: Kind
 ) -> HandshakeResult:
-    """Run the dialler's side. Raises LinkLost, HandshakeError, SealError or ProtocolError."""
     peer = check_peer(wire.certificate, cluster, peer_id)
     dialler = Dialler(identity, cluster, peer, kind, wire.certificate, secrets.token_bytes)
     wire.write(dialler.hello)

@@ -232,9 +232,7 @@ class ControlServer:
         task.add_done_callback(lambda done: self._sent_away(done, sock))
 
     async def _room(self) -> None:
-        """Make room for one more handshake. Silent connections are dropped first, slow ones after a grace period: an
-        honest handshake takes milliseconds, but a burst of them must not cancel each other.
-        """
+        """Drop silent handshakes first, slow ones after a grace period, so that a burst can't cancel honest ones."""
         while len(self._handshakes) >= HANDSHAKES:
             if (left := min(self._handshakes.values()) - monotonic()) > 0:
                 await asyncio.wait(self._handshakes, timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -280,9 +278,7 @@ class ControlServer:
         await link.wait_closed()
 
     async def _first_word(self, sock: socket.socket) -> bool:
-        """Wait for the first byte. False if the other end hung up, as path measurements do. Raises TimeoutError,
-        OSError.
-        """
+        """Wait for the first byte. False if the other end hung up, as path measurements do. Raises OSError."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         spoke = asyncio.Event()
         loop.add_reader(sock, spoke.set)
@@ -332,9 +328,7 @@ async def serve_control(
     cluster: Callable[[], Cluster],
     on_link: Callable[[ControlLink], Awaitable[None]],
 ) -> ControlServer:
-    """Listen on `host` and `port` (0: any) and pass every authenticated link to `on_link`. `cluster` is called per
-    connection, so a new roster applies at once. Raises PortTaken, or LinkLost if the address can't be used.
-    """
+    """Listen on `host` and `port` (0: any); `cluster` is called per connection. Raises PortTaken or LinkLost."""
     try:
         listener = open_listener(host, port, BACKLOG)
     except OSError as error:

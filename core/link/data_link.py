@@ -103,10 +103,7 @@ class Sender:
         dtype: int = 0,
         parts: Sequence[Buffer] = (),
     ) -> None:
-        """Seal and send one frame; its body is the concatenated parts.
-
-        Raises ProtocolError for a field beyond its limit. LinkLost, LinkTimeout and SealError close the link.
-        """
+        """Seal and send one frame of concatenated parts. Raises ProtocolError; other errors close the link."""
         started = perf_counter()
         try:
             frame = self._sealer.seal(

@@ -153,10 +153,7 @@ def pack(header: FrameHeader) -> bytes:
 
 
 def parse(data: Buffer, offset: int = 0) -> FrameHeader:
-    """Parse the header at `offset` and check every limit, so that nothing is allocated for a refused frame.
-
-    Raises only ProtocolError, whatever the bytes are.
-    """
+    """Parse the header at `offset`, checking every limit before anything is allocated. Raises only ProtocolError."""
     try:
         magic, version, number, flags, dtype, key_epoch, body_len, pos, seq, request_id, low, high, rows, plan_gen = (
             HEADER.unpack_from(data, offset)

@@ -14,9 +14,7 @@ ANY_IPV4 = "0.0.0.0"
 
 
 def open_listener(host: str, port: int, backlog: int) -> socket.socket:
-    """Open a non-blocking listener on `port` (0: any) of `host`. For 0.0.0.0 it accepts IPv4 and IPv6, if the system
-    supports both. Raises OSError.
-    """
+    """Open a non-blocking listener on `port` (0: any). 0.0.0.0 also accepts IPv6 if supported. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     door = socket.create_server((host, port), family=family, backlog=backlog)
     if host == ANY_IPV4:
@@ -43,9 +41,7 @@ def plain_host(address: tuple[Any, ...]) -> str:
 
 
 def _both_ways(door: socket.socket, backlog: int) -> socket.socket:
-    """Replace an IPv4 listener by a dual-stack one. IPv4 is bound first, because macOS lets a dual-stack listener take
-    over a port that another program has on IPv4.
-    """
+    """Make a listener dual-stack. IPv4 is bound first: on macOS a dual-stack one could take over another's port."""
     port = door.getsockname()[1]
     door.close()
     with suppress(OSError):

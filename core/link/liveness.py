@@ -1,8 +1,7 @@
 """Pure state machines: which Macs are alive, and whether work progresses. Times are monotonic, in seconds.
 
-This clock stops while a Mac sleeps (macOS: mach_absolute_time; Linux: CLOCK_MONOTONIC). After a real sleep nothing
-seems late here; the other Macs have closed the links by then, and they are dialled again. A late tick means that this
-process was stopped or starved.
+This clock stops while a Mac sleeps. After a real sleep nothing seems late here; the other Macs have closed the links,
+and they are dialled again. A late tick means that this process was stopped or starved.
 """
 
 from __future__ import annotations
@@ -119,10 +118,8 @@ class Liveness:
 class ProgressClock:
     """Detects that steps stop coming back although every Mac answers pings.
 
-    The expected time between steps is a running mean with weight 1/8 (as in RFC 6298). A median would call every chunk
-    of a new prompt stuck, since a chunk takes a hundred times as long as a step. Eight times this mean is at least the
-    last completed wait, so a wait of that length is not called stuck again; a single long one is forgotten after a
-    dozen or two steps.
+    The expected time between steps is a running mean with weight 1/8 (as in RFC 6298): a median would call each chunk
+    of a prompt stuck. Eight times this mean is at least the last completed wait.
     """
 
     def __init__(self) -> None:
@@ -143,7 +140,6 @@ class ProgressClock:
         self._since, self._has_moved = now, True
 
     def rest(self) -> None:
-        """No step is expected until work starts again."""
         self._since = None
 
     def is_stuck(self, now: float) -> bool:
@@ -159,8 +155,5 @@ class ProgressClock:
 
 
 def stuck_stage(steps: Sequence[int]) -> int | None:
-    """Index of the first stage that did less than the one before it; None: it is the head's turn, or a frame was lost.
-
-    `steps`: last finished step of each stage in ring order, the head first.
-    """
+    """First stage that did less than the one before it, by each stage's last step in ring order; or None."""
     return next((index for index, (before, own) in enumerate(pairwise(steps), 1) if own < before), None)

@@ -72,10 +72,7 @@ def token_costs_s(alike: Sequence[MeasuredPath]) -> list[float]:
 
 
 def best_path(tried: Sequence[MeasuredPath]) -> MeasuredPath:
-    """The path of the best kind: lowest cost per token if rates were measured, else the shortest round trip.
-
-    Among similar round trips the highest link rate wins.
-    """
+    """Choose the best kind, then the lowest cost per token, or the shortest round trip if rates are unknown."""
     kind = min(each.way.rank for each in tried)
     alike = [each for each in tried if each.way.rank == kind]
     if all(each.way.bytes_per_s for each in alike):
@@ -86,9 +83,7 @@ def best_path(tried: Sequence[MeasuredPath]) -> MeasuredPath:
 
 
 def connect(ways: Sequence[NetworkPath], port: int, timeout_s: float) -> tuple[socket.socket, NetworkPath]:
-    """Connect on the best of `ways` that works within `timeout_s` seconds. All are tried at once; after the first
-    success a better one gets half a second. Raises LinkLost, LinkTimeout.
-    """
+    """Try all `ways` at once; a better one gets half a second after the first success. Raises LinkLost, LinkTimeout."""
     only = ways[0]
     if len(ways) == 1 and not only.interface:
         try:
@@ -170,7 +165,6 @@ class _Attempt:
             self._standing[MeasuredPath(way, monotonic() - self._began)] = sock
 
     def _is_decided(self) -> bool:
-        """Whether no open path is of the same or a better kind."""
         open_ranks = [key.data.rank for key in self._selector.get_map().values()]
         return bool(self._standing) and min(t.way.rank for t in self._standing) < min(open_ranks)
 

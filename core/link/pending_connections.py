@@ -40,7 +40,6 @@ class PendingConnections(Generic[G]):
         return self._group_of[guest].has_begun
 
     def begin(self, guest: G) -> None:
-        """Mark that it sent the start of a handshake."""
         host, has_begun = self._group_of[guest]
         if has_begun:
             return
@@ -54,7 +53,6 @@ class PendingConnections(Generic[G]):
             del self._groups[group]
 
     def first_to_go(self) -> G | None:
-        """The connection to drop next, if there is any."""
         if not self._groups:
             return None
         group = max(self._groups, key=lambda each: (len(self._groups[each]), not each.has_begun))

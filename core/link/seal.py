@@ -85,10 +85,7 @@ class Sealer(_Half):
         dtype: int = 0,
         parts: Sequence[Buffer] = (),
     ) -> memoryview:
-        """Seal a frame and return its bytes, valid until the next call. Parts are bytes or memoryviews of bytes.
-
-        Raises ProtocolError if a field or the length is beyond its limit, SealError when the key is used up.
-        """
+        """Seal a frame; returns its bytes, valid until the next call. Raises ProtocolError, SealError."""
         length = 0
         for part in parts:
             length += len(part)
@@ -172,7 +169,6 @@ class Opener(_Half):
         self._fit(self._length)
 
     def open_frame(self, frame: Buffer) -> tuple[FrameHeader, memoryview]:
-        """Open a whole frame: header and plaintext. Raises ProtocolError, SealError."""
         if len(frame) < HEADER.size:
             raise ProtocolError("A frame ends within its header.")
         self.header[:] = frame[: HEADER.size]

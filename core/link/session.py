@@ -205,7 +205,6 @@ class Acceptor(_Party):
     """Side B: `reply(m1)`, then `finish(auth)`."""
 
     def reply(self, m1: bytes) -> bytes:
-        """M2 and AUTH_B. Raises HandshakeError before anything is signed."""
         self._agreed = self._agree("B", m1, self.hello, self._judge(m1))
         return self.hello + self._auth("B", self._agreed)
 

@@ -53,10 +53,7 @@ def _context(protocol: int, identity: Identity, cluster: Cluster) -> ssl.SSLCont
 
 
 def check_peer(certificate: bytes | None, cluster: Cluster, peer_id: bytes | None = None) -> Member:
-    """The member that owns the peer's certificate; must be `peer_id` if given.
-
-    Raises WrongKey for a stranger, a CA or another member, HandshakeError for a member below "paired".
-    """
+    """The certificate's owner; must be `peer_id` if given. Raises WrongKey; HandshakeError if not paired."""
     try:
         public = certificate_key(certificate or b"")
     except IdentityError as error:
@@ -82,7 +79,6 @@ def tune(sock: socket.socket) -> None:
 
 
 def link_error(error: OSError, where: str) -> LinkError:
-    """Translate an operating-system error on a link; `where` names the other end."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return LinkLost(f"{where} closed the link.")
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -101,9 +101,7 @@ class TlsStream:
 
 @asynccontextmanager
 async def open_tls_stream(connect: Connect, where: str, host: str) -> AsyncIterator[TlsStream]:
-    """Open a stream with `connect`; it stays open if the body succeeds, else nothing of it remains. Raises LinkLost,
-    and what `connect` raises.
-    """
+    """Open a stream with `connect`, and close it if the body fails. Raises LinkLost, and what `connect` raises."""
     reader = asyncio.StreamReader()
     protocol = _Protocol(reader)
     try:
@@ -137,7 +135,6 @@ class ConnectionLimiter:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def admit(self, host: str, now: float) -> bool:
-        """Whether `host` may connect at `now`, in seconds of one monotonic clock."""
         if ip_address(host).is_loopback:
             return True
         bucket = self._buckets.setdefault(host, TokenBucket(CONNECTIONS))

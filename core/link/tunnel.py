@@ -49,9 +49,7 @@ class Tunnel:
         limits: KeyUse,
         lost: Lost,
     ) -> None:
-        """Open the links: the sender first if this end `dials`. The functions are called again when a key reaches
-        `limits`. Raises what they raise.
-        """
+        """Open the links, the sender first if this end `dials`, and again when a key reaches `limits`."""
         self._local, self._limits, self._lost = local, limits, lost
         self._open_sender, self._open_receiver = open_sender, open_receiver
         self._lock = Lock()
@@ -85,9 +83,7 @@ class Tunnel:
             end.close()
 
     def end(self) -> bool:
-        """Shut all three ends without calling `lost`; whether this call was the first. From any thread: sockets are
-        only shut here, and the thread that uses one closes it.
-        """
+        """Shut all three ends, from any thread; whether this call was the first. A socket's own thread closes it."""
         with self._lock:
             was_over, self._is_over = self._is_over, True
             for link in self._links.values():
@@ -150,9 +146,7 @@ class Tunnels:
         self._made: list[Tunnel] = []
 
     def add(self, make: Callable[[Lost], Tunnel]) -> None:
-        """Add a tunnel made with the callback for its end. Raises what `make` raises; LinkLost if another one has
-        ended.
-        """
+        """Add a tunnel made with the callback for its end. Raises LinkLost if another one has ended."""
         tunnel = make(self._ended)
         with self._lock:
             self._made.append(tunnel)

@@ -85,9 +85,7 @@ class BareWorker:
         return arrival
 
     def expect(self, kind: type[R], timeout_s: float) -> R:
-        """The next report of `kind`. Raises the error in a Failed report, WorkerDied, or WorkerError after the
-        timeout.
-        """
+        """The next report of `kind`. Raises the error of a Failed report, WorkerDied, or WorkerError after the time."""
         deadline = perf_counter() + timeout_s
         while True:
             report = self.next(deadline - perf_counter()).report
@@ -97,7 +95,6 @@ class BareWorker:
                 raise error_from(report.problem)
 
     def kill(self) -> None:
-        """Kill the process, as a crash would end it."""
         self._process.kill()
         self._process.wait()
 
@@ -141,9 +138,7 @@ class BareWorker:
 
 
 def load_workers(workers: Mapping[BareWorker, Identity], loads: Mapping[BareWorker, Load]) -> None:
-    """Give each worker its identity and its stage, and wait until all have loaded. Raises a worker's error,
-    WorkerDied or WorkerError.
-    """
+    """Give each worker its identity and stage, and wait until all have loaded. Raises a worker's error, WorkerError."""
     for worker, mac in workers.items():
         worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))
     for worker in workers:

@@ -44,7 +44,6 @@ class MlxLmProcess:
 
 @contextmanager
 def mlx_lm_process(model: Path) -> Iterator[MlxLmProcess]:
-    """Run mlx_lm over the model in this folder until the end of the block."""
     with second_process(_answer) as process:
         yield MlxLmProcess(process, model)
 

@@ -27,7 +27,6 @@ def plan_of(model: str, layers: int, cuts: Sequence[int], macs: LocalMacs, topol
 
 
 def tensor_plan_of(model: str, layers: int, macs: LocalMacs, group: GroupKind = "sealed") -> Plan:
-    """Make each of `macs` a rank with a part of all `layers` layers."""
     plan = _plan(model, TOPOLOGY_OF_RANKS, [(0, layers)] * len(macs.identities), 0, macs)
     return msgspec.structs.replace(
         plan, parallelism=Parallelism(choice="tp", strategy="tp", reason="It was asked for.", group=group)

@@ -27,9 +27,7 @@ def ask(ring: WorkerRing, prompt: Sequence[int], tokens: int, *, fresh: bool = T
 
 
 def ask_all(ring: WorkerRing, requests: Sequence[Request], *, fresh: bool = True) -> list[RingAnswer]:
-    """Send requests at once and wait for their answers. Raises the error of a broken answer, and WorkerError if a
-    `fresh` prompt was cached, even in part, which would spoil the figures.
-    """
+    """Send requests at once and wait. Raises an answer's error, or WorkerError if a `fresh` prompt was cached."""
     answers = ring.generate_all(requests)
     for answer in answers:
         if answer.done.problem:

@@ -159,10 +159,7 @@ class WorkerRing:
         timeout_s: float = ANSWER_S,
         on_token: Callable[[Token], None] | None = None,
     ) -> RingAnswer:
-        """Answer a prompt of token ids; `on_token` is called for each token. A broken answer has a `done.problem`.
-
-        Raises WorkerDied if the head ends, WorkerError if the answer is not done within `timeout_s`.
-        """
+        """Answer a prompt of token ids; a broken one has a `done.problem`. Raises WorkerDied, or WorkerError (late)."""
         request = a_request(tokens, max_tokens=max_tokens, sampling=sampling, eos=eos)
         return self.generate_all([request], timeout_s=timeout_s, on_token=on_token)[0]
 
@@ -193,10 +190,7 @@ class WorkerRing:
         timeout_s: float = ANSWER_S,
         on_token: Callable[[Token], None] | None = None,
     ) -> list[RingAnswer]:
-        """Wait for the answers to these requests. A ring that breaks is linked again, as a node does.
-
-        Raises the error of a stage that can't be linked or of a broken tensor group, WorkerDied, WorkerError.
-        """
+        """Wait for these answers; a broken ring is linked again. Raises a stage's error, WorkerDied, WorkerError."""
         deadline = perf_counter() + timeout_s
         parts = {request_id: _RingParts() for request_id in request_ids}
         samples: tuple[StageSample, ...] = ()

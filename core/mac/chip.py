@@ -21,7 +21,6 @@ def chip_name() -> str:
 
 
 def parse_brand(text: str) -> str:
-    """Short chip name from `sysctl -n machdep.cpu.brand_string` ("Apple M2 Ultra")."""
     return text.strip().removeprefix("Apple ").strip()
 
 

@@ -41,9 +41,7 @@ async def examine_network(host: str) -> AsyncIterator[Finding]:
 
 
 async def examine_machine(folder: Path, budget_bytes: int, working_set_bytes: int) -> AsyncIterator[Finding]:
-    """Check whether this machine can run a model. `folder` is the node's state folder, `budget_bytes` the worker's
-    limit, `working_set_bytes` the GPU's limit set by macOS (0: unknown).
-    """
+    """Check whether this machine can run a model. `working_set_bytes`: the GPU's limit set by macOS (0: unknown)."""
     yield disk_finding(await asyncio.to_thread(_free_bytes, folder))
     yield memory_finding(physical_bytes(), used_bytes(), budget_bytes, working_set_bytes)
     yield files_finding(allowed_descriptors())
@@ -51,14 +49,12 @@ async def examine_machine(folder: Path, budget_bytes: int, working_set_bytes: in
 
 
 def usable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
-    """Interfaces on which a node listening on `host` can use Bonjour."""
     if host in ANYWHERE:
         return tuple(i for i in found if i.is_up and i.is_ipv4 and not (i.is_loopback or i.is_virtual))
     return tuple(each for each in found if each.is_up and each.address == host)
 
 
 def network_finding(found: Sequence[Interface], host: str) -> Finding:
-    """Networks on which other Macs can reach this one. `found` are the usable interfaces."""
     listed = ", ".join(f"{each.name} {each.address} ({each.subnet})" for each in found)
     if not found:
         what = "This Mac is on no network." if host in ANYWHERE else f"No interface that is up has the address {host}."
@@ -137,7 +133,6 @@ def files_finding(allowed: int) -> Finding:
 
 
 def programs_finding(python: str, packages: Mapping[str, str | None]) -> Finding:
-    """Versions of the installed packages; None if one is missing."""
     missing = [name for name, found in packages.items() if found is None]
     if missing:
         cure = "Reinstall macluster in its own environment."

@@ -25,6 +25,5 @@ def firewall() -> Firewall:
 
 
 def parse_state(text: str) -> Firewall:
-    """Parse `socketfilterfw --getglobalstate`: "Firewall is enabled. (State = 1)"."""
     found = re.search(r"State\s*=\s*(\d)", text)
     return _STATES.get(found[1], "unknown") if found else "unknown"

@@ -34,7 +34,6 @@ class Interface(NamedTuple):
 
     @property
     def is_tunnel(self) -> bool:
-        """Whether it is a VPN, which does not carry Bonjour."""
         return self.kind == "tunnel"
 
     @property
@@ -43,7 +42,6 @@ class Interface(NamedTuple):
 
     @property
     def is_link_local(self) -> bool:
-        """Whether the interface assigned itself the address."""
         return is_link_local(self.address)
 
     @property
@@ -108,16 +106,13 @@ def advertised(found: Iterable[Interface], host: str) -> tuple[str, ...]:
 
 
 def multicast_addresses(found: Iterable[Interface], host: str) -> tuple[str, ...]:
-    """Addresses of the interfaces on which a node that listens on `host` uses Bonjour."""
     if host.startswith("127."):
         return (host,)
     return tuple(dict.fromkeys(i.address for i in found if i.is_up and i.is_ipv4 and not i.is_virtual))
 
 
 def is_never_dialled(host: str, found: Iterable[Interface]) -> bool:
-    """Whether `host` can't be another Mac: it belongs to this machine or a network inside it. Virtual machines on two
-    Macs often have the same address.
-    """
+    """Whether `host` can't be another Mac: it is this machine or on a network inside it, as of virtual machines."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -33,7 +33,6 @@ def used_bytes() -> int:
 
 
 def wired_bytes() -> int:
-    """Wired memory of a Mac in bytes; 0 on other systems."""
     import psutil
 
     return int(getattr(psutil.virtual_memory(), "wired", 0))
@@ -63,7 +62,6 @@ def footprint_bytes(pid: int) -> int:
 
 
 def footprint_in(usage: bytes) -> int:
-    """`ri_phys_footprint` of a macOS `struct rusage_info_v0`, in bytes."""
     return int.from_bytes(usage[FOOTPRINT_AT : FOOTPRINT_AT + 8], "little")
 
 

@@ -67,7 +67,6 @@ def hardware_ports(names: frozenset[str]) -> dict[str, str]:
 
 
 def parse_ports(text: str) -> dict[str, str]:
-    """Parse `networksetup -listallhardwareports`."""
     kinds, kind = {}, ""
     for line in text.splitlines():
         word, _, value = line.partition(": ")

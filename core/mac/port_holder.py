@@ -12,7 +12,6 @@ UNKNOWN = "a system program, or one of another account"
 
 
 def port_holder(port: int) -> str:
-    """Describe the process for the end of a sentence."""
     pid = next((pid for taken, pid in _listeners() if taken == port), None)
     if pid is None:
         return UNKNOWN
@@ -24,7 +23,6 @@ def port_holder(port: int) -> str:
 
 
 def holder_words(pid: int, name: str, command: Iterable[str]) -> str:
-    """Describe a process by its name, made safe for a terminal."""
     words = [_in_line(word) for word in command]
     if "core.node" in words:
         home = words[words.index("--home") + 1 :][:1] if "--home" in words else []
@@ -37,7 +35,6 @@ def _in_line(text: str) -> str:
 
 
 def _listeners() -> Iterator[tuple[int, int | None]]:
-    """Port and process id; macOS lists all processes at once only for root."""
     try:
         found = [(each.laddr, each.pid, each.status) for each in psutil.net_connections("tcp")]
     except psutil.AccessDenied:

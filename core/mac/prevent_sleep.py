@@ -24,10 +24,7 @@ def stays_awake(when: WhenAwake, *, is_in_use: bool) -> bool:
 
 
 class SleepPreventer:
-    """Runs `caffeinate` while this Mac must stay awake; does nothing where it isn't installed.
-
-    `command` is the program, to which caffeinate's options are added.
-    """
+    """Runs `command`, caffeinate, while this Mac must stay awake; does nothing where it isn't installed."""
 
     def __init__(self, pid: int, command: Sequence[str] = (CAFFEINATE,)) -> None:
         self._command = (*command, "-i", "-s", "-w", str(pid))
@@ -48,7 +45,6 @@ class SleepPreventer:
 
 
 def awake_by() -> frozenset[int]:
-    """Process ids of the caffeinate processes that keep this Mac awake, as macOS lists them."""
     asked = subprocess.run([PMSET, "-g", "assertions"], capture_output=True, text=True, timeout=5, check=False)
     return parse_assertions(asked.stdout)
 

@@ -48,12 +48,10 @@ def why_not(seen: RdmaSeen) -> str:
 
 
 def devices_in(listed: str) -> tuple[str, ...]:
-    """Device names in the output of `ibv_devices`."""
     return tuple(_DEVICE.findall(listed))
 
 
 def device_at(host: str, found: Iterable[Interface], devices: Sequence[str]) -> str:
-    """RDMA device of the interface with this Mac's address `host`; "" if it is not in `devices`."""
     plain, _, scope = host.partition("%")
     name = scope or next((each.name for each in found if each.address == plain), "")
     return f"rdma_{name}" if f"rdma_{name}" in devices else ""

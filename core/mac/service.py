@@ -1,7 +1,4 @@
-"""The node as a system service: launchd on a Mac, systemd user units on Linux.
-
-Builds files and commands and parses the system's answers; runs nothing itself.
-"""
+"""The node as a system service (launchd or systemd user units): files, commands and answers; runs nothing itself."""
 
 from __future__ import annotations
 
@@ -66,14 +63,11 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_no_program(self) -> bool:
-        """Whether it ended because its program could not be started."""
         return self.last_exit in NO_PROGRAM
 
 
 def launchd_plist(service: Service) -> str:
-    """A LaunchDaemon: runs without a login, exempt from Local Network privacy. Restarts after a crash, at the earliest
-    after `RESTART_S`, and not after a clean exit.
-    """
+    """A LaunchDaemon: runs without login or Local Network privacy. Restarts after a crash, not after a clean exit."""
     entries = {
         "Label": LABEL,
         "ProgramArguments": [*service.command],
@@ -145,9 +139,7 @@ def launchd_state(printed: str, status: int, complaint: str) -> ServiceState:
 
 
 def systemd_unit(service: Service) -> str:
-    """A user unit. Restarts after a crash, at the earliest after `RESTART_S` (increasing delays from systemd 254 on),
-    but not after wrong use.
-    """
+    """A user unit. Restarts after a crash, `RESTART_S` later or more, but not after wrong use."""
     variables = {"PYTHONSAFEPATH": "1", **service.environment}
     lines = [
         "[Unit]",

@@ -15,9 +15,7 @@ _KEEP_SIZE_PUNCH_HOLE: Final = 0x03
 
 
 def punch_hole(fd: int, begin: int, end: int) -> None:
-    """Free the whole pages of [begin, end) of a file open for writing; they read as zeros afterwards. Raises OSError,
-    also if the file system can't do it.
-    """
+    """Free the whole pages of [begin, end) of a file open for writing; they then read as zeros. Raises OSError."""
     begin, end = -(-begin // PAGE_BYTES) * PAGE_BYTES, end // PAGE_BYTES * PAGE_BYTES
     if begin >= end:
         return

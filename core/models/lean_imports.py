@@ -1,6 +1,8 @@
-"""Most of what importing mlx_lm takes is for others: transformers for tokenizers, the hub for downloads, numpy for its
-own generation. A process that only computes layers asks for none of it. Of transformers a tokenizer takes a small part;
-most of its import is a list of all its models, numpy for arrays that nobody asks for, and what speaks with the hub.
+"""Imports mlx_lm and transformers without the parts that a process doesn't need, to save start-up time and memory.
+
+mlx_lm imports transformers (tokenizers), huggingface_hub (downloads) and numpy (its own generation); a process that
+only computes layers needs none of them. A tokenizer needs a small part of transformers, whose import mostly loads a
+list of all its models, numpy and the hub client.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ _HUB: Final = ("httpx2", "httpcore2", "huggingface_hub.hf_api", "huggingface_hub
 
 
 class _Unused(type):
-    """Stands for a class: it can be named, inherited from and registered, and has nothing else to offer."""
+    """Placeholder for a class that is only named, inherited from or registered."""
 
     def register(cls, *_: Any, **__: Any) -> None:
-        """As that of AutoTokenizer."""
+        """Do nothing, like AutoTokenizer.register."""
 
 
 class _LeftOut(ModuleType):
@@ -36,8 +38,8 @@ class _LeftOut(ModuleType):
 
 
 class _Late(ModuleType):
-    """A package whose __init__ runs when somebody asks for what is not `known`: names, and the module that each is
-    from, or None for what is only named.
+    """A package whose __init__ runs when an unknown name is first read. `known`: name -> its module, or None for a
+    placeholder.
     """
 
     def __init__(self, name: str, known: dict[str, str | None]) -> None:
@@ -58,22 +60,22 @@ class _Late(ModuleType):
 
 
 def import_for_layers_only() -> None:
-    """Have mlx_lm imported without what layers do not need, in this process, which computes layers and nothing else."""
+    """Import mlx_lm without the parts that a process for layers doesn't need."""
     for name in _NAMES:
         sys.modules.setdefault(name, _LeftOut(name))
     _import_without_commands()
 
 
 def import_for_text_only() -> None:
-    """Have mlx_lm and transformers imported as far as a tokenizer needs them, and the rest when it is asked for."""
-    from importlib import metadata  # a worker has no use for it
+    """Import the parts of mlx_lm and transformers that a tokenizer needs; others load on first use."""
+    from importlib import metadata  # not needed in a worker
 
     package = _Late("transformers", dict(_TEXT))
     package.__version__ = metadata.version("transformers")  # type: ignore[attr-defined]
     sys.modules.setdefault("transformers", package)
     sys.modules.setdefault("transformers.models", _Late("transformers.models", {}))
     sys.modules.setdefault("numpy", _Late("numpy", dict(_ARRAYS)))
-    sys.modules.setdefault("tqdm.auto", _Late("tqdm.auto", {"tqdm": "tqdm.std"}))  # else asyncio comes with it
+    sys.modules.setdefault("tqdm.auto", _Late("tqdm.auto", {"tqdm": "tqdm.std"}))  # avoids importing asyncio
     for name in _HUB:
         sys.modules.setdefault(name, _LeftOut(name))
     _import_without_commands()
@@ -82,5 +84,5 @@ def import_for_text_only() -> None:
 def _import_without_commands() -> None:
     spec = find_spec("mlx_lm")
     assert spec is not None
-    # the package without its __init__, which imports its commands; what is asked for is found in it as ever
+    # the package without its __init__, which imports its commands; its submodules are found as usual
     sys.modules.setdefault("mlx_lm", module_from_spec(spec))

@@ -1,6 +1,7 @@
-"""A Mac's GPU as MLX shows it: how much memory it may use, what of it stays wired, and how it fails. Without such a GPU
-there is nothing to tell and nothing to do. Sources: MLX 0.32 (`mx.device_info`, `mx.set_wired_limit`), the status codes
-of Metal's command buffers (kIOGPUCommandBufferCallbackError...).
+"""A Mac's GPU in MLX: recommended memory, wired weights and failures. Does nothing without a Metal GPU.
+
+Sources: MLX 0.32 (`mx.device_info`, `mx.set_wired_limit`), the status codes of Metal's command buffers
+(kIOGPUCommandBufferCallbackError...).
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ _CODE: Final = re.compile(r"\[METAL\].*\((?:0x)?([0-9a-fA-F]+):\s*kIOGPUCommandB
 _OUT_OF_MEMORY: Final = 0x08
 _FAULTS: Final = {
     0x02: "it worked on one step for too long",
-    0x04: "it has failed before, and takes no work of this process any more",
+    0x04: "it failed before and accepts no more work from this process",
     _OUT_OF_MEMORY: "it ran out of memory",
-    0x0E: "it worked on one step for so long that the screen stood still, and macOS ended that",
+    0x0E: "one step froze the screen, so macOS stopped it",
 }
 
 
 class GpuFault(BaseException):
-    """The GPU gave up a step: what it does for this process from now on cannot be trusted, so that the process ends. No
-    handler of errors is to go on after it.
+    """A failed GPU step. The process ends, because its results can't be trusted any more.
+
+    A BaseException, so that no error handler continues.
     """
 
     def __init__(self, why: str, *, is_memory: bool) -> None:
@@ -34,7 +36,7 @@ class GpuFault(BaseException):
 
 
 def fault_of(error: Exception) -> GpuFault | None:
-    """What an error that MLX raised tells of the GPU; None if it is about something else."""
+    """The GPU fault that caused an MLX error; None for other errors."""
     if not (found := _CODE.search(str(error))):
         return None
     code = int(found[1], 16)
@@ -42,21 +44,23 @@ def fault_of(error: Exception) -> GpuFault | None:
 
 
 def obey_device() -> None:
-    """Compute on the CPU where the environment says so: its sums do not depend on shapes, so that tokens can be
-    compared. In every process that computes, before it does.
+    """Use the CPU if the environment requires it; its sums don't depend on shapes, so tokens can be compared.
+
+    Call it first in every process that computes.
     """
     if os.environ.get(DEVICE) == "cpu":
         mx.set_default_device(mx.cpu)
 
 
 def working_set_bytes() -> int:
-    """What macOS recommends that a process uses, in bytes: less than the memory of the Mac; 0 where nothing is said."""
+    """Memory that macOS recommends for a process, in bytes; 0 if unknown."""
     return int(mx.device_info().get("max_recommended_working_set_size", 0))
 
 
 def wire_weights() -> None:
-    """Keep what is in memory now where the GPU reaches it at once: with weights that are not wired it computes at a
-    hundredth of its speed. No more than that: a Mac whose memory is all wired stands still. From macOS 15 on.
+    """Wire the memory in use now: with unwired weights the GPU computes at a hundredth of its speed.
+
+    Wires no more than that, because a Mac with all memory wired stops responding. From macOS 15 on.
     """
     if most := working_set_bytes():
         mx.synchronize()

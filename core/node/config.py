@@ -29,7 +29,6 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only programs of this Mac can reach it."""
         try:
             return self.host == "localhost" or ip_address(self.host).is_loopback
         except ValueError:
@@ -47,7 +46,6 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("--queue must be 0 or more.")
 
     def served_at(self, port: int, fingerprint: str) -> ApiServed:
-        """The event for an API that now listens."""
         scheme = "https" if self.has_tls else "http"
         host = f"[{self.host}]" if ":" in self.host else self.host
         warning = ""

@@ -81,7 +81,6 @@ def add_api_options(parser: argparse.ArgumentParser, host: str, port: str) -> No
 
 
 def api_arguments(args: argparse.Namespace) -> list[str]:
-    """These options as command line words for a node."""
     given = ["--api-host", args.api_host, "--api-port", str(args.api_port), "--queue", str(args.queue)]
     given += [part for origin in args.allow_origin for part in ("--allow-origin", origin)]
     return given + [

@@ -26,12 +26,11 @@ from core.node.relay.relayed_answers import Relay
 from core.node.relay.room import RelayRoom
 from core.node.ring.room import RingRoom
 from core.node.trust.room import TrustRoom
-from core.trust.known_faults import KnownFaults
 from core.trust.private_files import private_folder
 from core.trust.roster import RosterStore
 from core.trust.roster.key_rotation import settle_rotation
 from core.trust.seen_macs import SeenMacs
-from core.trust.trust_assessment import TrustAssessment
+from core.trust.trust_assessment import KnownFaults, TrustAssessment
 
 
 class NodeParts:

@@ -73,7 +73,6 @@ def _api_from(args: argparse.Namespace) -> ApiOptions:
 
 
 def _print_served(served: ApiServed, form: str | None) -> None:
-    """Print the line that `macluster serve` requested."""
     if form == "json":
         print(msgspec.json.encode(msgspec.structs.asdict(served)).decode(), flush=True)
     elif form == "text":

@@ -24,9 +24,7 @@ SAVE_EVERY = 60  # rounds of `_watch`
 
 
 class Node:
-    """One Mac's node. `run` returns after `stop`, or when this Mac's key changed. `on_served` gets the
-    API's address.
-    """
+    """One Mac's node. `run` returns after `stop`, or if this Mac's key changed. `on_served` gets the API's address."""
 
     def __init__(self, config: NodeConfig, on_served: Callable[[ApiServed], None] = lambda _: None) -> None:
         self._config, self._on_served = config, on_served
@@ -36,9 +34,7 @@ class Node:
         self.parts.node.signals.on(KeyReplaced, self._start_anew)
 
     async def run(self) -> NodeConfig | None:
-        """Start everything, wait for `stop`, stop everything. Returns the options for a restart if this Mac has a new
-        key. Raises NodeError if an essential part failed.
-        """
+        """Run until `stop`; returns restart options if this Mac has a new key. Raises NodeError if a part failed."""
         parts = self.parts
         asyncio.get_running_loop().set_exception_handler(parts.node.tasks.unhandled)
         await parts.peers.mesh.start(self._config.host, self._config.port)

@@ -15,9 +15,7 @@ class ReduceSteps(NamedTuple):
 
 
 def is_gathered(size: int, ranks: int) -> bool:
-    """Whether each rank gets all `size` bytes of every other rank and sums them itself: half the steps of a ring.
-    Between two ranks this sends no more; among more it pays for small messages.
-    """
+    """Whether each rank sums all `size` bytes of the others itself: half a ring's steps, good for small messages."""
     return ranks == 2 or size <= GATHERED_BYTES
 
 
@@ -27,5 +25,4 @@ def ring_steps(size: int, ranks: int) -> ReduceSteps:
 
 
 def sealed_steps(size: int, ranks: int) -> ReduceSteps:
-    """Steps of the sealed group."""
     return ReduceSteps(ranks - 1, size) if is_gathered(size, ranks) else ring_steps(size, ranks)

@@ -44,10 +44,7 @@ def split_as_given(
     layers: int,
     profile: SplitProfile | None,
 ) -> LayerSplit:
-    """The split of `spans`, one for each of `peers`, the head first.
-
-    Raises the errors of `parse_span` and `route`, UsageError if the spans make another topology, IllegalCut.
-    """
+    """The split of `spans`, one per peer, the head first. Raises UsageError, IllegalCut."""
     if len(spans) > len(peers):
         there = "1 is" if len(peers) == 1 else f"{len(peers)} are"
         what = f"Layers are assigned to {len(spans)} Macs, but only {there} available."

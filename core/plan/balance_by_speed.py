@@ -54,9 +54,7 @@ class StageOwners(NamedTuple):
 def balanced(
     choice: BalanceChoice, by_memory: Sequence[int], legal: Sequence[int], owners: StageOwners, overflow: Overflow
 ) -> Balanced:
-    """Choose the cuts `by_memory`, or faster `legal` ones that fit: always for "speed", for "auto" if
-    clearly faster.
-    """
+    """Choose the cuts `by_memory`, or faster `legal` ones that fit: for "speed", and for "auto" if clearly faster."""
     kept = tuple(by_memory)
     if choice == "memory" or len(owners.macs) < 2:
         return Balanced(kept)

@@ -66,9 +66,7 @@ def point_of(amount: float, times: Sequence[float]) -> Point:
 
 
 def learned(curve: Curve, amount: float, seconds: float, *, anew: bool = False) -> Curve:
-    """Add a measurement: it joins a point of a similar amount in proportion, or replaces it if `anew`. Beyond
-    MOST_POINTS the most crowded point is dropped.
-    """
+    """Add a measurement to a point of similar amount, or replace it; too many points drop the most crowded."""
     alike = [p for p in curve if amount / ALIKE <= p.amount <= amount * ALIKE]
     near = min(alike, key=lambda p: abs(p.amount - amount), default=None)
     if near is not None:

@@ -21,7 +21,6 @@ class DraftOnHead(NamedTuple):
 
 
 def draft_on_head(name: str, layout: LayoutBytes, context: int, head: Peer) -> DraftOnHead:
-    """Size a whole model with caches of `context` tokens on the head."""
     stage = StageSizes(layout, None, context, None).stage(head, range(layout.layers), output=True)
     return DraftOnHead(name, stage.needed_bytes)
 
@@ -40,7 +39,6 @@ def budgets_beside_draft(draft: DraftOnHead | None, macs: Sequence[Peer]) -> lis
 
 
 def with_draft(plan: Plan, draft: DraftOnHead | None) -> Plan:
-    """Add the draft and a note to a plan."""
     if draft is None:
         return plan
     size = gigabytes(draft.needed_bytes)

@@ -65,7 +65,6 @@ class PlanWork(NamedTuple):
 
 
 def plan_work_of(plan: Plan, layout: Layout, hop_bytes: Sequence[int], whole_bytes: int) -> PlanWork:
-    """Work of `plan`; the whole model takes `whole_bytes` with its caches."""
     has_room = len(plan.stages) > 1 and whole_bytes <= plan.head.budget_bytes
     whole_reads = layout.read_bytes(0, layout.layers, output=True) if has_room else None
     reduced = (layout.sharding.reduces, layout.sharding.hidden_bytes) if has_ranks(plan) else (0, 0)
@@ -116,9 +115,7 @@ class MacSpeeds(NamedTuple):
         return self.measured(kind, amount, mac) or guess
 
     def hop(self, size: float, source: str, target: str) -> Estimate:
-        """Time of a frame of `size` bytes, in either direction; a smaller frame takes as long as the
-        smallest measured.
-        """
+        """Time of a frame of `size` bytes in either direction; small frames take as long as the smallest measured."""
         for pair in sorted(((source, target), (target, source)), key=lambda pair: not self._has_measured(size, *pair)):
             curve = self.curves.get(curve_name("hop", *pair), ())
             if curve and (found := self.measured("hop", max(size, curve[0].amount), *pair)):
@@ -147,7 +144,6 @@ class MacSpeeds(NamedTuple):
 
 
 def forecast(work: PlanWork, macs: MacSpeeds) -> Forecast | None:
-    """Forecast a request; None if a Mac has an unknown chip and no measurements."""
     found = _by_parts(work, macs)
     if found is None:
         return None
@@ -221,7 +217,6 @@ def _hops(work: PlanWork, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], siz
 
 
 def _reduces(work: PlanWork, macs: MacSpeeds, tokens: int) -> Estimate | None:
-    """Reduce time of `tokens` tokens at once; None without ranks."""
     if not has_ranks(work.plan):
         return None
     owners, how = [stage.device_id for stage in work.plan.stages], work.plan.parallelism

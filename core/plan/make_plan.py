@@ -22,7 +22,6 @@ from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
 
 def make_plan(**inputs: Unpack[PlanInputs]) -> Plan:
-    """`draft_plan`, but raises DoesNotFit if the plan doesn't fit."""
     plan = draft_plan(**inputs)
     if short := shortage(plan, inputs.get("profile")):
         raise short
@@ -124,7 +123,6 @@ def _lacks(plan: Plan) -> str:
 
 
 def missing_bytes(stage: Stage) -> int:
-    """Bytes by which a stage exceeds its Mac's budget; negative: free."""
     return stage.needed_bytes - stage.budget_bytes
 
 
@@ -135,9 +133,7 @@ def gigabytes(count: int) -> str:
 
 
 def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
-    """The plan, and whether logits can be compared on the head: the whole model (`total_bytes`) must fit there, and the
-    wire must be lossless. A note gives the reason if not.
-    """
+    """The plan, and whether the head can compare logits: the whole model fits there and the wire is lossless."""
     missing = missing_bytes(plan.head) + total_bytes
     if plan.wire in LOSSY:
         note = f"Not verified: hidden states are sent as {plan.wire}, so logits may differ from one Mac's."

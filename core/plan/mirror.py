@@ -1,7 +1,4 @@
-"""Size the mirror: copies of all Macs' caches on the head, so that nothing is read again when a Mac drops out.
-
-The head is the place for it because the conversation can't continue without the head anyway.
-"""
+"""Size the mirror: copies of all Macs' caches on the head, so that nothing is read again when a Mac drops out."""
 
 from __future__ import annotations
 
@@ -31,9 +28,7 @@ SecondsOfHop = Callable[[int, str, str], float]
 
 
 def with_mirror(plan: Plan, profile: SplitProfile | None, token_s: float | None, hop_s: SecondsOfHop) -> Plan:
-    """Add a mirror to `plan` if there is room, and a note. `token_s`: seconds per token; `hop_s`:
-    seconds of a frame.
-    """
+    """Add a mirror and a note if there is room. `token_s`: seconds per token; `hop_s`: seconds of a frame."""
     if has_ranks(plan):
         return _noted(plan, "No mirror: another split can't use a tensor split's caches.")
     states = [cache.fixed_bytes for cache in profile.caches] if profile else []
@@ -58,7 +53,6 @@ def cut_distance(state_bytes: int) -> int:
 
 
 def wire_share(plan: Plan, profile: SplitProfile | None, token_s: float, hop_s: SecondsOfHop) -> float:
-    """Share of a token's time for which the busiest link carries mirror data."""
     carried, longest = 0.0, 0.0
     every = cut_distance(sum(cache.fixed_bytes for cache in profile.caches) if profile else 0)
     for stage, after in pairwise([*plan.stages[1:], plan.head]):

@@ -53,7 +53,6 @@ def notes_of(
 
 
 def shared(how: Parallelism) -> str:
-    """How the Macs share the work, and why."""
     added_up = _ADDED_UP[how.group] if how.strategy == "tp" else ""
     return f"{_SHARED[how.strategy]}: {how.reason}{added_up}."
 
@@ -108,12 +107,10 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def _readable(plan: Plan, index: int) -> list[Sight]:
-    """Kinds of data that the Mac of stage `index` can read, without hidden states."""
     return [sight for sight in sights(plan, index) if sight != "activations"]
 
 
 def _sight_notes(plan: Plan) -> list[str]:
-    """Notes on the Macs besides the head that can read the conversation."""
     if has_ranks(plan):
         plain = plan.parallelism is not None and plan.parallelism.group == "rdma"
         return [EVERY_RANK_SEES, *([ON_THE_CABLE] * plain)]
@@ -144,5 +141,4 @@ def _left_out(names: Sequence[str], profile: SplitProfile) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -27,10 +27,7 @@ class TopologyChoice(NamedTuple):
 
 
 def choose_topology(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> TopologyChoice:
-    """Choose the topology for `inputs`; `draft` lays the model out in a topology, whether it fits or not.
-
-    Raises UsageError for contradictory options, PlanError if the tensor topology was requested but is impossible.
-    """
+    """Choose the topology. `draft` lays the model out, fitting or not. Raises UsageError; PlanError if impossible."""
     check_asked(inputs)
     asked, choice = inputs.get("topology"), inputs.get("parallelism")
     by_name = choice is None and asked is not None and TOPOLOGIES[asked].ranks
@@ -55,7 +52,6 @@ def choose_topology(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -
 
 
 def _longest_rtt(inputs: PlanInputs) -> float | None:
-    """Longest known round trip between neighbours in the ring."""
     macs, rtt = [peer.device_id for peer in inputs["peers"]], inputs.get("rtt")
     if rtt is None or inputs.get("rdma"):  # the control link's round trip is not that of RDMA
         return None

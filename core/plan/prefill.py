@@ -43,7 +43,6 @@ class ReadTimes(NamedTuple):
 
     @property
     def is_known_faster(self) -> bool:
-        """Whether the prefill Mac was measured to be clearly faster."""
         share = self.share
         return (
             share is not None and share * CLEARLY_FASTER <= 1 and bool(self.prefill_mac and self.prefill_mac.measured)
@@ -78,9 +77,7 @@ def is_worth(prefill: Prefill, tokens: int, unread: int) -> bool:
 
 
 def reader_of(plan: Plan, sizes: StageSizes, reader: Peer, profile: SplitProfile | None) -> Stage:
-    """The prefill Mac's stage. Raises PlanError if the plan allows none, UnsupportedModel for unsendable caches, and
-    DoesNotFit.
-    """
+    """The prefill Mac's stage. Raises PlanError or UnsupportedModel if it can't prefill here, DoesNotFit."""
     if has_ranks(plan):
         what = "A tensor split divides every cache, so another Mac can't prefill for it."
         raise PlanError(what, "Split by layers, or load it without prefill on another Mac.")

@@ -27,7 +27,6 @@ def preview_of(
     profile: SplitProfile | None,
     **around: Unpack[PlanContext],
 ) -> PlanPreview:
-    """Preview a split over `peers`, the head first. Problems are part of the result."""
     plan: Plan | None = None
     problem: MaclusterError | None
     try:

@@ -31,7 +31,6 @@ def spans_on_disks(
 
 
 def _stops(wanted: Sequence[int], here: Sequence[Set[int]], cuts: Collection[int], layers: int) -> list[int] | None:
-    """End of each Mac's layers, with the fewest layers moved in total."""
     best: dict[int, tuple[float, list[int]]] = {0: (0, [])}
     for number, (stop, has) in enumerate(zip(wanted, here, strict=True)):
         ends = [layers] if number == len(wanted) - 1 else sorted(cut for cut in cuts if 0 < cut < layers)

@@ -31,14 +31,12 @@ def split_layers(layers: int, weights: Sequence[int]) -> list[range]:
 
 
 def _give(counts: list[int], ideals: Sequence[Fraction], spare: int) -> None:
-    """Hand out `spare` layers, largest fractional part first."""
     order = sorted(range(len(counts)), key=lambda i: (-(ideals[i] - int(ideals[i])), i))
     for step in range(max(0, spare)):
         counts[order[step % len(order)]] += 1
 
 
 def _take(counts: list[int], excess: int) -> None:
-    """Take `excess` layers back, going round the stages by size."""
     order = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
     while excess > 0:
         for i in order:

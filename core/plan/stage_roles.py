@@ -28,13 +28,11 @@ def role_of(plan: Plan, index: int) -> StageRole:
 
 
 def departing(plan: Plan) -> StageRole:
-    """The head's steps before work leaves it."""
     own, whole = role_of(plan, 0), len(plan.stages) == 1 or has_ranks(plan)
     return StageRole(own.embeds, own.embeds, own.outputs and whole)
 
 
 def arriving(plan: Plan) -> StageRole:
-    """The head's steps with returning work."""
     own, before = role_of(plan, 0), departing(plan)
     return StageRole(False, own.runs and not before.runs, own.outputs and not before.outputs)
 

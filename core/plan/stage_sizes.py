@@ -54,7 +54,6 @@ class StageSizes(NamedTuple):
     ranks: int = 1  # above 1: each Mac has its part of the layers
 
     def stage(self, peer: Peer, part: range, *, output: bool) -> Stage:
-        """The stage of layers `part` on `peer`; layer 0 comes with the embedding."""
         return Stage(
             device_id=peer.device_id,
             peer=peer.name,
@@ -71,7 +70,6 @@ class StageSizes(NamedTuple):
         return min(MOST, self._of_a_rank(sum(caches[layer].bytes_for(self.context, self.kv_bits) for layer in part)))
 
     def step_bytes(self, *, output: bool) -> int:
-        """Temporary bytes of a step on one Mac at its peak, for any layers."""
         step = self.layout.step
         layer = step.layer_bytes(self.chunk, min(self.context, FAR_BACK), quantised=bool(self.kv_bits))
         caches = (self.profile or self.layout).caches

@@ -1,6 +1,4 @@
-"""Decide how Macs share a model: a part of every layer each (tp), layers of their own (pp), or one Mac alone (single).
-Decided on the head, before planning.
-"""
+"""Decide on the head how Macs share a model: part of every layer each (tp), own layers (pp), or one Mac (single)."""
 
 from __future__ import annotations
 
@@ -81,7 +79,6 @@ _OF: Final[dict[ParallelismChoice, tuple[str, ...]]] = {
 
 
 def _not_shared(model: Sharding, world: int) -> str:
-    """Why this many Macs can't have a part of every layer each."""
     if not model.has_variant:
         return f"mlx-lm can't split every layer of {model.family or 'this model'}"
     return model.indivisible(world)

@@ -1,7 +1,4 @@
-"""Whether a model can continue without one of its Macs, and how it would run then.
-
-The head is excluded: it owns the conversation.
-"""
+"""Whether a model can continue without one of its Macs (but the head), and how it would run then."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from core.requests.plans import PlanRequest
 
 
 def options_after_loss(request: PlanRequest, macs: int) -> PlanOptions:
-    """Options of `request` on `macs` remaining Macs."""
     how = plan_options_of(request)
     return {**how, **on_fewer(macs, how)}
 
@@ -31,9 +27,7 @@ class FewerMacsOptions(TypedDict):
 
 
 def on_fewer(macs: int, how: PlanOptions) -> FewerMacsOptions:
-    """Divide by budget, since hand-assigned layers were for all Macs. Tensor parallelism continues if possible; on one
-    Mac the head does everything.
-    """
+    """Divide by budget instead of by hand, and keep tensor parallelism if possible; one Mac does everything."""
     topology, parallelism = how.get("topology"), how.get("parallelism")
     if topology is not None and TOPOLOGIES[topology].ranks:
         return FewerMacsOptions(layers=(), topology=None, parallelism=parallelism or "tp")

@@ -32,11 +32,9 @@ class Arrangement(NamedTuple):
     ranks: bool = False  # every Mac has a part of each layer
 
     def head(self, macs: int) -> int:
-        """Index of the head among `macs` Macs in layer order."""
         return macs - 1 if self.head_is_last else 0
 
     def output(self, macs: int) -> int:
-        """Index of the Mac with the output, in layer order."""
         return macs - 1 if self.last_outputs else self.head(macs)
 
 
@@ -108,9 +106,7 @@ def route(head: LayerSpan, others: Sequence[LayerSpan], layers: int) -> Route:
 
 
 def in_ring(parts: Sequence[range], output: int) -> Route | None:
-    """The ring of Macs where Mac i owns `parts[i]`, the head first, then layer order; ranks own all layers. None if it
-    is no known topology.
-    """
+    """The ring of Macs where Mac i owns `parts[i]`, the head first, then layer order; None if unknown."""
     ring = tuple(sorted(enumerate(parts), key=lambda owner: (owner[0] != 0, owner[1].start)))
     topology = _topology(parts, output)
     return topology and Route(topology, ring, output)
@@ -173,7 +169,6 @@ def _headless(head: LayerSpan, layers: int) -> UsageError:
 
 
 def _check_once(spans: Sequence[LayerSpan], layers: int) -> None:
-    """Check that every layer is assigned exactly once; `spans` are sorted."""
     edge = 0
     for before, span in pairwise((None, *spans)):
         assert span is not None

@@ -49,7 +49,6 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
 
     @property
     def answer_options(self) -> dict[str, Any]:
-        """These fields by name, to build another form of the same request."""
         return {name: getattr(self, name) for name in AnswerOptions.__struct_fields__}
 
 

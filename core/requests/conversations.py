@@ -66,7 +66,6 @@ class Conversation(ConversationId, frozen=True, kw_only=True):
 
     @property
     def path(self) -> tuple[int, ...]:
-        """Indices of the messages shown, first to last."""
         found, at = [], len(self.turns) - 1 - self.newer
         while at >= 0:
             found.append(at)
@@ -75,7 +74,6 @@ class Conversation(ConversationId, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> tuple[KeptTurn, ...]:
-        """The messages shown, as one line of turns."""
         return tuple(msgspec.structs.replace(self.turns[at], back=1) for at in self.path)
 
 

@@ -116,9 +116,7 @@ class HubOffer(Body, frozen=True, kw_only=True):
 
 
 class ModelChoice(Body, frozen=True, kw_only=True):
-    """A model on a disk of the linked Macs or on the hub, and how it fits. Layers are half-open ranges; an unusable
-    model has none, and its preview gives the reason.
-    """
+    """A model on a Mac's disk or the hub, and how it fits. Layers are half-open ranges; empty if it can't be used."""
 
     name: str
     path: str  # "" if nothing of it is on this Mac

@@ -47,7 +47,6 @@ class PhaseTurn(msgspec.Struct, frozen=True, array_like=True):
     handle: Size = 0  # shared by rows that step together
 
     def ends(self, phase: Phase) -> float | None:
-        """End of that phase in this turn, if it occurred."""
         numbers = [number for number, _ in self.laps]
         if (wanted := PHASES.index(phase)) not in numbers:
             return None

@@ -15,11 +15,7 @@ _DIGITS: Final = 9  # whole nanoseconds; Perfetto misreads numbers of more than 
 
 
 def perfetto_trace(stages: Sequence[StageTrace], model: str) -> str:
-    """Text of a trace file: a process per Mac, with its steps above their phases.
-
-    Times start at 0 and are by the clock of the Mac that traces. Characters are not escaped: Perfetto stops at an emoji
-    that is written as two escapes.
-    """
+    """Text of a trace file: a process per Mac, steps above phases; times from 0. Perfetto can't read escaped emoji."""
     zero = min((turn.start_s - stage.ahead_s for stage in stages for turn in stage.turns), default=0.0)
     clocks = {
         f"{stage.index}: {stage.mac}": {

@@ -29,9 +29,7 @@ def steps_of(turns: Sequence[PhaseTurn]) -> dict[int, StepPhases]:
 
 
 def flights(stages: Sequence[StageTrace]) -> list[dict[int, float]]:
-    """Flight time in seconds of each step's frame per hop, from send to opening; negative where the clocks' error is
-    larger.
-    """
+    """Seconds from send to opening, per step and hop; negative where the clocks' error is larger."""
     sent = [_moments(stage, "send_hop") for stage in stages]
     came = [_moments(stage, "aead_open") for stage in stages]
     return [

@@ -1,7 +1,6 @@
 """Self-signed certificate of the API for addresses beyond this Mac; clients compare its fingerprint or trust its file.
 
-Its key is P-256 and separate from the device key: common clients don't accept Ed25519, and strangers need not see a key
-that the roster lists.
+Its key is P-256 and separate from the device key: common clients don't accept Ed25519.
 """
 
 from __future__ import annotations
@@ -31,15 +30,12 @@ _ADDRESSES: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 def own_names() -> frozenset[str]:
-    """Host names of this Mac."""
     name = socket.gethostname().lower().removesuffix(".local")
     return frozenset({"localhost", name, f"{name}.local"})
 
 
 def server_context(folder: Path, secret: bytes, host: str) -> tuple[ssl.SSLContext, str]:
-    """TLS context for `host`, and the certificate's SHA-256 in hex. Makes key and certificate if they are missing or
-    the certificate doesn't name `host`; `secret` decrypts the key. Raises TrustError.
-    """
+    """TLS context for `host` and its certificate's SHA-256 (hex); both are made if missing. Raises TrustError."""
     private_folder(folder, TrustError)
     key_path, certificate_path = folder / "api.pem", folder / "api.crt"
     if not os.path.lexists(key_path) or not _names(certificate_path, host):

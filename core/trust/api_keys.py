@@ -41,7 +41,6 @@ class ApiKeys:
         self._path = path
 
     def all(self) -> tuple[ApiKey, ...]:
-        """All keys, the oldest first. Raises TrustError if the file can't be used."""
         if not self._path.exists():
             return ()
         try:
@@ -67,7 +66,6 @@ class ApiKeys:
         return made
 
     def revoke(self, name: str) -> None:
-        """Raises UsageError if no key has that name."""
         kept = self.all()
         left = tuple(each for each in kept if each.name != name)
         if left == kept:

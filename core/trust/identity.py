@@ -72,11 +72,7 @@ class Identity:
 def load_or_create(
     folder: Path, *, use_keychain: bool = sys.platform == "darwin", on_wait: Callable[[bool], None] = lambda _: None
 ) -> Identity:
-    """The identity in `folder`, created if missing; `on_wait` as in `core.trust.keychain.recall`.
-
-    Raises IdentityError with a fix if it can't be used safely: symlink, foreign owner, open permissions, damaged file,
-    locked keychain.
-    """
+    """The identity in `folder`, created if missing. Raises IdentityError if it can't be used safely."""
     private_folder(folder)
     if not os.path.lexists(folder / "identity.pem"):
         _create(folder, use_keychain, on_wait)
@@ -90,7 +86,6 @@ def open_identity(folder: Path, passphrase: bytes) -> Identity:
 
 
 def open_pair(folder: Path, stem: str, passphrase: bytes) -> Identity:
-    """Open the identity in `<stem>.pem` and `<stem>.crt`. Raises IdentityError."""
     key_path, certificate_path = folder / f"{stem}.pem", folder / f"{stem}.crt"
     key = read_key(key_path, passphrase)
     public = key.public_key().public_bytes_raw()
@@ -122,7 +117,6 @@ def read_key(path: Path, passphrase: bytes) -> Ed25519PrivateKey:
 
 
 def write_key(path: Path, key: Ed25519PrivateKey, passphrase: bytes) -> None:
-    """Write a key as encrypted PKCS#8. Raises IdentityError."""
     write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase)))
 
 
@@ -131,12 +125,10 @@ def write_certificate(path: Path, key: Ed25519PrivateKey) -> None:
 
 
 def device_id_of(public: bytes) -> bytes:
-    """Device id of an Ed25519 public key: 16 bytes."""
     return hashlib.sha256(b"macluster/1 device\0" + public).digest()[:16]
 
 
 def text_id(device_id: bytes) -> str:
-    """Device id as 26 lower-case base32 characters."""
     return base64.b32encode(device_id).decode().rstrip("=").lower()
 
 
@@ -152,7 +144,6 @@ def parse_text_id(text: str) -> bytes:
 
 
 def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
-    """Whether `signature` over `data` was made by the Ed25519 key `public`."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, data)
     except (InvalidSignature, ValueError):
@@ -161,7 +152,6 @@ def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
 
 
 def extract(salt: bytes, secret: bytes) -> bytes:
-    """HKDF-SHA256 Extract (RFC 5869)."""
     return hmac.digest(salt, secret, "sha256")
 
 
@@ -242,7 +232,6 @@ def _create(folder: Path, use_keychain: bool, on_wait: Callable[[bool], None]) -
 
 
 def _find_passphrase(folder: Path, on_wait: Callable[[bool], None]) -> bytes:
-    """Read the passphrase from its file or the keychain. Raises IdentityError."""
     if os.path.lexists(folder / "passphrase"):
         return read_private(folder / "passphrase")
     from core.trust import keychain

@@ -13,9 +13,7 @@ from core.trust.private_files import write_private
 
 
 def move_key(folder: Path, place: KeyPlace, on_wait: Callable[[bool], None] = lambda _: None) -> bool:
-    """Move the passphrase to `place`; False if it was there already. At any time it is in one of the two; in both, the
-    file counts. Raises IdentityError; nothing has changed then.
-    """
+    """Move the passphrase; False if it is there already. It is always in one place; in both, the file counts."""
     if not os.path.lexists(folder / f"{CURRENT}.pem"):
         raise _no_key(place)
     if key_place(folder) == place:
@@ -39,7 +37,6 @@ def move_key(folder: Path, place: KeyPlace, on_wait: Callable[[bool], None] = la
 
 
 def key_place(folder: Path) -> KeyPlace:
-    """Where the passphrase is. Raises IdentityError if there is no key."""
     if not os.path.lexists(folder / f"{CURRENT}.pem"):
         raise _no_key("file")
     return "file" if os.path.lexists(folder / "passphrase") else "keychain"

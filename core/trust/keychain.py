@@ -1,7 +1,6 @@
 """Store the device key's passphrase in the Mac's keychain.
 
-Other backends of `keyring` are refused: they may store passwords in a plain file, forget or reject them, and the trust
-screen would still call it a keychain.
+Other backends of `keyring` are refused: they may store passwords in a plain file, forget or reject them.
 """
 
 from __future__ import annotations
@@ -64,9 +63,7 @@ OnWait = Callable[[bool], None]
 
 
 def keep(name: str, passphrase: bytes, on_wait: OnWait = lambda _: None) -> bool:
-    """Store `passphrase` in the keychain and read it back. False if the keychain is missing or locked, as is normal
-    over SSH, under launchd and on Linux. `on_wait` as in `recall`.
-    """
+    """Store `passphrase` and read it back. False if the keychain is missing or locked, as over SSH and on Linux."""
     keychain = _keychain()
     if keychain is None:
         return False
@@ -82,9 +79,7 @@ def keep(name: str, passphrase: bytes, on_wait: OnWait = lambda _: None) -> bool
 
 
 def recall(name: str, on_wait: OnWait = lambda _: None) -> bytes:
-    """The passphrase stored for `name`. If macOS asks the user first, `on_wait` gets True after `ASKS_S` and False at
-    the end. Raises IdentityError with a fix.
-    """
+    """The passphrase of `name`. `on_wait` gets True while macOS asks the user, then False. Raises IdentityError."""
     keychain = _keychain()
     if keychain is None:
         cure = "Put `passphrase` back from a backup; on a Mac, unset PYTHON_KEYRING_BACKEND and look at keyringrc.cfg."

@@ -91,7 +91,6 @@ class Offer:
         self.commit = _commitment(self._me.reveal)
 
     def reveal(self, p2: bytes) -> tuple[bytes, Comparison]:
-        """P3, now that B can't change its P2. Raises PairingError."""
         p3 = self._me.reveal
         return p3, Comparison(self._me, "A", _take_apart(p2), self.commit + p2 + p3)
 
@@ -176,7 +175,6 @@ class Confirmed:
         self._sent = self._received = 0
 
     def pack(self, note: bytes) -> bytes:
-        """`note` with its MAC, 32 bytes longer."""
         self._sent += 1
         return note + _note_mac(self._my_key, self._sent, note)
 
@@ -213,7 +211,6 @@ class Window:
         return self._left == 0
 
     def admit(self, now: float) -> None:
-        """Count an attempt. Raises PairingError if none is allowed now."""
         if now >= self.closes_at or self.is_spent:
             raise PairingError("The pairing window is closed.", "Open it again on both Macs.")
         if now < self._next_at:

@@ -15,9 +15,7 @@ from core.trust.private_files import read_private, write_private
 
 
 class PairingAttempts:
-    """Allows three failed attempts in two minutes. Stored in a private file. `clock`: seconds since the epoch; if it is
-    set back, attempts from the future count as now.
-    """
+    """Allows three failed attempts in two minutes. If `clock` (epoch seconds) is set back, later ones count."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         """Raises PairingError if the file is damaged or not private."""
@@ -25,7 +23,6 @@ class PairingAttempts:
         self._made = _read(path) if os.path.lexists(path) else []
 
     def check(self) -> None:
-        """Raises PairingError if no attempt is allowed now."""
         now = self._clock()
         self._made = [min(at, now) for at in self._made if at > now - WINDOW_S]
         if len(self._made) >= ATTEMPTS:

@@ -61,9 +61,7 @@ def read_private(path: Path, error: ErrorClass = IdentityError) -> bytes:
 
 @contextmanager
 def replacing(path: Path, error: ErrorClass = IdentityError) -> Iterator[BinaryIO]:
-    """Open a 0600 file that replaces `path` durably at the end of the block, unless the block raises.
-    Raises `error`.
-    """
+    """Open a 0600 file that replaces `path` durably after the block, unless that raises. Raises `error`."""
     part = path.with_name(path.name + ".tmp")
     try:
         part.unlink(missing_ok=True)

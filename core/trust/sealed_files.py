@@ -44,8 +44,8 @@ def write_sealed(path: Path, pieces: Iterable[bytes], secret: bytes, purpose: st
 
 @contextmanager
 def sealing(path: Path, secret: bytes, purpose: str) -> Iterator[Callable[[Buffer], None]]:
-    """Yield a function that writes pieces of any sizes; they replace the file `path` at the end of the block. If the
-    disk is full or the block raises, an old file stays unchanged. The old file's key is destroyed. Raises SealError.
+    """Yield a function that writes pieces of a file; after the block it replaces `path`, whose key is destroyed. If the
+    block raises or the disk is full, the old file stays unchanged. Raises SealError.
     """
     salt = secrets.token_bytes(SALT_BYTES)
     old = _open_to_forget(path)

@@ -17,9 +17,7 @@ MAX_SEEN: Final = 256
 
 
 class SeenMacs:
-    """Device ids and when each was first met (seconds since the epoch, for display), at most 256; beyond that the one
-    not met for longest is dropped. `save` writes the private file once for many sightings.
-    """
+    """First sightings (seconds since the epoch) of at most 256 device ids; the one not met for longest goes first."""
 
     def __init__(self, path: Path) -> None:
         """Raises TrustError if the file is damaged or not private."""
@@ -39,7 +37,6 @@ class SeenMacs:
             del self._first[next((i for i in self._first if i not in members), device_id)]
 
     def save(self) -> None:
-        """Write changes. Raises TrustError."""
         if self._saved != list(self._first):
             lines = [(text_id(i), first) for i, first in self._first.items()]
             write_private(self._path, msgspec.json.encode(lines), TrustError)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from core.errors import NotPaired, RosterFork, TrustError
 from core.events import Level, Plan, TrustChanged
 from core.trust.identity import parse_text_id, text_id
-from core.trust.known_faults import KnownFaults
 from core.trust.levels import carries_prompts, weakest
 from core.trust.roster import Fork, Member, Roster, RosterStore
 from core.trust.seen_macs import SeenMacs
@@ -32,6 +31,14 @@ class Fault(NamedTuple):
     error: TrustError
 
 
+class KnownFaults:
+    """Faults of other Macs that this node found and no roster lists: sentences by text id."""
+
+    def __init__(self) -> None:
+        self.wrong_key: dict[str, str] = {}
+        self.other_model: dict[str, str] = {}
+
+
 class TrustAssessment:
     """Assesses Macs by text id. `folder` is this Mac's state folder."""
 
@@ -39,7 +46,6 @@ class TrustAssessment:
         self._store, self._seen, self._faults, self._own_id, self._folder = store, seen, faults, own_id, folder
 
     def of(self, device_id: str) -> Verdict:
-        """Assess one Mac by everything known."""
         if device_id == self._own_id:
             return self._judge(device_id)
         faults = self._faults
@@ -67,7 +73,6 @@ class TrustAssessment:
         return None
 
     def check(self, plan: Plan | None = None) -> None:
-        """Raises NotPaired or RosterFork if this Mac, or one of `plan`, must not see prompts."""
         if fault := self.fault(plan):
             raise fault.error
 
@@ -77,7 +82,6 @@ class TrustAssessment:
         return entry.name if entry else ""
 
     def name(self, device_id: str) -> str:
-        """Name from a roster, or the short id of a stranger."""
         return self.listed_name(device_id) or device_id[:8]
 
     def _judge(self, device_id: str, wrong_key: str = "", other_model: str = "") -> Verdict:
@@ -115,7 +119,6 @@ class TrustAssessment:
 
 
 def last_entry(history: Sequence[Roster], device_id: bytes) -> Member | None:
-    """Newest entry of this Mac or recovery key in any roster."""
     return next((m for r in reversed(history) for m in r.members if m.device_id == device_id), None)
 
 

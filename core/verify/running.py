@@ -24,9 +24,7 @@ OUT_OF_TIME: Final = skipped("the three minutes were over: run it again when thi
 
 
 async def run_checks(checks: Sequence[Check], within_s: float = WITHIN_S) -> AsyncIterator[CheckResult]:
-    """Yield each result as soon as it is known; checks without time left are skipped. Closing the iterator ends the
-    check.
-    """
+    """Yield each result as soon as it is known; closing the iterator ends the running check."""
     ends = perf_counter() + within_s
     for check in checks:
         started, stop = perf_counter(), threading.Event()

@@ -1,13 +1,13 @@
 """`python -m core.worker`: started by a node, never by hand.
 
-The pipe is opened before mlx is imported, which takes a while: a node that goes meanwhile is noticed too.
+The pipe is opened before mlx is imported, which takes a while, so that the worker also ends if its node goes meanwhile.
 """
 
 import gc
 
 from core.worker.pipe import private_pipe
 
-gc.disable()  # nothing of what is imported is garbage
+gc.disable()  # imports leave no garbage
 inbox, outbox = private_pipe()
 
 from core.models.lean_imports import import_for_layers_only  # noqa: E402

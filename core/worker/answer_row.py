@@ -1,4 +1,4 @@
-"""One answer on the head: how its tokens are chosen, and the figures that are reported of it."""
+"""One answer on the head: how its tokens are chosen, and its reported figures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from core.worker.reading import Waited
 
 
 class AnswerRow:
-    """Times are seconds of the monotonic clock. `waited`: what another Mac read of the prompt before."""
+    """One answer; times are seconds of the monotonic clock. `waited`: its wait for the prefill Mac."""
 
     def __init__(self, request: Request, sampler: RowSampler, waited: Waited | None) -> None:
         self.request, self.sampler = request, sampler
         self._started = waited.since if waited else monotonic()
         self._beside = waited.tokens if waited else 0
-        self._first: float | None = None  # token that was chosen here
+        self._first: float | None = None  # the first token chosen here
         self._last = 0.0
         self._count = len(request.written)  # tokens of the answer
         self._seal_s = 0.0
@@ -39,7 +39,6 @@ class AnswerRow:
         return Departed(request_id=self.request.request_id, seal_s=self._seal_s, at=self._left_at)
 
     def token(self, picked: Picked, now: float) -> Token:
-        """The report of the next token of the answer."""
         self._first, self._last = self._first or now, now
         self._count += 1
         return Token(
@@ -51,7 +50,6 @@ class AnswerRow:
         )
 
     def done(self, reason: FinishReason, problem: Problem | None = None, ended: EndedRow | None = None) -> AnswerDone:
-        """The report of its end; `ended` has the figures of reuse and drafts."""
         problem = problem or self.sampler.problem
         return AnswerDone(
             request_id=self.request.request_id,
@@ -69,7 +67,7 @@ class AnswerRow:
 
 
 def untouched(request: Request, reason: FinishReason, problem: Problem | None = None) -> AnswerDone:
-    """The end of an answer for which nothing was put on the ring."""
+    """The end of an answer that never went on the ring."""
     return AnswerDone(
         request_id=request.request_id,
         finish_reason=reason,
@@ -85,6 +83,6 @@ def check_tokens(request: Request, vocabulary: int) -> None:
     """Raises StageFailed for token ids that are too large: MLX would read beyond its arrays."""
     if not request.tokens or not all(0 <= token < vocabulary for token in request.prefix):
         raise StageFailed(
-            "The tokenizer gave token ids that the model does not have.",
+            "The tokenizer produced token ids that the model does not have.",
             "The tokenizer and the weights of this model do not belong together: fetch the model again.",
         )

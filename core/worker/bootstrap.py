@@ -1,7 +1,7 @@
-"""How the ranks of a tensor plan tell each other what their group needs: 0x07 goes round the ring twice.
+"""Exchange of what the ranks of a tensor plan need for their group: frame 0x07 goes round the ring twice.
 
-The body: port u16 little-endian | session 16, a fresh UUID | the entries of the ranks so far, as MessagePack. On the
-first round each rank adds its own entry, on the second each reads them all, so nobody goes on before all are there.
+The body: port u16 little-endian | session 16, a fresh UUID | the entries of the ranks so far, as MessagePack. In the
+first round each rank adds its entry, in the second each reads them all, so no rank continues before all are there.
 """
 
 from __future__ import annotations
@@ -32,14 +32,12 @@ Device = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]*\Z", max_length=32)]
 
 
 class RankEntry(msgspec.Struct, frozen=True, array_like=True):
-    """What a rank tells the others. `hosts`: of rank 0 its addresses, of any other rank those of them that it reaches.
-    `ports`: where the rank before it dials, for what comes in and for what goes back. `devices`: its RDMA devices to
-    the next rank and to the one before.
-    """
+    """The entry of one rank."""
 
+    # of rank 0 its addresses, of any other rank the ones of these that it reaches
     hosts: Annotated[tuple[Host, ...], msgspec.Meta(max_length=MAX_HOSTS)] = ()
-    ports: tuple[Port, Port] = (0, 0)
-    devices: tuple[Device, Device] = ("", "")
+    ports: tuple[Port, Port] = (0, 0)  # where the rank before it dials, for incoming and returning sums
+    devices: tuple[Device, Device] = ("", "")  # its RDMA devices to the next rank and to the one before
 
 
 class Bootstrap(NamedTuple):
@@ -51,12 +49,12 @@ class Bootstrap(NamedTuple):
 
     @property
     def coordinator(self) -> str:
-        """The address of rank 0 that every other rank reaches. Raises GroupFailed where no address is."""
+        """The address of rank 0 that every other rank reaches. Raises GroupFailed without one."""
         first, *others = self.ranks
         if host := next((host for host in first.hosts if all(host in other.hosts for other in others)), None):
             return host
         raise GroupFailed(
-            "The first rank has no address that all other ranks reach.", "Join the Macs by one network, beside cables."
+            "The first rank has no address that all other ranks reach.", "Connect all Macs to one network as well."
         )
 
 
@@ -64,7 +62,6 @@ _entries = msgspec.msgpack.Decoder(tuple[RankEntry, ...])
 
 
 def encode(bootstrap: Bootstrap) -> bytes:
-    """The body of the frame."""
     return _HEAD.pack(bootstrap.port, bootstrap.session) + msgspec.msgpack.encode(bootstrap.ranks)
 
 
@@ -80,8 +77,8 @@ def decode(body: memoryview | bytes) -> Bootstrap:
 
 
 def agree(ring: Ring, entry: Callable[[Bootstrap], RankEntry]) -> Bootstrap:
-    """The entries of all ranks, the same on all of them; `entry` makes this one's, of those before it. Raises LinkError
-    or its kinds, also what another rank gives as the reason for which it cannot take part.
+    """The entries of all ranks, the same on each; `entry` makes this rank's from the ones before it. Raises LinkError
+    or its kinds, also another rank's reason for not taking part.
     """
     head, world = ring.index == 0, len(ring.plan.stages)
     so_far = Bootstrap(uuid4().bytes, ()) if head else _told(ring, ring.index)
@@ -89,7 +86,7 @@ def agree(ring: Ring, entry: Callable[[Bootstrap], RankEntry]) -> Bootstrap:
     _tell(ring, so_far)
     whole = _told(ring, world)
     if whole.session != so_far.session or whole.ranks[: len(so_far.ranks)] != so_far.ranks:
-        raise ProtocolError("What the ranks sent each other came back changed.")
+        raise ProtocolError("The ranks' entries came back changed.")
     _tell(ring, whole)
     if head:
         _told(ring, world)
@@ -103,5 +100,5 @@ def _tell(ring: Ring, bootstrap: Bootstrap) -> None:
 def _told(ring: Ring, ranks: int) -> Bootstrap:
     bootstrap = decode(ring.expect(FrameType.TENSOR_BOOTSTRAP, TELL_S).body)
     if len(bootstrap.ranks) != ranks:
-        raise ProtocolError(f"A bootstrap frame has {len(bootstrap.ranks)} ranks, {ranks} were due.")
+        raise ProtocolError(f"A bootstrap frame has {len(bootstrap.ranks)} ranks, expected {ranks}.")
     return bootstrap

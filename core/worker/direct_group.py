@@ -1,5 +1,6 @@
-"""Groups whose ranks MLX links by itself, by RDMA over a Thunderbolt 5 cable or by NCCL between NVIDIA GPUs. What is
-added up travels as it is: who loads a model so was told.
+"""Groups that MLX links by itself: RDMA over Thunderbolt 5, or NCCL between NVIDIA GPUs.
+
+Sums travel unencrypted, which the user has to confirm when loading.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ REACH_S: Final = 1.0
 
 
 def open_rdma(ring: Ring, _: Lost) -> OpenGroup:
-    """As `open_group` has it, by MLX's jaccl. That a rank is gone is seen by its node alone."""
+    """The `open_group` of MLX's jaccl. Only the node notices that a rank is gone."""
     world = len(ring.plan.stages)
     told = _meet(ring, own_devices(ring.neighbours, look()))
     with TemporaryDirectory(prefix="macluster-") as folder:
@@ -35,26 +36,25 @@ def open_rdma(ring: Ring, _: Lost) -> OpenGroup:
 
 
 def open_nccl(ring: Ring, _: Lost) -> OpenGroup:
-    """As `open_group` has it, by NCCL. That a rank is gone is seen by its node alone."""
+    """The `open_group` of NCCL. Only the node notices that a rank is gone."""
     world = len(ring.plan.stages)
     told = _meet(ring)
     return OpenGroup(init_group("nccl", nccl_variables(ring.index, world, told.coordinator, told.port), world))
 
 
 def own_devices(beside: Neighbours, seen: RdmaSeen) -> tuple[str, str]:
-    """The RDMA devices of the cables to the next rank and to the one before. Raises GroupFailed: what is missing."""
+    """The RDMA devices of the cables to the next rank and to the one before. Raises GroupFailed if one is missing."""
     if missing := why_not(seen):
         raise GroupFailed(missing)
     found, listed = interfaces(), devices_in(seen.devices)
     after, before = (device_at(host, found, listed) for host in beside.own_hosts)
     if not after or not before:
         lone = beside.own_hosts[0 if not after else 1]
-        raise GroupFailed(f"The link at {lone} goes over no cable that has RDMA.", "Join the Macs by Thunderbolt 5.")
+        raise GroupFailed(f"The link at {lone} uses no cable with RDMA.", "Join the Macs by Thunderbolt 5.")
     return after, before
 
 
 def _meet(ring: Ring, devices: tuple[str, str] = ("", "")) -> Bootstrap:
-    """The entries of all ranks; of the first one only addresses that every other rank reaches."""
     beside = ring.neighbours
     with listen(beside.host) as door:
 

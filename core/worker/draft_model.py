@@ -1,4 +1,4 @@
-"""The draft: a whole small model on the head, with caches of its own, that says what may follow."""
+"""The draft model: a whole small model on the head, with its own caches."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ CHUNK: Final = 512
 
 
 def load_draft(directory: Path, vocabulary: int) -> LoadedDraft:
-    """The model in `directory`, to guess for one with so many token ids. Raises what `load_slice` raises, and
-    UnsupportedModel for one that cannot take back what it read.
+    """The model in `directory`, as draft for a model with `vocabulary` token ids. Raises what `load_slice` raises, and
+    UnsupportedModel if its caches can't be trimmed.
     """
     folder = read_folder(directory)
     layers = load_slice(folder, 0, folder.layout().layers, embed=True, output=True)
     if layers.caches.trim_limit is not None:
-        what = f"{folder.name} cannot take back tokens that it has read, so it cannot guess for another model."
+        what = f"{folder.name} can't trim its caches, so it can't draft for another model."
         raise UnsupportedModel(what, "Choose another draft, or load the model without --draft.")
     return LoadedDraft(layers, vocabulary)
 
 
 class LoadedDraft:
-    """Goes on greedily; what it has read stays, as far as the next history begins with it. Where MLX cannot compute it,
-    nothing is proposed any more. Raises GpuFault.
+    """Continues greedily. Tokens that it has read stay cached while the next history starts with them. After an MLX
+    error it proposes nothing. Raises GpuFault.
     """
 
     def __init__(self, layers: Slice, vocabulary: int) -> None:
@@ -43,7 +43,7 @@ class LoadedDraft:
         self._is_able = True
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Hold all of `tokens` but the last one, which is read when something is proposed."""
+        """Hold all of `tokens`; the last one is read when something is proposed."""
         *before, self._last = tokens
         common = common_prefix(self._held, before)
         self._trim(len(self._held) - common)
@@ -55,7 +55,7 @@ class LoadedDraft:
             del unread[:CHUNK]
 
     def propose(self, count: int) -> tuple[int, ...]:
-        """The `count` tokens that follow what was read, fewer where the other model does not know one."""
+        """Up to `count` tokens that follow, fewer if the other model does not know one."""
         if not self._is_able:
             return ()
         chosen = self._feed(mx.array([[self._last]]), count)
@@ -64,7 +64,6 @@ class LoadedDraft:
         return tuple(chosen[:known])
 
     def _feed(self, tokens: mx.array, count: int) -> list[int]:
-        """The `count` tokens after `tokens` [1, L]; empty where MLX cannot compute them."""
         chosen: list[mx.array] = []
         try:
             for _ in range(count):

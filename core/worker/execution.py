@@ -1,4 +1,4 @@
-"""Work on one stage: its layers, and whatever of the embedding, the output head and the sampling belongs to its Mac."""
+"""Work of one stage: its layers, and its share of embedding, output head and sampling."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _T = TypeVar("_T")
 
 
 class Execution:
-    """Whatever the stage could not do taints the handles that it touched: work on those is answered alike, until they
-    are dropped. `peer` is named in what it could not do; "" on the head, where everybody knows who speaks.
+    """Executes work on a stage. Failed work taints its handles: further work on them fails the same way until they are
+    dropped. `peer` names this stage in errors; "" on the head.
 
-    Its methods raise StageFailed for that, and ProtocolError for what no honest head asks.
+    Methods raise StageFailed for failures, and ProtocolError for requests that no honest head sends.
     """
 
     def __init__(self, stage: LoadedStage, peer: str = "") -> None:
@@ -37,31 +37,27 @@ class Execution:
 
     @property
     def handles(self) -> int:
-        """How many handles are held or tainted."""
         return self.stage.handles + len(self._tainted)
 
     def reset(self) -> None:
-        """Forget every handle."""
         self.stage.reset()
         self._exchange.reset()
         self._tainted.clear()
 
     def taint(self, handles: Sequence[int], problem: Problem) -> None:
-        """Another stage could not do what these depend on."""
         for handle in handles:
             self._tainted[handle] = problem
 
     def compose(self, step: int, ops: Sequence[Op]) -> None:
-        """Change what the handles hold."""
         with self.stage.meter.span("compose", step, 0):
             self._attempt(made(ops), lambda: self.stage.compose([sound for op in ops for sound in self._sound(op)]))
 
     def forward(
         self, work: WorkFrame, role: StageRole, arrays: Sequence[Arrived], *, ahead: bool = False
     ) -> list[mx.array]:
-        """`arrays` are token ids [B, L] where the role is to embed, else a boundary [B, L, ...]. Gives what leaves: a
-        boundary, or where it is to output logits [B, V] of the last position, [B, L, V] of `work.every` one,
-        and nothing of use where `work.quiet`. They are still to be computed where the tokens are, which came `ahead`.
+        """The output of this stage for `arrays`: token ids [B, L] if the role embeds, else a boundary [B, L, ...].
+        Returns a boundary, or with the output head logits [B, V] of the last position, [B, L, V] if `work.every`;
+        nothing useful if `work.quiet`. With `ahead`, neither the tokens nor the result are computed yet.
         """
         self.check(work.handle)
         return self._attempt([work.handle], lambda: self._forward(work, role, arrays, ahead=ahead))
@@ -75,9 +71,8 @@ class Execution:
         ahead: bool = False,
         before: Sequence[mx.array] = (),
     ) -> list[mx.array]:
-        """As `forward`, while all other ranks do the same; the first one alone has the `tokens` of what goes `ahead`.
-        When it is under way, it waits for what came `before`. Raises GroupFailed where this one cannot: they would wait
-        for what it was to add.
+        """Like `forward`, while all other ranks do the same; `ahead`, only the first rank has the `tokens`. Waits for
+        `before` once it is in flight. Raises GroupFailed on any failure: the other ranks would wait for this one's sum.
         """
         try:
             self.check(work.handle)
@@ -93,19 +88,20 @@ class Execution:
             raise GroupFailed(what, error.fix) from error
 
     def check(self, handle: int) -> None:
-        """Raises StageFailed where `handle` is of no use."""
         if problem := self._tainted.get(handle):
             raise StageFailed(problem.what, problem.fix)
 
     def exchange(self, handle: int, part: KvPart) -> KvPart:
-        """Give or take a part of a cache, if it is one of this stage's; else it is handed on as it came."""
+        """Give or take a part of a cache of this stage; pass others on unchanged."""
         if part.is_answer or part.cache not in self.stage.layers.caches.indices:
             return part
         self.check(handle)
         return self._attempt([handle], lambda: self._exchange.answer(handle, part))
 
     def mirror(self, handle: int, span: KvSpan) -> KvSpan:
-        """Add to a span of a mirror, or take of it, what this stage has; whatever fails leaves the handle as it was."""
+        """Add to a span of a mirror, or take from it, what belongs to this stage; failures leave the handle
+        unchanged.
+        """
         return span if handle in self._tainted else serve_span(self.stage, handle, span)
 
     def _forward(
@@ -124,7 +120,7 @@ class Execution:
         if role.runs:
             with layers:
                 if role.embeds:
-                    # what leaves a stage that is no rank is wanted at once
+                    # the output of a stage that is no rank is needed at once
                     out = stage.embed(handle, unpacked(arrays[0]), ahead=ahead and stage.layers.shares_tokens)
                 else:
                     out = stage.run(handle, arrays, work.position)
@@ -146,7 +142,7 @@ class Execution:
             raise told from error
 
     def _sound(self, op: Op) -> list[Op]:
-        """`op`, or where it would build on a tainted handle: what is used up by it goes, and the rest is tainted."""
+        """`op`, or if it would build on a tainted handle: drop what it uses up, and taint the rest."""
         if isinstance(op, Drop):
             self._tainted.pop(op.handle, None)
             return [op]
@@ -161,14 +157,13 @@ class Execution:
 
 
 def made(ops: Sequence[Op]) -> list[int]:
-    """The handles that are of no use where `ops` could not be done."""
     return [target(op) for op in ops if not isinstance(op, Drop)]
 
 
 def tokens_in(arrays: Sequence[mx.array], vocabulary: int) -> mx.array:
-    """Token ids [B, L] that came over a link. Raises ProtocolError: too large a one is read beyond arrays."""
+    """Token ids [B, L] from a link. Raises ProtocolError: too large ones are read beyond arrays."""
     if len(arrays) != 1 or arrays[0].ndim != 2 or arrays[0].dtype != mx.int32 or not arrays[0].size:
-        raise ProtocolError("A frame of token ids carried something else.")
+        raise ProtocolError("A frame of token ids contains something else.")
     (tokens,) = arrays
     if mx.any((tokens < 0) | (tokens >= vocabulary)).item():
         raise ProtocolError(f"A token id is out of range: the vocabulary has {vocabulary} tokens.")

@@ -1,4 +1,4 @@
-"""A stage that is not the head: it does the work of each frame once and passes the frame on."""
+"""A stage other than the head: does the work of each frame once and passes the frame on."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from core.worker.work_frames import (
 )
 
 NO_RUN: Final = b""
-# far beyond what any head needs: bounds on what a hostile one makes this Mac keep
+# limits far beyond any head's needs, so that a hostile one can't exhaust this Mac
 STEPS_LIMIT: Final = 1024
 HANDLES_LIMIT: Final = 16 * MAX_LANE_ROWS
 
 
 class Follower:
-    """Stage `index` of `plan`. It outlives its ring: caches and replies stay when the links are made anew, so that the
-    head can send again what was on its way.
+    """Stage `index` of `plan`. It outlives its ring: caches and replies stay while the links are renewed, so the head
+    can resend work that was in flight.
     """
 
     def __init__(self, stage: LoadedStage, plan: Plan, index: int, grammars: Grammars) -> None:
@@ -67,13 +67,13 @@ class Follower:
         self._input = TOKEN_TYPES if self._role.embeds else {FrameType.ACTIVATION}
         self._is_last = index == len(plan.stages) - 1
         self._answers_chunks = self._is_last and not arriving(plan).runs
-        self._under_way: list[mx.array] = []  # of the last step that went ahead
+        self._under_way: list[mx.array] = []  # outputs of the last step that went ahead
         self._choosers = RemoteSamplers(self._vocabulary, plan.context, grammars)
         self._replies: Replies[WorkFrame] = Replies()
         self._run = NO_RUN
 
     def serve(self, ring: Ring, frame: Frame) -> None:
-        """One frame. Raises LinkError or its kinds: the ring is broken then."""
+        """Handle one frame. Raises LinkError or its kinds: the ring is broken then."""
         match frame.header.type:
             case FrameType.COMPOSE | FrameType.KV | FrameType.ERROR:
                 self._work(ring, *read_work(frame))
@@ -101,7 +101,7 @@ class Follower:
         if work.step == NO_STEP:
             ring.send_work(work, NO_STEP)
         elif work.step - base > STEPS_LIMIT:
-            raise ProtocolError(f"{work.step - base} steps are out: no head waits for so many.")
+            raise ProtocolError(f"{work.step - base} steps are unanswered: more than a head keeps in flight.")
         elif self._replies.judge(work.step, base) == "repeat":
             ring.send_work(self._replies.reply(work.step), base)
             if phases := self._meter.phases:
@@ -123,10 +123,9 @@ class Follower:
             phases.end()
 
     def _compute_together(self, ring: Ring, work: WorkFrame, base: int) -> None:
-        """On it goes before anything is computed, so that all ranks begin at once; the last one acknowledges it.
-
-        A step, and nothing else, may come without tokens and goes ahead: this one waits for the step before it then, no
-        longer than the head does. Raises GroupFailed where this one cannot follow: nobody can go on without it.
+        """Pass the frame on before computing, so that all ranks start at once; the last one acknowledges it. Only a
+        step may come without tokens, and goes ahead: this stage then waits for the step before it, no longer than the
+        head does. Raises GroupFailed if this stage can't follow: no rank can continue without it.
         """
         is_empty = work.kind is FrameType.STEP_TOKEN and not work.payload[0]
         ahead = is_empty and self._execution.stage.layers.shares_tokens
@@ -177,7 +176,7 @@ class Follower:
         orders = decode_orders(work.payload[0])
         held = self._execution.handles
         if held + len(orders) > HANDLES_LIMIT:
-            raise ProtocolError(f"{len(orders)} operations came where {held} handles are held: too many.")
+            raise ProtocolError(f"There are too many operations: {len(orders)}, with {held} handles held.")
         self._execution.compose(work.step, _ops(orders))
         for order in orders:
             match order:
@@ -192,7 +191,6 @@ class Follower:
         return work._replace(payload=(bytes(work.payload[0]),))
 
     def _pass_on(self, work: WorkFrame) -> WorkFrame:
-        """A stage before could not: what it could not do is not done here either."""
         payload = bytes(work.payload[0])
         problem, handles = decode_problem(payload)
         if self._execution.handles + len(handles) > HANDLES_LIMIT:

@@ -1,7 +1,6 @@
-"""The group of a tensor plan: where its ranks add up what each has computed of a layer.
+"""The group of a tensor plan, in which the ranks add up their shares of a layer.
 
-Every maker gives an `OpenGroup`; what differs is how bytes get from one rank to the next, and whether anybody on the
-cable could read them.
+Each way of opening one differs in how bytes travel between ranks, and whether others on the cable could read them.
 """
 
 from __future__ import annotations
@@ -24,13 +23,9 @@ _MAKERS: Final[dict[GroupKind, Callable[[Ring, Lost], OpenGroup]]] = {
 
 
 def open_group(kind: GroupKind, ring: Ring, lost: Lost) -> OpenGroup:
-    """The group of all stages of the plan of `ring`, while nothing else is on the ring; all of them call this, once in
-    the life of their processes.
-
-    `lost` is called in another thread when a rank is gone. MLX may then wait for ever in the reduce that is under way,
-    so this process is to end. What evaluates a reduce must let go of the interpreter, as `mx.eval` does.
-
-    Raises GroupFailed where this process can form no other one, LinkError or its kinds, also what another rank gives as
-    its reason.
+    """Open the group of all stages of the plan of `ring`, while the ring is otherwise unused; every stage calls this,
+    once in the life of its process. `lost` is called in another thread when a rank is gone. MLX may then hang in a
+    reduce, so the process has to end. Code that evaluates a reduce must release the interpreter, as `mx.eval` does.
+    Raises GroupFailed if this process can't form another group, LinkError or its kinds, also another rank's reason.
     """
     return _MAKERS[kind](ring, lost)

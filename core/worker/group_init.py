@@ -1,5 +1,5 @@
-"""The one call that makes a group. MLX holds the interpreter while it waits in there, so this process is ended from
-outside of it when the time is over.
+"""The call that makes a group. MLX holds the interpreter while it waits in there, so a timer outside it ends the
+process at the deadline.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ Backend = Literal["ring", "jaccl", "nccl"]
 
 @dataclass(frozen=True, slots=True)
 class OpenGroup:
-    """`group` for mx.distributed, and what it goes through. `needs_python`: what is added up is carried by threads of
-    this process.
-    """
+    """`group` for mx.distributed, and its transport. `needs_python`: threads of this process carry the sums."""
 
     group: Group
     needs_python: bool = False
     resources: ExitStack = field(default_factory=ExitStack)
 
     def close(self) -> None:
-        """Leave it: the other ranks see that at once. This process cannot form another one."""
+        """Leave the group; the other ranks see that at once. This process can't form another one."""
         self.resources.close()
 
 
@@ -50,7 +48,7 @@ def init_group(backend: Backend, variables: Mapping[str, str], world: int) -> Gr
 
 @contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
-    """The only timer that needs no interpreter; it says where the process stood, which the node's log keeps."""
+    """The only timer that needs no interpreter; the stack goes to the node's log."""
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:
         yield

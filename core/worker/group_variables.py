@@ -10,24 +10,25 @@ from typing import Final
 
 import msgspec
 
-# all that MLX reads to make a group; jaccl takes the names without MLX_ before the others
+# every variable that MLX reads to make a group; jaccl prefers the names without MLX_
 ALL: Final = (
     *("MLX_RANK", "MLX_HOSTFILE"),
     *("MLX_IBV_DEVICES", "MLX_JACCL_COORDINATOR", "MLX_JACCL_RING"),
     *("JACCL_RANK", "JACCL_IBV_DEVICES", "JACCL_COORDINATOR", "JACCL_RING"),
     *("MLX_WORLD_SIZE", "NCCL_HOST_IP", "NCCL_PORT"),
 )
-MESH_RANKS: Final = 3  # up to here every rank is beside every other
+MESH_RANKS: Final = 3  # up to here every rank is adjacent to every other
 NOBODY: Final = "127.0.0.1:0"
 
 
 def ring_variables(rank: int, hosts: Path) -> dict[str, str]:
-    """For MLX's ring; `hosts` holds `ring_hosts`."""
     return {"MLX_RANK": str(rank), "MLX_HOSTFILE": str(hosts)}
 
 
 def ring_hosts(rank: int, world: int, own_port: int, next_port: int) -> bytes:
-    """The host file of this rank alone: MLX listens at `own_port` and finds the next rank at `next_port`, both here."""
+    """The host file of this rank: MLX listens at `own_port` and finds the next rank at `next_port`, both on this
+    machine.
+    """
     hosts = [[NOBODY] for _ in range(world)]
     hosts[rank] = [f"127.0.0.1:{own_port}"]
     hosts[(rank + 1) % world] = [f"127.0.0.1:{next_port}"]
@@ -35,7 +36,6 @@ def ring_hosts(rank: int, world: int, own_port: int, next_port: int) -> bytes:
 
 
 def rdma_variables(rank: int, world: int, host: str, port: int, devices: Path) -> dict[str, str]:
-    """For jaccl; `devices` holds `rdma_devices`, and rank 0 waits for the others at `host` and `port`."""
     variables = {
         "MLX_RANK": str(rank),
         "MLX_JACCL_COORDINATOR": f"{host}:{port}",
@@ -45,8 +45,8 @@ def rdma_variables(rank: int, world: int, host: str, port: int, devices: Path) -
 
 
 def rdma_devices(devices: Sequence[tuple[str, str]]) -> bytes:
-    """The device file, the same for all: by which device a rank (row) reaches another (column), null for itself.
-    `devices` are those of each rank to the next one and to the one before; beyond three ranks the others are null.
+    """The device file, the same for all ranks: the device by which a rank (row) reaches another (column), null for
+    itself. `devices` are each rank's to the next and to the one before; beyond three ranks the others are null.
     """
     world = len(devices)
     rows: list[list[str | None]] = [[None] * world for _ in devices]
@@ -57,13 +57,12 @@ def rdma_devices(devices: Sequence[tuple[str, str]]) -> bytes:
 
 
 def nccl_variables(rank: int, world: int, host: str, port: int) -> dict[str, str]:
-    """For NCCL on NVIDIA GPUs; rank 0 waits for the others at `host` and `port`."""
     return {"MLX_RANK": str(rank), "MLX_WORLD_SIZE": str(world), "NCCL_HOST_IP": host, "NCCL_PORT": str(port)}
 
 
 @contextmanager
 def told(variables: Mapping[str, str]) -> Iterator[None]:
-    """MLX reads these and no others meanwhile, whatever stood there: one that is set to "0" counts as set."""
+    """Set exactly these variables for MLX: even one that is "0" counts as set."""
     before = {name: os.environ.pop(name) for name in ALL if name in os.environ}
     os.environ.update(variables)
     try:

@@ -1,4 +1,4 @@
-"""The head runs the requests: the scheduler says what goes on the ring, samplers choose the tokens that come of it."""
+"""The head runs requests: the scheduler decides what goes on the ring, samplers choose tokens from the results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from core.worker.work_frames import NO_REQUEST, Begin, Dismiss, Word
 
 
 class Head:
-    """The engine of one plan. `turn` does one thing and comes back, so that commands are never far away."""
+    """The engine of one plan. `turn` does one thing and returns, so that commands are read soon."""
 
     def __init__(
         self,
@@ -70,17 +70,16 @@ class Head:
         self._rows: dict[str, AnswerRow] = {}
         self._choice = TokenChoice(pipeline, self._scheduler, self._rows)
         self._telemetry = HeadTelemetry(plan, pipeline, self._scheduler, report)
-        self._done: list[AnswerDone] = []  # that wait for the figures of the stages
-        self._is_prompt_only = False  # the figures of the stages hold no step yet
+        self._done: list[AnswerDone] = []  # finished answers that wait for the stages' figures
+        self._is_prompt_only = False  # the stages' figures contain no step yet
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is something to do or to wait for."""
         others = self.sessions.is_busy or self.mirroring.is_busy or self.reading.is_busy
         return others or not (self._scheduler.idle and self._pipeline.is_at_rest)
 
     def submit(self, request: Request) -> None:
-        """Queue a request, after its mirrored part is back or another Mac has read it. One that cannot run, or that has
+        """Queue a request, after its mirrored part is restored or another Mac has read it. One that can't run, or has
         ended, is answered at once.
         """
         if request.ended:
@@ -100,7 +99,7 @@ class Head:
         try:
             check_tokens(request, self._vocabulary)
             if request.scores_prompt and not self._pipeline.chooses:
-                what = "Logprobs of a prompt aren't available in this topology: another Mac samples."
+                what = "Prompt logprobs aren't available in this topology: another Mac samples."
                 raise UsageError(what, "Load the model as private.")
             admit = request.admit
             grammar = self._grammars.of(admit)
@@ -112,8 +111,8 @@ class Head:
             if not self._pipeline.chooses:
                 check_admission(admit)
                 words.append(admit)
-            # another Mac that samples cannot say which draft tokens are right, unless the most likely token is always
-            # chosen or the grammar forces them
+            # another Mac's sampler can't check draft tokens, unless it always takes the most probable token or the
+            # grammar forces them
             may_draft = self._pipeline.chooses or sampler.is_plain
             self._scheduler.submit(request, may_draft=may_draft, grammar=grammar)
         except MaclusterError as error:
@@ -129,7 +128,6 @@ class Head:
             self._pipeline.send_word(word)
 
     def cancel(self, request_id: str) -> None:
-        """End an answer after the step that is on the ring; the others go on."""
         if ended := self._scheduler.cancel(request_id):
             self._finish([ended])
         elif request := self.mirroring.cancel(request_id):
@@ -137,7 +135,6 @@ class Head:
             self._report(untouched(request, "cancelled"))
 
     def turn(self, inbox: Inbox | None) -> None:
-        """Take what came, or put the next work on the ring, or wait. Raises LinkError or its kinds."""
         self._turn(inbox)
         if phases := self._pipeline.stage.meter.phases:
             phases.end()
@@ -145,12 +142,12 @@ class Head:
     def _turn(self, inbox: Inbox | None) -> None:
         is_reading = self.reading.turn()
         if self._pipeline.begins_elsewhere and self._go_on():
-            return  # or the others would wait while this stage computes what has come back
+            return  # else the others would wait while this stage computes what has come back
         if answer := self._pipeline.take():
             self._handle_answer(answer)
             if phases := self._pipeline.stage.meter.phases:
                 phases.lap("readback")
-            if self._pipeline.answers_at_once and self._scheduler.in_flight:  # or nothing else would ever have its turn
+            if self._pipeline.answers_at_once and self._scheduler.in_flight:  # or nothing else would ever get its turn
                 self._go_on()
                 self._report_batch()
         elif self._go_on():
@@ -165,14 +162,12 @@ class Head:
             self._pipeline.wait(inbox, self._telemetry.due, beside)
 
     def flush(self) -> None:
-        """Report answers that are complete and wait for the figures of the stages only."""
         done, self._done = self._done, []
         for each in done:
             self._report(each)
         self._report_batch()
 
     def fail_all(self, problem: Problem) -> None:
-        """End every answer with `problem`."""
         self.flush()
         self.sessions.fail(problem)
         self.reading.give_up()
@@ -181,13 +176,12 @@ class Head:
         self._fail(self._scheduler.drop_all(), problem)
 
     def _go_on(self) -> bool:
-        """Put the next work on the ring, if there is any."""
         if self._pipeline.needs_new_keys:
             return False
         work = self._scheduler.next()
         if work is None and not self.sessions.is_due:
             return self.mirroring.put()
-        self._report_batch()  # before this stage computes: a row whose first chunk takes long waits no more
+        self._report_batch()  # before this stage computes: the view must not lag a long first chunk
         self._put(work)
         self.sessions.put()
         self.mirroring.put()
@@ -200,7 +194,7 @@ class Head:
             self._note_departure(work, seal_s)
 
     def _note_departure(self, work: Chunk | Step, seal_s: float) -> None:
-        """Rows that share a frame share its time."""
+        """Note that work left; rows that share a frame share its time."""
         now, is_step = monotonic(), isinstance(work, Step)
         for row in filter(None, map(self._rows.get, work.requests)):
             if departed := row.departed(seal_s, now, is_step=is_step):
@@ -218,17 +212,16 @@ class Head:
                 self._read_draft(work)
                 self._telemetry.watch(work)
             case Step():
-                if self._is_prompt_only:  # else a short answer had no figures but those of its prompt
+                if self._is_prompt_only:  # else a short answer had figures of its prompt only
                     self._is_prompt_only = False
                     self._pipeline.ask_samples()
                 fed = [[work.tokens[0], *work.drafts]] if work.drafts else [[token] for token in work.tokens]
                 self._put_step(work, mx.array(fed))
-                if self._pipeline.chooses:  # the others compute now
+                if self._pipeline.chooses:  # the other stages compute now
                     for row in filter(None, map(self._rows.get, work.requests)):
                         row.sampler.prepare()
 
     def _read_draft(self, work: Chunk) -> None:
-        """The draft model reads what the stages read now."""
         row = self._rows.get(work.requests[0])
         if self._drafter and row and self._scheduler.running == 1:
             self._drafter.read(row.request.prefix[: work.read[0]])
@@ -241,7 +234,7 @@ class Head:
     def _handle_answer(self, answer: StepAnswer) -> None:
         work = answer.work
         if work is None:
-            return  # of the proof, or of words to the Mac that chooses the tokens
+            return  # of the proof, or a word to the Mac that samples
         if isinstance(work, SessionRequest):
             self.sessions.handle_answer(work, answer)
             return
@@ -254,7 +247,7 @@ class Head:
             try:
                 self._choose(work, answer)
             except StageFailed as error:
-                if self._are_ranks:  # how far the others got in a sum is unknown
+                if self._are_ranks:  # it is unknown how far the other ranks got in a sum
                     raise GroupFailed(error.what, error.fix) from error
                 self._lose(work, error.problem)
         else:
@@ -264,7 +257,6 @@ class Head:
                 self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
 
     def _lose(self, work: Work, problem: Problem) -> None:
-        """A stage could not do it."""
         lost = self._scheduler.failed(work)
         self._fail(lost, problem)
         self._dismiss(lost)
@@ -281,8 +273,8 @@ class Head:
         self._report(PromptLogprobs(request_id=request.request_id, start=start, tokens=tokens))
 
     def _choose(self, step: Step, answer: StepAnswer) -> None:
-        """Choose the tokens of each row of `step`. Where the next step does not need them, it is on its way while they
-        are read and reported. Raises StageFailed where MLX could not compute them.
+        """Choose the tokens of each row of `step`. If the next step does not need them, it is sent before they are read
+        and reported. Raises StageFailed if MLX can't compute them.
         """
         alive = self._scheduler.counting(step)
         if answer.logits is None or step.drafts or not alive:
@@ -292,11 +284,10 @@ class Head:
         try:
             if self._pipeline.goes_ahead and (ahead := self._scheduler.ahead(step)):
                 self._put_step(ahead, choice.tokens)
-        finally:  # also where the ring breaks then: it has given these tokens
+        finally:  # even if the ring breaks: it has computed these tokens
             self._take(step, self._choice.read(step, choice, alive))
 
     def _take(self, step: Step, chosen: Sequence[Sequence[Picked]]) -> None:
-        """Report the tokens of each row that still runs."""
         alive = [name for name in step.requests if self._scheduler.alive(name)]
         broken = [self._scheduler.cancel(name) for name in alive if self._rows[name].sampler.problem]
         taken, ended = self._scheduler.stepped(step, [[picked.token for picked in row] for row in chosen])
@@ -307,7 +298,7 @@ class Head:
         self._finish([*filter(None, broken), *ended])
 
     def _finish(self, ended: Sequence[EndedRow]) -> None:
-        """The last row on the ring waits for the figures of every stage, which are reported before its end."""
+        """End requests. The last row waits for the figures of every stage, which are reported before its end."""
         self._done += [self._rows.pop(each.request_id).done(each.reason, ended=each) for each in ended]
         self._dismiss([each.request_id for each in ended])
         is_last = self._done and not self._rows
@@ -315,7 +306,6 @@ class Head:
             self.flush()
 
     def _dismiss(self, requests: Sequence[str]) -> None:
-        """The Mac that chooses their tokens may forget them."""
         if requests and not self._pipeline.chooses:
             self._pipeline.send_word(*(Dismiss(bytes.fromhex(request_id)) for request_id in requests))
 
@@ -325,7 +315,6 @@ class Head:
         self._report_batch()
 
     def _has_news(self) -> bool:
-        """Report figures that came; ask for new ones now and then."""
         if self._telemetry.take():
             if not self._pipeline.awaits_samples:
                 self.flush()
@@ -334,6 +323,5 @@ class Head:
         return self._telemetry.ask_when_due()
 
     def _report_batch(self) -> None:
-        """Now and then while anything runs, and after the last answer."""
         if not self._done:
             self._telemetry.report_batch(is_busy=bool(self._rows))

@@ -1,6 +1,6 @@
-"""What the head reports of the ring's work: figures of the stages, and the batch of rows.
+"""Figures of the stages and the batch of rows, as the head reports them.
 
-A chunk that is alone on the ring also shows how large chunks and their window should be.
+A chunk that is alone on the ring also shows the best size of chunks and their window.
 """
 
 from __future__ import annotations
@@ -22,29 +22,27 @@ TELEMETRY_EVERY_S: Final = 0.5
 
 
 class HeadTelemetry:
-    """Asks for figures and reports them, at most every `TELEMETRY_EVERY_S` while rows run."""
+    """Requests figures and reports them, at most every `TELEMETRY_EVERY_S` while rows run."""
 
     def __init__(self, plan: Plan, pipeline: Pipeline, scheduler: Scheduler, report: Callable[[Report], None]) -> None:
         self._pipeline, self._scheduler, self._report = pipeline, scheduler, report
         in_turn = stages_in_turn(plan)
         self._pace = planned_pace(plan.chunk, plan.window, in_turn) if plan.adapts and in_turn > 1 else None
-        self._probing = 0  # tokens of the chunk that the figures follow
+        self._probing = 0  # size of the chunk that the figures follow
         self._figures = Throttle(TELEMETRY_EVERY_S)
         self._batch = Batch()  # as the node knows it
         self._batches = Throttle(TELEMETRY_EVERY_S)
 
     @property
     def due(self) -> float | None:
-        """When figures are to be asked for, by the monotonic clock; None while no row runs."""
+        """When to request figures, by the monotonic clock; None while no row runs."""
         return self._figures.due if self._scheduler.running else None
 
     def watch(self, chunk: Chunk) -> None:
-        """Have the figures follow the first chunk of a prompt that is alone on the ring."""
         if self._pace and chunk.positions == (0,) and self._scheduler.running == 1 and self._ask():
             self._probing = len(chunk.tokens[0])
 
     def take(self) -> bool:
-        """Report figures that came back."""
         samples = self._pipeline.take_samples()
         if not samples:
             return False
@@ -53,11 +51,10 @@ class HeadTelemetry:
         return True
 
     def ask_when_due(self) -> bool:
-        """Ask for figures now and then; says whether it did."""
         return bool(self._scheduler.running and self._figures.is_due(monotonic()) and self._ask())
 
     def report_batch(self, *, is_busy: bool) -> None:
-        """Report what runs and waits, if it changed; with `is_busy` only now and then."""
+        """Report the batch, if it changed; with `is_busy` only now and then."""
         now = monotonic()
         if is_busy and not self._batches.is_due(now):
             return
@@ -68,7 +65,6 @@ class HeadTelemetry:
             self._report(Batching(batch=batch))
 
     def _ask(self) -> bool:
-        """Unless figures are on their way."""
         self._figures.note(monotonic())
         return not self._pipeline.awaits_samples and self._pipeline.ask_samples()
 

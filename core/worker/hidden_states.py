@@ -1,4 +1,4 @@
-"""Hidden states on their way between two stages: as the model computes them, or as the plan says."""
+"""Hidden states on the wire between two stages: unchanged, or packed as the plan says."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from core.link.arrays import Arrived, decode_arrays, encode_arrays, packed_array
 from core.link.frames import Buffer
 from core.models.slicing.wire_types import DTYPES, Kind
 
-LARGEST: Final = 127  # of what 8 bits tell apart on either side of zero
+LARGEST: Final = 127  # largest 8-bit magnitude
 
 
 class Receives(Protocol):
-    """A slice of a model: shapes behind [row, position], and types, of what enters it."""
+    """A slice of a model."""
 
     @property
     def incoming(self) -> Sequence[Kind]:
-        """In the order in which they travel."""
+        """Shapes after [row, position], and types, of its inputs, in the order in which they travel."""
 
 
 class HiddenStates:
@@ -35,7 +35,7 @@ class HiddenStates:
         return encode_arrays([part for array in arrays for part in _packed(array, self._wire)])
 
     def decode(self, payload: memoryview) -> Sequence[Arrived]:
-        """The arrays in the model's own types. Raises ProtocolError where the sender packed them in another way."""
+        """The arrays in the model's own types. Raises ProtocolError if the sender packed them differently."""
         if self._wire is None:
             return packed_arrays(payload)
         return _unpacked(decode_arrays(payload), self._wire, [dtype for _, dtype in self._layers.incoming])
@@ -52,7 +52,6 @@ def _packed(array: mx.array, wire: WireType | None) -> list[mx.array]:
 
 
 def _unpacked(arrays: Sequence[mx.array], wire: WireType, dtypes: Sequence[mx.Dtype]) -> list[mx.array]:
-    """Each of `dtypes` in its turn, out of the one array or the two that it travels as."""
     rest = iter(arrays)
     try:
         unpacked = [_restored(rest, wire, dtype) for dtype in dtypes]
@@ -66,7 +65,7 @@ def _unpacked(arrays: Sequence[mx.array], wire: WireType, dtypes: Sequence[mx.Dt
 def _restored(arrays: Iterator[mx.array], wire: WireType, dtype: mx.Dtype) -> mx.array:
     array = next(arrays)
     if not mx.issubdtype(dtype, mx.floating):
-        return array  # the stage itself looks at its type
+        return array  # the stage itself checks its type
     if wire != "int8":
         if array.dtype != DTYPES[wire]:
             raise _refused([array], wire)

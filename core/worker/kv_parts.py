@@ -1,8 +1,8 @@
-"""What a KV frame carries: a part of one cache of a plain row, on its way between a stage and a session's file.
+"""Payload of KV frames: a part of one cache of a plain row, between a stage and a session file.
 
-payload = verb u8 | cache u32 | offset u64 | total u64 | bytes.   The head asks for a part (FETCH) or brings one (FILL).
-The stage that has that cache of the model answers (HELD, FILLED); the others pass on what comes. `total`: bytes of
-the whole cache, as `core.models.slicing.cache_state` packs it; `offset`: where in it the part begins.
+payload = verb u8 | cache u32 | offset u64 | total u64 | bytes. The head requests a part (FETCH) or brings one (FILL).
+The stage that has this cache answers (HELD, FILLED); the others pass the frame on. `total`: bytes of the whole cache,
+as `core.models.slicing.cache_state` packs it; `offset`: where in it the part starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.settings import MIB
 from core.worker.stage import LoadedStage
 
 PART_BYTES: Final = 4 * MIB
-# far beyond any cache: a bound on what a hostile Mac makes this one keep
+# far beyond any cache: limits what a hostile Mac makes this one keep
 MOST_BYTES: Final = 1 << 32
 PART: Final = struct.Struct("<BIQQ")
 
@@ -32,22 +32,20 @@ class Verb(IntEnum):
 
 
 class KvPart(NamedTuple):
-    """A part of cache number `cache` of the whole model's; only those that are HELD, or are to FILL, have `data`."""
+    """A part of a cache."""
 
     verb: Verb
-    cache: int
+    cache: int  # number in the whole model
     offset: int = 0
     total: int = 0
-    data: Buffer = b""
+    data: Buffer = b""  # of HELD and FILL only
 
     @property
     def is_answer(self) -> bool:
-        """Whether a stage has seen to it."""
         return self.verb in (Verb.HELD, Verb.FILLED)
 
 
 def encode_part(part: KvPart) -> list[Buffer]:
-    """The payload of a KV frame."""
     head = PART.pack(part.verb, part.cache, part.offset, part.total)
     return [head, part.data] if part.data else [head]
 
@@ -58,15 +56,15 @@ def decode_part(payload: Buffer) -> KvPart:
         verb, cache, offset, total = PART.unpack_from(payload)
         part = KvPart(Verb(verb), cache, offset, total, bytes(payload[PART.size :]))
     except (struct.error, ValueError) as error:
-        raise ProtocolError("A part of a cache does not decode.") from error
+        raise ProtocolError("A cache part does not decode.") from error
     too_much = len(part.data) > PART_BYTES or total > MOST_BYTES
     if too_much or (part.data and offset + len(part.data) > total):
-        raise ProtocolError(f"{len(part.data)} bytes at {offset} came of a cache of {total} bytes.")
+        raise ProtocolError(f"A cache of {total} bytes has no {len(part.data)} bytes at {offset}.")
     return part
 
 
 class Exchange:
-    """Gives and takes the caches of one stage, one at a time: what is not the next part of it begins another."""
+    """Sends and receives the caches of one stage, one at a time; a part that isn't the next one starts over."""
 
     def __init__(self, stage: LoadedStage) -> None:
         self._stage = stage
@@ -74,13 +72,12 @@ class Exchange:
         self._taken = bytearray()
 
     def reset(self) -> None:
-        """Forget the part that is in flight."""
         self._giving = None
         self._taken.clear()
 
     def answer(self, handle: int, part: KvPart) -> KvPart:
-        """What becomes of a part of a cache that this stage has. Raises ProtocolError for what no honest head asks,
-        SessionError where the bytes are no such cache, StageFailed.
+        """Answer a part of a cache of this stage. Raises ProtocolError for requests that no honest head sends,
+        SessionError if the bytes are no such cache, StageFailed.
         """
         return self._give(handle, part) if part.verb is Verb.FETCH else self._take(handle, part)
 

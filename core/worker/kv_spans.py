@@ -1,12 +1,12 @@
-"""What a KV frame carries for a mirror: what all caches of one row hold of some tokens, on its way round the ring.
+"""Payload of KV frames for a mirror: the KV of some tokens of one row, of all caches.
 
 payload = verb u8 | row u32 | start u64 | stop u64 | parts, each cache u32 | first u64 | needs u64 | length u32 | bytes.
-`first` and `needs` are those of `CachePart`, the last one 2^64 - 1 where there is none. The head sends a CUT round, to
-which every stage adds what its caches hold of the tokens [start, stop); it sends them back as a PASTE, of which every
-stage takes what belongs to its caches. A stage that cannot do its part passes on what came, and the head sees it.
+`first` and `needs` are those of `CachePart`; 2^64 - 1 stands for no `needs`. The head sends a CUT round, and every
+stage adds its caches' KV of the tokens [start, stop). The head sends it back as a PASTE, and every stage takes the
+parts of its caches. A stage that fails passes the frame on unchanged, which the head notices.
 
-A state stands behind its last token as a whole: to a CUT a stage adds only how large its states are. One of no tokens,
-at once behind that, has the numbers of states, and no bytes yet: whose they are adds them. So all are of one point.
+A state covers all tokens up to its last one, so to a CUT a stage adds only the sizes of its states. A CUT of no tokens,
+sent right after that, lists states without bytes, and their owners add them: all are of the same position.
 """
 
 from __future__ import annotations
@@ -23,50 +23,47 @@ from core.models.slicing.cache_state import Piece
 from core.settings import MIB
 from core.worker.stage import LoadedStage
 
-# what the head aims at, and what no stage makes larger
+# the head's aim, and the limit of every stage
 SPAN_BYTES: Final = 2 * MIB
 MOST_BYTES: Final = 12 * MIB
 SPAN: Final = struct.Struct("<BIQQ")
 ENTRY: Final = struct.Struct("<IQQI")
-# in the place of what a window needs
+# stands for no `needs`
 ALL_TOKENS: Final = (1 << 64) - 1
 STATE: Final = ALL_TOKENS - 1
 
 
 class SpanVerb(IntEnum):
-    """Whether the stages add or take. No number of `core.worker.kv_parts.Verb`."""
+    """Whether the stages add or take; distinct from `core.worker.kv_parts.Verb`."""
 
     CUT = 5
     PASTE = 6
 
 
 class CachePart(NamedTuple):
-    """What a cache holds of a span, from its token `first` on. `needs`: of a window, the first token that it needs to
-    go on behind the span; None: it keeps all tokens; STATE: it is one, of `first` bytes.
-    """
+    """A cache's KV of a span."""
 
-    first: int
+    first: int  # first token; of a state, its bytes
+    # of a window, the first token needed to continue after the span; None: it keeps all tokens; STATE
     needs: int | None
     data: Buffer
 
 
 class KvSpan(NamedTuple):
-    """Of row `row` of a handle the tokens [start, stop): the part of each cache, by its number in the whole model."""
+    """The KV of tokens [start, stop) of one row of a handle."""
 
     verb: SpanVerb
     row: int
     start: int
     stop: int
-    caches: Mapping[int, CachePart]
+    caches: Mapping[int, CachePart]  # by cache number in the whole model
 
 
 def encode_span(span: KvSpan) -> list[Buffer]:
-    """The payload of a KV frame."""
     return [SPAN.pack(span.verb, span.row, span.start, span.stop), *encode_caches(span.caches)]
 
 
 def encode_caches(caches: Mapping[int, CachePart]) -> list[Buffer]:
-    """The payload of a KV frame for a span, in pieces."""
     pieces: list[Buffer] = []
     for cache, (first, needs, data) in caches.items():
         pieces += [ENTRY.pack(cache, first, ALL_TOKENS if needs is None else needs, len(data)), data]
@@ -74,7 +71,6 @@ def encode_caches(caches: Mapping[int, CachePart]) -> list[Buffer]:
 
 
 def is_span(payload: Buffer) -> bool:
-    """Whether a KV frame is about a mirror."""
     return len(payload) > 0 and payload[0] in tuple(SpanVerb)
 
 
@@ -104,7 +100,7 @@ def decode_caches(data: Buffer) -> dict[int, CachePart]:
 
 
 def serve_span(stage: LoadedStage, handle: int, span: KvSpan) -> KvSpan:
-    """The span for the next stage. Raises ProtocolError for a request that no honest head makes."""
+    """The span for the next stage. Raises ProtocolError for requests that no honest head sends."""
     try:
         if span.verb is SpanVerb.CUT and span.start == span.stop:
             return _with_states(span, stage.pack_states(handle, span.row, span.stop, [*span.caches]))
@@ -119,12 +115,11 @@ def serve_span(stage: LoadedStage, handle: int, span: KvSpan) -> KvSpan:
 
 
 def is_filled(caches: Mapping[int, CachePart]) -> bool:
-    """Whether every state that a CUT of no tokens asks for came."""
     return all(part.data for part in caches.values())
 
 
 def in_parts(states: Mapping[int, int], most: int) -> list[tuple[int, ...]]:
-    """Groups of indices of `states` (sizes in bytes) that travel together in about `most` bytes."""
+    """Groups of indices of `states` (sizes in bytes) of about `most` bytes each."""
     parts: list[tuple[int, ...]] = []
     size = 0
     for number, held in states.items():

@@ -1,6 +1,6 @@
 """The worker process: owns its layers and the ring's two data links, in one thread.
 
-It loads, runs and frees in that thread, because MLX streams belong to threads. It ends when its node goes away.
+It loads, runs and frees in that thread, because MLX streams belong to threads. It ends with its node.
 """
 
 from __future__ import annotations
@@ -96,16 +96,16 @@ from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 
 IDLE_S = 3600.0
-READ_S = 8.0  # three times this is less than after what a ring is called hung, and more than a chunk takes
+READ_S = 8.0  # longer than a chunk takes; three times this is less than the limit after which a ring counts as hung
 GIVES_WAY = 5
-LEAVE_S = 0.3  # a node that lets go of a plan ends its worker itself
+LEAVE_S = 0.3  # a node that releases a plan ends its worker itself
 
 
 class Joined(NamedTuple):
-    """Since Join: who this worker is, and where its neighbour in the ring finds it."""
+    """The state since Join."""
 
     identity: Identity
-    listener: socket.socket
+    listener: socket.socket  # where the neighbour in the ring finds it
     wires: bool
 
 
@@ -116,7 +116,7 @@ class HeadEngine(NamedTuple):
     head: Head
 
     def obey(self, command: Command) -> None:
-        """Commands that only a head gets; others are ignored."""
+        """Handle a command that only a head gets; others are ignored."""
         head = self.head
         match command:
             case Request():
@@ -141,25 +141,22 @@ class HeadEngine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeldStage:
-    """Since Load: the layers, of the model whose files have `fingerprint`, and what drives them. `plan` is the newest,
-    from Load or Connect.
-    """
+    """The state since Load: the layers and their driver."""
 
-    plan: Plan
+    plan: Plan  # the newest, from Load or Connect
     index: int
     stage: LoadedStage
-    fingerprint: str
+    fingerprint: str  # of the model's files
     driver: HeadEngine | Follower
 
     @property
     def engine(self) -> HeadEngine | None:
-        """The head's engine, None elsewhere."""
         return self.driver if isinstance(self.driver, HeadEngine) else None
 
 
 class Worker:
-    """What this process has, in the order in which it gets it: an identity, a stage, a ring, and where its stage is a
-    rank the group, which ends with it.
+    """The state of this process, in order of acquisition: an identity, a stage, a ring, and for ranks a group, which
+    ends with the ring.
     """
 
     def __init__(self, inbox: Inbox, outbox: Outbox) -> None:
@@ -199,8 +196,8 @@ class Worker:
                 self._break(error)
 
     def _wait(self, timeout_s: float) -> None:
-        """For the node, and on a ring for frames: to a head that waits for nothing only repeated ones come. Not beyond
-        the time when the node is to be told of the last step.
+        """Wait for the node, and on a ring for frames (an idle head gets only repeated ones), until the last step is
+        due for report.
         """
         held = self._held
         steps = held.stage.meter.steps if held else None
@@ -262,11 +259,11 @@ class Worker:
             self._report(Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
 
     def _loaded(self, command: Load) -> Loaded:
-        """Load, and tell what is held: of this the head makes sure that every layer is owned once. Of the stage of an
-        earlier plan nothing stays but the weights that are needed again.
+        """Load, and report the loaded layers: the head checks that every layer has one owner. Of an earlier plan's
+        stage only weights that are needed again stay.
         """
         if self._group:
-            raise StageFailed("This worker was a rank of another plan.", "Load the model again: another one begins.")
+            raise StageFailed("This worker was a rank of another plan.", "Load the model again: a new worker starts.")
         started = perf_counter()
         directory, plan = Path(command.directory), command.plan
         mine = plan.stages[command.index]
@@ -303,10 +300,8 @@ class Worker:
         )
 
     def _let_go(self, wanted: str) -> dict[str, mx.array]:
-        """End what runs; the weights that are held, if they are of the model whose files have the fingerprint
-        `wanted`.
-        """
-        self._unlink(LinkLost("Another plan takes the place of this one.").problem)
+        """End running work; returns the loaded weights, if the fingerprint `wanted` is of their model's files."""
+        self._unlink(LinkLost("Another plan replaces this one.").problem)
         before, self._held = self._held, None
         if before is None:
             return {}
@@ -315,7 +310,7 @@ class Worker:
         weights = dict(before.stage.layers.weights) if before.fingerprint == wanted else {}
         before.stage.layers.weights.clear()
         del before
-        gc.collect()  # caches and graphs stand in circles
+        gc.collect()  # caches and graphs are in reference cycles
         return weights
 
     def _driver(self, command: Load, stage: LoadedStage) -> HeadEngine | Follower:
@@ -340,7 +335,6 @@ class Worker:
         return HeadEngine(pipeline, head)
 
     def _connect(self, command: Connect) -> None:
-        """Link again under the next plan generation; caches and work in flight stay."""
         if self._joined is None or self._held is None:
             return
         self._unlink(LinkLost("The ring is being linked again.").problem)
@@ -362,11 +356,10 @@ class Worker:
         self._report(Linked(plan_gen=command.plan.plan_gen, way=neighbours.way))
 
     def _connect_prefill(self, command: ConnectPrefill) -> None:
-        """Link to the Mac that reads prompts; a failure does not disturb the ring."""
         held, gen = self._held, command.plan.plan_gen
         if self._joined is None or held is None or held.engine is None:
             return
-        stage = LoadedStage(held.stage.layers, StageMeter(0))  # nothing runs in it, and its figures are its own
+        stage = LoadedStage(held.stage.layers, StageMeter(0))  # nothing runs in it, and its figures are separate
         other = Pipeline(stage, command.plan, READ_S)
         try:
             neighbours = _neighbours(command, self._joined, replace(held, index=0))
@@ -385,8 +378,8 @@ class Worker:
         held.stage.layers.join(self._group.group, shares_tokens=not self._group.needs_python)
 
     def _lose_group(self, error: LinkError) -> None:
-        """A rank is gone. In a thread of its own, for the other one may wait for that rank inside MLX for ever; whoever
-        comes second waits for the end.
+        """End the process after losing a rank. Runs in its own thread, since the main one may hang inside MLX; a second
+        call waits for the end.
         """
         self._parting.acquire()
         sleep(LEAVE_S)
@@ -394,7 +387,7 @@ class Worker:
         os._exit(1)
 
     def _prove(self, command: Prove) -> None:
-        """Show that the ring computes; one that breaks meanwhile is proved when it stands again."""
+        """Prove that the ring computes; if it breaks, the proof runs again on the next ring."""
         held = self._held
         if held is None or held.engine is None:
             return
@@ -407,16 +400,16 @@ class Worker:
                 prove(command, plan, pipeline, weight_bytes=whole_bytes, idle=lambda: self._wait(0.0)),
             )
         except LinkError:
-            pipeline.begin_anew()  # half a proof is worth nothing
+            pipeline.begin_anew()  # half a proof has no value
             raise
         except MaclusterError as error:
             self._report(Unproved(plan_gen=command.plan_gen, problem=error.problem))
 
     def _break(self, error: LinkError) -> None:
-        """A link failed: tell the others round the ring why, close both links, keep the layers and their caches. A rank
-        ends: what it waited for in a reduce, or others of it, nobody knows.
+        """After a link error: report why round the ring, close both links, keep layers and caches. A rank ends, since
+        the state of its reduces is unknown.
         """
-        if self._held is None:  # it never joined: without a place in a ring this process is of no use
+        if self._held is None:  # it never joined: without a place in a ring this process is useless
             raise error
         self._unlink(error.problem)
         engine = self._held.engine
@@ -454,9 +447,9 @@ def _neighbours(command: Connect, joined: Joined, held: HeldStage) -> Neighbours
 
 
 def row_bytes(plan: Plan, index: int, layers: Slice) -> int:
-    """Most bytes of an incoming position: a hidden state, or logits where the head does not have the output."""
+    """Most bytes of one incoming position: a hidden state, or logits if the head does not have the output."""
     if has_ranks(plan):
-        return 0  # token ids alone
+        return 0  # token ids only
     hidden = bytes_per_token(plan.wire, layers.incoming)
     if index == 0 and not role_of(plan, 0).outputs:
         return max(hidden, LOGIT_BYTES * layers.vocab_size)
@@ -468,8 +461,8 @@ def main(inbox: Inbox, outbox: Outbox) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(0.0002)
     obey_device()
-    if mx.default_device() == mx.cpu:  # it takes all there is; a node and its tokenizer have little to do between
+    if mx.default_device() == mx.cpu:  # CPU compute takes all cores; a node and its tokenizer need little
         os.nice(GIVES_WAY)
     mx.set_cache_limit(256 << 20)
     Worker(inbox, outbox).run()
-    os._exit(1)  # a GPU that failed may never come to rest, which MLX would wait for
+    os._exit(1)  # MLX would wait for a failed GPU, which may never finish

@@ -1,11 +1,11 @@
-"""What the stages hold of the rows that run goes to the head's node as it grows, and from there to the next worker.
+"""Mirroring: the KV of running rows goes to the head's node as it grows, and from there to the next worker.
 
-A span of tokens is cut out of all caches at once by one frame that goes round the ring, behind the work that is there,
-and few at a time, so that no work waits long for them; the node keeps it. A worker that begins where another one ended
-takes it back span by span, into a row that is parked, which the request then continues like any other.
+A frame that goes round the ring after the other work cuts a span of tokens out of all caches; spans are short, so no
+work waits long, and the node keeps them. A worker that continues after another one ended gets them back span by span,
+in a cached row that the request then continues as usual.
 
-States are cut by further frames at once behind the span that reaches the end of the row, so that all are of that point;
-a row goes on behind the newest of them.
+States are cut by further frames right after the span that reaches the end of the row, so that all are of that position;
+a row continues after the newest of them.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Report, Rest
 from core.worker.pipeline import Pipeline, StepAnswer
 from core.worker.restoring import PasteRequest, Restoring
 
-# so many fewer tokens to read are worth a restoration
+# restoring pays from this number of tokens on
 WORTH: Final = 32
-# spans under way while prompts are read; one while tokens are written, behind which nobody waits long
+# spans in flight while prompts are read; one while tokens are written, where waiting costs more
 MOST_OUT: Final = 4
 WANTED: Final = CachePart(0, STATE, b"")
 
 
 class CutRequest(NamedTuple):
-    """The tokens [start, stop) of a row are on their way round the ring, to the node; where those are none, the states
-    of that numbers behind them. `is_last`: none of these follow.
+    """The tokens [start, stop) of a row go round the ring to the node; or, of no tokens, the states with
+    these numbers.
     """
 
     request_id: str
     start: int
     stop: int
     states: tuple[int, ...] = ()
-    is_last: bool = True
+    is_last: bool = True  # no more states of this position follow
 
 
 class Mirroring:
-    """`go_on` takes a request whose beginning is there, or has to be read. Nothing is cut where the plan wants no
-    mirror. Whatever else brings a beginning uses the same `restoring`.
+    """Cuts and restores mirrored rows. `go_on` takes a request whose prefix is restored, or has to be read. Nothing is
+    cut if the plan wants no mirror. Other sources of prefixes share `restoring`.
     """
 
     def __init__(
@@ -69,22 +69,21 @@ class Mirroring:
         self.restoring = Restoring(pipeline, scheduler, report, go_on)
         self._is_on = plan.mirror_bytes > 0
         self._token_bytes = max(1, sum(stage.kv_bytes for stage in plan.stages) // max(1, plan.context))
-        self._cut: dict[str, int] = {}  # so many tokens of a row were asked for
-        self._stands: dict[str, int] = {}  # and the states behind so many
+        self._cut: dict[str, int] = {}  # tokens of a row that were requested
+        self._stands: dict[str, int] = {}  # position of the states that were requested
         self._covered: dict[str, dict[int, int]] = {}  # of a row's windows: the token from which on none is missing
         self._stopped: set[str] = set()
         self._out: set[CutRequest] = set()
-        self._states: dict[int, int] = {}  # bytes of each cache that is one, as the last span told
-        self._grows = False  # they do, with the tokens
-        self._needs: dict[str, int | None] = {}  # what a row needs to go on behind its last span, besides its states
+        self._states: dict[int, int] = {}  # bytes of each state cache, by the last span
+        self._grows = False  # whether states grow with the tokens
+        self._needs: dict[str, int | None] = {}  # what a row needs to continue after its last span, besides states
 
     @property
     def is_busy(self) -> bool:
-        """Whether a span is on its way round the ring, or waits for that."""
         return bool(self._out) or self.restoring.is_busy
 
     def begin(self, request: Request) -> bool:
-        """Restore what is mirrored of a request, which `go_on` then takes; False where it may go on at once."""
+        """Restore the mirrored part of a request, which `go_on` then takes; False if it can continue at once."""
         self._cut[request.request_id] = self._stands[request.request_id] = request.mirrored
         self._stopped.discard(request.request_id)
         self._covered.pop(request.request_id, None)
@@ -94,16 +93,14 @@ class Mirroring:
         return self.restoring.begin(request, tokens, self)
 
     def want(self, request_id: str, behind: int) -> None:
-        """The node gives the next spans of a row that is restored."""
         self._report(WantSpans(request_id=request_id, behind=behind))
 
     def ended(self, request_id: str, tokens: int) -> None:
-        """A row is restored; with no tokens it could not be."""
         if tokens:
             self._report(Restored(request_id=request_id, tokens=tokens))
 
     def take(self, message: MirrorSpans) -> None:
-        """The node gives spans of a row that is restored; none where it has dropped them meanwhile."""
+        """Take spans of a row from the node; none if it has dropped them."""
         name = message.request_id
         if not message.spans:
             self.restoring.fail(name)
@@ -113,21 +110,18 @@ class Mirroring:
             self.restoring.add(name, KvSpan(SpanVerb.PASTE, 0, span.start, span.stop, caches), is_last=is_last)
 
     def stop(self, request_id: str) -> None:
-        """Mirror no more of this row."""
         self._stopped.add(request_id)
 
     def cancel(self, request_id: str) -> Request | None:
-        """Give up a request that is being restored; None where it is not."""
         return self.restoring.cancel(request_id)
 
     def give_up(self) -> list[Request]:
-        """No row is what it was: the requests that wait for their beginning."""
         for state in (self._cut, self._stands, self._covered, self._needs, self._stopped, self._out):
             state.clear()
         return self.restoring.give_up()
 
     def put(self) -> bool:
-        """Put a span on the ring, if one is due, after the scheduler's work. Raises LinkError."""
+        """Put a due span on the ring, after the scheduler's work. Raises LinkError."""
         if self.restoring.put():
             return True
         if not self._is_on or len(self._out) >= (1 if self._scheduler.in_flight else MOST_OUT):
@@ -142,7 +136,6 @@ class Mirroring:
         return True
 
     def _cuts(self, row: HeldRow) -> list[CutRequest]:
-        """The next requests for a row: its next tokens, and where those are its last, its states."""
         name, start = row.request_id, self._cut.get(row.request_id, 0)
         stop = self._cut[name] = min(row.tokens, start + max(1, SPAN_BYTES // self._token_bytes))
         cuts = [CutRequest(name, start, stop)] if start < stop else []
@@ -153,7 +146,6 @@ class Mirroring:
         return cuts
 
     def handle_answer(self, asked: CutRequest | PasteRequest, answer: StepAnswer) -> None:
-        """Take the result of a span; one that was given up is ignored."""
         if isinstance(asked, PasteRequest):
             self.restoring.handle_answer(asked, answer)
         elif asked in self._out:
@@ -166,7 +158,7 @@ class Mirroring:
         if name in self._stopped:
             return
         if caches is None or len(caches) < count or not (asked.start < asked.stop or is_filled(caches)):
-            self._give_up_on(name)  # a stage could not do it
+            self._give_up_on(name)  # a stage failed
         elif asked.states:
             needs = self._needs.get(name) if asked.is_last else None
             self._mirror(name, MirrorSpan(asked.start, asked.stop, b"".join(encode_caches(caches)), needs=needs))
@@ -179,7 +171,7 @@ class Mirroring:
         self._grows |= any(self._states.get(n, size) != size for n, size in states.items())
         self._states = states
         if max(states.values(), default=0) > MOST_STATE or (self._grows and sum(states.values()) > MOST_STATE):
-            self._give_up_on(name)  # all of it would travel each time
+            self._give_up_on(name)  # the whole state would travel each time
             return
         plain = {n: part for n, part in caches.items() if part.needs is None}
         windows = {n: part for n, part in caches.items() if part.needs is not None and n not in states}
@@ -200,7 +192,6 @@ class Mirroring:
         self._report(Mirrored(request_id=name, span=span))
 
     def _rows(self) -> list[HeldRow]:
-        """The running rows; others are forgotten."""
         rows = self._scheduler.held_rows
         names = {row.request_id for row in rows}
         self._stopped &= names
@@ -213,6 +204,5 @@ class Mirroring:
         return rows
 
     def _behind(self, row: HeldRow) -> int:
-        """By how many tokens, or their states, the mirror is behind."""
         mirrored = self._stands if self._states else self._cut
         return 0 if row.request_id in self._stopped else row.tokens - mirrored.get(row.request_id, 0)

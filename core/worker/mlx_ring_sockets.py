@@ -1,7 +1,7 @@
-"""MLX's ring with socket pairs of this process as its connections, so that all it sends passes through this process.
+"""MLX's ring over socket pairs of this process, so that all its traffic passes through this process.
 
-MLX listens for the previous rank and connects to the next one while it holds the interpreter, so no other code runs in
-this process: a child process makes the connection that MLX waits for, and MLX's own connection waits in a listener's
+MLX listens for the previous rank and connects to the next one while it holds the interpreter, so no other code of this
+process can run: a child process makes the connection that MLX waits for, and MLX's own connection waits in a listener's
 backlog. Socket pairs then replace both, so it does not matter if another program connected.
 """
 
@@ -69,7 +69,6 @@ def mlx_ring_sockets(rank: int, world: int) -> MlxRingSockets:
 
 
 def _reserved() -> socket.socket:
-    """A socket that reserves a port on which MLX can listen."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     sock.bind((HOST, 0))
@@ -95,7 +94,6 @@ def _taken_over(own_port: int, next_port: int) -> tuple[socket.socket, socket.so
 
 
 def _ends(descriptor: int) -> tuple[int, int]:
-    """Own and remote port of a TCP connection; 0 for any other descriptor."""
     try:
         sock = socket.socket(fileno=descriptor)
     except OSError:

@@ -1,4 +1,4 @@
-"""The stages before and after this one, and the links to them, renewed when new keys are due."""
+"""The stages before and after this one, and the links to them, with new keys when due."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DIAL_S: Final = 10.0
 
 
 def plan_digest(plan: Plan) -> bytes:
-    """SHA-256 over the whole plan, which both ends of a data link compare before the link is ready."""
+    """SHA-256 over the whole plan, which both ends of a data link compare before it is ready."""
     return hashlib.sha256(b"macluster/1 plan\0" + msgspec.json.encode(plan)).digest()
 
 
 class Neighbours:
-    """Those of stage `index` in `plan`. Every link to them is bound to this plan and this roster; `row_bytes` is what a
-    position may weigh that comes in; `way` the one of `ways` on which the link to the next stage goes; `host` where
-    this stage listens; `own_hosts` its own addresses on the links to the next stage and from the one before.
+    """The neighbours of stage `index` in `plan`. Every link is bound to this plan and this roster. `row_bytes`: most
+    bytes of an incoming position; `way`: which of `ways` the link to the next stage uses; `host`: this stage's listen
+    address; `own_hosts`: its addresses on the links to the next stage and from the one before.
     """
 
     def __init__(
@@ -54,10 +54,9 @@ class Neighbours:
         self.own_hosts = (self.host, self.host)
 
     def link(self, alarm: Alarm | None = None) -> tuple[Sender, Receiver]:
-        """Two fresh links, to the next stage and from the one before. The head dials first and everyone else accepts
-        first, so the links close one by one round the ring and no two stages wait for each other.
-
-        Raises LinkError or its kinds, also what `alarm` raises; then neither link is left.
+        """Two new links, to the next stage and from the one before. The head dials first and all others accept first,
+        so the links close one by one round the ring and no two stages wait for each other. Raises LinkError or its
+        kinds, also what `alarm` raises; no link stays open then.
         """
         if self.index == 0:
             sender = self._dial()
@@ -77,9 +76,9 @@ class Neighbours:
         return sender, receiver
 
     def dial(self, port: int, binding: bytes) -> DataLink:
-        """A link to the next stage, which waits for it at `port`. Raises LinkError or its kinds."""
+        """A link to the next stage, which listens at `port`. Raises LinkError or its kinds."""
         plain, self.way = connect(self._ways, port, DIAL_S)
-        self._ways = (self.way,)  # new keys go the same way; on to another one leads the head, by another plan_gen
+        self._ways = (self.way,)  # new keys keep the way; only a new plan_gen from the head changes it
         return dial(
             self.way.host,
             port,

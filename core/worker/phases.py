@@ -1,7 +1,7 @@
-"""The thirteen phases of a step: the one thread of a stage says whenever it has come to the end of one.
+"""The thirteen phases of a step, timed by the one thread of a stage.
 
-Every moment belongs to one phase, with the little that goes on between two of them; so what a step took is what its
-phases took. Nothing is evaluated, or waited for, because it is measured.
+Every moment belongs to one phase, with the little between two of them, so the phases add up to the step. Nothing is
+evaluated or awaited for the measurement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Turn(NamedTuple):
 
 
 class _Noted(NamedTuple):
-    """A turn in the form that is quickest to note: phase and end of each lap, in one flat list."""
+    """A turn in the form that is fastest to record: phase and end of each lap, in one flat list."""
 
     work: Turn
     began: float
@@ -32,8 +32,8 @@ class _Noted(NamedTuple):
 
 
 class PhaseClock:
-    """Notes whatever it is told. A stage that is not traced has none, so that tracing costs it nothing; one that is
-    only appends names and times: what a person reads is built from them when it is taken.
+    """Records phases. A stage that isn't traced has none, so tracing costs it nothing; a traced one only appends names
+    and times, from which `take` builds readable turns.
     """
 
     __slots__ = ("_began", "_laps", "_turns", "_work")
@@ -45,33 +45,30 @@ class PhaseClock:
         self.rest()
 
     def take(self, most: int) -> list[PhaseTurn]:
-        """The oldest turns that were not taken, the newest only where there were very many."""
+        """The oldest turns not taken yet; after very many, only the newest are kept."""
         return [_turn(self._turns.popleft()) for _ in range(min(most, len(self._turns)))]
 
     def rest(self) -> None:
-        """There was no work: what went by belongs to no step."""
         self._began = monotonic()
         self._laps.clear()
         self._work = None
 
     def lap(self, phase: Phase) -> None:
-        """Count the time since the last lap as this phase."""
         self._laps += phase, monotonic()
 
     def arrived(self, wire_s: float, open_s: float) -> None:
-        """A frame is here: that much of the time since the last lap went by with its bytes, and with opening it."""
+        """A frame arrived: attribute part of the time since the last lap to its bytes, and part to opening it."""
         now = monotonic()
         here = now - open_s
         self._laps += "recv_wait", here - wire_s, "to_bytes", here, "aead_open", now
 
     def sent(self, seal_s: float, phase: Phase) -> None:
-        """A frame was sent, which is `phase`; sealing it took that much of the time since the last lap."""
+        """A frame was sent, as `phase`; sealing took that part of the time since the last lap."""
         laps = self._laps
         sealed = (laps[-1] if laps else self._began) + seal_s
         laps += "aead_seal", sealed, phase, monotonic()
 
     def works(self, step: int, kind: TurnKind, handle: int = 0) -> None:
-        """The stage is at this work now, and was since the turn before ended."""
         work = self._work
         if work is None or work.step != step or work.kind != kind or work.handle != handle:
             self.end()
@@ -82,12 +79,11 @@ class PhaseClock:
         return self._work
 
     def back(self, work: Turn | None) -> None:
-        """The stage is at what it was at before."""
         if work:
             self.works(*work)
 
     def end(self) -> None:
-        """The turn is over, if it was about anything; what went by since the last lap was still its last phase."""
+        """End the turn, if any; the time since the last lap belongs to its last phase."""
         if self._work and self._laps:
             laps = self._laps
             laps[-1] = now = monotonic()
@@ -98,7 +94,7 @@ class PhaseClock:
 
 
 def _turn(noted: _Noted) -> PhaseTurn:
-    """The laps of a turn; where there are very many, as after a long wait, those of each phase are added up."""
+    """The laps of a turn; very many, as after a long wait, are added up by phase."""
     ends = noted.laps[1::2]
     numbers = [_NUMBERS[phase] for phase in noted.laps[::2]]
     laps = [(number, end - before) for number, before, end in zip(numbers, (noted.began, *ends), ends, strict=False)]

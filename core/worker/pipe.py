@@ -15,24 +15,24 @@ class Inbox:
     """Commands from the node, read by one thread that is the worker's lifeline.
 
     The thread only blocks in read, so it costs nothing while the ring runs. When the node goes away the pipe ends, and
-    the process ends with it at once, even in the middle of a long evaluation: no worker outlives its node.
+    the process ends at once, even in the middle of a long evaluation: no worker outlives its node.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._commands: deque[Command] = deque()
         self._wake_read, self._wake_write = os.pipe()
-        self._is_woken = False  # or it will be at once, where there is something to read
+        self._is_woken = False  # whether the descriptor is readable, or will be at once
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
         threading.Thread(target=self._read_until_eof, name="inbox", daemon=True).start()
 
     def fileno(self) -> int:
-        """Readable when commands may be waiting."""
+        """A descriptor that is readable when commands may be waiting."""
         return self._wake_read
 
     def take(self) -> Command | None:
-        """The next command, or None. Runs for each token, so it costs nothing where no command waits."""
+        """The next command, or None. Called for each token, so it is free while no command waits."""
         if not self._is_woken:
             return None
         self._is_woken = False
@@ -55,13 +55,13 @@ class Inbox:
                     return
                 self._commands.append(unpack_command(body))
                 self._wake()
-        finally:  # whatever it was: without this thread nobody would see the node go
+        finally:  # on any error: without this thread the worker would outlive its node
             os._exit(0)
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: it is readable all the same
+        with contextlib.suppress(BlockingIOError):  # a full pipe is readable anyway
             os.write(self._wake_write, b"!")
-        self._is_woken = True  # behind it: what can be read is always taken out
+        self._is_woken = True  # set afterwards: whatever is readable gets taken out
 
     def _read(self, count: int) -> bytes | None:
         parts: list[bytes] = []
@@ -82,9 +82,7 @@ class Outbox:
         self._lock = threading.Lock()
 
     def put(self, report: Report) -> None:
-        """Write one report, from any thread; blocks while the node is behind, and ends the process where the node is
-        gone.
-        """
+        """Write one report, from any thread; blocks while the node lags, and ends the process if the node is gone."""
         data = memoryview(pack(report))
         try:
             with self._lock:
@@ -95,7 +93,9 @@ class Outbox:
 
 
 def private_pipe() -> tuple[Inbox, Outbox]:
-    """Take stdin and stdout for the node's messages, and point fd 1 at stderr so that no print can spoil them."""
+    """Take over stdin and stdout for the node's messages, and point fd 1 at stderr so that no print can
+    corrupt them.
+    """
     commands, reports = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

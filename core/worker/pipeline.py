@@ -1,8 +1,7 @@
-"""The head's end of the ring: puts work on it without waiting, takes the answers as they come, sends again what is not
-answered.
+"""The head's end of the ring: puts work on it without waiting, takes results as they come, resends unanswered work.
 
-The head is the first stage of the ring. What it does with work before that leaves, and what when it is back, is the
-topology of the plan; it does both in the order of the steps.
+The head is the first stage of the ring. The plan's topology decides what it does with work before sending it, and after
+its return; it does both in the order of the steps.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ from core.worker.work_frames import (
 
 
 class StepAnswer(NamedTuple):
-    """What came of `work`: logits where they were wanted, or for each row the tokens that another Mac chose, or a part
-    of a cache, or a span of a mirror; `problem` where a stage could not do it.
+    """The result of `work`: requested logits, tokens that another Mac chose for each row, a cache part, or a mirror
+    span; `problem` if a stage failed.
     """
 
     work: Any
@@ -69,27 +68,24 @@ class StepAnswer(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """Work that is on the ring: its frame but for the step, what it is to whoever put it there, and what the head does
-    itself where it is a composition. `positions`: of each row. `own`: what the head itself has of a span.
-    """
+    """Work on the ring."""
 
-    frame: WorkFrame
-    work: Any
-    ops: Sequence[Op] = ()
-    positions: int = 0
-    own: KvSpan | None = None
+    frame: WorkFrame  # without the step
+    work: Any  # the caller's object
+    ops: Sequence[Op] = ()  # of a composition, which the head also applies
+    positions: int = 0  # of each row
+    own: KvSpan | None = None  # the head's own part of a span
 
 
 class Pipeline:
-    """One for each loaded plan. Rings come and go with their links; handles, and work that is on its way, stay.
+    """The pipeline of one loaded plan. Rings come and go with their links; handles and work in flight stay.
 
-    With a single stage there is no ring, and every answer is there at once. It is, too, where the stages are ranks, of
-    which this one computes as much as any other: what comes back then only says that all of them have the work.
+    With a single stage there is no ring, and every result is there at once. So it is if the stages are ranks, as this
+    one computes as much as the others: returning frames only confirm that all ranks have the work.
 
-    What is not answered within `try_s` seconds is sent again. `trip_s`: what an empty frame takes round the ring.
-    `chooses`: whether the output head is here, so that whoever asks for a step chooses the tokens; else the last stage
-    does. `answers_at_once`: whether nothing comes back that is waited for. `begins_elsewhere`: whether another stage
-    embeds, so that putting work costs nothing here.
+    Unanswered work is resent after `try_s` seconds. `trip_s`: round trip of an empty frame. `chooses`: the output head
+    is here, so the caller chooses tokens; else the last stage does. `answers_at_once`: results never have to be
+    awaited. `begins_elsewhere`: another stage embeds, so putting work is cheap here.
     """
 
     def __init__(self, stage: LoadedStage, plan: Plan, try_s: float) -> None:
@@ -107,43 +103,39 @@ class Pipeline:
         self._shapes = HandleShapes()
         self._ready: deque[StepAnswer] = deque()
         self._run = os.urandom(16)
-        self._is_run_known = False  # to the other stages
-        self._asked: deque[StageSample] = deque()  # this stage's own figures at each time when it asked the others
+        self._is_run_known = False  # whether the other stages know this run
+        self._asked: deque[StageSample] = deque()  # this stage's own figures at each request for figures
         self._samples: deque[list[StageSample]] = deque()
         self.trip_s = 0.0
 
     @property
     def is_linked(self) -> bool:
-        """Whether work can be put: the links stand, or none are needed."""
         return self._ring is not None or not self._peers
 
     @property
     def goes_ahead(self) -> bool:
-        """Whether a step may be put before its tokens are known. New keys need a ring at rest, and the other ranks need
-        the tokens, unless the group gives them those.
+        """Whether a step may be put before its tokens are known. New keys need a ring at rest, and other ranks need the
+        tokens, unless the group distributes them.
         """
         return not self.needs_new_keys and (not self._are_ranks or self.stage.layers.shares_tokens)
 
     @property
     def needs_new_keys(self) -> bool:
-        """Whether the links need new keys: no more work then, and `renew` once the ring is at rest."""
+        """Whether the links need new keys: put no more work, and `renew` once the ring is at rest."""
         return self._ring is not None and self._ring.needs_new_keys
 
     @property
     def sealed_s(self) -> float:
-        """How long frames were sealed here, since the ring was last idle."""
         return self.stage.meter.sent.seal_s
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is on its way, and no figures wait to be taken."""
         return not (self._out or self._asked or self._samples)
 
     def link(self, ring: Ring) -> Problem | None:
-        """Go on over a ring whose links are new: what was on its way is sent again, and no stage does it twice.
-
-        Where a stage no longer has what it held, everybody begins anew, and why is returned. Raises LinkError or its
-        kinds; NoAnswer if new links did not help a few times.
+        """Continue over a newly linked ring: work in flight is sent again, and no stage does it twice. If a stage has
+        lost its caches, all stages start over, and the reason is returned. Raises LinkError or its kinds; NoAnswer if
+        new links did not help a few times.
         """
         problem = None
         lost = self._stand(ring)
@@ -159,11 +151,9 @@ class Pipeline:
         return problem
 
     def unlink(self) -> None:
-        """The ring broke; what is on its way waits for the next one."""
         self._ring = None
 
     def close(self) -> None:
-        """End the links; nothing comes back any more."""
         ring, self._ring = self._ring, None
         if ring:
             ring.close()
@@ -177,7 +167,7 @@ class Pipeline:
         self._execution.reset()
 
     def compose(self, ops: Sequence[Op], work: Any = None) -> None:
-        """Change what the handles hold, on every stage. Raises LinkError: then it goes out over the next ring."""
+        """Change the rows of handles on every stage. On LinkError the next ring carries it."""
         self._shapes.compose(ops)
         frame = WorkFrame(FrameType.COMPOSE, NO_STEP, payload=encode_orders(ops))
         if self._departing.runs:
@@ -190,8 +180,8 @@ class Pipeline:
         self._put(_Sent(frame, work, ops), None)
 
     def send_word(self, *words: Word) -> None:
-        """All stages count their figures from here; or the one with the output head learns how to choose the tokens of
-        a row, or that it is over. Raises LinkError: then it goes out over the next ring.
+        """Tell all stages to restart their figures; or tell the stage with the output head how to choose a row's
+        tokens, or that the row is over. On LinkError the next ring carries it.
         """
         if self._ring and Begin() in words:
             self._ring.begin()
@@ -209,10 +199,9 @@ class Pipeline:
         ahead: bool = False,
         work: Any = None,
     ) -> None:
-        """Token ids [B, L] through all layers; they are still to be computed where they come `ahead`. The answer has
-        logits [B, V] of the last position, or [B, L, V], not yet evaluated, with `every`, or none if it is `quiet`; for
-        `askers`, where the tokens are chosen elsewhere, it has those of their rows. Raises LinkError: then it goes out
-        over the next ring, but for GroupFailed.
+        """Send token ids [B, L] through all layers; with `ahead` they are not computed yet. The result has unevaluated
+        logits [B, V] of the last position, [B, L, V] with `every`, none if `quiet`; or for `askers` the tokens of their
+        rows, if another Mac chooses. On LinkError the next ring carries it, except for GroupFailed.
         """
         step, position = self._out.next_step, self._shapes[handle].position
         frame = WorkFrame(FrameType.ACTIVATION, step, handle, request, position, tokens.size, quiet, every, askers)
@@ -246,21 +235,21 @@ class Pipeline:
         self._put(_Sent(frame, work, positions=tokens.shape[1]), out[0] if self._departing.outputs else None)
 
     def _forward_together(self, frame: WorkFrame, tokens: mx.array, work: Any, *, ahead: bool) -> None:
-        """The others begin at once: none of them computes a layer before all do."""
+        """Start all ranks at once: none computes a layer before all do."""
         try:
             self._execution.check(frame.handle)
             self._send(_Sent(frame, None))
         except StageFailed as error:
             self._ready.append(StepAnswer(work, problem=error.problem))
             return
-        except LinkError as error:  # nobody knows who has it, and waits for this one
+        except LinkError as error:  # it is unknown which ranks have it and wait for this one
             raise GroupFailed(error.what, error.fix) from error
         out = self._execution.forward_together(frame, self._departing, tokens, ahead=ahead)
         self._ready.append(StepAnswer(work, out[0]))
 
     def exchange(self, handle: int, part: KvPart, work: Any) -> None:
-        """Ask the stage that has it for a part of a cache of a plain row, or bring it one. The answer has what came of
-        it; where nobody has that cache, what was asked. Raises LinkError: then it goes out over the next ring.
+        """Request a part of a cache of a plain row from its stage, or bring one. The result is the reply, or the
+        request itself if no stage has that cache. On LinkError the next ring carries it.
         """
         if self._departing.runs:
             try:
@@ -274,14 +263,14 @@ class Pipeline:
         self._put(_Sent(WorkFrame(FrameType.KV, NO_STEP, handle, payload=encode_part(part)), work), None)
 
     def mirror(self, handle: int, span: KvSpan, work: Any) -> None:
-        """Send a span of a mirror round the stages; the answer has what came of it. Raises LinkError: then it goes out
-        over the next ring.
+        """Send a span of a mirror round the stages; the result has the final span. On LinkError the next ring carries
+        it.
         """
         own: KvSpan | None = None
         if self._departing.runs:
             span = self._execution.mirror(handle, span)
             if span.verb is SpanVerb.CUT:
-                # what is here need not go round
+                # the local part need not go round
                 own, span = span, span._replace(caches={n: part for n, part in span.caches.items() if not part.data})
         if not self._peers:
             self._ready.append(StepAnswer(work, span=own or span))
@@ -290,14 +279,13 @@ class Pipeline:
         self._put(_Sent(frame, work, own=own), None)
 
     def take(self) -> StepAnswer | None:
-        """The next answer, if one is there. Raises LinkError or its kinds."""
         while (not self._ready or self._are_ranks) and self._ring and self._ring.has_frame():
             self._read(self._ring, self._ring.receive())
         return self._ready.popleft() if self._ready else None
 
     def wait(self, inbox: Inbox | None, until: float | None = None, beside: Pipeline | None = None) -> None:
-        """Until a frame comes, also to a ring `beside` this one, the node has something to say or to hear, it is
-        `until`, or something has to be sent again.
+        """Wait for a frame, also on the ring of `beside`; for traffic with the node; until `until`; or until a resend
+        is due.
         """
         steps = self.stage.meter.steps
         others = [inbox, beside._ring] if beside else [inbox]
@@ -313,22 +301,18 @@ class Pipeline:
         steps.report(monotonic())
 
     def send_again(self) -> None:
-        """Send work again that was not answered in time. Raises LinkError, NoAnswer."""
         if self._ring:
             self._send_again(self._ring, self._out.due)
 
     def renew(self) -> None:
-        """New keys for every link. Raises LinkError or its kinds."""
         if self._ring:
             self._ring.renew()
 
     @property
     def awaits_samples(self) -> bool:
-        """Whether figures that were asked for are still to be taken."""
         return bool(self._asked or self._samples)
 
     def ask_samples(self) -> bool:
-        """Ask every stage for its figures; False where there is no ring."""
         if self._ring is None:
             return False
         self._asked.append(self._ring.sample())
@@ -336,8 +320,8 @@ class Pipeline:
         return True
 
     def take_samples(self) -> list[StageSample] | None:
-        """The figures that were asked for, once they are here, the oldest first: each stage's of the moment when the
-        question passed it, which is behind all work that went before it.
+        """The requested figures, once they are here, the oldest first: each stage's at the moment when the request
+        passed it, after all earlier work.
         """
         return self._samples.popleft() if self._samples else None
 
@@ -358,7 +342,7 @@ class Pipeline:
     def _read(self, ring: Ring, frame: Frame) -> None:
         if frame.header.type is FrameType.TELEMETRY and self._asked:
             own = self._asked[0]
-            if self.begins_elsewhere:  # this stage computed what went before the question when that was back
+            if self.begins_elsewhere:  # this stage computed earlier work when that came back
                 own = replace(own, compute_s=ring.sample().compute_s)
             samples = [own, *read_samples(frame)[1:]]
             ring.note_keys(samples)
@@ -372,7 +356,7 @@ class Pipeline:
                 phases.works(work.step, kind_of(work), work.handle)
             sent = self._out.answered(work.step, monotonic())
             answer = self._answer(sent, work) if sent else None
-            if answer and not self._are_ranks:  # those have theirs already
+            if answer and not self._are_ranks:  # ranks have theirs already
                 self._ready.append(answer)
         else:
             raise ProtocolError(f"Frame 0x{frame.header.type:02x} came to the head.")
@@ -383,7 +367,7 @@ class Pipeline:
             problem, _ = decode_problem(came.payload[0])
             if self._are_ranks:
                 raise GroupFailed(problem.what, problem.fix)
-            if self._arriving.runs:  # it is not done here either; whose handles it was this stage knows itself
+            if self._arriving.runs:  # skip it here, too; this stage knows the handles itself
                 mine = made(sent.ops) if asked.kind is FrameType.COMPOSE else [asked.handle]
                 self._execution.taint(mine, problem)
             return StepAnswer(sent.work, problem=problem)
@@ -440,12 +424,11 @@ class Pipeline:
         rows = asked.rows // sent.positions
         shape = (rows, *([sent.positions] if asked.every else []), self.stage.layers.vocab_size)
         if len(arrays) != 1 or arrays[0].shape != shape:
-            raise ProtocolError(f"Logits {shape} were asked for, and {[array.shape for array in arrays]} came.")
+            raise ProtocolError(f"The logits have shapes {[array.shape for array in arrays]}, expected {shape}.")
         self.stage.meter.saw("logits")
         return arrays[0]
 
     def _stand(self, ring: Ring) -> tuple[int, ...]:
-        """The stages that do not hold what they should: nothing yet of a run that is new to all of them."""
         asked = ResumeState(self._run, self._out.base)
         started = monotonic()
         ring.send(FrameType.RESUME_STATE, encode_resume_state(asked))

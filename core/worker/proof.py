@@ -1,4 +1,6 @@
-"""The head proves the ring before requests come: with a short fixed prompt, and on demand against the whole model."""
+"""Proof that the ring computes correctly, before requests come: a short fixed prompt, on demand against the whole
+model.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,12 @@ START_S: Final = 30.0
 BYTES_PER_S: Final = 100e6
 POLL_S: Final = 0.05
 
-# Beside the largest logit. In float32 two orders of summing differ by 1e-6 or so; half precision has 8 to 11 bits, and
-# two chips may round them differently in every layer.
+# Relative to the largest logit. In float32 two orders of summing differ by about 1e-6; half precision has 8 to 11 bits,
+# and two chips may round them differently in every layer.
 EXACT: Final = 1e-4
 HALF: Final = 1 / 32
-# A GPU rounds more, and a model may make much of it: so many times what one process differs from itself, where it reads
-# the same tokens in other parts. Weights that are not the model's are further away than the most of that.
+# A GPU rounds more, and a model may amplify it: this multiple of how much one process differs from itself when it reads
+# the same tokens in other parts. Wrong weights differ by more than that.
 OF_ROUNDING: Final = 4
 MOST: Final = 1 / 4
 
@@ -45,16 +47,15 @@ _FIX: Final = "Fetch the model again on every Mac, run the same version of maclu
 
 
 def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, weight_bytes: int, idle: Callable[[], None]) -> Proved:
-    """Run the fixed prompt through the ring, and if asked through the whole model, which weighs `weight_bytes`.
-
-    `idle` is called while the whole model runs and may raise, which ends it. Raises LinkError when the ring breaks,
-    StageFailed or ModelError when the model does not compute, or not what the whole model does.
+    """Run the fixed prompt through the ring, and if requested through the whole model, which has `weight_bytes`. `idle`
+    is called while the whole model runs and may raise, which ends it. Raises LinkError when the ring breaks,
+    StageFailed or ModelError when the model fails or differs from the whole model.
     """
     started = perf_counter()
     prompt = fixed_prompt(pipeline.stage.layers.vocab_size)
     model = RingModel(RingForward(pipeline))
     logits = _through_the_ring(model, prompt, plan.chunk)
-    model.compose()  # what the prompt left on the stages goes
+    model.compose()  # drops what the prompt left on the stages
     seconds = perf_counter() - started
     found = None
     if order.verify:
@@ -72,7 +73,7 @@ def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, weight_bytes: int, id
 
 
 def _room(plan: Plan) -> int | None:
-    """Bytes that the whole model may take next to a rank; None where the user asked for the comparison."""
+    """Bytes that the whole model may take next to a rank; None if the user requested the comparison."""
     if not has_ranks(plan):
         return None
     own = plan.head
@@ -80,7 +81,6 @@ def _room(plan: Plan) -> int | None:
 
 
 def fixed_prompt(vocabulary: int) -> list[int]:
-    """Token ids spread over a vocabulary, the same on every Mac."""
     return [104_729 * (position + 1) ** 2 % vocabulary for position in range(PROMPT_TOKENS)]
 
 
@@ -99,15 +99,17 @@ def _through_the_ring(model: RingModel, prompt: list[int], chunk: int) -> mx.arr
 
 
 def check_sane(logits: mx.array) -> None:
-    """Raises StageFailed unless logits [1, vocabulary] choose a token. Some families rule ids out by minus infinity."""
+    """Raises StageFailed unless logits [1, vocabulary] choose a token. Some families exclude ids by minus infinity."""
     if mx.isnan(logits).any().item() or not mx.isfinite(logits.max()).item():
         raise StageFailed("The ring's logits are not numbers.", _FIX)
     if (logits == logits[:, :1]).all().item():
-        raise StageFailed("The ring's logits are all the same: its weights say nothing.", _FIX)
+        raise StageFailed("The ring's logits are all the same: its weights are unusable.", _FIX)
 
 
 def compare(ring: mx.array, whole: Whole, *, fix: str = _FIX) -> float:
-    """The largest difference between logits [positions, vocabulary]. Raises StageFailed where it is beyond rounding."""
+    """The largest difference between logits [positions, vocabulary]. Raises StageFailed if rounding can't
+    explain it.
+    """
     (other,) = decode_arrays(memoryview(whole.logits))
     if other.shape != ring.shape:
         raise StageFailed(f"The ring gives logits {ring.shape}, the whole model {other.shape}.", _FIX)
@@ -117,7 +119,7 @@ def compare(ring: mx.array, whole: Whole, *, fix: str = _FIX) -> float:
     allowed = max((EXACT if whole.exact else HALF) * largest, measured)
     chosen = mx.take_along_axis(other, mx.argmax(ring, axis=-1, keepdims=True), axis=-1)
     behind = difference(mx.max(other, axis=-1, keepdims=True), chosen)
-    if not found <= allowed or not behind <= measured:  # no number is no rounding, either
+    if not found <= allowed or not behind <= measured:  # NaN counts as a difference, too
         raise StageFailed(
             f"The ring's logits are not those of the whole model on one Mac: they differ by up to {found:.3g}, "
             f"where rounding explains {allowed:.2g}.",
@@ -127,7 +129,7 @@ def compare(ring: mx.array, whole: Whole, *, fix: str = _FIX) -> float:
 
 
 def run_whole(task: Task, weight_bytes: int, logit_bytes: int, idle: Callable[[], None]) -> Whole:
-    """Logits that a child with the whole model computes. It ends with this process, or as soon as `idle` raises."""
+    """Run the whole model in a child process, which ends with this one, or as soon as `idle` raises."""
     seconds = START_S + weight_bytes / BYTES_PER_S
     job = Job(
         module="core.worker.reference_model",

@@ -1,7 +1,7 @@
-"""Prompts that another Mac reads: chunk by chunk goes to it, and behind each chunk comes back what its caches hold of
-that, which the stages take while it reads the next one. The ring then reads the last token.
+"""Prompts that the prefill Mac reads, chunk by chunk: the stages take the KV of each chunk while it reads the next. The
+ring then reads the last token.
 
-One prompt at a time; the ring reads those that come meanwhile. Whatever goes wrong there, the ring reads all of it.
+It reads one prompt at a time, and the ring reads any others. On any failure the ring reads all of it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,20 @@ from core.worker.mirroring import WANTED, CutRequest
 from core.worker.pipeline import Pipeline, StepAnswer
 from core.worker.restoring import Restoring
 
-# so that the other Mac has a chunk to go on with, while what it holds of the one before is on its way
+# lets the other Mac work on a chunk while the KV of the previous one is in flight
 MOST_CHUNKS: Final = 2
 
 
 class Waited(NamedTuple):
-    """What a request that goes on now waited for: `tokens` tokens that the other Mac read, since `since`, in seconds of
-    the monotonic clock.
-    """
+    """The wait of a request for the prefill Mac."""
 
-    tokens: int
-    since: float
+    tokens: int  # tokens that it read
+    since: float  # in seconds of the monotonic clock
 
 
 class _Prompt:
-    """The first `tokens` tokens of a request's beginning, which the other Mac reads under `handle`. `sent`: so many
-    were given to it; `chunks` of those are still to come back.
+    """The first `tokens` tokens of a request, which the prefill Mac reads under `handle`. `sent` tokens were sent to
+    it; `chunks` chunks of those are still to come back.
     """
 
     def __init__(self, request: Request, handle: int, tokens: int) -> None:
@@ -60,22 +58,20 @@ class Reading:
         self._token_bytes = max(1, sum(stage.kv_bytes for stage in plan.stages) // max(1, plan.context))
         self._handles = count(1)
         self._prompt: _Prompt | None = None
-        self._waited: dict[str, Waited] = {}  # what requests wait for, or have waited for until they go on
+        self._waited: dict[str, Waited] = {}  # of requests that wait, or have waited and are about to continue
         self._plan_gen = 0
         self.other: Pipeline | None = None
 
     @property
     def is_busy(self) -> bool:
-        """Whether the other Mac is to be heard."""
         return self.other is not None and not (self._prompt is None and self.other.is_at_rest)
 
     def link(self, other: Pipeline, plan_gen: int) -> None:
-        """The Mac at the other end of `other` reads prompts from now on."""
         self.unlink()
         self.other, self._plan_gen = other, plan_gen
 
     def begin(self, request: Request) -> bool:
-        """Have a prompt read, for which the request waits; False where the ring is to do it."""
+        """Have a prompt read while the request waits; False if the ring has to do it."""
         tokens = len(request.prefix) - 1
         if not (self.other and self._prefill) or self._prompt or request.scores_prompt:
             return False
@@ -88,43 +84,36 @@ class Reading:
         return True
 
     def turn(self) -> bool:
-        """Take what came from the prefill Mac, or give it more to read; returns whether there was anything to do."""
         return self.is_busy and self._attempt(self._turn)
 
     def want(self, request_id: str, behind: int) -> None:
-        """Nothing: the prefill Mac sends spans as they come."""
+        """Do nothing: the prefill Mac sends spans as they come."""
 
     def ended(self, request_id: str, tokens: int) -> None:
-        """The stages have what was read; with no tokens they do not want it."""
         self._report(ReadBeside(request_id=request_id, tokens=tokens))
         self._waited[request_id] = self._waited[request_id]._replace(tokens=tokens)
         if not tokens:
             self._give_up(request_id)
 
     def take_waited(self, request_id: str) -> Waited | None:
-        """The wait of a request that goes on now; None where it did not wait."""
         return self._waited.pop(request_id, None)
 
     def stop(self, request_id: str) -> None:
-        """Forget a request."""
         self._waited.pop(request_id, None)
         self._give_up(request_id)
 
     def _give_up(self, request_id: str) -> None:
-        """Nothing more of it is to be read."""
         prompt = self._prompt
         if prompt and prompt.request.request_id == request_id:
             self._prompt = None
             self._attempt(lambda other: other.compose([Drop(prompt.handle)]))
 
     def give_up(self) -> None:
-        """Forget all requests."""
         self._waited.clear()
         if self._prompt:
             self._give_up(self._prompt.request.request_id)
 
     def unlink(self) -> None:
-        """The other Mac reads no more: what it was reading the ring reads."""
         other, self.other = self.other, None
         if other:
             other.close()
@@ -155,7 +144,6 @@ class Reading:
         return True
 
     def _send_chunk(self, other: Pipeline, prompt: _Prompt) -> None:
-        """Send the next chunk, then the request for its KV."""
         start, stop = prompt.sent, min(prompt.tokens, prompt.sent + self._chunk)
         prompt.sent, prompt.chunks = stop, prompt.chunks + 1
         name, step = prompt.request.request_id, max(1, SPAN_BYTES // self._token_bytes)
@@ -170,14 +158,13 @@ class Reading:
         other.mirror(prompt.handle, KvSpan(SpanVerb.CUT, 0, asked.start, asked.stop, states), asked)
 
     def _handle(self, other: Pipeline, answer: StepAnswer) -> None:
-        """Take the result of a part of a prompt; one that was given up is ignored."""
         prompt, asked = self._prompt, answer.work
         if prompt is None or not isinstance(asked, CutRequest) or asked.request_id != prompt.request.request_id:
             return
         caches = answer.span.caches if answer.span else {}
         wanted = set(asked.states) or set(range(self._caches))
         if caches.keys() != wanted or (asked.states and not is_filled(caches)):
-            self._restoring.fail(asked.request_id)  # it could not do it, or its caches cannot be handed on
+            self._restoring.fail(asked.request_id)  # it failed, or its caches can't be passed on
             return
         states = {} if asked.states else {n: part.first for n, part in caches.items() if part.needs == STATE}
         is_whole = asked.is_last and asked.stop == prompt.tokens and not states

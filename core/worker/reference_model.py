@@ -1,8 +1,8 @@
 """`python -m core.worker.reference_model SECONDS`: the whole model in one process, by mlx-lm alone, or slice by slice
-where it does not fit.
+if it does not fit.
 
-A `Task` comes on standard input, a `Whole` goes out, or a `Problem` with exit status REFUSED; it takes at most SECONDS
-of processor time. The head's worker runs it through `core.models.files.sandbox`, which holds its other limits.
+It reads a `Task` from standard input and writes a `Whole`, or a `Problem` with exit status REFUSED; it takes at most
+SECONDS of processor time. The head's worker runs it through `core.models.files.sandbox`, which sets its other limits.
 """
 
 from __future__ import annotations
@@ -42,35 +42,28 @@ CACHE_BYTES: Final = 256 << 20
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """Read `tokens`, and behind them the `told` ones, which were chosen elsewhere; the logits of as many positions are
-    wanted. Caches in `kv_bits` bits if given.
-
-    `room_bytes`: where that is less than the model weighs, it is run slice by slice, each of which has room there or is
-    as small as can be.
-    """
+    """Tokens to read, and the positions whose logits are wanted."""
 
     directory: str
     tokens: list[int]
     chunk: int
-    told: list[int]
+    told: list[int]  # tokens after `tokens`, chosen elsewhere; logits are wanted before each
     kv_bits: int | None = None
+    # if the model is larger, it runs slice by slice, each within this or as small as possible
     room_bytes: int | None = None
 
 
 class Whole(msgspec.Struct, frozen=True, kw_only=True):
-    """Logits [positions, vocabulary] in float32, as they would travel in a frame. `exact`: nothing is rounded further.
-    `rounding`: how far they are from those of the same tokens read one by one, where a GPU sums in another order.
-    """
+    """The result of the whole model."""
 
-    logits: bytes
-    exact: bool
+    logits: bytes  # [positions, vocabulary] in float32, packed as in a frame
+    exact: bool  # nothing is rounded further
+    # how far they are from logits of the same tokens read one by one, which a GPU sums in another order
     rounding: float = 0.0
 
 
 def run(task: Task) -> Whole:
-    """What mlx-lm computes, in the chunks in which the ring does, and one by one. Raises BadModel, UnsupportedModel or
-    StageFailed.
-    """
+    """Run mlx-lm, in the ring's chunks and token by token. Raises BadModel, UnsupportedModel or StageFailed."""
     folder = read_folder(Path(task.directory))
     model, layout = build_lazily(folder), folder.layout()
     if task.room_bytes is not None and task.room_bytes < layout.total_bytes:
@@ -88,13 +81,11 @@ def run(task: Task) -> Whole:
 
 
 def _readings(task: Task) -> list[list[list[int]]]:
-    """The tokens in the parts in which the ring reads them, and one by one."""
     steps = [[token] for token in (task.tokens[-1], *task.told[:-1])]
     return [[*chunks(task.tokens[:-1], size), *steps] for size in (task.chunk, 1)]
 
 
 def _spans(layout: Layout, cuts: list[int], room_bytes: int) -> list[tuple[int, int]]:
-    """The layers of each slice, in their order; none where there is nothing to cut."""
     spans: list[tuple[int, int]] = []
     edges = [0, *cuts, layout.layers] if cuts else []
     for start, stop in pairwise(edges):
@@ -107,7 +98,6 @@ def _spans(layout: Layout, cuts: list[int], room_bytes: int) -> list[tuple[int, 
 
 
 def _run_slices(task: Task, folder: ModelFolder, spans: list[tuple[int, int]]) -> Whole:
-    """One slice after the other: everything passes one before the next one is loaded."""
     readings = _readings(task)
     passing = [[[mx.array([part])] for part in parts] for parts in readings]
     dtypes: set[mx.Dtype] = set()
@@ -128,33 +118,31 @@ def _run_slices(task: Task, folder: ModelFolder, spans: list[tuple[int, int]]) -
                 passing[number][at] = step
             del caches
         del layers
-        gc.collect()  # what is loaded stands in circles
+        gc.collect()  # loaded layers are in reference cycles
         mx.clear_cache()
     return _whole(task, rows, dtypes)
 
 
 def _whole(task: Task, readings: list[list[mx.array]], dtypes: Collection[mx.Dtype]) -> Whole:
-    """`readings`: of each one the logits [1, vocabulary] of every position."""
+    """`readings`: for each reading, the logits [1, vocabulary] of every position."""
     exact = {dtype for dtype in dtypes if mx.issubdtype(dtype, mx.floating)} == {mx.float32} and task.kv_bits is None
     logits, others = map(mx.concatenate, readings)
     return Whole(logits=b"".join(encode_arrays([logits])), exact=exact, rounding=difference(logits, others))
 
 
 def difference(logits: mx.array, others: mx.array) -> float:
-    """The largest one between logits of one shape. Minus infinity is no further from itself than any number."""
+    """The largest difference between logits of one shape; minus infinity equals itself."""
     size: Any = mx.abs(mx.where(logits == others, 0.0, logits - others)).max().item()
     return float(size)
 
 
 def chunks(tokens: list[int], size: int) -> Iterator[list[int]]:
-    """`tokens` in parts of `size`, the last one shorter."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size]
 
 
 def _forward(model: nn.Module, caches: list[Any], tokens: list[int], kv_bits: int | None) -> mx.array:
-    """Logits [1, vocabulary] after the last token, in float32."""
-    from mlx_lm.generate import maybe_quantize_kv_cache  # a second, which a worker that asks for this does not take
+    from mlx_lm.generate import maybe_quantize_kv_cache  # the import takes a second, which the parent saves
 
     logits: mx.array = model(mx.array([tokens]), cache=caches)[:, -1].astype(mx.float32)
     maybe_quantize_kv_cache(caches, 0, KV_GROUP, kv_bits)
@@ -163,9 +151,9 @@ def _forward(model: nn.Module, caches: list[Any], tokens: list[int], kv_bits: in
 
 
 def main() -> int:
-    """The child: writes what came out, returns the exit status."""
+    """Run the child: write the result, return the exit status."""
     confine(int(sys.argv[1]))
-    # whatever a library prints must not run into the answer
+    # library output must not mix with the result
     answer = os.dup(1)
     os.dup2(2, 1)
     task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Task)

@@ -1,4 +1,4 @@
-"""Sampling on another Mac that has the output head: the options travel with every admission."""
+"""Sampling on another Mac, which has the output head: the options travel with every admission."""
 
 from __future__ import annotations
 
@@ -25,46 +25,43 @@ _choices = msgspec.msgpack.Decoder(list[list[Picked]])
 
 
 class RemoteSamplers:
-    """The samplers of the rows that run, by request id; none is longer than `context` tokens."""
+    """The samplers of running rows, by request id; no row is longer than `context` tokens."""
 
     def __init__(self, vocabulary: int, context: int, grammars: Grammars) -> None:
         self._vocabulary, self._context, self._grammars = vocabulary, context, grammars
         self._rows: dict[bytes, RowSampler] = {}
 
     def reset(self) -> None:
-        """No row runs."""
         self._rows.clear()
 
     def admit(self, row: Admit) -> None:
-        """A row begins. Raises UsageError for what this vocabulary cannot give, ProtocolError for too many rows."""
+        """Add a row. Raises UsageError for options that this vocabulary can't meet, ProtocolError for too many rows."""
         if len(self._rows) >= ROWS_LIMIT:
             raise ProtocolError(f"More than {ROWS_LIMIT} rows were admitted.")
         if not all(0 <= token < self._vocabulary for token in row.prompt):
             raise ProtocolError("A row was admitted with tokens that the model does not have.")
-        if row.written >= self._context:  # each of them takes time
+        if row.written >= self._context:  # each written token takes time
             raise ProtocolError(f"A row was admitted with {row.written} tokens in a context of {self._context}.")
         self._rows[row.request] = RowSampler(row, self._vocabulary, self._grammars.of(row))
 
     def follow(self, request: bytes, tokens: Sequence[int]) -> None:
-        """Add written tokens to a row that was admitted. Raises ProtocolError."""
         row = self._rows.get(request)
         if row is None or not all(token < self._vocabulary for token in tokens):
             raise ProtocolError("Tokens were reported as written that no row here can have.")
         row.follow(tokens)
 
     def dismiss(self, request: bytes) -> None:
-        """A row is over."""
         self._rows.pop(request, None)
 
     def choose(self, askers: Sequence[bytes], logits: mx.array) -> list[list[Picked]]:
-        """For each row a token from logits [B, V]; or for the one row a token at each position of logits [1, L, V], as
-        if all tokens between were those that the head guessed, which it checks; where the row's tokens depend on those
-        before, its constraint has to force them. Raises ProtocolError.
+        """A token per row from logits [B, V]; or for one row a token at each position of logits [1, L, V], as if the
+        tokens between were the head's draft, which the head checks. If the row's tokens depend on earlier ones, its
+        constraint must force them. Raises ProtocolError.
         """
         rows = [self._rows.get(asker) for asker in askers]
         samplers = [row for row in rows if row]
         if len(samplers) != len(rows) or len(rows) != logits.shape[0]:
-            raise ProtocolError(f"Tokens were asked for {len(rows)} rows, {len(samplers)} of which run.")
+            raise ProtocolError(f"Tokens were requested for {len(rows)} rows, and {len(samplers)} of them run.")
         if logits.ndim == 2:
             return [[picked] for picked in pick_all(samplers, logits)]
         if len(samplers) == 1 and samplers[0].is_plain:
@@ -72,12 +69,11 @@ class RemoteSamplers:
         forced = [samplers[0].forced() if len(samplers) == 1 else None for _ in range(logits.shape[1] - 1)]
         sure = [picked for picked in forced if picked]
         if len(sure) != len(forced):
-            raise ProtocolError("Guesses came for a row that cannot take them here.")
+            raise ProtocolError("A draft came for a row that can't have one here.")
         return [[*sure, *pick_all(samplers, logits[:, -1])]]
 
 
 def check_admission(row: Admit) -> None:
-    """Raises UsageError where it is too much to travel."""
     if len(msgspec.msgpack.encode(row)) > ADMISSION_BYTES:
         what = "The sampling of this request is too long to send to the Mac that chooses the tokens."
         fix = "Ask with a shorter schema, logit bias or penalty context, or load the model as private."
@@ -85,14 +81,13 @@ def check_admission(row: Admit) -> None:
 
 
 def written_of(request: Request) -> list[Wrote]:
-    """Words that give the Mac that samples the written tokens of an answer, each in a frame of its own."""
+    """The written tokens of an answer for the Mac that samples, each message in its own frame."""
     row, written = bytes.fromhex(request.request_id), request.written if request.constraint else []
     starts = range(0, len(written), WRITTEN_AT_ONCE)
     return [Wrote(row, tuple(written[start : start + WRITTEN_AT_ONCE])) for start in starts]
 
 
 def encode_choices(rows: Sequence[Sequence[Picked]]) -> list[Buffer]:
-    """The payload of a TOKEN frame."""
     return [msgspec.msgpack.encode(rows)]
 
 

@@ -1,5 +1,5 @@
-"""What the stages are to hold of a request's beginning comes from elsewhere, span by span, into a row that is parked,
-which the request then continues like any other.
+"""Brings KV of a request's prefix from elsewhere to the stages, span by span, into a cached row that the request then
+continues as usual.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.worker.pipeline import Pipeline, StepAnswer
 
 
 class PasteRequest(NamedTuple):
-    """The span of that number of a row is on its way round the ring, to the stages; with the last one it is whole."""
+    """A span of a row on its way round the ring; after the last one the row is complete."""
 
     request_id: str
     number: int
@@ -25,18 +25,18 @@ class PasteRequest(NamedTuple):
 
 
 class Source(Protocol):
-    """Where the spans of a row come from."""
+    """A source of the spans of a row."""
 
     def want(self, request_id: str, behind: int) -> None:
-        """All of the first `behind` spans are with the stages."""
+        """Note that the stages have the first `behind` spans."""
 
     def ended(self, request_id: str, tokens: int) -> None:
         """Report the tokens that the row holds; 0: the ring reads all of them."""
 
 
 class _Restoration:
-    """A request that waits for its beginning, of which `handle` is to hold `tokens` tokens. `due`: spans that came, and
-    that are still to be sent; `count` did.
+    """A request that waits until `handle` holds its first `tokens` tokens. `due`: spans still to be sent; `count`:
+    spans sent.
     """
 
     def __init__(self, request: Request, handle: int, tokens: int, source: Source) -> None:
@@ -46,7 +46,7 @@ class _Restoration:
 
 
 class Restoring:
-    """`go_on` takes a request whose beginning is there, or has to be read."""
+    """Restores rows. `go_on` takes a request whose prefix is restored, or has to be read."""
 
     def __init__(
         self,
@@ -61,16 +61,14 @@ class Restoring:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a span is on its way round the ring, or waits for that."""
         return bool(self._out) or any(each.due for each in self._waiting.values())
 
     @property
     def waiting(self) -> set[str]:
-        """The requests that wait for their beginning."""
         return set(self._waiting)
 
     def begin(self, request: Request, tokens: int, source: Source) -> bool:
-        """Make room for the first `tokens` tokens of a request, which waits for them; False where memory is short."""
+        """Make room for the first `tokens` tokens of a request, which then waits; False if memory is short."""
         try:
             handle = self._scheduler.hold(request.prefix[:tokens]).handle
         except Busy:
@@ -80,23 +78,19 @@ class Restoring:
         return True
 
     def tokens(self, request_id: str) -> int:
-        """How many tokens a request waits for; 0 where it does not wait."""
         found = self._waiting.get(request_id)
         return found.tokens if found else 0
 
     def add(self, request_id: str, span: KvSpan, *, is_last: bool) -> None:
-        """Keep the next span of a row, if a request waits for it."""
         if found := self._waiting.get(request_id):
             found.due.append((PasteRequest(request_id, found.count, is_last), span))
             found.count += 1
 
     def fail(self, request_id: str) -> None:
-        """No more comes: the ring reads it, if it still waits."""
         if found := self._waiting.get(request_id):
             self._end(found, is_whole=False)
 
     def cancel(self, request_id: str) -> Request | None:
-        """Give up a request that waits; None where it does not."""
         found = self._waiting.pop(request_id, None)
         if found is None:
             return None
@@ -104,14 +98,13 @@ class Restoring:
         return found.request
 
     def give_up(self) -> list[Request]:
-        """No row is what it was: the requests that wait."""
         waiting = [found.request for found in self._waiting.values()]
         self._waiting.clear()
         self._out.clear()
         return waiting
 
     def put(self) -> bool:
-        """Put a span on the ring, if one is due, after the scheduler's work. Raises LinkError."""
+        """Put a due span on the ring, after the scheduler's work. Raises LinkError."""
         found = next((each for each in self._waiting.values() if each.due), None)
         if found is None:
             return False
@@ -128,7 +121,7 @@ class Restoring:
         found, left = self._waiting.get(asked.request_id), answer.span.caches if answer.span else None
         if found is None:
             return
-        if left is None or left:  # a stage did not take what is its own
+        if left is None or left:  # a stage did not take its parts
             self._end(found, is_whole=False)
         elif asked.is_last:
             self._end(found, is_whole=True)

@@ -32,22 +32,21 @@ from core.worker.work_frames import (
 
 FRAME_S: Final = 5.0
 ARRIVED_LIMIT: Final = 1024
-# what the link itself bounds, or the part of a cache that it carries
+# limits of the link itself, or of the cache part in a frame
 BULKY: Final = frozenset({FrameType.ACTIVATION, FrameType.KV})
 
 _samples = msgspec.msgpack.Decoder(list[StageSample])
 
 
 class Ring:
-    """The links of a stage to its neighbours. Every frame carries the plan generation, every work frame also its step,
-    its handle and its position.
+    """The links of a stage to its neighbours. Every frame has the plan generation, every work frame also its step,
+    handle and position.
 
-    The head gives every link a new key once one of them reached `limits` (security.md §3): `renew` sends RESUME round
-    the ring, each stage passes it on and then links anew, as when the ring was made, with `follow`.
+    The head renews every link's key once one of them reached `limits` (security.md §3): `renew` sends RESUME round the
+    ring, and each stage passes it on and then relinks with `follow`.
     """
 
     def __init__(self, neighbours: Neighbours, meter: StageMeter, limits: KeyUse) -> None:
-        """Link to the neighbours. Raises LinkError or its kinds."""
         self.plan = plan = neighbours.plan
         self.index = neighbours.index
         self._stage = plan.stages[self.index]
@@ -68,48 +67,44 @@ class Ring:
             self._sender.drain_meanwhile(self._receiver.fileno(), self._drain)
 
     def _drain(self) -> None:
-        """A frame that comes while the head cannot send is kept for later."""
         header, body = self._receiver.recv(FRAME_S)
         self._arrived.append(Frame(header, memoryview(bytes(body))))
         if len(self._arrived) > ARRIVED_LIMIT:
-            raise ProtocolError(f"{self._before.peer} sends answers faster than it is asked.")
+            raise ProtocolError(f"{self._before.peer} sends more answers than it gets requests.")
 
     @property
     def needs_new_keys(self) -> bool:
-        """Whether a key has carried what it may: the head brings the ring to rest, and then gives new ones."""
+        """Whether a key has reached its limit: the head lets the ring come to rest, then renews the keys."""
         uses = (self._sender.key.use, self._receiver.key.use)
         return self._others_need_keys or any(use.reaches(self.limits) for use in uses)
 
     def begin(self) -> None:
-        """Count from zero: the ring was idle."""
         self._meter.start()
 
     def sample(self) -> StageSample:
-        """The counters of this stage since the ring was last idle."""
         return self._meter.sample(self._sender, self._receiver, self._renewals)
 
     def note_keys(self, samples: list[StageSample]) -> None:
-        """Head: what the stages tell of their keys. Raises ProtocolError unless each stage told of itself."""
+        """Head: note the key use of the stages. Raises ProtocolError unless each stage sent its own sample."""
         if [sample.index for sample in samples] != list(range(len(self.plan.stages))):
             raise ProtocolError(f"{len(samples)} samples came from {len(self.plan.stages)} stages.")
         self._others_need_keys = any(s.key.reaches(self.limits) for s in samples)
 
     def renew(self) -> None:
-        """Head, while no other frame is on its way: new keys for every link.
-
-        Raises LinkError or its kinds, and the error that an ERROR frame carries; the ring is broken then.
+        """Head, while no other frame is in flight: renew the keys of every link. Raises LinkError or its kinds, and the
+        error in an ERROR frame; the ring is broken then.
         """
         self.send(FrameType.RESUME)
         self.expect(FrameType.RESUME, DIAL_S)
         self._link_anew()
 
     def follow(self) -> None:
-        """Any other stage: the head gives all links new keys. Raises LinkError or its kinds."""
+        """Any other stage: relink for new keys from the head. Raises LinkError or its kinds."""
         self.send(FrameType.RESUME)
         self._link_anew()
 
     def _link_anew(self) -> None:
-        """The links that stand are closed when the new ones are ready; until then they tell when the ring breaks."""
+        """Relink; old links are closed only when the new ones are ready, so that they can report a break."""
         sender, receiver = self.neighbours.link(Alarm(self._receiver.fileno(), self._break_off))
         self.close()
         self._sender, self._receiver = sender, receiver
@@ -118,7 +113,7 @@ class Ring:
         self._renewals += 1
 
     def _break_off(self) -> NoReturn:
-        """Listen on the old links: a stage only uses them to report that it cannot link again."""
+        """Listen on the old links: a stage only uses them to report that it can't relink."""
         frame = self.receive()
         if frame.header.type != FrameType.ERROR:
             raise ProtocolError(
@@ -127,7 +122,7 @@ class Ring:
         raise read_break(frame)
 
     def send_work(self, work: WorkFrame, base: int) -> None:
-        """A frame of the engine; `base` is the lowest step that is out."""
+        """Send a frame of the engine; `base` is the lowest unanswered step."""
         sealed_s = self._meter.sent.seal_s
         self._sender.send(
             work.kind,
@@ -144,30 +139,27 @@ class Ring:
             phases.sent(self._meter.sent.seal_s - sealed_s, "allgather" if goes_to_ranks else "send_hop")
 
     def send(self, kind: FrameType, body: bytes = b"") -> None:
-        """A frame that belongs to no work."""
         self._sender.send(kind, plan_gen=self.plan.plan_gen & 0xFFFF, parts=[body] if body else ())
 
     def send_samples(self, before: Sequence[StageSample]) -> None:
-        """Telemetry, with this stage's sample added."""
         self.send(FrameType.TELEMETRY, msgspec.msgpack.encode([*before, self.sample()]))
 
     def send_break(self, problem: Problem) -> None:
-        """Tell the others, round the ring, why it breaks. The link may be gone too: then its end says it."""
+        """Report round the ring why it breaks. If the link is gone, its end reports that."""
         with contextlib.suppress(LinkError):
             self.send_work(WorkFrame(FrameType.ERROR, NO_STEP, payload=encode_problem(problem)), NO_STEP)
 
     def has_frame(self) -> bool:
-        """Whether a frame begins to arrive."""
         if self._arrived or self._receiver.pending():
             return True
         return bool(select.select([self._receiver.fileno()], [], [], 0)[0])
 
     def fileno(self) -> int:
-        """For select; ask `has_frame` first."""
+        """For select; check `has_frame` first."""
         return self._receiver.fileno()
 
     def wait(self, others: Sequence[int], timeout_s: float | None) -> bool:
-        """Until a frame begins to arrive (True), or one of the descriptors `others` can be read, or the time is up
+        """Wait until a frame starts to arrive (True), or one of the descriptors `others` is readable or the time is up
         (False).
         """
         if self._arrived or self._receiver.pending():
@@ -177,7 +169,7 @@ class Ring:
         return self.fileno() in ready
 
     def receive(self) -> Frame:
-        """The frame that is arriving, checked against the plan. Raises LinkError or its kinds."""
+        """The arriving frame, checked against the plan. Raises LinkError or its kinds."""
         stats = self._meter.received
         wire_s, open_s = stats.wire_s, stats.open_s
         frame = self._arrived.popleft() if self._arrived else self._receiver.recv(FRAME_S)
@@ -193,8 +185,8 @@ class Ring:
         return frame
 
     def expect(self, kind: FrameType, timeout_s: float) -> Frame:
-        """The next frame, which must be of `kind`. Raises LinkTimeout after `timeout_s` seconds, and the error that an
-        ERROR frame carries.
+        """The next frame, which must be of `kind`. Raises LinkTimeout after `timeout_s` seconds, and the error in an
+        ERROR frame.
         """
         if not self.wait((), timeout_s):
             raise LinkTimeout(f"{self._before.peer} did not answer for {timeout_s:.0f} s.")
@@ -202,17 +194,15 @@ class Ring:
         if frame.header.type == FrameType.ERROR:
             raise read_break(frame)
         if frame.header.type != kind:
-            raise ProtocolError(f"{self._before.peer} sent frame 0x{frame.header.type:02x} out of turn.")
+            raise ProtocolError(f"{self._before.peer} sent frame 0x{frame.header.type:02x} out of order.")
         return frame
 
     def close(self) -> None:
-        """Close both links."""
         self._sender.close()
         self._receiver.close()
 
 
 def read_break(frame: Frame) -> LinkError:
-    """Why the ring breaks, of an ERROR frame that belongs to no step."""
     work, _ = read_work(frame)
     problem, _ = decode_problem(work.payload[0])
     error = error_from(problem)
@@ -220,7 +210,6 @@ def read_break(frame: Frame) -> LinkError:
 
 
 def read_samples(frame: Frame) -> list[StageSample]:
-    """The samples in a telemetry frame. Raises ProtocolError."""
     try:
         return _samples.decode(frame.body)
     except UNREADABLE as error:

@@ -1,4 +1,4 @@
-"""How an mlx-lm model's call travels: one forward at a time, round the ring and back, for `RingModel`."""
+"""Calls of an mlx-lm model as forwards round the ring, one at a time, for `RingModel`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LOGIT_BYTES: Final = 4
 
 
 class RingForward:
-    """`core.engine.ring_model.Forward` over the head's pipeline. Its methods raise LinkError when the ring breaks, and
-    StageFailed when a stage cannot compute. Not for use while requests run.
+    """`core.engine.ring_model.Forward` over the head's pipeline. Methods raise LinkError when the ring breaks,
+    StageFailed when a stage can't compute. Not for use while requests run.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -29,25 +29,21 @@ class RingForward:
         self._most_positions = min(MAX_ROWS, CHUNK_BYTES // widest)
 
     def compose(self, ops: Sequence[Op]) -> None:
-        """Change what the handles hold, on every stage, before the next forward."""
         self._pipeline.compose(ops)
 
     def forward(self, handle: int, tokens: mx.array) -> mx.array:
-        """Token ids [B, L] to logits [B, L, V], which are not evaluated yet; in parts where they are too many for a
-        frame.
-        """
+        """Logits [B, L, V] of token ids [B, L], unevaluated; computed in parts if too large for one frame."""
         length = max(1, self._most_positions // tokens.shape[0])
         parts = [self._round(handle, tokens[:, at : at + length]) for at in range(0, tokens.shape[1], length)]
         return mx.concatenate(parts, axis=1)
 
     def own_bytes(self, handle: int) -> int:
-        """Bytes of the caches that this Mac holds for a handle."""
         return self._pipeline.stage.nbytes(handle)
 
     def _round(self, handle: int, tokens: mx.array) -> mx.array:
         self._pipeline.forward(handle, tokens, every=True)
         while (logits := self._take().logits) is None:
-            pass  # of a composition
+            pass  # result of a composition
         return logits
 
     def _take(self) -> StepAnswer:

@@ -1,4 +1,4 @@
-"""MLX's ring, each of whose connections is led through a tunnel: nothing leaves this process unsealed."""
+"""MLX's ring with each connection tunnelled through this process: nothing leaves it unencrypted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.worker.sums import gather_sums
 
 
 def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
-    """As `open_group` has it; every byte goes under keys, roster and plan as on any data link."""
+    """The `open_group` whose bytes use keys, roster and plan like any data link."""
     beside, world = ring.neighbours, len(ring.plan.stages)
     with ExitStack() as failing:
         incoming, outgoing = (failing.enter_context(listen(beside.host)) for _ in range(2))
@@ -55,7 +55,7 @@ def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
 
         tunnels = Tunnels(lost)
         failing.callback(tunnels.close)
-        # as the links of the ring are made: the head begins, so no two ranks wait for each other
+        # the head starts, as with the links of the ring, so no two ranks wait for each other
         try:
             for make in (to_the_next, from_the_one_before)[:: 1 if ring.index == 0 else -1]:
                 tunnels.add(make)

@@ -1,7 +1,7 @@
-"""Conversations between the ring and a file: one part of one cache goes round at a time, beside the answers that run.
+"""Sessions between the ring and a file: one cache part at a time goes round, next to running answers.
 
-Work on the ring is first in, first out, so a part that is asked for comes behind all work of its row, and one that is
-brought comes behind the composition that makes room for it. A new link sends again what was on its way, as ever.
+Work on the ring is first in, first out, so a requested part follows all work of its row, and a part to load follows the
+composition that makes room for it. A new link resends parts in flight as usual.
 """
 
 from __future__ import annotations
@@ -41,29 +41,25 @@ class _Move(NamedTuple):
 
 
 class SessionTransfers:
-    """Saves or loads one conversation at a time. What `save` and `load` begin goes on with each `put` and `hear`."""
+    """Saves or loads one session at a time. `put` and `handle_answer` continue what `save` and `load` start."""
 
     def __init__(self, plan: Plan, pipeline: Pipeline, scheduler: Scheduler, report: Callable[[Report], None]) -> None:
         self._plan, self._pipeline, self._scheduler, self._report = plan, pipeline, scheduler, report
         self._caches = pipeline.stage.layers.caches.count
         self._move: _Move | None = None
         self._due: SessionRequest | None = None
-        self._asked: SessionRequest | None = (
-            None  # that is on the ring; those of a session that was given up may be, too
-        )
+        self._asked: SessionRequest | None = None  # the part on the ring; parts of abandoned sessions may be there too
 
     @property
     def is_busy(self) -> bool:
-        """Whether a session is being saved or loaded."""
         return self._move is not None
 
     @property
     def is_due(self) -> bool:
-        """Whether `put` has something to put on the ring."""
         return self._due is not None
 
     def save(self, order: SaveSession) -> None:
-        """Begin; the row stays as it is until the end."""
+        """Start saving; the row stays unchanged until the end."""
         try:
             self._check_free()
             parked = chosen(self._scheduler.parked, order.tokens, self._pipeline.stage.layers.caches.trim_limit)
@@ -76,7 +72,7 @@ class SessionTransfers:
         self._go_on(lambda: next(exchange))
 
     def load(self, order: LoadSession) -> None:
-        """Begin; no prompt reuses the row before the end."""
+        """Start loading; no prompt reuses the row before the end."""
         try:
             self._check_free()
             session, caches = reading(Path(order.path), order.secret)
@@ -90,30 +86,28 @@ class SessionTransfers:
         self._go_on(lambda: next(exchange))
 
     def put(self) -> None:
-        """Put the part that is due on the ring, after the scheduler's work. Raises LinkError."""
         due, self._due = self._due, None
         if due:
             self._asked = due
             self._pipeline.exchange(due.handle, due.part, due)
 
     def handle_answer(self, asked: SessionRequest, answer: StepAnswer) -> None:
-        """Take the result of a part; one of a session that was given up is ignored."""
+        """Take the result of a part; one of an abandoned session is ignored."""
         move = self._move
         if move is None or asked is not self._asked:
             return
         if answer.problem or not answer.part:
-            self._scheduler.gone(move.handle)  # it is of no use any more
+            self._scheduler.gone(move.handle)  # it is of no more use
             self.fail(answer.problem or SessionError("Its layers did not arrive.").problem)
         else:
             came = answer.part
             self._go_on(lambda: move.exchange.send(_expected(asked.part, came)))
 
     def stop(self) -> None:
-        """Forget the session."""
         self.fail(SessionError("It was stopped; nothing was kept.").problem)
 
     def fail(self, problem: Problem) -> None:
-        """Give up the save or load in progress; nothing of it is left."""
+        """Give up the save or load in progress, and leave nothing."""
         move, self._move, self._due, self._asked = self._move, None, None, None
         if move:
             move.exchange.close()
@@ -157,7 +151,7 @@ class SessionTransfers:
         if self._move:
             raise Busy("Another session is being saved or loaded.")
         if has_ranks(self._plan):
-            what = "Every Mac has a part of each layer, and of what it remembers: no session can be saved or loaded."
+            what = "Every Mac has a part of each layer and its cache, so sessions can't be saved or loaded."
             raise SessionError(what, "Load the model with --parallelism pp, which splits it by layers.")
 
     def _check(self, session: SessionFile) -> None:
@@ -171,8 +165,8 @@ class SessionTransfers:
 
 
 def chosen(rows: Sequence[CachedPrefix], tokens: Sequence[int], trim_limit: int | None) -> CachedPrefix:
-    """The row that is of most use to who goes on with a conversation. One that was stopped may hold a few tokens more
-    than were told, which are trimmed off later where caches can be trimmed. Raises SessionError where there is none.
+    """The most useful row for continuing a conversation. A stopped one may have a few tokens more than were reported,
+    which are trimmed later if the caches allow it. Raises SessionError if no row fits.
     """
     said = tuple(tokens)
 
@@ -207,7 +201,6 @@ def _loading(caches: Iterator[tuple[int, bytes]]) -> Exchange:
 
 
 def _expected(asked: KvPart, came: KvPart) -> KvPart:
-    """`came`, if it answers `asked`. Raises SessionError."""
     verb = Verb.HELD if asked.verb is Verb.FETCH else Verb.FILLED
     if came[:3] != (verb, asked.cache, asked.offset) or (verb is Verb.HELD and not came.data):
         raise SessionError(f"No Mac of the plan has layer cache {asked.cache}.", "Load the model again.")

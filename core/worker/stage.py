@@ -21,43 +21,39 @@ from core.models.slicing.slots import Slice
 from core.worker.telemetry import StageMeter
 
 CLEAR_CACHE_EVERY: Final = 256
-# a step of as many tokens is part of a prompt; to give memory back behind smaller ones, too, panics some Macs
+# steps of this size belong to a prompt; freeing memory after smaller ones, too, panics some Macs
 PROMPT_TOKENS: Final = 64
-# what mlx raises, and mlx-lm's code where a family cannot do what is asked
+# errors of mlx, and of mlx-lm's code for unsupported families
 _FAILURES: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-# of caches, a position and a number of rows: what is written to, and what leaves; None where it cannot be built yet
+# from caches, position and number of rows: inputs to fill in, and outputs; None if it can't be built yet
 _Build = Callable[[list[Any], "int | mx.array", int], "tuple[list[mx.array], list[mx.array]] | None"]
-# of a handle and the logits of its next output: the tokens [B, 1] that its step behind that will be given, both still
-# to be computed; None where they have to be known before
+# from a handle and the logits of its next output: tokens [B, 1] for the step after it, neither computed yet; None if
+# they must be known first
 Foresee = Callable[[int, mx.array], "mx.array | None"]
 
 
 class _HeldCaches(NamedTuple):
-    """What a handle names: what its rows hold, and the caches of this stage's layers, but for those that `awaited` has
-    the numbers of: they come from elsewhere, one by one, or all of them token by token: `pasted` are there.
-    """
+    """The rows and caches of a handle."""
 
     rows: HandleShape
     caches: list[Any]
-    awaited: frozenset[int] = frozenset()
-    pasted: int = 0
+    awaited: frozenset[int] = frozenset()  # caches that come from elsewhere, one by one or token by token
+    pasted: int = 0  # tokens of these that are there
 
 
 class _Prepared(NamedTuple):
-    """The graph of the next step of `held`, one position a row: `blank` in place of what will come, or where it is part
-    of a larger graph the tokens of that; `out` what leaves, `caches` behind it.
-    """
+    """The graph of the next step of `held`, one position a row."""
 
     held: _HeldCaches
-    blank: list[mx.array]
-    caches: list[Any]
-    out: list[mx.array]
-    is_part: bool = False
+    blank: list[mx.array]  # placeholders for the input, or the tokens of a larger graph
+    caches: list[Any]  # after the step
+    out: list[mx.array]  # outputs
+    is_part: bool = False  # of a larger graph
 
     def takes(self, held: _HeldCaches, arrived: Sequence[Arrived]) -> bool:
-        """Write what `arrived` where it was waited for; False where it is not what was."""
+        """Write `arrived` into the placeholders; False if it does not fit."""
         if self.is_part:
             return self.held is held and arrived[0] is self.blank[0]
         if self.held is not held or [_kind(a) for a in self.blank] != [_kind(a) for a in arrived]:
@@ -68,10 +64,10 @@ class _Prepared(NamedTuple):
 
 
 class LoadedStage:
-    """Keeps the caches of every handle, in `kv_bits` bits if that is given.
+    """The layers and the caches of every handle, in `kv_bits` bits if given.
 
-    Its methods raise ProtocolError for what no honest head asks, which leaves the handle as it was, and StageFailed
-    where MLX or mlx-lm's code for this family cannot do it: the handle is of no use then.
+    Methods raise ProtocolError for requests that no honest head sends, which leave the handle unchanged, and
+    StageFailed if MLX or mlx-lm's code for this family fails: the handle is useless then.
     """
 
     def __init__(self, layers: Slice, meter: StageMeter, kv_bits: int | None = None) -> None:
@@ -79,14 +75,13 @@ class LoadedStage:
         self.meter = meter
         self._kv_bits = kv_bits
         self._held: dict[int, _HeldCaches] = {}
-        self._stepped: dict[int, None] = {}  # handles that made a step of one position a row since `prepare`
+        self._stepped: dict[int, None] = {}  # handles with a step of one position a row since `prepare`
         self._prepared: dict[int, _Prepared] = {}
-        self._put_out: dict[int, None] = {}  # the same of an output
+        self._put_out: dict[int, None] = {}  # the same for outputs
         self._prepared_outputs: dict[int, _Prepared] = {}
         self._calls = 0
 
     def reset(self) -> None:
-        """Forget every handle."""
         self._held.clear()
         self._stepped, self._put_out = {}, {}
         self._forget_prepared()
@@ -94,25 +89,22 @@ class LoadedStage:
 
     @property
     def handles(self) -> int:
-        """How many handles are held."""
         return len(self._held)
 
     def position(self, handle: int) -> int:
-        """Tokens given to the handle so far, of its longest row."""
         return self._get(handle).rows.position
 
     def nbytes(self, handle: int) -> int:
-        """Bytes of the handle's caches on this Mac."""
         return self.layers.caches.nbytes(self._get(handle).caches)
 
     def compose(self, ops: Sequence[Op]) -> None:
-        """Change what the handles hold. Where one of `ops` fails, what they make, change or drop is forgotten."""
-        self._forget_prepared()  # what they share would be copied where it is written to
+        """Apply `ops`. If one fails, all handles that they make, change or drop are forgotten."""
+        self._forget_prepared()  # caches that a prepared graph shares would be copied on write
         try:
             with self.computing():
                 for op in ops:
                     self._apply(op)
-                # what stays lazy would keep alive all that it is made of
+                # lazy arrays keep all their inputs alive
                 made = [self._held[handle] for handle in {target(op) for op in ops} & self._held.keys()]
                 mx.eval([self.layers.caches.states(held.caches) for held in made if not held.awaited])
         except StageFailed:
@@ -123,8 +115,8 @@ class LoadedStage:
             mx.clear_cache()
 
     def embed(self, handle: int, tokens: mx.array, *, ahead: bool = False) -> list[mx.array]:
-        """Token ids [B, L] through the embedding and this stage's layers; the boundary arrays [B, L, ...], still to be
-        computed where the tokens are, which came `ahead`.
+        """Token ids [B, L] through the embedding and this stage's layers: boundary arrays [B, L, ...]. With `ahead`,
+        neither tokens nor result are computed yet.
         """
         self._with_rows(handle, tokens.shape[0])
         return self._step(
@@ -135,8 +127,8 @@ class LoadedStage:
         )
 
     def run(self, handle: int, boundary: Sequence[Arrived], position: int) -> list[mx.array]:
-        """The boundary [B, L, ...] of the previous stage through this stage's layers; `position` is what that stage had
-        given to the handle before. A step must not run twice.
+        """The boundary [B, L, ...] of the previous stage through this stage's layers; `position`: tokens that it had
+        fed to the handle before. A step must not run twice.
         """
         if position != (expected := self._arrived(handle, boundary).rows.position):
             raise ProtocolError(f"A step for position {position} came where {expected} was next.")
@@ -147,9 +139,8 @@ class LoadedStage:
         )
 
     def prepare(self, foresee: Foresee | None = None) -> None:
-        """Build the graphs of what comes next after the last outputs and the last steps, if that is another one like
-        it, while nothing else is to be done; both are one where `foresee` gives the tokens between them. Nothing
-        changes.
+        """Build the graphs for a repetition of the last steps and outputs, while there is nothing else to do; one graph
+        for both if `foresee` gives the tokens between them. Changes nothing.
         """
         if not self.layers.builds_ahead:
             return
@@ -163,7 +154,7 @@ class LoadedStage:
         except _FAILURES as error:
             if fault := fault_of(error):
                 raise fault from error
-            # it is told where the step is here
+            # filled in when the step is here
 
     def _prepare_step(self, handle: int, foresee: Foresee | None) -> None:
         tokens = None
@@ -172,10 +163,9 @@ class LoadedStage:
         if tokens is None:
             self._prepare(self._prepared, handle, self.layers.build_next)
         elif not self._prepare(self._prepared, handle, partial(self.layers.build_next, tokens=tokens), is_part=True):
-            self._prepared_outputs.pop(handle, None)  # the model has looked at what is not there yet
+            self._prepared_outputs.pop(handle, None)  # the model needs values that don't exist yet
 
     def _prepare(self, prepared: dict[int, _Prepared], handle: int, build: _Build, *, is_part: bool = False) -> bool:
-        """Whether it is there now."""
         held = self._held.get(handle)
         if held is None or handle in prepared:
             return False
@@ -183,7 +173,7 @@ class LoadedStage:
         built = build(caches, _offset(held.rows), len(held.rows.tokens))
         if built:
             for blank in () if is_part else built[0]:
-                clear(blank)  # now, not when what it waits for is there
+                clear(blank)  # now, not when its input is there
             prepared[handle] = _Prepared(held, built[0], caches, built[1], is_part)
         return built is not None
 
@@ -199,7 +189,6 @@ class LoadedStage:
         *,
         ahead: bool = False,
     ) -> list[mx.array]:
-        """The output for `arrived`: of the graph that was prepared for it, or of one that is built now."""
         held, prepared = self._held[handle], self._prepared.pop(handle, None)
         with self.computing():
             if prepared and prepared.takes(held, arrived):
@@ -208,15 +197,15 @@ class LoadedStage:
                 out = build(held)
             if self.layers.start == 0 and (phases := self.meter.phases):
                 phases.lap("embed")
-            del held, prepared  # MLX writes into memory that nobody else holds
+            del held, prepared  # MLX writes in place only without other references
             self._advance(handle, arrived[0].shape[1], out, waits=not ahead)
         if arrived[0].shape[1] == 1:
             self._stepped[handle] = None
         return out
 
     def output(self, handle: int, boundary: Sequence[Arrived], *, every: bool = False) -> mx.array:
-        """Norm and output head on what left the last layer: logits [B, V] of the last position, still to be computed;
-        of `every` one they are [B, L, V] and lazy, since mlx-lm asks for those of a prompt and throws them away.
+        """Norm and output head on the last layer's result: logits [B, V] of the last position, not computed yet; with
+        `every` [B, L, V] and lazy, since mlx-lm requests those of a prompt and drops them.
         """
         held, prepared = self._arrived(handle, boundary), self._prepared_outputs.pop(handle, None)
         is_begun = every
@@ -236,20 +225,19 @@ class LoadedStage:
         return logits
 
     def whole(self, handle: int, tokens: mx.array, *, every: bool = False, ahead: bool = False) -> mx.array:
-        """Token ids [B, L] through the whole model, which this stage owns; logits as `output` gives them. Where it goes
-        `ahead`, tokens and logits are still to be computed: nobody waits here.
+        """Token ids [B, L] through the whole model, which this stage owns; logits like `output`. With `ahead`, tokens
+        and logits are not computed yet.
         """
         held = self._with_rows(handle, tokens.shape[0])
         with self.computing():
             logits = self.layers.whole(tokens, held.caches, every=every, ahead=ahead)
-            del held  # MLX writes into memory that nobody else holds
-            # what the last layer leaves takes all ranks, which all compute it now
+            del held  # MLX writes in place only without other references
+            # the last layer's result needs all ranks, which all compute it now
             out = [] if every and not self.layers.rank else [logits]
             self._advance(handle, tokens.shape[1], out, waits=not ahead)
         return logits
 
     def pack(self, handle: int, index: int) -> bytes:
-        """The bytes of cache `index` of a plain row, which is one of this stage's."""
         held = self._get(handle)
         if held.rows.is_batch:
             raise ProtocolError(f"Handle {handle} is a batch, which gives no single row.")
@@ -257,7 +245,7 @@ class LoadedStage:
             return b"".join(cache_state.pack(held.caches[index]))
 
     def check_awaited(self, handle: int, index: int, count: int) -> None:
-        """Whether cache `index` of `handle` is awaited, in `count` bytes. Raises ProtocolError, SessionError."""
+        """Check that cache `index` of `handle` is awaited, in `count` bytes. Raises ProtocolError, SessionError."""
         held = self._held.get(handle)
         if held is None or index not in held.awaited:
             raise ProtocolError(f"Cache {index} came for handle {handle}, which does not wait for it.")
@@ -265,7 +253,6 @@ class LoadedStage:
             raise SessionError(f"Layer cache {index} has {count} bytes, where this model's has {expected}.")
 
     def fill(self, handle: int, index: int, data: bytes | bytearray) -> None:
-        """Cache `index`, which was awaited, is here. Raises SessionError where it is no such cache."""
         held = self._held[handle]
         with self.computing():
             cache_state.fill(held.caches[index], data)
@@ -273,8 +260,8 @@ class LoadedStage:
         self._held[handle] = held._replace(awaited=held.awaited - {index})
 
     def cut(self, handle: int, row: int, start: int, stop: int) -> dict[int, cache_state.Piece]:
-        """What each of this stage's caches but its states holds of the tokens [start, stop) of a row. Raises
-        SessionError where it does not hold these.
+        """The KV of tokens [start, stop) of a row from each cache of this stage, except states. Raises SessionError if
+        it isn't there.
         """
         with self.computing():
             caches = self._row(handle, row)
@@ -283,25 +270,25 @@ class LoadedStage:
         return spans
 
     def states(self, handle: int, row: int) -> dict[int, int]:
-        """Sizes in bytes of this stage's caches that are states, of that row, by number."""
+        """Sizes in bytes of the states among this stage's caches, of one row, by number."""
         caches = self._row(handle, row)
         numbers = set(self.layers.caches.indices) - set(self._others(caches))
         return {index: cache_state.packed_bytes(cache_state.settled(caches[index])) for index in sorted(numbers)}
 
     def pack_states(self, handle: int, row: int, position: int, wanted: Sequence[int]) -> dict[int, bytes]:
-        """Those of the `wanted` states that are here, behind `position` tokens of that row. Raises SessionError where
-        the row is elsewhere.
+        """The `wanted` states of this stage after `position` tokens of a row. Raises SessionError if the row is
+        elsewhere.
         """
         caches = self._row(handle, row)
         if self._get(handle).rows.tokens[row] != position:
-            raise SessionError(f"A state behind {position} tokens was asked of a row that has more or fewer.")
+            raise SessionError(f"A state at {position} tokens was requested of a row at another position.")
         own = [index for index in wanted if index in self.layers.caches.indices]
         with self.computing():
             return {index: b"".join(cache_state.pack(caches[index])) for index in own}
 
     def paste(self, handle: int, start: int, stop: int, data: Mapping[int, Buffer]) -> None:
-        """The tokens [start, stop) of this stage's caches, which wait for them next; windows may do without. Behind all
-        tokens, where `start` is `stop`, they are states. Raises SessionError where that is not what they hold.
+        """Add the KV of tokens [start, stop) to this stage's awaited caches; windows may lack some. With `start` equal
+        to `stop`, after all tokens, `data` are states. Raises SessionError if the data is wrong.
         """
         held = self._held.get(handle)
         if held is not None and start == stop == held.rows.position == held.pasted:
@@ -330,7 +317,7 @@ class LoadedStage:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Time what MLX does; its errors (a kernel that this device lacks) become StageFailed, or GpuFault."""
+        """Time MLX; its errors (a kernel that this device lacks) become StageFailed, or GpuFault."""
         with self.meter.compute:
             try:
                 yield
@@ -341,9 +328,9 @@ class LoadedStage:
 
     def _get(self, handle: int) -> _HeldCaches:
         if handle not in self._held:
-            raise ProtocolError(f"Nothing is held under handle {handle}.")
+            raise ProtocolError(f"Handle {handle} holds no rows.")
         if self._held[handle].awaited:
-            raise ProtocolError(f"What handle {handle} names has not come yet.")
+            raise ProtocolError(f"The caches of handle {handle} are not complete yet.")
         return self._held[handle]
 
     def _with_rows(self, handle: int, count: int) -> _HeldCaches:
@@ -391,7 +378,6 @@ class LoadedStage:
             raise StageFailed("This model's caches hold too much for the last tokens to be taken off.", "Start again.")
 
     def _caches(self, op: Op, given: list[list[Any]]) -> list[Any]:
-        """The caches of the target of `op`, from those of its sources."""
         layers = self.layers
         match op:
             case Merge():
@@ -416,7 +402,6 @@ class LoadedStage:
                 return layers.caches.new()
 
     def _advance(self, handle: int, count: int, out: list[mx.array], *, waits: bool = True) -> None:
-        """Evaluate `out` and the handle's caches, which hold `count` tokens more now."""
         rows, caches = self._held[handle][:2]
         if self._kv_bits:
             caches = self.layers.caches.quantise(caches, self._kv_bits)
@@ -435,5 +420,5 @@ def _kind(array: Arrived) -> tuple[tuple[int, ...], mx.Dtype]:
 
 
 def _offset(rows: HandleShape) -> int | mx.array:
-    """Tokens in the caches: a number for a plain row, an array of them for a batch."""
+    """Tokens in the caches: a number for a plain row, an array for a batch."""
     return mx.array(rows.tokens) if rows.is_batch else rows.tokens[0]

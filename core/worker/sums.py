@@ -13,8 +13,8 @@ from core.worker.group_init import Group
 
 
 def gather_sums(own: Group) -> Callable[[], None]:
-    """From now on `mx.distributed.all_sum`, which mlx-lm's layers call, gathers over the group `own` where
-    `is_gathered` says so, until what this gives is called. Every rank adds up in the same order, so all have the same
+    """Replace `mx.distributed.all_sum`, which mlx-lm's layers call, by a gather over the group `own` where
+    `is_gathered` allows it; the returned function undoes that. Every rank adds in the same order, so all get the same
     numbers.
     """
     ring_sum, ranks = mx.distributed.all_sum, own.size()

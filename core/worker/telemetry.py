@@ -1,4 +1,4 @@
-"""Where the time of a stage goes, measured on the stage's own clock only, so clock skew cannot matter."""
+"""Times of a stage, measured by the stage's own clock only, so clock skew can't matter."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class SpanClock:
 
 
 class Steps:
-    """The last step that a stage has finished, given to `publish` at most every `STEP_EVERY_S`. Times in seconds of the
-    monotonic clock.
+    """The last step that a stage has finished, passed to `publish` at most every `STEP_EVERY_S`. Times in seconds of
+    the monotonic clock.
     """
 
     def __init__(self, publish: Callable[[int], None]) -> None:
@@ -48,13 +48,11 @@ class Steps:
         self._throttle = Throttle(STEP_EVERY_S)
 
     def finished(self, step: int, now: float) -> None:
-        """The stage's own part of `step` is done; it may still have to be sent."""
         self._last = step
         self.report(now)
 
     @property
     def due(self) -> float | None:
-        """When to `publish` the last one, whatever comes; None while there is nothing new."""
         return self._throttle.due if self._last != self._published else None
 
     def report(self, now: float) -> None:
@@ -64,10 +62,8 @@ class Steps:
 
 
 class StageMeter:
-    """The counters of one stage since the ring was last idle, when it computed what, and how far it is.
-
-    They outlive the links, whose counters `sent` and `received` are: figures that an answer waits for would be lost
-    with a link that breaks.
+    """The counters, computing times and progress of one stage since the ring was last idle. They outlive the links,
+    whose counters `sent` and `received` are: figures for an answer would be lost with a broken link.
     """
 
     def __init__(self, index: int, publish_step: Callable[[int], None] = lambda _: None) -> None:
@@ -84,8 +80,8 @@ class StageMeter:
         self._seen: set[Sight] = set()
 
     def trace(self, *, is_on: bool, most: int) -> list[PhaseTurn]:
-        """The oldest `most` turns that were noted and not taken. `phases` is there from now on, or no longer: None is
-        all that a stage sees of tracing that is off.
+        """The oldest `most` turns not taken yet. `is_on` decides whether `phases` exists from now on: None is all that
+        an untraced stage sees of tracing.
         """
         turns = self._noted.take(most)
         if is_on and self.phases is None:
@@ -95,28 +91,23 @@ class StageMeter:
 
     @contextmanager
     def span(self, kind: SpanKind, step: int, handle: int) -> Iterator[None]:
-        """Remember when what is inside `with` was computed."""
         started = monotonic()
         yield
         self._spans.append(TraceSpan(step, handle, kind, started, monotonic()))
 
     def take_spans(self) -> list[TraceSpan]:
-        """The spans since the last call, only the newest where there were many."""
         spans = list(self._spans)
         self._spans.clear()
         return spans
 
     def saw(self, kind: Sight) -> None:
-        """This Mac handled values of a kind."""
         self._seen.add(kind)
 
     @property
     def seen(self) -> tuple[Sight, ...]:
-        """The kinds of values that this Mac has handled."""
         return tuple(sorted(self._seen))
 
     def start(self) -> None:
-        """The ring was idle: count from zero."""
         if self.phases:
             self.phases.rest()
         self.compute.seconds = self.codec.seconds = self.wait.seconds = 0.0
@@ -125,7 +116,6 @@ class StageMeter:
         self._since = monotonic()
 
     def sample(self, sender: Sender, receiver: Receiver, renewals: int) -> StageSample:
-        """The counters so far."""
         sent, received = self.sent, self.received
         return StageSample(
             index=self._index,

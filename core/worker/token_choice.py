@@ -1,4 +1,4 @@
-"""The tokens of a step: from its logits by the samplers of its rows, or as the Mac with the output head chose them."""
+"""Tokens of a step: from its logits by the samplers of its rows, or as the Mac with the output head chose them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class TokenChoice:
     def __init__(self, pipeline: Pipeline, scheduler: Scheduler, rows: Mapping[str, AnswerRow]) -> None:
         self._pipeline, self._scheduler, self._rows = pipeline, scheduler, rows
         self._foreseen: dict[int, tuple[mx.array, NextTokens]] = {}  # by handle: logits that are prepared
-        self._work: Turn | None = None  # for whose tokens the last `begin` was
+        self._work: Turn | None = None  # the work of the last `begin`
 
     def begin(self, step: Step, logits: mx.array, alive: Sequence[int]) -> NextTokens:
-        """Start to choose a token for the rows `alive` of a step without drafts, from logits [rows, vocabulary]."""
+        """Start choosing a token for the rows `alive` of a step without drafts, from logits [rows, vocabulary]."""
         prepared_for, choice = self._foreseen.pop(step.handle, (None, None))
         with self._pipeline.stage.computing():
             wanted = logits if len(alive) == len(step.requests) else logits[mx.array(list(alive))]
@@ -63,8 +63,8 @@ class TokenChoice:
             return [pick_drafted(samplers[0], answer.logits[0], step.drafts)]
 
     def foresee(self, handle: int, logits: mx.array) -> mx.array | None:
-        """The tokens that the step of `handle` which is on the ring will choose by `logits`, if the next one goes
-        before they are known.
+        """The tokens that the step of `handle` on the ring will choose from `logits`, if the next one goes ahead of
+        them.
         """
         requests = self._scheduler.foresees(handle) if self._pipeline.goes_ahead else ()
         if not requests:
@@ -74,5 +74,4 @@ class TokenChoice:
         return choice.tokens
 
     def forget_foreseen(self) -> None:
-        """A composition changes what the handles hold."""
         self._foreseen.clear()

@@ -1,10 +1,10 @@
-"""A frame of the engine: which work it belongs to, and what it carries.
+"""Work frames: the work that a frame belongs to, and its payload.
 
-body = step u64 | base u64 | handle u32 | askers u16 | askers x 16 | payload.   `base` is the lowest step that the head
-still waits for: nobody below it will be asked for again. The payload is token ids (PROMPT_TOKENS, STEP_TOKEN; none if
-the group of ranks gives them what the step before chose), the arrays of a boundary or of logits (ACTIVATION), chosen
-tokens (TOKEN), the operations of a composition (COMPOSE), a part of a cache (KV), why a stage could not do the work
-(ERROR), or nothing (ACK).
+body = step u64 | base u64 | handle u32 | askers u16 | askers x 16 | payload. `base` is the lowest step that the head
+still waits for: it never requests a lower one again. The payload is token ids (PROMPT_TOKENS, STEP_TOKEN; none if the
+group of ranks distributes the last step's choices), the arrays of a boundary or of logits (ACTIVATION), chosen tokens
+(TOKEN), the operations of a composition (COMPOSE), a cache part (KV), a stage's reason for a failure (ERROR), or
+nothing (ACK).
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ NO_STEP: Final = 0  # an ERROR that belongs to no work: the ring breaks
 QUIET: Final = int(Flag.PREFILL)
 EVERY: Final = int(Flag.EVERY)
 
-# what msgspec raises for bytes that no honest peer sends
+# msgspec's errors for bytes that no honest peer sends
 UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The next tokens that are written of the answer of row `request`, which has a constraint, before it goes on."""
+    """The next written tokens of the answer of row `request`, which has a constraint, before it continues."""
 
     request: RequestId
     tokens: tuple[TokenId, ...]
 
 
 class Dismiss(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Row `request` is over there."""
+    """Row `request` is over."""
 
     request: RequestId
 
@@ -66,9 +66,9 @@ Order = Op | Word
 
 
 class _Failure(Problem, frozen=True, kw_only=True):
-    """`handles`: what it leaves without use."""
+    """A failed stage's problem."""
 
-    handles: tuple[Handle, ...] = ()
+    handles: tuple[Handle, ...] = ()  # useless after it
 
 
 _orders = msgspec.msgpack.Decoder(tuple[Order, ...])
@@ -76,32 +76,24 @@ _failure = msgspec.msgpack.Decoder(_Failure)
 
 
 class WorkFrame(NamedTuple):
-    """What one stage sends to the next for step `step`; it can be sent again as often as needed.
-
-    `position`: tokens that the handle was given before; `rows`: positions of all its rows that the payload covers;
-    `quiet`: nobody needs the logits, so a last stage behind which no layers come answers with an ACK. `every`: those of
-    every position are wanted. `request`: whose prompt it is; zeros where the rows of several requests travel together.
-    `askers`: the rows for which the last stage chooses tokens, if it does.
-    """
+    """A message from one stage to the next for step `step`; it can be sent repeatedly."""
 
     kind: FrameType
     step: int
     handle: int = 0
-    request: bytes = NO_REQUEST
-    position: int = 0
-    rows: int = 0
-    quiet: bool = False
-    every: bool = False
-    askers: tuple[bytes, ...] = ()
+    request: bytes = NO_REQUEST  # whose prompt it is; zeros if it has rows of several requests
+    position: int = 0  # tokens that the handle was given before
+    rows: int = 0  # positions of all its rows in the payload
+    quiet: bool = False  # no logits are needed, so a last stage without layers after it answers with an ACK
+    every: bool = False  # logits of every position are wanted
+    askers: tuple[bytes, ...] = ()  # rows for which the last stage chooses tokens, if it does
     payload: Sequence[Buffer] = ()
 
     def parts(self, base: int) -> list[Buffer]:
-        """The body, when `base` is the lowest step that is out."""
         return [WORK.pack(self.step, base, self.handle, len(self.askers)), *self.askers, *self.payload]
 
     @property
     def flags(self) -> int:
-        """As the header has them."""
         return QUIET * self.quiet | EVERY * self.every
 
 
@@ -141,12 +133,10 @@ def read_work(frame: Frame) -> tuple[WorkFrame, int]:
 
 
 def encode_orders(orders: Sequence[Order]) -> list[Buffer]:
-    """The payload of a COMPOSE."""
     return [msgspec.msgpack.encode(tuple(orders))]
 
 
 def decode_orders(payload: Buffer) -> tuple[Order, ...]:
-    """Decode the ops of a COMPOSE frame. Raises ProtocolError."""
     try:
         return _orders.decode(payload)
     except UNREADABLE as error:
@@ -154,14 +144,14 @@ def decode_orders(payload: Buffer) -> tuple[Order, ...]:
 
 
 def encode_problem(problem: Problem, handles: Sequence[int] = ()) -> list[Buffer]:
-    """The payload of an ERROR; `handles` are of no use after it."""
+    """The payload of an ERROR; `handles` are useless after it."""
     told = _Failure(kind=problem.kind, what=problem.what, fix=problem.fix, handles=tuple(handles))
     return [msgspec.msgpack.encode(told)]
 
 
 def decode_problem(payload: Buffer) -> tuple[Problem, tuple[int, ...]]:
-    """Why another stage could not, and the handles that are of no use behind it; its text comes from another Mac and is
-    cleaned here. Raises ProtocolError.
+    """Another stage's reason for a failure, with its text cleaned, and the handles that are useless after it. Raises
+    ProtocolError.
     """
     try:
         told = _failure.decode(payload)
@@ -172,8 +162,8 @@ def decode_problem(payload: Buffer) -> tuple[Problem, tuple[int, ...]]:
 
 
 class ResumeState(msgspec.Struct, frozen=True, array_like=True):
-    """What the head asks round a ring whose links are new: does everybody know `run`, and has done all steps below
-    `base`? Stages that do not, begin anew with step `base` and add their number to `lost`.
+    """The head's request round a relinked ring: does each stage know `run`, and has it done all steps below `base`?
+    Stages that fail this start over at step `base` and add their number to `lost`.
     """
 
     run: bytes
@@ -185,12 +175,10 @@ _resume_state = msgspec.msgpack.Decoder(ResumeState)
 
 
 def encode_resume_state(state: ResumeState) -> bytes:
-    """The body of a STANDING frame."""
     return msgspec.msgpack.encode(state)
 
 
 def decode_resume_state(frame: Frame) -> ResumeState:
-    """Decode a STANDING frame. Raises ProtocolError."""
     try:
         return _resume_state.decode(frame.body)
     except UNREADABLE as error:

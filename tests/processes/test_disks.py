@@ -97,7 +97,7 @@ async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
     assert (await listed(mbp, "solo")).layers_here == ((4, 6),)
     assert took - demo.disk_facts()["mbp"]["disk_bytes"] >= extra.nbytes * 0.9
     assert await mbp.client.trim(TrimRequest()) == []
-    with pytest.raises(UsageError, match="macluster has written nothing"):
+    with pytest.raises(UsageError, match="macluster did not write"):
         await head.client.trim(TrimRequest(model="solo", go=True))
     (expected,) = reference(solo, [PROMPT], 200)
     running, mark = await begin(head, PROMPT, 200), len(head.seen)

@@ -100,7 +100,7 @@ async def test_a_byte_that_is_wrong_at_the_hub_is_never_loaded(made: Make, monke
             await head.client.download(DownloadRequest(repo=REPO, split=True))
             await head.until(lambda w: any(isinstance(e, Transfer) and e.is_over for e in w.seen), WAIT_S, "Headers")
             mark = len(head.seen)
-            with pytest.raises(NodeError, match=f"{re.escape(name)} is not what {REPO} on the hub says"):
+            with pytest.raises(NodeError, match=f"{re.escape(name)} differs from {REPO} on the hub"):
                 await loaded(head, LoadRequest(model="toy"))
             told = {event.status for event in head.seen[mark:] if isinstance(event, StageState)}
             assert told >= {"fetching", "comparing"}

@@ -273,7 +273,7 @@ async def test_an_answer_has_the_shape_that_its_client_asks_for(served: Served) 
     asked: Any = {"model": "", "max_tokens": 300, "messages": ASKED, "output_config": {"format": form}}
     said: Any = await served.anthropic.messages.create(**asked)
     assert Hop.model_validate_json(said.content[-1].text)
-    with pytest.raises(openai.BadRequestError, match="cannot be enforced: not"):
+    with pytest.raises(openai.BadRequestError, match="can't be enforced: not"):
         await served.ask(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"not": {}}}})
 
 

@@ -53,9 +53,8 @@ from core.node.trust.room import TrustRoom
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
 from core.settings import GB, MIB, Home
-from core.trust.known_faults import KnownFaults
 from core.trust.seen_macs import SeenMacs
-from core.trust.trust_assessment import TrustAssessment
+from core.trust.trust_assessment import KnownFaults, TrustAssessment
 from tests.simulator.disk import Disk
 from tests.simulator.keys import NAMES, NOWHERE, chain, mac
 from tests.simulator.kind import Kind

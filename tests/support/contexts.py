@@ -12,7 +12,7 @@ from core.node.base.message_table import MessageTable
 from core.node.base.signals import Signals
 from core.node.config import NodeConfig
 from core.settings import Home
-from core.trust.known_faults import KnownFaults
+from core.trust.trust_assessment import KnownFaults
 from tests.support.tasks import tasks_of
 
 NOWHERE = Path("/nonexistent")

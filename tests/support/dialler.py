@@ -15,8 +15,8 @@ from core.node.peers.addresses import AddressBook
 from core.node.peers.advertised_macs import AdvertisedMacs
 from core.node.peers.dialling import Dialling
 from core.trust.identity import text_id
-from core.trust.known_faults import KnownFaults
 from core.trust.roster import Cluster, RosterStore
+from core.trust.trust_assessment import KnownFaults
 from tests.support.contexts import context_of
 from tests.support.macs import bundle, chain, cluster, mac
 

@@ -19,10 +19,9 @@ from core.node.peers.mesh import LinkEnded, MacLeft, Mesh
 from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.worker_state import WorkerState
-from core.trust.known_faults import KnownFaults
 from core.trust.roster import RosterStore
 from core.trust.seen_macs import SeenMacs
-from core.trust.trust_assessment import TrustAssessment
+from core.trust.trust_assessment import KnownFaults, TrustAssessment
 from tests.support.contexts import context_of
 from tests.support.macs import bundle, chain, mac
 from tests.support.node_messages import other_messages

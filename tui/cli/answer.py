@@ -45,7 +45,6 @@ def recovery_line(recovery: Recovery) -> str:
 
 
 def recovery_facts(recovery: Recovery) -> Facts:
-    """A recovery as JSON facts; `tokens` were written before it, `done` of `total` are read again."""
     fields = ("state", "text", "fix", "mac", "since", "tokens", "done", "total", "eta_s", "choices")
     return {field: getattr(recovery, field) for field in fields}
 

@@ -107,7 +107,6 @@ class _Answer:
             self._show(self._begun)
 
     def is_done(self, watch: Watch) -> bool:
-        """Print what is new; return whether the answer has ended."""
         fresh, self._mark = watch.seen[self._mark :], len(watch.seen)
         for event in fresh:
             match event:

@@ -44,7 +44,6 @@ def _commands(command: argparse.ArgumentParser) -> Iterator[tuple[str, str, argp
 
 
 def _options(command: argparse.ArgumentParser) -> list[str]:
-    """A table of arguments and options; empty if there are none."""
     rows = [
         f"| `{_shown(action)}` | {_help(action)} |"
         for action in command._actions

@@ -60,9 +60,7 @@ class Conversation:
         self._state = UiState(chat=chat, turns=turns, next_number=len(turns) + 1)
 
     async def run(self, lines: Lines, answerer: Answerer) -> None:
-        """Run to its end. At a terminal, an error is printed and the conversation continues; in a pipe it raises
-        MaclusterError.
-        """
+        """Run to its end. Errors are printed at a terminal; in a pipe they raise MaclusterError."""
         while (line := lines.read()) is not None and line.strip() != "/quit":
             try:
                 if line.startswith("/"):

@@ -111,7 +111,6 @@ class Demo:
             await watch.attached(START_S, partial(self._lives, index))
 
     async def join(self) -> None:
-        """Let the nodes find each other, pair them and wait for their links."""
         if len(self._nodes) > 1:
             await self.find_each_other()
             for other in self.watches[1:]:
@@ -119,9 +118,7 @@ class Demo:
             await asyncio.gather(*(w.until(self._all_linked, START_S, "Linking the nodes") for w in self.watches))
 
     async def load(self) -> PlanLoaded:
-        """Load the model over all nodes; retry once if a node was lost, since a busy machine can starve one for
-        seconds.
-        """
+        """Load the model over all nodes; retry once if a busy machine starved a node."""
         request = msgspec.structs.replace(self._config.load, model=self.model)
         try:
             return await loaded(self.head, request)

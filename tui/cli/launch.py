@@ -41,7 +41,8 @@ async def open_tui(args: argparse.Namespace) -> int:
     gc.disable()  # until the first frame: `avoid_long_collections`
     from tui.app import MaclusterApp
 
-    _check_terminal()
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("The terminal UI needs a terminal.", "Use `macluster status`, `load` and `run` instead.")
     home = home_of(args)
     preferences = preferences_of(args)
     node = OwnNode(home, node_options(preferences))
@@ -58,11 +59,6 @@ async def open_tui(args: argparse.Namespace) -> int:
 
 def home_of(args: argparse.Namespace) -> Home:
     return Home(args.home.expanduser().absolute())
-
-
-def _check_terminal() -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("The terminal UI needs a terminal.", "Use `macluster status`, `load` and `run` instead.")
 
 
 def preferences_of(args: argparse.Namespace) -> Preferences:

@@ -37,9 +37,7 @@ async def unload(args: argparse.Namespace) -> int:
 
 
 async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
-    """Whether the requested model is already loaded as requested, or is being recovered: another load would end the
-    answers that wait for it.
-    """
+    """Whether the model is loaded as requested, or recovering: another load would end the waiting answers."""
     loaded, recovery = watch.now.plan, watch.now.recovery
     is_there = recovery.state != "parked" if recovery else watch.now.plan_status == "ready"
     if loaded is None or not is_there or not is_shared_so(loaded, args):
@@ -60,9 +58,7 @@ async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
 
 
 def is_shared_so(plan: Plan, args: argparse.Namespace) -> bool:
-    """Whether `plan` has the requested topology, parallelism, cable and wire dtype, or was decided for another
-    choice.
-    """
+    """Whether `plan` has the requested topology, parallelism, cable and wire dtype, made for the same choice."""
     how = plan.parallelism
     if args.draft and not plan.draft:
         return False
@@ -93,9 +89,7 @@ async def load_model(watch: Watch, args: argparse.Namespace, *, verify: bool = F
 
 
 async def loaded(watch: Watch, request: LoadRequest) -> PlanLoaded:
-    """Send `request` and wait until the model is ready, whatever was loaded before. Copies that must finish first are
-    printed to standard error. Raises as `load_model` does.
-    """
+    """Send `request` and wait until the model is ready; earlier copies go to standard error. Raises as `load_model`."""
     mark = len(watch.seen)
     await watch.client.load(request)
 

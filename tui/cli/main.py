@@ -19,10 +19,7 @@ from tui.cli import launch  # noqa: E402
 
 
 def main() -> None:
-    """Run the `macluster` command.
-
-    Example: `macluster status --json`.
-    """
+    """Run the `macluster` command, such as `macluster status --json`."""
     # the screen opens without importing the other commands
     args, others = launch.parser().parse_known_args()
     if others:

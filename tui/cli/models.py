@@ -20,10 +20,6 @@ from tui.state.format import plural
 NOTHING = "No model is on this Mac yet. `macluster download REPO` downloads one of these, or any other from the hub."
 
 
-def add_models(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--known", action="store_true", help="list models on the hub that no Mac has, best fit first")
-
-
 async def models(args: argparse.Namespace) -> int:
     """List models on this Mac and how they fit; if there are no models, or with `--known`, models on the hub."""
     async with NodeClient(home_of(args)) as client:
@@ -71,7 +67,6 @@ def model_facts(model: ModelChoice) -> Facts:
 
 
 def fit_words(model: ModelChoice) -> str:
-    """How a model fits, in a few words, such as "3 Macs"."""
     if model.loaded:
         return "loaded"
     here = f"{layers_text(model.layers_here)} here; " if model.layers_here else ""

@@ -17,7 +17,6 @@ def print_facts(args: argparse.Namespace, facts: object, lines: Sequence[str]) -
 
 
 def print_progress(line: str) -> None:
-    """Print a line about progress to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -37,9 +37,7 @@ async def pair(args: argparse.Namespace) -> int:
 
 
 async def pair_with(home: Home, target: str, report: Report) -> None:
-    """Pair with the Mac `target` (name or id of a found Mac, HOST:PORT of its window, or "" for any) and `report` every
-    step. Raises PairingError and UsageError; then, and when cancelled, nothing is stored.
-    """
+    """Pair with `target`: a found Mac's name or id, HOST:PORT, or "" for any. Raises PairingError, UsageError."""
     async with Watch(home) as watch:
         await watch.attached(ATTACH_S)
         mark = len(watch.seen)
@@ -95,7 +93,6 @@ class _Conversation:
         return [e for e in self._watch.seen[self._reported :] if isinstance(e, PairingChanged)]
 
     async def _hand_in(self, line: str | None) -> asyncio.Future[str | None] | None:
-        """Send the digits to the node; ask again for anything else."""
         if line is None:
             await self._watch.client.stop_pairing()
             what = "Standard input ended before the six digits."
@@ -110,9 +107,7 @@ class _Conversation:
 
 
 def _line() -> asyncio.Future[str | None]:
-    """Read a line of standard input, None at its end, in a thread that may be abandoned: stopping must not need
-    Enter.
-    """
+    """Read a line of standard input, None at its end, in a thread that stopping may abandon."""
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str | None] = loop.create_future()
 

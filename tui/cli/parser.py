@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     service_command.add_options(sub.add_parser("service", help="run the node from boot on"), _fact)
     trust_commands.add_options(sub.add_parser("trust", help="show and change how far each Mac is trusted"), _fact)
     listed = sub.add_parser("models", help="list models on the Macs' disks or on the hub, and how they fit")
-    models.add_models(listed)
+    listed.add_argument("--known", action="store_true", help="list models on the hub that no Mac has, best fit first")
     _fact(listed, models.models)
     trim.add_trim(listed, _fact)
     download = sub.add_parser("download", help="download a model from the Hugging Face hub")

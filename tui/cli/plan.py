@@ -112,7 +112,6 @@ def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
 
 
 def proof_lines(loaded: PlanLoaded) -> list[str]:
-    """The result of the check after loading, if there was one."""
     return [clean_text(loaded.proof)] if loaded.proof else []
 
 

@@ -96,9 +96,7 @@ class RemoteApi:
 
 
 def body_of(asked: ChatRequest, model: str) -> dict[str, Any]:
-    """The request as a chat completion. Defaults are left to the API, except the temperature; a constraint is a
-    schema.
-    """
+    """The request as a chat completion. The API's defaults apply, except the temperature; a constraint is a schema."""
     plain = Sampling()
     chosen = {
         name: value
@@ -129,7 +127,6 @@ def _context(url: str, certificate: Path | None) -> ssl.SSLContext:
 
 
 def _print_thought(text: str) -> None:
-    """Print reasoning dimmed; it is not part of the conversation."""
     clean = clean_text(text)
     print(clean if os.environ.get("NO_COLOR") else f"\x1b[2m{clean}\x1b[0m", end="", flush=True)
 

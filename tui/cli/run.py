@@ -110,7 +110,6 @@ async def _load(watch: Watch, args: argparse.Namespace) -> None:
 
 
 async def _continue(args: argparse.Namespace) -> int:
-    """Print the written part of an interrupted answer, then the rest."""
     if args.session or args.keep_nothing or asks_for_more(args):
         raise UsageError(
             "A continued answer keeps its settings.", "Use --continue without --session and answer options."

@@ -111,7 +111,6 @@ async def _served(scenario: Scenario, options: LoadOptions, folder: Path) -> Asy
 
 @asynccontextmanager
 async def _cluster(model: Path, providers: int, scenario: Scenario) -> AsyncIterator[AskedModel]:
-    """A head with `providers` more Macs that all hold layers, and a key for each user."""
     port = _free_port()
     config = DemoConfig(
         budgets_gb=(RAM_GB,) * (providers + 1),

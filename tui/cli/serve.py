@@ -32,17 +32,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def is_to_serve(args: argparse.Namespace) -> bool:
-    """Whether to serve, rather than manage keys or print snippets."""
     return not args.keys and args.new_key is None and args.revoke_key is None and args.snippets is None
 
 
 async def keys_or_paste(args: argparse.Namespace) -> int:
-    """Create, list and revoke keys (a running node follows at once), or print a snippet."""
     return await _paste(args) if args.snippets else _keys(args)
 
 
 async def _paste(args: argparse.Namespace) -> int:
-    """Print a snippet with the address and the model of the running node, if any."""
     now, home = Snapshot(), home_of(args)
     if await is_listening(home):
         async with Watch(home) as watch:

@@ -41,7 +41,6 @@ async def peers(args: argparse.Namespace) -> int:
 
 
 def trust_line(trust: TrustChanged, plan: Plan | None) -> str:
-    """The trust line: the cluster's level, the least trusted Mac, and whether `plan` encrypts everything."""
     mark = cable_mark(plan)
     words = f"{trust.level}{f', {mark.word}' if mark else ''} (weakest: {trust.weakest or 'none'})"
     return clean_text(f"Trust: {words} {trust.reason}").rstrip()
@@ -76,7 +75,6 @@ def status_facts(now: Snapshot) -> Facts:
 
 
 def batch_facts(batch: Batch, plan: Plan) -> Facts:
-    """The running rows, then the queue, with the plan's limits."""
     most = {"rows_max": plan.rows, "context_tokens": plan.context, "waiting": len(batch.queue)}
     facts: Facts = msgspec.to_builtins(batch)
     return most | {field: fact for field, fact in facts.items() if field != "type"}
@@ -127,6 +125,5 @@ def unfinished_lines(answers: Sequence[UnfinishedAnswer]) -> list[str]:
 
 
 def unfinished_facts(answers: Sequence[UnfinishedAnswer]) -> list[Facts]:
-    """The interrupted answers, without their text."""
     fields = ("request_id", "model", "tokens", "max_tokens", "at")
     return [{field: getattr(one, field) for field in fields} for one in answers]

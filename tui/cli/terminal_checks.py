@@ -104,7 +104,6 @@ def keys(_: threading.Event) -> Outcome:
 
 
 def attributes(said: bytes) -> list[str]:
-    """The features in a terminal's answer."""
     found = ANSWER.search(said)
     return found[1].decode().split(";") if found else []
 

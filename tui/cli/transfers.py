@@ -208,7 +208,7 @@ def _targets(watch: Watch, wanted: list[str], choice: ModelChoice) -> tuple[str,
     return tuple(mac for mac in chosen if mac not in choice.held_by)
 
 
-async def _to_its_end(watch: Watch, begin: Callable[[], Awaitable[None]], macs: set[str]) -> list[Transfer]:
+async def _to_its_end(watch: Watch, begin: Callable[[], Awaitable[object]], macs: set[str]) -> list[Transfer]:
     """Print progress until every Mac of `macs` is done; raises the first problem."""
     mark = len(watch.seen)
     shown = Shown()

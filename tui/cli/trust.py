@@ -182,7 +182,6 @@ def mac_lines(mac: TrustedMac) -> list[str]:
 
 
 def word_lines(words: RecoveryWords) -> list[str]:
-    """The 24 words, numbered, six per line."""
     numbered = [f"{n:>2} {word:<8}" for n, word in enumerate(words.words.split(), 1)]
     return [KEEP_THEM, *(" ".join(numbered[at : at + 6]).rstrip() for at in range(0, len(numbered), 6))]
 

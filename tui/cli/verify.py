@@ -18,9 +18,7 @@ def add_options(verify: argparse.ArgumentParser, fact: Callable[[argparse.Argume
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Run every check; the status is 1 if one failed. SIGHUP ends it like SIGTERM, so that temporary files are
-    deleted.
-    """
+    """Run every check; the status is 1 if one failed. SIGHUP too deletes the temporary files."""
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
     # it imports Textual and more, which no other command needs

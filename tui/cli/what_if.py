@@ -27,12 +27,7 @@ def budgets_of(words: str, option: str) -> tuple[float, ...]:
 
 
 async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequence[float]) -> PlanPreview:
-    """Preview the plan of a model over Macs with these budgets; nothing is loaded.
-
-    The model is one of this Mac's, or the demo's. The preview says what does not fit.
-
-    Raises ModelNotFound, BadModel, UnsupportedModel.
-    """
+    """Preview a model over Macs with these budgets. Raises ModelNotFound, BadModel, UnsupportedModel."""
     # only `macluster plan --macs` needs them
     from core.node.disks.local_models import LocalModels
     from core.node.ring.split_profiles import SplitProfiles

@@ -225,7 +225,6 @@ class ChatController:
             await self._offer_last()
 
     async def _offer_last(self) -> None:
-        """Offer the last conversation; open it at once if it has an unfinished question."""
         app = self._app
         last = next((each for each in await self._conversations.all() if each.problem is None), None)
         if last is None or app.state.turns:

@@ -43,9 +43,7 @@ def way_for(text: str, platform: str, environ: dict[str, str]) -> Way:
 
 
 async def copy(text: str, osc52: Callable[[str], None], folder: Path) -> str:
-    """Copy `text` and return where it is. `osc52` writes to the terminal. Raises NodeError if the file can't be
-    written.
-    """
+    """Copy `text` and return where it is. `osc52` writes to the terminal. Raises NodeError for a failed write."""
     way = way_for(text, sys.platform, dict(os.environ))
     if way == "pbcopy" and await _pbcopy(text):
         return "Copied."

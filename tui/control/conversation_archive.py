@@ -63,7 +63,6 @@ class ConversationArchive:
             await asyncio.wait_for(self._idle.wait(), SETTLE_S)
 
     async def all(self, text: str = "") -> list[ConversationInfo]:
-        """Every saved conversation that contains `text`, newest first."""
         client = self._app.client
         found = await (client.find_conversations(SearchText(text=text)) if text else client.conversations())
         # a list needs single lines, but an ending keeps its own

@@ -15,9 +15,7 @@ TRACE: Final = "tui-crash.log"
 
 
 def write(error: BaseException, folder: Path) -> str:
-    """Write the traceback of `error` and return a sentence that says where. Leaves out values and the error's text:
-    they may contain what was typed.
-    """
+    """Write where `error` happened, without typed text (values, the error's words), and return a sentence about it."""
     path = folder / TRACE
     lines = [f"{time.strftime('%Y-%m-%d %H:%M:%S')} macluster {VERSION}\n", *_frames(error), "\n"]
     sorry = f"macluster crashed ({type(error).__name__})."

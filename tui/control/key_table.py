@@ -33,7 +33,6 @@ _COMMON_TITLES: Final = ("Quit", "Scroll up", "Scroll down", "To the top", "To t
 
 
 def key_table() -> str:
-    """One line per screen: its keys and what they do, without the keys that work everywhere."""
     rows = [f"| {name} | {_keys_of(actions)} |" for name, actions in _SECTIONS.items()]
     return "\n".join(["| Screen | Keys |", "|---|---|", *rows])
 

@@ -36,7 +36,6 @@ class ModelController:
         self._app.in_background(self._examine, request, after_s, group="examine", exclusive=True)
 
     def offers(self) -> Iterator[SystemCommand]:
-        """For the palette: a "Load" for every model that is known to fit with its options."""
         for choice in self._catalog.choices or ():
             if choice.preview.plan is not None and not choice.loaded and self._catalog.is_planned(choice):
                 request = self._catalog.options(choice)

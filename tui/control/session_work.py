@@ -41,7 +41,6 @@ class SessionWork:
         return "Nothing has been asked yet." if run == "save" and not state.turns else ""
 
     async def all(self, text: str = "") -> list[SavedSession]:
-        """Every session on this Mac, with its messages if it is searched for a `text`."""
         found = await self._client.sessions()
         if text:
             found = [await self._with_words(one) for one in found if not one.problem]

@@ -29,9 +29,7 @@ class ThemedApp(AppInterface, Protocol):
 
 
 class ThemeChoice:
-    """Previews the theme under the cursor, and saves the chosen one in `folder`. `named`: the theme of the config
-    file.
-    """
+    """Previews the theme under the cursor, and saves the chosen one in `folder`; `named` is config.toml's theme."""
 
     def __init__(self, app: ThemedApp, folder: Path, named: str) -> None:
         self._app = app

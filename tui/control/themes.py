@@ -120,9 +120,7 @@ def own_variables(theme: Theme) -> dict[str, str]:
 
 
 def legible(colours: Mapping[str, str]) -> dict[str, str]:
-    """Cursor backgrounds and text colours, moved towards black or white until they have enough contrast on every
-    background. A theme that uses the terminal's own colours is left alone: they are unknown here.
-    """
+    """Cursor backgrounds and text colours with enough contrast; a theme of the terminal's own colours is unchanged."""
     if colours["background"].startswith("ansi"):
         return {}
     background, panel, primary = (Color.parse(colours[name]) for name in ("background", "panel", "primary"))

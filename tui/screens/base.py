@@ -52,9 +52,7 @@ class ShowsModels(Protocol):
 
 
 class SizedScreen(KeyOwner, Screen[None]):
-    """A screen with the class `wide`, `narrow` or `small`; a small one shows only `TooSmall`. Failed requests are
-    reported.
-    """
+    """A screen with the class `wide`, `narrow` or `small`; a small one shows only `TooSmall`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,6 +81,10 @@ class SizedScreen(KeyOwner, Screen[None]):
 
     def laid_out(self) -> None:
         """Called when the widgets have their new sizes."""
+        self._draw()
+
+    def _draw(self) -> None:
+        pass
 
     async def action_back(self) -> None:
         self.dismiss()

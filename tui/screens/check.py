@@ -49,9 +49,6 @@ it can't be checked here.
         self._box.border_title = Content("Findings")
         self.action_again()
 
-    def laid_out(self) -> None:
-        self._draw()
-
     def action_again(self) -> None:
         if not self._is_running:
             self._findings, self._is_running = (), True

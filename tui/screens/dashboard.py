@@ -88,9 +88,7 @@ class Dashboard(SizedScreen):
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """Focus the chat until a model is loaded. Nothing is drawn before all sizes are known: drawing empty panes
-        takes time.
-        """
+        """Focus the chat until a model is loaded. Drawing empty panes takes time, so the first draw waits for sizes."""
         self._unfinished.enter_context(self.app.batch_update())
         self._place_focus(self.chat)
 
@@ -171,7 +169,6 @@ class Dashboard(SizedScreen):
             self.post_message(Noted("The pasted text is in the prompt."))
 
     def come_back(self) -> None:
-        """Focus the prompt after a screen was closed, unless another pane had the focus."""
         if self.focused in (None, self.chat):
             self._focus_chat()
 
@@ -201,7 +198,6 @@ class Dashboard(SizedScreen):
         widget.focus()
 
     def _make_room(self, is_recovering: bool) -> None:
-        """Show the recovery instead of the prompt and focus it, unless the person is typing."""
         if is_recovering == self._is_recovering:
             return
         self._is_recovering = is_recovering

@@ -19,9 +19,7 @@ from tui.widgets.cursor_list import CursorList
 
 
 class ChoiceScreen(KeyOwner, ModalScreen[int]):
-    """Returns the number of the chosen answer. The first one is selected at the start, and Esc means it too; with
-    `must` neither closes the dialog.
-    """
+    """Returns the number of the chosen answer. Esc means the first one; with `must` it does not close the dialog."""
 
     CSS_PATH = "dialogs.tcss"
     ACTIONS = ASKING
@@ -53,9 +51,7 @@ class ChoiceScreen(KeyOwner, ModalScreen[int]):
 
 
 class AskScreen(KeyOwner, ModalScreen[str | None]):
-    """Returns the typed line, or None. Ignores an empty line unless `may_be_empty`; shows the UsageError of `check`
-    below.
-    """
+    """Returns the typed line or None. Shows the UsageError of `check`; an empty line only if it `may_be_empty`."""
 
     CSS_PATH = "dialogs.tcss"
     ACTIONS = ASKING

@@ -18,7 +18,7 @@ from tui.screens.base import SizedScreen
 from tui.state.format import DIM
 from tui.state.hop_history import last_of
 from tui.state.hop_phases import WINDOWS_S, points_of
-from tui.state.hops import Hop, Ring, ring_of
+from tui.state.hops import Hop, ring_of
 from tui.state.state import UiState, cleaned
 from tui.widgets.hop_details import (
     SpeedTest,
@@ -61,7 +61,7 @@ The speed test sends empty and then full messages between the two Macs, encrypte
         self._state = self._picture = state
         self._ring = ring_of(state)
         self._now = time.time()
-        self._at = _begin_at(self._ring)
+        self._at = self._ring.hops.index(self._ring.slowest) if self._ring.slowest else 0
         self._window = 0
         self._is_paused = False
         self._tests: dict[tuple[str, str], SpeedTest] = {}
@@ -76,9 +76,6 @@ The speed test sends empty and then full messages between the two Macs, encrypte
 
     def on_mount(self) -> None:
         self._where.border_title = Content("Where time goes · per frame")
-
-    def laid_out(self) -> None:
-        self._draw()
 
     def show(self, state: UiState) -> None:
         """Draw the state. A paused chart stands still; a running test goes on."""
@@ -178,10 +175,6 @@ The speed test sends empty and then full messages between the two Macs, encrypte
             self.run_worker(self._stop(), group="speed test stop", exit_on_error=False)
         else:
             self.dismiss()
-
-
-def _begin_at(ring: Ring) -> int:
-    return ring.hops.index(ring.slowest) if ring.slowest else 0
 
 
 def _why_none(state: UiState) -> str:

@@ -121,7 +121,6 @@ class ModelsScreen(SizedScreen):
         self.refresh_bindings()  # the enabled actions may have changed
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Preview the selected model; it becomes exact if the cursor rests on it."""
         choice = self.list.pointed
         self._point()
         if choice is not None and choice.path and choice.preview.plan is not None and choice.preview.cuts is None:

@@ -60,13 +60,9 @@ the conversation."""
         self._inputs[self._at].focus()
 
     def on_descendant_focus(self) -> None:
-        """Highlight the frame and mark the line of the focused input."""
         for field in FIELDS:
             mark = CURSOR if self.focused is self._inputs[field.name] else " "
             self._labels[field.name].update(f"{mark} {field.option.label}")
-
-    def laid_out(self) -> None:
-        self._draw()
 
     def show(self, state: UiState) -> None:
         """Ignore the state: events change nothing here."""

@@ -1,6 +1,4 @@
-"""Screens by the name that the action `open` uses. Each is imported when it opens: all imports together take a tenth
-of the time to the first frame.
-"""
+"""Screens by name for the action `open`; imported when opened, since all imports would delay the first frame."""
 
 from __future__ import annotations
 

@@ -58,9 +58,7 @@ _ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows", "wire")
 
 
 class SplitScreen(SizedScreen):
-    """The boundaries, and what they would mean. Starts with the loaded split if it is what `request` asks for, else
-    with the balanced plan. `request` is None if there is nothing to divide. Nothing is applied until Enter.
-    """
+    """The boundaries and their effect. Starts with the loaded split if it fits `request`, else the balanced one."""
 
     TITLE = "Edit split"
     CSS_PATH = "split.tcss"
@@ -93,9 +91,6 @@ Macs doesn't."""
         self._box.border_title = Content("Effect")
         if self._request:
             self._ask(self._begin)
-
-    def laid_out(self) -> None:
-        self._draw()
 
     def show(self, state: UiState) -> None:
         self._state = state

@@ -68,9 +68,6 @@ The picture stands still; r traces again."""
     def parts(self) -> ComposeResult:
         yield from (self._above, self._below)
 
-    def laid_out(self) -> None:
-        self._draw()
-
     def show(self, state: UiState) -> None:
         self._state = state
         if self._traced is None and not self._has_failed and self._is_answering:

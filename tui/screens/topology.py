@@ -39,9 +39,7 @@ _MARKS: dict[PlanStatus, Mark] = {
 
 
 class TopologyScreen(SizedScreen):
-    """The topologies, and details of the selected one, for the loaded model or the first that fits. The node plans one
-    after the other; nothing is loaded until Enter.
-    """
+    """The topologies, planned one by one, and details of the selected one. Nothing is loaded until Enter."""
 
     TITLE = "Topology"
     CSS_PATH = "topology.tcss"
@@ -69,11 +67,7 @@ class TopologyScreen(SizedScreen):
         self.list.point((chosen and chosen.topology) or TOPOLOGIES[0])
         self._look()
 
-    def laid_out(self) -> None:
-        self._draw()
-
     def show(self, state: UiState) -> None:
-        """Draw, and plan again if the model, the Macs or their measured speeds changed."""
         self._state = state
         self._look()
         self._draw()

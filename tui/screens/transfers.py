@@ -50,7 +50,7 @@ class TransferDialogs:
 
         def typed(text: str | None) -> None:
             if text:
-                self._screen.do(self._begin_limit(text))
+                self._order(TransferOrder(what="limit", bytes_per_s=limit_of(text)))
 
         value = megabytes(limit) if limit else ""
         self._screen.app.push_screen(AskScreen("Limit the transfer rate", words, value, check=limit_of), typed)
@@ -95,15 +95,9 @@ class TransferDialogs:
         def typed(repo: str | None) -> None:
             if repo:
                 self._catalog.typed = repo  # the next try starts with it if this one fails
-                self._screen.do(self._begin_download(repo))
+                self._screen.do(self._client.download(download_of(repo)))
 
         self._screen.app.push_screen(AskScreen("Download a model", words, name or kept, check=download_of), typed)
-
-    async def _begin_download(self, repo: str) -> None:
-        await self._client.download(download_of(repo))
-
-    async def _begin_limit(self, text: str) -> None:
-        await self._client.change_transfers(TransferOrder(what="limit", bytes_per_s=limit_of(text)))
 
     def _copy(self, choice: ModelChoice, copies: Copies) -> None:
         self._screen.do(self._client.copy(CopyRequest(fingerprint=choice.fingerprint, to=copies.to)))

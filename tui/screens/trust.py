@@ -67,9 +67,6 @@ class TrustScreen(SizedScreen):
         self._look()
         self.set_interval(LOOK_S, self._look)
 
-    def laid_out(self) -> None:
-        self._draw()
-
     def show(self, state: UiState) -> None:
         self._state = state
 

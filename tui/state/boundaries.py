@@ -41,9 +41,7 @@ def divided_as(sizes: Plan, order: Plan) -> tuple[int, ...]:
 
 
 def moved(now: Boundaries, by: int) -> Boundaries:
-    """Move the chosen boundary by `by` layers: never onto another one, and never where the model can't be cut. It jumps
-    over such places, or stops before them at the end.
-    """
+    """Move the chosen boundary by `by` layers; it jumps over boundaries and illegal cuts, or stops before them."""
     if not now.cuts:
         return now
     cut = now.cuts[now.chosen]
@@ -97,9 +95,7 @@ def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
 
 
 def spans(plan: Plan, cuts: Sequence[int]) -> tuple[str, ...]:
-    """The layers of each Mac of `plan`, divided by `cuts`, as `core.requests.plans.PlanRequest` takes them: the head
-    first, then the others by budget.
-    """
+    """Layers of each Mac of `plan` divided by `cuts`, as in `PlanRequest`: the head first, then by budget."""
     edges = pairwise((0, *cuts, plan.layers))
     parts = {owner.device_id: range(*edge) for owner, edge in zip(plan.owners, edges, strict=True)}
     others = sorted(plan.stages[1:], key=lambda s: (-s.budget_bytes, s.peer, s.device_id))

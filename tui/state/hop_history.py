@@ -20,10 +20,7 @@ _SUMS: Final = ("frames", "bytes", *_TIMES)
 
 
 class HopPoint(Value, frozen=True, kw_only=True):
-    """Times of one hop between two samples, in seconds over all `frames`.
-
-    `source_s` and `target_s` together are one turn of the ring, for the Mac where the ring begins and ends.
-    """
+    """Times of one hop between two samples, in seconds over all `frames`."""
 
     source: str
     target: str
@@ -33,7 +30,7 @@ class HopPoint(Value, frozen=True, kw_only=True):
     compute_s: float  # of the sender
     seal_s: float  # encoding, encrypting and decrypting at both ends, with `codec_s` and `open_s`
     wire_s: float  # `send_s` plus half a round trip per frame
-    source_s: float  # everything the sender did
+    source_s: float  # everything the sender did; on the first Mac, with `target_s`, one turn of the ring
     target_s: float  # the receiver waiting and decrypting
     first: bool  # first sample of a request, which contains its prefill
     codec_s: float = 0.0

@@ -92,9 +92,7 @@ def spread_of(points: list[HopPoint]) -> Spread | None:
 
 
 def worth_of(ring: Ring, rtt_s: float | None) -> Worth | None:
-    """The time a cable would save on a hop with the round trip `rtt_s`. None if not all hops are measured, or if
-    several rows share the ring.
-    """
+    """Seconds a cable saves on a hop with round trip `rtt_s`; None without all measurements, or for several rows."""
     spent = ring.shares
     if spent is None or ring.rows > 1 or rtt_s is None or spent.token_s <= 0:
         return None

@@ -40,7 +40,6 @@ def contexts(choice: ModelChoice) -> tuple[int, ...]:
 
 
 def with_context(request: LoadRequest, choice: ModelChoice, step: int) -> LoadRequest:
-    """The next longer context (`step` 1) or the next shorter one (-1)."""
     longer = [c for c in contexts(choice) if c > request.context]
     shorter = [c for c in contexts(choice) if c < request.context]
     found = longer[:1] if step > 0 else shorter[-1:]

@@ -1,6 +1,4 @@
-"""One list of saved conversations (saved by themselves) and sessions (saved under a name, with the Macs' caches).
-Pure.
-"""
+"""One list of saved conversations and of sessions, which are saved by name with the Macs' caches. Pure."""
 
 from __future__ import annotations
 

@@ -33,9 +33,7 @@ class RingTrip(NamedTuple):
 
 
 def ring_trip_of(plan: Plan, ring: Ring) -> RingTrip | None:
-    """The way of a token round `plan`; None without hops, before all were measured, and for ranks, which work at the
-    same time.
-    """
+    """A token's round of `plan`; None without hops, before all were measured, and for ranks (they work in parallel)."""
     if is_of_ranks(plan) or not ring.is_measured or len(ring.hops) != len(plan.stages):
         return None
     hops = {stage.device_id: hop for stage, hop in zip(plan.stages, ring.hops, strict=True)}

@@ -18,9 +18,7 @@ _change = msgspec.structs.replace
 
 
 class Remark(Value, frozen=True, kw_only=True):
-    """A notice in the middle of an answer, after its first `at` characters. It isn't part of the text, so it is neither
-    copied nor sent to the model.
-    """
+    """A notice after the first `at` characters of an answer; neither copied nor sent to the model."""
 
     at: int
     words: str

@@ -71,9 +71,7 @@ def _cells(title: str, model: str, messages: str, tokens: str, when: str, width:
 
 
 def preview_content(row: SavedChat | None, said: tuple[PreviewMessage, ...], wanted: str) -> Content:
-    """The messages of the selected conversation: from the first match of `wanted`, else its end; or why it can't be
-    read.
-    """
+    """The selected conversation from the first match of `wanted`, else its end; or why it can't be read."""
     if row is None:
         return Content("")
     if row.problem is not None:

@@ -86,9 +86,7 @@ def fit_content(
     *,
     rows: int = DENSE_ROWS,
 ) -> Content:
-    """The preview of one model in `width` cells. With few `rows` there are no empty lines; with very few, what decides
-    whether to load it comes first.
-    """
+    """The preview of a model in `width` cells. Few `rows`: no empty lines; very few: the deciding facts first."""
     if choice is None and not state.attached:
         return Content.styled("macluster's service isn't running on this Mac; the dashboard says why.", WARN)
     if choice is None:
@@ -226,7 +224,6 @@ def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
 
 
 def _way_lines(plan: Plan | None, *, is_loaded: bool) -> list[Content]:
-    """How the Macs share the model, and which of them can read the text."""
     if plan is None:
         return []
     macs = len(plan.stages)

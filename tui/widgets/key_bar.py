@@ -15,7 +15,7 @@ from tui.control.keymap import EVERYTHING
 from tui.state.format import DIM
 from tui.widgets.text_view import TextView
 
-# always shown: back, help, palette, quit
+# always shown: back, help, quit
 _BACK, _HELP, _QUIT = "-back", "mc.help", "mc.quit"
 _ORDER = {action.id: n for n, action in enumerate(EVERYTHING)}
 
@@ -35,13 +35,10 @@ class KeyBar(TextView):
         super().__init__(id="keys")
 
     def on_mount(self) -> None:
-        self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
+        self.screen.bindings_updated_signal.subscribe(self, lambda _: self._draw())
         self.call_after_refresh(self._draw)
 
     def on_resize(self) -> None:
-        self._draw()
-
-    def _bindings_changed(self, screen: Screen[object]) -> None:
         self._draw()
 
     def _draw(self) -> None:

@@ -15,7 +15,6 @@ _WIDE = 72
 
 
 def loading_lines(state: UiState, width: int) -> list[Content]:
-    """One line per stage in `width` cells: how much is in memory or on disk, and the time left."""
     plan, known = state.snapshot.plan, {s.device_id: s for s in state.snapshot.stages}
     return [_line(state, stage, known.get(stage.device_id), width) for stage in (plan.stages if plan else ())]
 

@@ -1,6 +1,4 @@
-"""Markdown of an answer as one `Content`. A widget per block makes chats slow; each redraw may take a few
-milliseconds.
-"""
+"""Markdown of an answer as one `Content`: a widget per block makes chats slow."""
 
 from __future__ import annotations
 
@@ -83,7 +81,6 @@ class _Blocks:
         self._tight = False
 
     def take(self, token: Token) -> None:
-        """The next token of the document."""
         match token.type:
             case "bullet_list_open":
                 self._lists.append(None)
@@ -172,7 +169,6 @@ def _inline(token: Token) -> Content:
 
 
 def _table(rows: list[list[Content]]) -> Content:
-    """Rows of cells in columns as wide as their widest cell; the first row is the head."""
     widths = [max(cell.cell_length for cell in column) for column in zip(*rows, strict=False)]
     lines = [
         Content("  ").join(
@@ -186,9 +182,7 @@ def _table(rows: list[list[Content]]) -> Content:
 
 
 def _code(code: str, info: str, width: int) -> Content:
-    """A framed code block of `width` cells, with its language and the key that copies it. The line that is being
-    written gets its colours when it ends.
-    """
+    """A framed code block with its language and copy key. The growing line gets its colours when it ends."""
     # guessing a language loads every lexer, which takes a second
     language = info.split()[0] if info.strip() else "text"
     written = code.rfind("\n") + 1

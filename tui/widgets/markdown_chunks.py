@@ -31,9 +31,7 @@ NOTHING = Chunk(Clean(""))
 
 
 class _Cut(NamedTuple):
-    """A place where a block, an item, or a line of fenced code ends. Higher `rank` is better: a cut within a function
-    or a string loses the colours that depend on the lines above.
-    """
+    """A possible end of a chunk. Higher `rank` is better: code cut within a function or string loses colours."""
 
     at: int
     rank: int

@@ -136,7 +136,6 @@ class AnswerView(MessageView):
                 await self._add(ChunkView(chunk))
 
     async def _remark(self, remark: Remark) -> None:
-        """Finish the text above a remark; code continues as code below it."""
         self._remarks += 1
         fence = open_fence(self._last.chunk.text)
         await self._add(Static(Content.styled(f"─── {remark.words} ───", DIM), markup=False, classes="message"))
@@ -162,7 +161,6 @@ class AnswerView(MessageView):
 
 
 def head_content(turn: Turn, recovery: Recovery | None, *, zoomed: bool = False, place: str = "") -> Content:
-    """Author, time, version, and a pause; zoomed also the figures."""
     paused = not turn.done and recovery is not None and recovery.state in STOPS
     where = f" · paused at token {turn.tokens}" if paused else ""
     words = [clock(turn.at), *(_head_figures(turn) if zoomed and not paused else ())]

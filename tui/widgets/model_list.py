@@ -125,9 +125,7 @@ def _cells(name: str, size: str, disk: str, verdict: str, width: int, *, known: 
 def arranged(
     choices: tuple[ModelChoice, ...], text: str, order: Order, *, fitting: bool = False
 ) -> tuple[ModelChoice, ...]:
-    """Models whose name contains `text`, in `order`; with `fitting` only models that fit. Best fit: loaded, then few
-    Macs, then large ones first.
-    """
+    """Models whose name contains `text`, in `order`. Best fit: loaded models, then few Macs, then large models."""
     named = (c for c in choices if text.casefold() in c.name.casefold())
     wanted = [c for c in named if not fitting or c.loaded or c.preview.plan]
     match order:

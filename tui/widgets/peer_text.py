@@ -101,7 +101,6 @@ def _row(label: str, value: Content, more: str) -> Content:
 
 
 def _wrapped(label: str, text: str, width: int, style: str = "") -> list[Content]:
-    """The text next to its label, wrapped; nothing if it is empty."""
     if not text:
         return []
     lines = textwrap.wrap(text, max(20, width - _LABEL))

@@ -104,7 +104,6 @@ def _disk_line(share: Share, disk: OnDisk, name: int) -> Content:
 
 
 def forecast_content(forecast: Forecast) -> Content:
-    """How reliable the prediction is, and advice about splitting."""
     guess = "Partly estimated from the chips; answers make it exact."
     lines = [] if forecast.measured else [Content.styled(guess, DIM)]
     if forecast.advice:

@@ -9,10 +9,7 @@ from textual.widgets import Static
 
 
 class TextView(Static):
-    """Text that is redrawn only if it changed, and laid out again (the slow part) only if its height changed.
-
-    Its width must come from the style sheet, not from the text.
-    """
+    """Text that is redrawn only if it changed, and laid out (slow) only if its height changed. Set its width in CSS."""
 
     # Textual would lay out again after each layout in which this changed
     virtual_size: Reactive[Size] = Reactive(Size(0, 0))

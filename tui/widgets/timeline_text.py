@@ -68,9 +68,7 @@ def why_empty(now: Snapshot, *, attached: bool, tracing: bool, failed: bool = Fa
 
 
 def bars_content(traced: TraceResult, steps: Steps, at: int, width: int, alone: TrackName | None = None) -> Content:
-    """One line per stage and lane, for the step at place `at` and those before it; below, the clock. Tracks but one
-    are dimmed if it is shown `alone`.
-    """
+    """One line per stage and lane up to the step at place `at`, then the clock; other tracks are dimmed if `alone`."""
     chosen = steps.last(at)
     tracks = tracks_of(traced, steps, chosen)
     ends, room = ends_of(tracks), max(1, width - _NAME - _LANE)

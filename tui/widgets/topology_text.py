@@ -119,7 +119,6 @@ def _ring_lines(plan: Plan, width: int) -> list[Content]:
 
 
 def _mac_lines(plan: Plan, preview: PlanPreview, others: Sequence[str], width: int) -> list[Content]:
-    """One line per Mac: its layers, what it sends per token, and what it sees."""
     room = max(0, width - _NAME - _LAYERS - _SENDS)
     part = "rank" if is_of_ranks(plan) else "layers"
     head = fit("Mac", _NAME) + fit(part, _LAYERS) + fit("sends/token", _SENDS) + fit("sees", room)

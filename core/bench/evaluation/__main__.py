@@ -1,7 +1,4 @@
-"""`python -m core.bench.evaluation`: an `EvalRequest` as JSON on standard input, `Figures` as JSON on standard output.
-
-Output of lm-eval and its libraries goes to standard error.
-"""
+"""`python -m core.bench.evaluation`: reads an `EvalRequest`, writes `Figures`, both as JSON; lm-eval uses stderr."""
 
 from __future__ import annotations
 

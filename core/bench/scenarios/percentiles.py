@@ -81,5 +81,4 @@ def segments(replies: Sequence[ReplyFigures]) -> dict[str, Segment]:
 
 
 def per_second(successes: int, duration_s: float) -> float:
-    """Successful requests per second."""
     return successes / duration_s if duration_s > 0 else 0.0

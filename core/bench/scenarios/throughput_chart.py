@@ -26,7 +26,6 @@ class CurvePoint(NamedTuple):
 
 
 def points(results: Sequence[ScenarioResult]) -> list[CurvePoint]:
-    """A point for each result with at least one answer."""
     return [
         CurvePoint(one.name, one.requests_per_s, 1e3 * e2e.p50, 1e3 * e2e.p95)
         for one in results

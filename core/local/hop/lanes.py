@@ -80,7 +80,6 @@ class RawLane:
         self._out.sendall(bytes_of(self._array))
 
     def receive(self) -> None:
-        """Receive into one buffer, make the array, evaluate."""
         fill(self._into, self._room)
         raw: Any = self._room
         self._array = mx.array(raw).view(mx.bfloat16).reshape(SHAPE)
@@ -100,7 +99,6 @@ class SealedMemory:
         )
 
     def receive(self) -> None:
-        """Receive and open into the link's own buffer."""
         self._receiver.recv(WAIT_S)
 
 

@@ -28,7 +28,6 @@ class LaneTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def side_us(self) -> float:
-        """CPU of one side, the mean of both."""
         return sum(self.cpu_us) / 2
 
 

@@ -84,7 +84,6 @@ def echo(pipe: Connection[Any, Any]) -> None:
 
 
 def play(other: SecondProcess, lanes: Mapping[str, HopLane], turn: HopTurn) -> tuple[Spent, Spent]:
-    """Play one turn; its cost for the leader and for the echo."""
     other.send(turn)
     mine = take_turn(lanes, turn, _serve)
     return mine, other.receive(MEET_S)

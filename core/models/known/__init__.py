@@ -1,1 +1,1 @@
-"""Models of the hub that are known without asking it."""
+"""A built-in list of hub models, available offline."""

@@ -1,6 +1,6 @@
-"""The list of models that the hub is known to have: what each takes on a Mac, so that it fits or not is said offline.
+"""The built-in list of hub models with their sizes, to check offline if they fit.
 
-`known_models.json` is made by `core.models.known.make_list`, and says when and from what.
+`core.models.known.make_list` makes `known_models.json`, which names its date and source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Source = Literal["hub", "published configs"]
 
 
 class LayerRun(Value, frozen=True, kw_only=True):
-    """`layers` layers that are alike, one behind the other; bytes are of each, as `Layout` has them."""
+    """A run of `layers` equal consecutive layers; bytes are per layer, as in `Layout`."""
 
     layers: Annotated[int, msgspec.Meta(ge=1)]
     layer_bytes: Size
@@ -35,7 +35,7 @@ class LayerRun(Value, frozen=True, kw_only=True):
 
 
 class KnownModel(Value, frozen=True, kw_only=True):
-    """A model of the hub. `revision`: the commit that was read, "" where the row was made from a published config.
+    """A model of the hub. `revision`: the commit read; "" for a row made from a published config.
 
     `total_bytes`: weights of the language model; `quantization`: "4-bit", ... or the dtype; `context_max` in tokens.
     """
@@ -57,7 +57,7 @@ class KnownModel(Value, frozen=True, kw_only=True):
 
     @property
     def layout(self) -> Layout:
-        """Bytes layer by layer."""
+        """Byte sizes of the layers."""
         each = [run for run in self.runs for _ in range(run.layers)]
         return Layout(
             layers=len(each),
@@ -73,7 +73,7 @@ class KnownModel(Value, frozen=True, kw_only=True):
 
 
 class KnownModels(Value, frozen=True, kw_only=True):
-    """The whole list, made on the day `made_on` (ISO 8601) from `source`."""
+    """The list, made on the day `made_on` (ISO 8601) from `source`."""
 
     made_on: str
     source: Source
@@ -81,7 +81,7 @@ class KnownModels(Value, frozen=True, kw_only=True):
 
 
 def runs_of(layout: Layout) -> tuple[LayerRun, ...]:
-    """The layers of a model, those that are alike in one run."""
+    """Group equal consecutive layers into runs."""
     each = zip(layout.layer_bytes, layout.token_bytes, layout.caches, strict=True)
     return tuple(
         LayerRun(layers=len(list(alike)), layer_bytes=weights, token_bytes=token, cache=cache)
@@ -91,5 +91,5 @@ def runs_of(layout: Layout) -> tuple[LayerRun, ...]:
 
 @cache
 def known_models() -> KnownModels:
-    """The list that comes with macluster."""
+    """The list built into macluster."""
     return msgspec.json.decode(LIST_FILE.read_bytes(), type=KnownModels)

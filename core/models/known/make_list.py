@@ -1,8 +1,8 @@
-"""`python -m core.models.known.make_list`: makes the list of known models, with the date.
+"""`python -m core.models.known.make_list` makes the dated list of known models.
 
-It reads the config and the safetensors headers of each model of the list, and of each REPO, from the hub (HF_ENDPOINT,
-HF_TOKEN): a few MB each. `--published` asks nobody, and computes the same from `published_configs` by building the
-model that mlx-lm would, of which nothing is ever evaluated.
+Reads the config and the safetensors headers of each listed model, and of each REPO, from the hub (HF_ENDPOINT,
+HF_TOKEN): a few MB each. `--published` stays offline: it builds the model from `published_configs` with mlx-lm and
+computes the sizes without evaluating anything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXPERT_GROUP: Final = 32
 
 
 def row_of(repo: str, revision: str, licence: str, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> KnownModel:
-    """What a list says of a model with this config and these headers. Raises BadModel."""
+    """Row of the list for this config and these headers. Raises BadModel."""
     layout = layout_of(config, tensors, repo)
     return KnownModel(
         repo=repo,
@@ -56,8 +56,8 @@ def row_of(repo: str, revision: str, licence: str, config: dict[str, Any], tenso
 
 
 def from_hub(repo: str, below: Path) -> KnownModel:
-    """A row by what the hub has now; its settings and headers lie in the folder `below` then. Raises what `begin` does,
-    and BadModel.
+    """Row from the hub's current commit; leaves settings and headers in the folder `below`. Raises BadModel, and as
+    `begin`.
     """
     places: list[str] = []
 
@@ -75,13 +75,13 @@ def from_hub(repo: str, below: Path) -> KnownModel:
 
 
 def from_published(published: Published) -> KnownModel:
-    """A row by a config that was typed in."""
+    """Row from a published config."""
     config, tensors = _built(published)
     return row_of(published.repo, "", published.licence, config, tensors)
 
 
 def _built(published: Published) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The config and the headers that a conversion of this model has."""
+    """Config and headers that a conversion of this model has."""
     import mlx.core as mx
     import mlx.nn as nn
     from mlx.utils import tree_flatten
@@ -115,13 +115,12 @@ def _built(published: Published) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def listed(rows: Iterable[KnownModel], source: Source) -> KnownModels:
-    """The list of today, by name."""
     models = sorted(rows, key=lambda row: row.repo.casefold())
     return KnownModels(made_on=date.today().isoformat(), source=source, models=tuple(models))
 
 
 def encoded(found: KnownModels) -> bytes:
-    """As it lies on disk: a line a model."""
+    """Encode as on disk: one line per model."""
     head = {"made_on": found.made_on, "source": found.source}
     lines = b",\n".join(msgspec.json.encode(model) for model in found.models)
     return msgspec.json.encode(head)[:-1] + b',"models":[\n' + lines + b"\n]}\n"
@@ -133,17 +132,17 @@ def _all_of_hub(repos: Iterable[str]) -> Iterator[KnownModel]:
             print(repo, file=sys.stderr, flush=True)
             try:
                 yield from_hub(repo, Path(below))
-            except Exception as error:  # a library may raise anything, and the other rows are to be made
+            except Exception as error:  # a library may raise anything; the other rows should be made
                 problem = error if isinstance(error, MaclusterError) else explained(error, repo)
                 print(f"  left out: {problem.what} {problem.fix}", file=sys.stderr)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m core.models.known.make_list", description="Make the list anew.")
-    parser.add_argument("repo", nargs="*", metavar="REPO", help="models that are to be listed, too")
-    parser.add_argument("--published", action="store_true", help="from typed-in configs, without the hub")
-    parser.add_argument("--only", action="store_true", help="only each REPO, not what is listed now")
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m core.models.known.make_list", description="Make the list again.")
+    parser.add_argument("repo", nargs="*", metavar="REPO", help="additional models to list")
+    parser.add_argument("--published", action="store_true", help="use published configs instead of the hub")
+    parser.add_argument("--only", action="store_true", help="list only each REPO, drop the current list")
     parser.add_argument("--output", type=Path, default=LIST_FILE, metavar="FILE")
     args = parser.parse_args(arguments)
     if args.published:

@@ -1,6 +1,6 @@
-"""Configs of models as their makers published them, typed in here: what a row is made of where the hub is not asked.
+"""Configs of models as published by their makers, for making rows without the hub.
 
-Only what decides bytes stands here. The bits are those of the conversions of mlx-community.
+Contains only settings that decide byte sizes. The bits are those of mlx-community's conversions.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ _SIZES: Final = (
 
 
 class Published(NamedTuple):
-    """A repository of mlx-community, its licence, its config, and the bits of its weights; `experts`: the mode in which
-    those of its experts are.
-    """
+    """A repository of mlx-community: licence, config, bits of its weights, quantisation mode of its `experts`."""
 
     name: str
     licence: str
@@ -26,7 +24,6 @@ class Published(NamedTuple):
 
     @property
     def repo(self) -> str:
-        """Its full name."""
         return f"mlx-community/{self.name}"
 
 

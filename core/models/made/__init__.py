@@ -1,1 +1,1 @@
-"""Makes tiny models of random weights."""
+"""Makes tiny models with random weights."""

@@ -1,4 +1,4 @@
-"""Tiny configurations for made models, one entry per family; a config is what mlx-lm reads from config.json."""
+"""Tiny config.json contents for made models, one per family of mlx-lm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WINDOW: Final = 8
 
 
 class Shape(Value, frozen=True, kw_only=True):
-    """Sizes of a made model. `hidden` is to be a multiple of 32 if the model is to be quantised."""
+    """Sizes of a made model. `hidden` must be a multiple of 32 for quantisation."""
 
     layers: int
     hidden: int
@@ -26,7 +26,7 @@ class Shape(Value, frozen=True, kw_only=True):
 
 
 def config_of(family: str, shape: Shape) -> dict[str, Any]:
-    """The config.json of a family at some size; KeyError for a family that is not in FAMILIES."""
+    """The config.json of a family in this shape; KeyError for a family that isn't in FAMILIES."""
     return FAMILIES[family](shape)
 
 
@@ -49,7 +49,7 @@ def _base(model_type: str, shape: Shape, **more: Any) -> dict[str, Any]:
 
 
 def _sliding(shape: Shape, period: int = 4) -> dict[str, Any]:
-    """Every `period`-th layer attends to everything, the others to a window that short prompts leave behind."""
+    """Full attention in every `period`-th layer, in the others a window shorter than even a short prompt."""
     kinds = ["full_attention" if (i + 1) % period == 0 else "sliding_attention" for i in range(shape.layers)]
     if "full_attention" not in kinds:
         kinds[-1] = "full_attention"

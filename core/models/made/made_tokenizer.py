@@ -1,4 +1,4 @@
-"""A small tokenizer of our own for made models: byte-level BPE, chat tokens, a chat template."""
+"""A small tokenizer for made models: byte-level BPE, chat tokens, a chat template."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _SENTENCES: Final = (
 
 
 def write_tokenizer(directory: Path, vocab: int, *, chat: bool) -> None:
-    """Writes tokenizer.json and tokenizer_config.json with exactly `vocab` tokens; ids 0 to 3 are the special ones.
+    """Write tokenizer.json and tokenizer_config.json with exactly `vocab` tokens; ids 0 to 3 are the special ones.
 
-    Raises UsageError for a vocabulary that cannot hold the 256 bytes and the special tokens.
+    Raises UsageError for a vocabulary too small for the 256 bytes and the special tokens.
     """
     if vocab < 256 + len(SPECIALS):
         raise UsageError(f"A vocabulary of {vocab} tokens is too small.", f"Take at least {256 + len(SPECIALS)}.")
@@ -74,7 +74,7 @@ def _trained(vocab: int) -> str:
     tokenizer.train_from_iterator(_SENTENCES, trainer)
     content: dict[str, Any] = json.loads(tokenizer.to_str())
     ids: dict[str, int] = content["model"]["vocab"]
-    # the sentences yield only some hundred merges; every further id of the model still needs a text
+    # the sentences yield only a few hundred merges; the remaining ids still need texts
     for spare in range(len(ids), vocab):
         ids[f"~{spare}"] = spare
     return json.dumps(content, ensure_ascii=False)

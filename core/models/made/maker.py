@@ -1,7 +1,7 @@
-"""Makes tiny models of random weights for tests and rehearsals: real files of a real family, nonsense as answers.
+"""Makes tiny models with random weights for tests and rehearsals: real files of a real family, meaningless answers.
 
-`python -m core.models.made.maker DIR --family llama --layers 12`. The same arguments make the same bytes. Weights are
-scaled so that greedy answers wander through the vocabulary: a model that repeats one token would hide most faults.
+`python -m core.models.made.maker DIR --family llama --layers 12`. Equal arguments make equal bytes. Weights are scaled
+so that greedy answers vary; a model that repeats one token would hide most faults.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from core.models.made.made_tokenizer import EOS, SPECIALS, write_tokenizer
 
 _GROUP: Final = 32
 _DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
-# what makes queries and keys, alone or together with the values
+# parameters of query and key projections, also when fused with values
 _SEEKS: Final = re.compile(
     r"^(c_q|c_k|w?[qk]|q_b|[qk]_weight|embed_q|attn_(query|key))(_proj)?$|qkv|c_attn|query_key|W_pack"
 )
@@ -52,13 +52,13 @@ def make_model(
     files: int = 3,
     chat: bool = True,
 ) -> None:
-    """Writes a model into `directory` (made if need be): config, tokenizer, `files` safetensors and their index.
+    """Write a model into `directory` (created if missing): config, tokenizer, `files` safetensors and their index.
 
-    `bits` quantises in groups of 32 with scales of `dtype`. Raises UsageError for a family, dtype or size that cannot
-    be made. Special tokens have a head of zeros where the head is not tied, so no answer ends by itself.
+    `bits` quantises in groups of 32 with scales of `dtype`. Raises UsageError for an unsupported family, dtype or size.
+    Special tokens have zeros in an untied head, so answers never end by themselves.
     """
     if family not in FAMILIES or dtype not in _DTYPES:
-        raise UsageError(f"There is no made model {family!r} in {dtype!r}.", f"Families: {', '.join(FAMILIES)}.")
+        raise UsageError(f"No made model of {family!r} in {dtype!r} exists.", f"Families: {', '.join(FAMILIES)}.")
     shape = Shape(
         layers=layers, hidden=hidden, intermediate=intermediate, vocab=vocab, heads=heads, kv_heads=kv_heads,
         head_dim=head_dim, context=context,
@@ -77,7 +77,7 @@ def make_model(
 
 
 def random_model(config: dict[str, Any], seed: int, dtype: mx.Dtype) -> nn.Module:
-    """A model of any family's config with random weights of `dtype`, scaled so that its greedy answers wander."""
+    """Make a model from any family's config with random weights of `dtype`, scaled so that its greedy answers vary."""
     model_class, args_class = _get_classes(config)
     model: nn.Module = model_class(args_class.from_dict(config))
     tables = {f"{path}.weight" for path, module in model.named_modules() if isinstance(module, nn.Embedding)}
@@ -93,19 +93,19 @@ def random_model(config: dict[str, Any], seed: int, dtype: mx.Dtype) -> nn.Modul
 
 
 def _table(shape: tuple[int, ...], key: mx.array) -> mx.array:
-    """An embedding, small beside what the layers make, so that the answer depends on more than the last token."""
+    """Embedding, small compared with the layers' results, so that answers depend on more than the last token."""
     reach = 0.03 * sqrt(3.0)
     return mx.random.uniform(-reach, reach, shape, key=key)
 
 
 def _weight(path: str, shape: tuple[int, ...], key: mx.array) -> mx.array:
-    """Random values for one parameter: uniform, and as wide as keeps the stream of a layer near one."""
+    """Uniform random values for one parameter, scaled to keep a layer's stream near one."""
     *_, module, leaf = ("", *path.split("."))
     if len(shape) < 2 or module.endswith("norm"):
         sharp = re.fullmatch("(q|k|query|key)_(layer)?norm", module)
         middle = 2.0 if sharp else 1.0 if _is_factor(leaf) else 0.0
         return middle + mx.random.uniform(-0.1, 0.1, shape, key=key)
-    # sharp attention lets the answer depend on many tokens
+    # sharp attention makes the answer depend on many tokens
     spread = 2.0 if _SEEKS.search(module) or _SEEKS.search(leaf) else 1.0
     reach = spread * sqrt(3.0 / shape[-1])
     values = mx.random.uniform(-reach, reach, shape, key=key)
@@ -115,12 +115,12 @@ def _weight(path: str, shape: tuple[int, ...], key: mx.array) -> mx.array:
 
 
 def _is_factor(leaf: str) -> bool:
-    """Whether a parameter multiplies the stream: norms, gains and scales, which a checkpoint has near one."""
+    """Whether a parameter multiplies the stream (norms, gains, scales), which checkpoints have near one."""
     return leaf in ("layer_scalar", "D") or leaf.endswith(("weight", "scale", "_g"))
 
 
 def _quantise(model: nn.Module, bits: int) -> dict[str, Any]:
-    """Quantises in place; returns the `quantization` entry of the config."""
+    """Quantise in place; returns the `quantization` entry of the config."""
 
     def wanted(_: str, module: nn.Module) -> bool:
         return hasattr(module, "to_quantized") and module.weight.shape[-1] % _GROUP == 0
@@ -130,7 +130,7 @@ def _quantise(model: nn.Module, bits: int) -> dict[str, Any]:
 
 
 def write_weights(directory: Path, model: nn.Module, files: int) -> None:
-    """The weights of `model` as that many safetensors files, with their index."""
+    """Write the weights as `files` safetensors files with an index."""
     weights = _in_order(model)
     total = sum(array.nbytes for _, array in weights)
     parts: list[list[tuple[str, mx.array]]] = [[]]
@@ -150,7 +150,7 @@ def write_weights(directory: Path, model: nn.Module, files: int) -> None:
 
 
 def _in_order(model: nn.Module) -> list[tuple[str, mx.array]]:
-    """Embedding, layers, norm, head: the order in which checkpoints lie on disk."""
+    """Parameters in checkpoint order: embedding, layers, norm, head."""
     layers = [f"{path}." for path, m in model.named_modules() for layer in model.layers if m is layer]
 
     def rank(item: tuple[int, tuple[str, mx.array]]) -> tuple[int, int]:
@@ -162,7 +162,7 @@ def _in_order(model: nn.Module) -> list[tuple[str, mx.array]]:
 
 
 def _write_safetensors(file: Path, tensors: list[tuple[str, mx.array]]) -> None:
-    # mlx writes the header in the order of a hash table, which differs from run to run
+    # mlx writes the header in hash table order, which differs between runs
     header: dict[str, Any] = {"__metadata__": {"format": "mlx"}}
     offset = 0
     for name, array in tensors:
@@ -184,7 +184,7 @@ def _data(tensors: list[tuple[str, mx.array]]) -> Iterator[Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line of the maker."""
+    """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m core.models.made.maker", description="Make a model of random weights."
     )

@@ -1,7 +1,7 @@
-"""Whether rows of different lengths may share a batch: where mlx-lm's own batch caches give what one row alone gives.
+"""Whether rows of different lengths may share a batch without changing any row's logits.
 
-Most families can. Some cannot, for want of a batch cache, or because their code takes one position for all rows; a dry
-run of two rows, of which nothing is evaluated, tells which.
+Most families can. The others lack a batch cache, or use one position for all rows. A dry run of two rows, which
+computes nothing, finds out.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from core.models.slicing.quirks import wrong_in_batches
 from core.settings import KV_BITS
 
 _LENGTHS: Final = (3, 5)
-# no usual count of heads, which a mask of the wrong shape could pass for
+# an unusual number of heads, so that a wrong mask shape doesn't fit by chance
 _ROWS: Final = 13
 
 
 def one_row(model: nn.Module, probe: ModelProbe) -> str:
-    """Why rows cannot share a batch; empty where they can. Nothing is evaluated."""
+    """Why rows cannot share a batch; "" if they can. Computes nothing."""
     kinds = {type(part).__name__: part for cache in make_prompt_cache(model) for part in parts(cache)}
     for name, part in kinds.items():
         if not hasattr(part, "merge"):
@@ -42,7 +42,7 @@ def one_row(model: nn.Module, probe: ModelProbe) -> str:
 
 
 def whole_bits(model: nn.Module) -> str:
-    """Why the caches cannot be kept in fewer bits; empty where mlx-lm's `kv_bits` works. Nothing is evaluated."""
+    """Why the caches cannot be quantised; "" if mlx-lm's `kv_bits` works. Computes nothing."""
     caches: list[Any] = make_prompt_cache(model)
     model(mx.zeros((1, _LENGTHS[0]), mx.int32), cache=caches)
     plain = [cache for cache in caches if hasattr(cache, "to_quantized")]

@@ -1,9 +1,9 @@
-"""What crosses a cut: which arrays of a layer's return value travel, and how the next stage gets the value back.
+"""Boundary of a cut: the arrays of a layer's return value that are sent, and how the next stage restores the value.
 
-Most families return one array. A few return a tuple, of which the next layer reads only a part; some hand every layer,
-beside the hidden state, a value made from the tokens before the first layer (a side input), which then travels too, so
-that a stage behind the cut needs neither token ids nor the embedding. The probe sees all of it. Both sides of a cut
-find the same answer from the same code and config.
+Most families return one array. Some return a tuple, and the next layer reads only a part of it. Some pass a value from
+before the first layer to every layer, with the hidden state (a side input). Side inputs are sent too, so a later stage
+needs neither token ids nor the embedding. The probe finds all of this; both sides of a cut get the same result from
+the same code and config.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import mlx.nn as nn
 from core.errors import StageFailed
 from core.models.slicing.wire_types import bytes_per_token
 
-# primes that are no usual count of heads or streams, so that the axes of a probe's arrays can be told by their lengths
+# primes that are unusual counts of heads or streams, so that lengths identify the axes of a probe's arrays
 ROWS: Final = 13
 POSITIONS: Final = 11
 
@@ -36,7 +36,7 @@ def leaves(value: Any) -> list[mx.array]:
 
 
 def is_bag(value: Any) -> bool:
-    """Whether `value` is an object of a family that just holds arrays and numbers, no module and no cache."""
+    """Whether `value` is a plain object of a family with arrays and numbers, neither module nor cache."""
     if isinstance(value, nn.Module | mx.array | type) or hasattr(value, "make_mask") or hasattr(value, "state"):
         return False
     fields: dict[str, Any] = getattr(value, "__dict__", {})
@@ -44,38 +44,35 @@ def is_bag(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether `value` is made of arrays, numbers and None in plain tuples and bags: it can be rebuilt elsewhere."""
+    """Whether `value` can be rebuilt elsewhere: arrays, numbers and None in plain tuples and bags."""
     if type(value) is tuple:
         return all(is_plain(item) for item in value)
     return value is None or isinstance(value, mx.array | int | float) or is_bag(value)
 
 
 def snapshot(value: Any) -> Any:
-    """`value` with its bags copied, since later layers write into them."""
+    """Copy `value` with its bags, because later layers write into them."""
     if type(value) is tuple:
         return tuple(snapshot(item) for item in value)
     return copy(value) if is_bag(value) else value
 
 
 def row_axis(array: mx.array) -> int | None:
-    """Where a probe's array has the axes [row, position], and others: it is a value for each token."""
+    """Index of the row axis if a probe's array has the axes [row, position, ...]: a value per token."""
     at = [i for i in range(array.ndim - 1) if array.shape[i : i + 2] == (ROWS, POSITIONS)]
     return at[0] if at and array.ndim > 2 else None
 
 
 class SideInput(NamedTuple):
-    """A value for each token that layers get from before the first layer.
+    """A per-token value from before the first layer that layers read."""
 
-    `uses`: (layer, position or name of the argument). `tail`: shape behind [row, position].
-    """
-
-    uses: tuple[tuple[int, int | str], ...]
-    tail: tuple[int, ...]
+    uses: tuple[tuple[int, int | str], ...]  # (layer, position or name of the argument)
+    tail: tuple[int, ...]  # shape after [row, position]
     dtype: mx.Dtype
 
     @property
     def last(self) -> int:
-        """The last layer that reads it."""
+        """Last layer that reads it."""
         return max(layer for layer, _ in self.uses)
 
 
@@ -83,10 +80,10 @@ Sides = dict[int, mx.array]
 
 
 class Boundary:
-    """The arrays that leave a layer: `sent` counts leaves of `sample`, what the layer returned in a probe; `sides` are
-    the side inputs, by number, that layers behind it read.
+    """The arrays sent after a layer: leaves `sent` of `sample` (its return value in the probe) and the side inputs
+    `sides`, by number, that later layers read.
 
-    On the wire every array has the axes [row, position, ...]; side inputs of one shape and type travel as one array.
+    Every sent array has the axes [row, position, ...]; side inputs of one shape and type share one array.
     """
 
     def __init__(self, sample: Any, sent: frozenset[int], sides: dict[int, SideInput]) -> None:
@@ -97,21 +94,21 @@ class Boundary:
         self._groups = _groups(sides)
         own = [(_tail(arrays[i], axis), arrays[i].dtype) for i, axis in zip(self._sent, self._axes, strict=True)]
         grouped = [((len(numbers), *tail), dtype) for (tail, dtype), numbers in self._groups]
-        self.kinds = [*own, *grouped]  # shape behind [row, position], and type, of each array on the wire
+        self.kinds = [*own, *grouped]  # (shape after [row, position], dtype) of each sent array
         self.bytes_per_token = bytes_per_token(None, self.kinds)
 
     def blank(self, count: int, rows: int = 1) -> list[mx.array]:
-        """Zeros for `count` positions of each of `rows` rows, as they would arrive; not evaluated."""
+        """Zeros for `count` positions in each of `rows` rows, in the sent form; not evaluated."""
         return [mx.zeros((rows, count, *tail), dtype) for tail, dtype in self.kinds]
 
     def pack(self, value: Any, sides: Sides) -> list[mx.array]:
-        """The arrays [row, position, ...] to send, from what the layer returned and the side inputs [row, ...]."""
+        """Arrays [row, position, ...] to send, from a layer's return value and the side inputs [row, ...]."""
         arrays = leaves(value)
         own = [_rows_first(arrays[i], axis) for i, axis in zip(self._sent, self._axes, strict=True)]
         return own + [mx.stack([sides[n] for n in numbers], axis=2) for _, numbers in self._groups]
 
     def unpack(self, arrays: Sequence[mx.array]) -> tuple[Any, Sides]:
-        """What the layer returned, with None for the parts that nobody reads, and the side inputs.
+        """Restore a layer's return value, with None for unused parts, and the side inputs.
 
         Raises StageFailed for arrays of another shape or type.
         """
@@ -120,7 +117,7 @@ class Boundary:
         if found != [(True, tail, dtype) for tail, dtype in self.kinds]:
             got = ", ".join(f"{a.dtype} {list(a.shape)}" for a in arrays)
             raise StageFailed(
-                f"The previous stage sent {got or 'nothing'}, which is not what this model's layers hand on.",
+                f"The previous stage sent {got or 'nothing'}, which does not fit this model's layers.",
                 "Run the same version of macluster and mlx-lm on every Mac.",
             )
         own, grouped = arrays[: len(self._sent)], arrays[len(self._sent) :]
@@ -130,7 +127,7 @@ class Boundary:
 
 
 def _groups(sides: dict[int, SideInput]) -> list[tuple[tuple[tuple[int, ...], mx.Dtype], list[int]]]:
-    """Side inputs by shape and type, in order of their numbers."""
+    """Group side inputs by shape and type, in order of their numbers."""
     found: list[tuple[tuple[tuple[int, ...], mx.Dtype], list[int]]] = []
     for number, side in sorted(sides.items()):
         kind = (side.tail, side.dtype)
@@ -147,7 +144,7 @@ def _tail(array: mx.array, axis: int) -> tuple[int, ...]:
 
 
 def _rows_first(array: mx.array, axis: int) -> mx.array:
-    """[..., row, position, ...] as [row, position, ...]."""
+    """Move axes: [..., row, position, ...] to [row, position, ...]."""
     if axis == 0:
         return array
     order = [axis, axis + 1, *(i for i in range(array.ndim) if i not in (axis, axis + 1))]
@@ -162,14 +159,14 @@ def _rows_back(array: mx.array, axis: int) -> mx.array:
 
 
 class _Hole:
-    """Stands for a sent array in the outline of a return value."""
+    """Placeholder of a sent array in the outline of a return value."""
 
 
 _HOLE = _Hole()
 
 
 def _outline(sample: Any, sent: frozenset[int]) -> Any:
-    """`sample` with a hole for each sent array and None for the others."""
+    """Copy of `sample` with a hole for each sent array and None for the others."""
     counter = count()
 
     def walk(value: Any) -> Any:

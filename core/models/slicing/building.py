@@ -1,8 +1,8 @@
-"""Builds a whole model of which no tensor is read, and says which file is at fault where that cannot be done.
+"""Builds a whole model without reading any tensor, and names the faulty file if that fails.
 
-`mlx_lm.utils.load_model(lazy=True)` reads headers; each tensor stays a promise to read its bytes. So `sanitize`, all
-quantised formats and the names are mlx-lm's own. Its doings are watched, because what it says of a tensor that is
-missing or does not fit names no file.
+`mlx_lm.utils.load_model(lazy=True)` reads headers only; each tensor is a lazy read. `sanitize`, quantised formats and
+names are therefore mlx-lm's own. The building is traced, because mlx-lm's errors about missing or misshapen tensors
+name no file.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from core.models.files.model_folder import ModelFolder
 from core.models.files.safetensors import SafetensorsHeader
 from core.models.slicing.tensor_sources import origins
 
-# what mlx, mlx-lm and Python's own parsers raise over files that are not as they should be
+# errors of mlx, mlx-lm and Python's parsers for malformed files
 FAILURES: Final = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError,
     ValueError,
 )  # fmt: skip
 _UNREADABLE: Final = ("F8_E5M2", "F64")
-_OTHER_MODEL: Final = "config.json and the weights are not of one model; fetch the model again."
+_OTHER_MODEL: Final = "config.json and the weights belong to different models; download the model again."
 
 
 class Built(NamedTuple):
-    """A model of which no tensor is read yet."""
+    """A model with unread tensors."""
 
     model: nn.Module
-    # The arrays of the files, by the files' names for them. They share their memory with the model once they are read,
-    # so drop them before its parameters are evaluated.
+    # the files' arrays by tensor name; they share memory with the model once read, so drop them before evaluating its
+    # parameters
     tensors: dict[str, mx.array]
 
 
@@ -51,14 +51,14 @@ def build(folder: ModelFolder) -> Built:
         model, _ = mlx_utils.load_model(folder.path, lazy=True, get_model_classes=tracer.classes)
     except FAILURES as error:
         raise tracer.explained(error) from error
-    # the traced class is in cycles with the tracer, which would hold the tensors until they are found
+    # the traced class forms a cycle with the tracer, which would keep the tensors until the garbage collector finds it
     object.__setattr__(model, "__class__", tracer.family)
     tensors, tracer.tensors = tracer.tensors, {}
     return Built(model, tensors)
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, without the pages that may follow, and without its full stop."""
+    """First line of a library's error, without a full stop."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300].rstrip(".")
 
 
@@ -73,7 +73,7 @@ def _check_types(headers: Mapping[str, SafetensorsHeader]) -> None:
 
 
 class _BuildTracer:
-    """Follows mlx-lm through the building of one model: a class between its steps and the family's own Model."""
+    """Follows mlx-lm through building one model, by a class between its steps and the family's Model."""
 
     def __init__(self, name: str, headers: Mapping[str, SafetensorsHeader]) -> None:
         self.family: type[nn.Module] = nn.Module
@@ -84,11 +84,11 @@ class _BuildTracer:
         self._at_fault = "The weights cannot be opened"
 
     def classes(self, config: dict[str, Any]) -> tuple[type[nn.Module], type]:
-        """The family's Model, traced, and its ModelArgs; raises UnsupportedModel where mlx-lm has no such family."""
+        """The family's Model, traced, and its ModelArgs; raises UnsupportedModel for an unknown family."""
         self._architecture = config["model_type"]
         try:
             self.family, arguments = mlx_utils._get_classes(config)
-        # one module of mlx-lm calls exit() where an optional package is missing
+        # one module of mlx-lm calls exit() if an optional package is missing
         except (ValueError, AttributeError, SystemExit) as error:
             raise UnsupportedModel(
                 f"mlx-lm on this Mac does not know the architecture {self._architecture!r} of {self._name}.",
@@ -100,7 +100,7 @@ class _BuildTracer:
     def _traced(self, family: type[nn.Module]) -> type[nn.Module]:
         def sanitize(model: Any, weights: dict[str, mx.array]) -> Any:
             self.tensors = dict(weights)
-            self._at_fault = f"The tensors are not those of the architecture {self._architecture!r}"
+            self._at_fault = f"The tensors do not belong to the architecture {self._architecture!r}"
             clean = family.sanitize(model, weights) if hasattr(family, "sanitize") else weights
             self._at_fault = "config.json describes the quantisation wrongly"
             return clean
@@ -112,7 +112,7 @@ class _BuildTracer:
         return type(family.__name__, (family,), {"sanitize": sanitize, "load_weights": load_weights})
 
     def _check_fit(self, asked: Mapping[str, mx.array], given: Mapping[str, mx.array]) -> None:
-        """Raises BadModel unless the weights have the names and the shapes that the model asks for."""
+        """Raise BadModel unless the weights have the model's names and shapes."""
         if missing := [path for path in asked if path not in given]:
             raise BadModel(
                 f"No file of {self._name} holds {missing[0]!r}{_and_more(missing)}, which config.json asks for.",
@@ -120,7 +120,7 @@ class _BuildTracer:
             )
         if extra := sorted(given.keys() - asked.keys()):
             raise BadModel(
-                f"{self._source(given[extra[0]])}{_and_more(extra)}, for which config.json has no place.", _OTHER_MODEL
+                f"{self._source(given[extra[0]])}{_and_more(extra)}, which config.json has no place for.", _OTHER_MODEL
             )
         for path, array in asked.items():
             if array.shape != given[path].shape:
@@ -131,15 +131,15 @@ class _BuildTracer:
                 )
 
     def _source(self, array: mx.array) -> str:
-        """The beginning of a sentence about the first tensor that `array` is made of."""
+        """First part of a sentence about the first tensor that `array` is made of."""
         names = origins(self.tensors, [array])
         for file, header in self._headers.items():
             for name in sorted(names & header.tensors.keys()):
                 return f"{file} in {self._name} holds {name!r}"
-        return f"{self._name} makes a weight of no tensor"
+        return f"{self._name} makes a weight without a tensor"
 
     def explained(self, error: BaseException) -> BadModel:
-        """What broke the building, as a sentence about the files."""
+        """Error about the files for an exception during building."""
         if isinstance(error, KeyError) and self.tensors and "." in str(error):
             return BadModel(f"No file of {self._name} holds {error}, which {self._architecture!r} needs.", _OTHER_MODEL)
         return BadModel(f"mlx-lm cannot build {self._name}. {self._at_fault}: {first_line(error)}.")

@@ -1,9 +1,9 @@
-"""The cache of one layer, for one row, to bytes and back, whatever its kind.
+"""Converts the cache of one layer and one row to bytes and back, for every kind of cache.
 
-The bytes are the arrays that the cache holds, as a frame carries them (`core.link.arrays`), and nothing else. All
-numbers of a cache, its offsets and its place in a ring, follow from its kind and from how many tokens it holds, once it
-is *settled*: as it were if its tokens had come at once. So its reader knows every shape beforehand, and believes
-nothing but the values: where MLX runs without a GPU, an array of another shape can corrupt the memory of the process.
+The bytes hold only the cache's arrays, encoded as in a frame (`core.link.arrays`). A *settled* cache equals one whose
+tokens came in a single step; its offsets and ring position follow from its kind and its number of tokens. The reader
+therefore knows every shape beforehand and trusts only the values: without a GPU, MLX can corrupt the memory of the
+process with an array of another shape.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ from core.link.arrays import decode_arrays, encode_arrays
 from core.link.frames import Buffer
 from core.models.slicing.boundary import leaves
 
-# more than any state of a fixed size remembers
+# more tokens than any fixed-size state remembers
 FEW: Final = 64
 KEYS: Final = (KVCache, QuantizedKVCache, RotatingKVCache, ChunkedKVCache)
 KNOWN: Final = (*KEYS, ArraysCache)
-# what they hold of a token stays as it is, in the place of that token; all others but windows are states
+# kinds that keep each token's entries at the token's own position; all others except windows are states
 CUTTABLE: Final = (KVCache, QuantizedKVCache)
 
 
 def pack(cache: Any) -> list[Buffer]:
-    """The bytes of a plain row's cache, in pieces that hold its arrays alive. Evaluates them."""
+    """Bytes of a plain row's cache, in buffers that keep its arrays alive. Evaluates them."""
     return encode_arrays([_as_sent(array) for array in arrays(settled(cache))])
 
 
 def dry_length(caches: Sequence[Any], tokens: int) -> int:
-    """How many tokens a dry forward takes for `outline` to know what caches of this kind hold after `tokens` tokens."""
+    """Tokens in a dry forward that suffice for `outline` to derive these caches after `tokens` tokens."""
     known = all(isinstance(part, KNOWN) for cache in caches for part in parts(cache))
     return min(tokens, FEW) if known else tokens
 
 
 def outline(cache: Any, tokens: int) -> Any:
-    """A settled cache of `tokens` tokens, with zeros for what it holds; nothing is evaluated. `cache`: one of the same
-    layer behind a dry forward of `dry_length` tokens.
+    """A settled cache of `tokens` tokens with unevaluated zeros.
+
+    `cache`: one of the same layer after a dry forward of `dry_length` tokens.
     """
     made = settled(cache)
     for part in parts(made):
@@ -60,7 +61,7 @@ def outline(cache: Any, tokens: int) -> Any:
 
 
 def fill(cache: Any, data: Buffer) -> None:
-    """Put what was packed into `cache`, an `outline`. Raises SessionError where it does not belong there."""
+    """Load packed bytes into `cache`, an `outline`. Raises SessionError if they don't fit."""
     holes = [_as_sent(array) for array in arrays(cache)]
     try:
         sent = decode_arrays(memoryview(data))
@@ -73,26 +74,25 @@ def fill(cache: Any, data: Buffer) -> None:
 
 
 class Piece(NamedTuple):
-    """What a cache holds of the tokens from `first` on, up to those that were asked for, as arrays. `needs`: of a
-    window, the first token that it needs to go on behind them; None: it keeps all tokens.
-    """
+    """The entries of a cache for the tokens from `first` to the end of the requested range, as arrays."""
 
     first: int
-    needs: int | None
+    needs: int | None  # first token that a window needs to continue; None: the kind keeps all tokens
     arrays: list[mx.array]
 
 
 def cut(cache: Any, start: int, stop: int) -> Piece:
-    """What a plain row's cache holds of the tokens [start, stop), not evaluated; a window may hold the last ones only.
-    Raises SessionError where it cannot be cut at a token, or does not hold these.
+    """Entries of a plain row's cache for the tokens [start, stop), not evaluated; a window may hold only the last ones.
+
+    Raises SessionError if the cache cannot be cut at a token, or lacks these tokens.
     """
     if any(
         not part.empty() and not 0 <= start < stop <= part.offset for part in parts(cache) if isinstance(part, KEYS)
     ):
-        raise SessionError(f"Tokens {start} to {stop} were asked of a cache that does not hold them.")
+        raise SessionError(f"Tokens {start} to {stop} are not in the cache.")
     if window := _window(cache):
         held = _in_order(cache)
-        base = cache.offset - held[0].shape[-2] if held else 0  # the first token that it holds
+        base = cache.offset - held[0].shape[-2] if held else 0  # first token in the cache
         first = min(max(start, base), stop)
         pieces = [mx.contiguous(array[..., first - base : max(stop - base, 0), :]) for array in held if stop > base]
         return Piece(first, max(0, stop - window), pieces)
@@ -102,11 +102,12 @@ def cut(cache: Any, start: int, stop: int) -> Piece:
 
 
 def paste(cache: Any, start: int, stop: int, data: Buffer | None) -> None:
-    """Put the bytes of what `cut` gave into `cache`, an `outline`; not evaluated. A window may do without what it does
-    not need. Raises SessionError where they do not belong there; then the cache is of no use.
+    """Load the bytes of a `cut` into `cache`, an `outline`; not evaluated. A window may lack entries it doesn't need.
+
+    Raises SessionError if they don't fit; the cache is unusable then.
     """
     holes, window = arrays(cache), _window(cache)
-    base = cache.offset - holes[0].shape[-2] if window and holes else 0  # the first token that it holds
+    base = cache.offset - holes[0].shape[-2] if window and holes else 0  # first token in the cache
     low = max(start, base)
     if window and low >= stop:
         return
@@ -123,19 +124,19 @@ def paste(cache: Any, start: int, stop: int, data: Buffer | None) -> None:
 
 
 def is_state(cache: Any) -> bool:
-    """Whether a part of what a cache holds is of no use: it stands behind its last token, as a whole."""
+    """Whether the cache is a state, which can be used only as a whole, after its last token."""
     return not _window(cache) and any(type(part) not in CUTTABLE for part in parts(cache))
 
 
 def _window(cache: Any) -> int:
-    """How many tokens a cache keeps that keeps the last ones only, and all of these; 0: it is another."""
+    """Size in tokens of a sliding-window cache; 0 for other kinds."""
     if type(cache) is RotatingKVCache and not cache.keep:
         return int(cache.max_size)
     return int(cache.chunk_size) if type(cache) is ChunkedKVCache else 0
 
 
 def _in_order(cache: Any) -> list[mx.array]:
-    """The keys and values of a window, in the order of their tokens."""
+    """Keys and values of a window in token order."""
     if cache.empty():
         return []
     if isinstance(cache, RotatingKVCache):
@@ -153,13 +154,13 @@ def _decoded(data: Buffer | None) -> list[mx.array]:
 
 
 def packed_bytes(cache: Any) -> int:
-    """How many bytes `fill` takes for `cache`, which is settled."""
+    """Bytes that `fill` expects for a settled cache."""
     holes = [_as_sent(array) for array in arrays(cache)]
     return 1 + sum(2 + 4 * hole.ndim + hole.nbytes for hole in holes)
 
 
 def settled(cache: Any) -> Any:
-    """A copy of `cache` as if its tokens had come at once, which holds nothing beyond them; arrays are shared."""
+    """Copy of `cache` as if its tokens came in one step, without spare memory; arrays are shared."""
     made = copy(cache)
     if isinstance(made, CacheList):
         made.caches = tuple(settled(part) for part in made.caches)
@@ -174,7 +175,7 @@ def settled(cache: Any) -> Any:
 
 
 def _unroll(cache: RotatingKVCache) -> None:
-    """The window in the order of its tokens, without those that its next step would push out."""
+    """Reorder a window by token, without the entries that the next step pushes out."""
     keys, values = (cache._temporal_order(array) for array in (cache.keys, cache.values))
     excess = keys.shape[2] - cache.max_size
     cache.keys, cache.values = (cache._trim(excess, array) for array in (keys, values))
@@ -182,7 +183,7 @@ def _unroll(cache: RotatingKVCache) -> None:
 
 
 def _stretch(cache: Any, tokens: int) -> None:
-    """Make a settled cache of keys and values look as if it held `tokens` tokens."""
+    """Give a settled key-value cache the shapes of `tokens` tokens."""
     held = tokens
     if isinstance(cache, RotatingKVCache):
         cache._idx = held = min(tokens, cache.max_size)
@@ -194,7 +195,7 @@ def _stretch(cache: Any, tokens: int) -> None:
 
 
 def parts(cache: Any) -> Iterator[Any]:
-    """A cache that is not made of others, or those that it is made of."""
+    """The simple caches that a cache consists of, or the cache itself."""
     if isinstance(cache, CacheList):
         for part in cache.caches:
             yield from parts(part)
@@ -203,12 +204,12 @@ def parts(cache: Any) -> Iterator[Any]:
 
 
 def arrays(cache: Any) -> list[mx.array]:
-    """What a cache holds, in the order of its attributes' names."""
+    """Arrays of a cache, in the order of its attributes' names."""
     return [array for part in parts(cache) for name in sorted(vars(part)) for array in leaves(vars(part)[name])]
 
 
 def _replace(cache: Any, arrays: Sequence[mx.array]) -> None:
-    """Other arrays in the places of `arrays`; lists that hold them become the cache's own."""
+    """Replace the arrays listed by `arrays`; lists of arrays become the cache's own."""
     remaining = iter(arrays)
     for part in parts(cache):
         held = vars(part)
@@ -218,7 +219,7 @@ def _replace(cache: Any, arrays: Sequence[mx.array]) -> None:
 
 
 def _as_sent(array: mx.array) -> mx.array:
-    """Token ids that a family keeps in 64 bits travel in 32."""
+    """Convert 64-bit token ids to 32 bits."""
     return array.astype(mx.int32) if array.dtype == mx.int64 else array
 
 

@@ -1,6 +1,6 @@
-"""Where a model must not be cut: between layers that share a cache, keys or another value that does not cross a cut.
+"""Finds positions where a model must not be cut: between layers that share a cache, keys or another unsent value.
 
-The layers of gemma and others that borrow the keys of an earlier layer are found here, by what a traced forward showed.
+A traced forward also shows layers that borrow the keys of an earlier layer, as in gemma.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core.models.slicing.forward_tracer import Call, ids, is_float
 
 
 def forbidden_cuts(calls: list[Call], borrowed: set[int]) -> set[int]:
-    """All of them; `borrowed` are those of `cuts_at_borrowed_keys`."""
+    """All forbidden cuts; `borrowed` comes from `cuts_at_borrowed_keys`."""
     return cuts_at_shared_caches(calls) | cuts_at_far_reads(calls) | borrowed
 
 
@@ -29,8 +29,8 @@ def cuts_at_shared_caches(calls: list[Call]) -> set[int]:
 
 
 def cuts_at_far_reads(calls: list[Call]) -> set[int]:
-    """Cuts that a value would have to jump: an array that is read further on than in the next layer or is no value for
-    each token (keys of an earlier layer, which grow with the context), or an entry of a dict that layers share.
+    """Cuts that a value would have to skip: an array that is read later than in the next layer or isn't per token (an
+    earlier layer's keys, which grow with the context), or an entry of a dict that layers share.
     """
     illegal: set[int] = set()
     made: dict[int, tuple[int, bool]] = {}
@@ -48,8 +48,8 @@ def cuts_at_far_reads(calls: list[Call]) -> set[int]:
 
 
 def cuts_at_borrowed_keys(calls: list[Call]) -> set[int] | None:
-    """Cuts between a layer and a later one that gets keys which outside code took from the earlier one's cache; None
-    where keys come from nowhere.
+    """Cuts between a layer and a later one that gets keys from the earlier one's cache through outside code; None if
+    the source of the keys is unknown.
     """
     owner = {call.cache: call.layer for call in calls if call.cache is not None}
     illegal: set[int] = set()

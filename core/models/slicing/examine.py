@@ -1,7 +1,7 @@
-"""`python -m core.models.slicing.examine DIR`: how a model may be split and batched, as one JSON `SplitProfile`.
+"""`python -m core.models.slicing.examine DIR` prints how a model can be split and batched, as a JSON `SplitProfile`.
 
-A model that cannot be examined gives a `Problem` and exit status 1. It imports mlx, reads headers only, and is a
-program over foreign files: a node runs it through `core.models.files.sandbox`, which holds its limits.
+Prints a `Problem` with exit status 1 if the model cannot be examined. Imports mlx and reads headers only. Works on
+foreign files, so a node runs it through `core.models.files.sandbox`, with limits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_LAYERS: Final = 1000
 
 
 def examine(folder: ModelFolder) -> SplitProfile:
-    """The split profile of a model. Raises BadModel, UnsupportedModel."""
+    """Split profile of a model. Raises BadModel, UnsupportedModel."""
     model = build_lazily(folder)
     if len(model.layers) > MAX_LAYERS:
         raise UnsupportedModel(f"{folder.name} claims {len(model.layers)} layers.", "Choose another model.")
@@ -59,7 +59,7 @@ def examine(folder: ModelFolder) -> SplitProfile:
 
 
 def main() -> int:
-    """The child: writes the split profile or the problem, returns the exit status."""
+    """Print the split profile or the problem; returns the exit status."""
     status = answer(lambda: examine(read_folder(Path(sys.argv[1]))), CPU_SECONDS)
     mx.synchronize()
     mx.clear_streams()

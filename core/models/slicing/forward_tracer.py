@@ -1,7 +1,7 @@
-"""Watches one lazy forward of a whole model: which layer was called with what, and what it read and made.
+"""Traces one lazy forward of a whole model: the layer calls, their arguments, and what they read and made.
 
-Arrays are followed by their identity: an array that a layer gets was made by an earlier layer, by code between layers,
-or before the first layer. What follows for cuts is in `cut_restrictions`. Nothing is evaluated.
+Arrays are followed by identity: an array that a layer gets comes from an earlier layer, from code between layers, or
+from before the first layer. `cut_restrictions` derives the cuts. Computes nothing.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import mlx.nn as nn
 
 from core.models.slicing.boundary import SideInput, is_plain, leaves, row_axis, snapshot
 
-# what a model may ask any cache before its layers without reading what the cache holds
+# attributes of any cache that a model may read before its layers without reading cached data
 _HARMLESS: Final = {"offset", "make_mask", "__class__", "__getitem__", "start_position", "maybe_trim_front"}
 
 
 def swap_class(thing: Any, **methods: Callable[..., Any]) -> None:
-    """Gives one object other methods and leaves its attributes, its parameter paths and isinstance as they are."""
+    """Replace methods of one object; its attributes, parameter paths and isinstance stay."""
     cls = type(thing)
     object.__setattr__(thing, "__class__", type(cls.__name__, (cls,), methods))
 
 
 class Call:
-    """One call of a layer: its arguments' arrays, its cache, its return value.
+    """One call of a layer: the arrays of its arguments, its cache, its return value.
 
-    `named`: the arrays among its direct arguments, by position or name. `touched`: caches whose content was read by
-    code outside the layers before this call, since the first layer. `written` and `read`: keys of dicts that layers
-    share, which are a side channel past the return values.
+    `named`: arrays among its direct arguments, by position or name. `touched`: caches whose content code outside the
+    layers read before this call, since the first layer. `written` and `read`: keys of dicts shared by layers, a side
+    channel that bypasses return values.
     """
 
     def __init__(self, layer: int, cache: int | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ class Call:
         self.made: list[mx.array] = []
 
     def returned(self, value: Any) -> None:
-        """Note what the layer handed on."""
+        """Record the layer's return value."""
         self.value = snapshot(value)
         self.made = leaves(value)
 
@@ -59,14 +59,14 @@ class Call:
 
 
 def side_inputs(calls: list[Call]) -> dict[int, SideInput] | None:
-    """Values for each token that layers get beside what the layer before returned, numbered in the order of their
-    first use; None where such a value cannot be told from others.
+    """Per-token values that layers get in addition to the previous layer's return value, numbered by first use; None if
+    such a value is ambiguous.
     """
     made = ids(calls[0].made)
     uses: dict[int, list[tuple[int, int | str]]] = {}
     arrays: dict[int, mx.array] = {}
     for before, call in pairwise(calls):
-        # where nothing is handed on as it was made, the value beside is the hidden state, scaled between the layers
+        # if no layer gets the previous value unchanged, the extra value is the hidden state, scaled between the layers
         if ids(before.made) & ids(call.given):
             beside = {id(a): a for a in call.given if id(a) not in made and row_axis(a) is not None and is_float(a)}
             if not beside.keys() <= ids(call.named.values()) or any(row_axis(a) for a in beside.values()):
@@ -83,20 +83,19 @@ def side_inputs(calls: list[Call]) -> dict[int, SideInput] | None:
 
 
 def is_float(array: mx.array) -> bool:
-    """Whether it holds floating-point numbers."""
     return bool(mx.issubdtype(array.dtype, mx.floating))
 
 
 def ids(arrays: Iterable[mx.array]) -> set[int]:
-    """What the arrays are told by."""
+    """Identities of the arrays."""
     return {id(array) for array in arrays}
 
 
 class ForwardTracer:
-    """Notes calls of layers, reads of parameters outside them and reads of caches while it is on.
+    """Records layer calls, reads of parameters outside the layers, and reads of caches while it is on.
 
-    `read`: paths of parameters read before the first layer, between layers, after the last. `embedding`: caches that
-    were written before the first layer.
+    `read`: paths of parameters read before the first layer, between layers, and after the last. `embedding`: caches
+    written before the first layer.
     """
 
     def __init__(self, caches: list[Any]) -> None:
@@ -113,7 +112,7 @@ class ForwardTracer:
 
     @contextmanager
     def on(self, outside: list[tuple[str, nn.Module]], layers: list[nn.Module]) -> Iterator[None]:
-        """Watches modules outside the layers for reads and layers for calls; undoes that at the end."""
+        """Trace parameter reads outside the layers, and layer calls, until the end of the context."""
         self._layers = len(layers)
         before = [(module, type(module)) for _, module in outside] + [(layer, type(layer)) for layer in layers]
         for path, module in outside:
@@ -184,7 +183,7 @@ class ForwardTracer:
 
 
 class Channel(dict[Any, Any]):
-    """A dict that layers share, as one layer sees it: notes which keys it reads and writes."""
+    """A dict shared by layers, as one layer sees it: records the keys it reads and writes."""
 
     def __init__(self, content: dict[Any, Any], seen: Call) -> None:
         super().__init__(content)
@@ -195,7 +194,6 @@ class Channel(dict[Any, Any]):
         return super().__getitem__(key)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """As dict.get, noted."""
         self._note_read(key)
         return super().get(key, default)
 

@@ -1,4 +1,4 @@
-"""Where a ring may cut a model, by what a probe of it showed."""
+"""Positions where a ring may cut a model, from its probe."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from core.models.slicing.probe import ModelProbe
 
 
 def legal_cuts(probe: ModelProbe) -> frozenset[int]:
-    """Positions at which a ring may cut the model; empty if it must stay in one process."""
+    """Positions where a ring may cut the model; empty if it must stay in one process."""
     return probe.cuts - {probe.layers} if probe.layers in probe.cuts else frozenset()
 
 
 def check_cuts(probe: ModelProbe, start: int, stop: int, *, embed: bool, output: bool) -> None:
-    """Raises IllegalCut or UnsupportedModel unless [start, stop) with embedding and head can be a stage."""
+    """Raise IllegalCut or UnsupportedModel unless [start, stop) with embedding and head can be a stage."""
     if not 0 <= start < stop <= probe.layers:
-        raise IllegalCut(f"Layers [{start}, {stop}) are no part of a model of {probe.layers} layers.")
+        raise IllegalCut(f"Layers [{start}, {stop}) are not in a model of {probe.layers} layers.")
     if embed != (start == 0):
-        raise IllegalCut("The stage with layer 0, and no other, owns the embedding.")
+        raise IllegalCut("Only the stage with layer 0 owns the embedding.")
     edges = {start, stop} - {0, probe.layers}
     apart = (stop == probe.layers) != output
     if not edges and not apart:

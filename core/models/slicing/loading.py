@@ -1,8 +1,8 @@
 """Loads one slice of a model, or lists the bytes of its files that this would read.
 
-The whole model is built lazily; for one of several ranks it keeps that rank's part of each layer. The arrays outside
-the slice are then replaced by zeros that are never evaluated, which also closes the files; what is left is read. The
-same choice decides what a Mac has to fetch: `slice_parts` needs headers only, and no byte of a tensor.
+The whole model is built lazily; with several ranks, each keeps its part of every layer. Arrays outside the slice are
+replaced by zeros that are never evaluated, which also closes the files; the rest is read. `slice_parts` makes the same
+choice from headers alone, to decide what a Mac must download.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ def load_slice(
 
     `rank`: load that rank's part of each layer (it computes after `join`), and the parts of norm and head that the
     other ranks need. `on_progress(done_bytes, total_bytes)` is called as tensors arrive. `held`: the `weights` of
-    another slice of the same model; shared ones are taken from there instead of being read, the rest is freed.
+    another slice of the same model; shared ones are reused, the rest is freed.
 
     Must run in the thread that will run the slice. Raises ModelNotFound (bytes of the slice are not on this disk),
-    BadModel (missing, cut or hostile files), UnsupportedModel (unknown architecture, or one that cannot be split) and
-    IllegalCut.
+    BadModel (missing, cut or hostile files), UnsupportedModel (unknown or unsplittable architecture) and IllegalCut.
 
     >>> first = load_slice(read_folder(path), 0, 12, embed=True, output=False)
     >>> hidden = first.embed(mx.array([[1, 2, 3]]), first.caches.new(), 0)
@@ -69,7 +68,7 @@ def load_slice(
             folder.name, folder.headers, folder.there, origins(tensors, [*own.values(), *_private_arrays(model)])
         )
     tensors.clear()
-    if not rank:  # a part looks like the same part of another rank
+    if not rank:  # parts of different ranks look alike
         own |= {path: array for path, array in (held or {}).items() if path in own and _is_like(array, own[path])}
     if held:
         held.clear()
@@ -86,9 +85,9 @@ def load_slice(
 
 
 def slice_parts(folder: ModelFolder, start: int, stop: int, *, embed: bool, output: bool) -> tuple[Part, ...]:
-    """The bytes of the weight files that `load_slice` reads for the same slice, headers included. Raises as it does.
+    """Byte ranges that `load_slice` reads for the same slice, headers included. Raises as it does.
 
-    Only the JSON files, the headers and the lengths of the files have to be right: no byte of a tensor is read.
+    Needs correct JSON files, headers and file lengths; reads no tensor.
     """
     model, tensors = build(folder)
     probe = dry_run(model, folder.name)
@@ -98,14 +97,14 @@ def slice_parts(folder: ModelFolder, start: int, stop: int, *, embed: bool, outp
 
 
 def build_lazily(folder: ModelFolder) -> nn.Module:
-    """Build the whole model without reading a tensor. Raises BadModel, UnsupportedModel."""
+    """Build the whole model without reading any tensor. Raises BadModel, UnsupportedModel."""
     return build(folder).model
 
 
 @contextmanager
 def weightless(model: nn.Module) -> Iterator[None]:
-    """A lazily built model over zeros that take no memory: a family whose forward looks at values reads no weight. What
-    it keeps for the next forward of what it made of zeros is forgotten at the end.
+    """Replace a lazily built model's weights by zeros without memory, for families whose forward reads values; drops
+    state made from the zeros afterwards.
     """
     before = [(module, dict(module), dict(vars(module))) for module in model.modules()]
     promises = model.parameters()
@@ -115,14 +114,14 @@ def weightless(model: nn.Module) -> Iterator[None]:
     finally:
         for module, items, attributes in before:
             module.clear()
-            dict.update(module, items)  # a module's own takes parameters
+            dict.update(module, items)  # the module's own update takes only parameters
             vars(module).clear()
             vars(module).update(attributes)
         model.update(promises)
 
 
 def dry_run(model: nn.Module, name: str) -> ModelProbe:
-    """Probe a lazily built model, called `name`, without reading a tensor. Raises UnsupportedModel."""
+    """Probe the lazily built model `name` without reading any tensor. Raises UnsupportedModel."""
     try:
         with weightless(model):
             return ModelProbe(model)
@@ -133,7 +132,7 @@ def dry_run(model: nn.Module, name: str) -> ModelProbe:
 def _own(
     model: nn.Module, probe: ModelProbe, start: int, stop: int, *, embed: bool, output: bool
 ) -> dict[str, mx.array]:
-    """The parameters of a slice, by path: the one place that decides what belongs to it."""
+    """Parameters of a slice, by path; the only place that decides what belongs to a slice."""
     wanted = probe.shared | (probe.embed if embed else set()) | (probe.output if output else set())
     own: dict[str, mx.array] = {}
     for path, array in tree_flatten(model.parameters()):
@@ -154,7 +153,7 @@ def _evaluate(
     on_progress: Progress | None,
     folder: ModelFolder,
 ) -> None:
-    """Read what is in `own`, in place, by `reads` where that is a part."""
+    """Read the arrays of `own` in place, using `reads` for partial ones."""
     done = 0
     for path, array in own.items():
         try:
@@ -165,7 +164,7 @@ def _evaluate(
         except (OSError, RuntimeError) as error:
             if fault := fault_of(error):
                 raise fault from error
-            read_folder(folder.path)  # raises an error that names the file, if it became shorter since
+            read_folder(folder.path)  # raises an error that names the file if it is shorter now
             raise BadModel(f"{path!r} of {folder.name} cannot be read: {first_line(error)}.") from error
         done += array.nbytes
         if on_progress:
@@ -174,7 +173,7 @@ def _evaluate(
 
 
 def _private_arrays(model: nn.Module) -> Iterator[mx.array]:
-    """Arrays that are no parameters, such as rope frequencies; the forward needs them on every stage."""
+    """Arrays other than parameters, such as rope frequencies, which every stage needs."""
     for module in model.modules():
         for name, value in module.items():
             if name.startswith("_"):

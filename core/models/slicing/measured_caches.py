@@ -1,4 +1,4 @@
-"""How many bytes each layer's cache takes, measured on real caches after a forward of which nothing is computed."""
+"""Measures the cache bytes of each layer on real caches after a dry forward, which computes nothing."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from core.models.slicing.caches import quantised
 from core.models.slicing.probe import ModelProbe
 from core.settings import PREFILL_CHUNK
 
-# a cache of no kind that is known tells by its growth between these what it keeps for ever: no window is longer than
-# the first, and groups of tokens that share an entry divide both
+# The growth of an unknown kind of cache between these lengths shows its final rate: no window is longer than the first,
+# and token groups that share an entry divide both.
 _FAR: Final = (1024, 2048)
 
 
 def cache_sizes(model: nn.Module, probe: ModelProbe, kv_bits: Sequence[int]) -> tuple[CacheSize, ...]:
-    """The size of every layer's cache as it is, and in those `kv_bits` that mlx-lm can keep it in.
+    """Size of every layer's cache, plain and for each of `kv_bits` that mlx-lm supports for it.
 
-    A cache that several layers share counts for the first of them, one that belongs to none for layer 0. Nothing is
-    evaluated; the model's weights may be stand-ins (`core.models.slicing.loading.weightless`).
+    A shared cache counts for its first layer; one without a layer counts for layer 0. Computes nothing; the weights may
+    be placeholders (`core.models.slicing.loading.weightless`).
     """
     caches = _filled(model, probe, FEW)
     if all(isinstance(part, KNOWN) for layer in caches for cache in layer for part in parts(cache)):
@@ -34,7 +34,7 @@ def cache_sizes(model: nn.Module, probe: ModelProbe, kv_bits: Sequence[int]) -> 
 
 
 def _filled(model: nn.Module, probe: ModelProbe, tokens: int) -> list[list[Any]]:
-    """The caches of every layer behind a forward of `tokens` tokens."""
+    """Every layer's caches after a forward of `tokens` tokens."""
     caches: list[Any] = make_prompt_cache(model)
     model(mx.zeros((1, tokens), mx.int32), cache=caches)
     layers: list[list[Any]] = [[] for _ in range(probe.layers)]
@@ -51,7 +51,7 @@ def _of_known(caches: list[Any], kv_bits: Sequence[int]) -> CacheSize:
         elif held := arrays(part):
             a_token = _nbytes([part]) // held[0].shape[2]
             if longest := getattr(part, "max_size", None) or getattr(part, "chunk_size", None):
-                # a chunk of a prompt is appended whole before the window is trimmed
+                # a prompt chunk is appended whole before the window is trimmed
                 window, windowed = max(window, longest + PREFILL_CHUNK), windowed + a_token
             else:
                 grows += a_token

@@ -1,7 +1,7 @@
-"""Reads of a tensor no more than a rank keeps of it, where the file has the tensor as the model takes it.
+"""Reads only a rank's part of a tensor, if the file has the tensor in the form that the model takes.
 
-MLX reads a tensor whole, and cuts the part out of it. That is left to it where a family's `sanitize` makes something
-else of the tensors, and for pieces so short that the disk would read what lies between them anyway.
+MLX reads a tensor whole and then cuts out the part. That stays so if a family's `sanitize` transforms the tensors, and
+for pieces so short that the disk would read the gaps anyway.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from core.models.files.model_folder import ModelFolder
 
 
 class Cut(NamedTuple):
-    """`part` is what a rank keeps of `tensor`: along `axis` those in `kept`."""
+    """A rank's part `part` of `tensor`: the indices `kept` along `axis`."""
 
     part: mx.array
     tensor: mx.array
@@ -32,7 +32,7 @@ class Cut(NamedTuple):
 
 
 class PartRead(NamedTuple):
-    """The same of a tensor of `shape` whose bytes begin at `begin` in `file`."""
+    """A part of a tensor of `shape`, read from `file` at `begin`."""
 
     file: Path
     begin: int
@@ -43,7 +43,7 @@ class PartRead(NamedTuple):
 
     @property
     def piece_bytes(self) -> int:
-        """How long the shortest piece is that lies together."""
+        """Length of the shortest contiguous piece."""
         return min(map(len, self.kept)) * self._entry_bytes
 
     @property
@@ -51,7 +51,7 @@ class PartRead(NamedTuple):
         return prod(self.shape[self.axis + 1 :]) * self.dtype.size
 
     def read(self) -> mx.array:
-        """The part, in memory. Raises OSError, also where the file is too short."""
+        """Read the part into memory. Raises OSError, also if the file is too short."""
         outer, entry = prod(self.shape[: self.axis]), self._entry_bytes
         length = sum(map(len, self.kept))
         data = memoryview(bytearray(outer * length * entry))
@@ -70,7 +70,7 @@ class PartRead(NamedTuple):
 
 @contextmanager
 def noting_cuts() -> Iterator[dict[int, Cut]]:
-    """What mlx cuts meanwhile out of each tensor, by the identity of the part."""
+    """Record the cuts that mlx makes during the context, by identity of the resulting part."""
     cuts: dict[int, Cut] = {}
     shard: Any = distributed._shard
 
@@ -80,7 +80,7 @@ def noting_cuts() -> Iterator[dict[int, Cut]]:
             if part is not tensor:
                 place = predicate(path, tensor)
                 axis, segments = (place, 1) if isinstance(place, int) else place
-                # the same cut through a row of numbers tells which entries it keeps
+                # the same cut of a range shows the kept indices
                 line = shard({"": mx.arange(tensor.shape[axis])}, lambda *_: (0, segments), group)[""]  # noqa: B023
                 cuts[id(part)] = Cut(part, tensor, axis % tensor.ndim, _runs(line.tolist()))
         return made
@@ -93,7 +93,7 @@ def noting_cuts() -> Iterator[dict[int, Cut]]:
 
 
 def part_reads(folder: ModelFolder, tensors: Mapping[str, mx.array], cuts: Mapping[str, Cut]) -> dict[str, PartRead]:
-    """How to read the parts in `cuts`, by path, that are better read alone. `tensors`: as the files name them."""
+    """Reads of those parts in `cuts`, by path, that are faster to read alone. `tensors`: by name in the files."""
     names = {id(tensor): name for name, tensor in tensors.items()}
     places = {
         name: (folder.path / file, header.nbytes + tensor.begin)
@@ -109,7 +109,7 @@ def part_reads(folder: ModelFolder, tensors: Mapping[str, mx.array], cuts: Mappi
 
 
 def _runs(line: list[int]) -> tuple[range, ...]:
-    """Numbers in their order, as ranges."""
+    """Group ascending numbers into ranges."""
     edges = [0, *(at for at, (one, next_one) in enumerate(pairwise(line), 1) if next_one != one + 1), len(line)]
     return tuple(range(line[start], line[stop - 1] + 1) for start, stop in pairwise(edges))
 

@@ -1,7 +1,7 @@
-"""One lazy forward of a whole model that is watched and never evaluated: what a slice needs to know about a family.
+"""Traces one lazy forward of a whole model, computing nothing, to learn the structure of its family.
 
-It finds in which order layers run, which cache each one uses, which arrays pass from layer to layer, which parameters
-are read before the first layer and which after the last, and so where the model may be cut.
+Finds the order of the layers, the cache of each, the arrays passed between them, and the parameters read before the
+first and after the last layer; from these, the legal cuts.
 """
 
 from __future__ import annotations
@@ -18,66 +18,59 @@ from core.models.slicing.forward_tracer import Call, ForwardTracer, side_inputs
 
 
 class ModelProbe:
-    """What one dry run of `model` showed.
-
-    `layer_paths[i]`: parameter path of layer i. `cache_of[i]`: index of its cache in the model's cache list, or None.
-    `embed_caches`: indexes of caches in which the embedding keeps earlier tokens. `boundaries[i]`: what leaves layer i.
-    `cuts`: positions c such that layers below c and from c on may run apart; c = number of layers means that norm and
-    head may run apart from the last layer. `unsplittable`: why there is no cut at all. `reveals_tokens`: layers behind
-    the first read values made from one token each. `reads_caches`: layers read keys of another layer's cache, past that
-    cache's own mask. `embed`, `output` and `shared` name the parameters outside the layers that are read before them,
-    after them, and between.
-    """
+    """Result of one dry run of `model`."""
 
     def __init__(self, model: nn.Module) -> None:
         layers = list(model.layers)
         paths = {id(module): path for path, module in model.named_modules()}
         self.layers = len(layers)
-        self.layer_paths = [paths[id(layer)] for layer in layers]
+        self.layer_paths = [paths[id(layer)] for layer in layers]  # parameter path of each layer
         caches = make_prompt_cache(model)
         tracer = ForwardTracer(caches)
         outside = [(p, m) for p, m in model.named_modules() if not self.is_inside(p)]
         with tracer.on(outside, layers):
             logits = model(mx.zeros((ROWS, POSITIONS), mx.int32), cache=caches)
         self.vocab = int(logits.shape[-1])
+        # parameters outside the layers, by path, read before the layers, between them, and after them
         self.embed, self.shared, self.output = tracer.read
-        self.cache_of: list[int | None] = [None] * self.layers
-        self.boundaries: list[Boundary] = []
+        self.cache_of: list[int | None] = [None] * self.layers  # index in the model's cache list
+        self.boundaries: list[Boundary] = []  # after each layer
+        # positions c where layers below c and from c on may run apart; c = number of layers: before norm and head
         self.cuts: frozenset[int] = frozenset()
-        self.embed_caches: frozenset[int] = frozenset()
-        self.reads_caches = False
+        self.embed_caches: frozenset[int] = frozenset()  # indices of caches written by the embedding
+        self.reads_caches = False  # layers read keys of another layer's cache, bypassing its mask
         self._sides: dict[int, SideInput] = {}
         self.unsplittable = self._judge(tracer.calls, len(caches), tracer.embedding)
-        # the watched classes form a cycle with the notes, which would hold every tensor's file open until it is found
+        # the traced classes form a cycle with the records, which would keep every tensor's file open until it is found
         tracer.calls.clear()
 
     @property
     def reveals_tokens(self) -> bool:
-        """Whether side inputs cross some cut."""
+        """Whether side inputs cross a cut."""
         return any(self.sides_behind(cut) for cut in self.cuts)
 
     def sides_of(self, layer: int) -> dict[int | str, int]:
-        """Arguments of a layer that are side inputs: position or name -> number of the side input."""
+        """Side inputs among a layer's arguments: position or name -> number of the side input."""
         return {key: n for n, side in self._sides.items() for at, key in side.uses if at == layer}
 
     def sides_behind(self, cut: int) -> dict[int, SideInput]:
-        """Side inputs, by number, that layers from `cut` on read."""
+        """Side inputs, by number, read by layers from `cut` on."""
         return {n: side for n, side in self._sides.items() if side.last >= cut}
 
     def is_inside(self, path: str) -> bool:
-        """Whether a module or parameter path belongs to one of the layers."""
+        """Whether the path of a module or parameter belongs to a layer."""
         return self.layer_of(path) is not None
 
     def layer_of(self, path: str) -> int | None:
-        """The layer that a parameter path belongs to."""
+        """Layer that a parameter path belongs to."""
         for layer, prefix in enumerate(self.layer_paths):
             if path == prefix or path.startswith(prefix + "."):
                 return layer
         return None
 
     def _judge(self, calls: list[Call], cache_count: int, embedding: set[int]) -> str:
-        """Fills in what the calls tell; returns why the model cannot be cut, or nothing. `embedding`: caches that were
-        written before the first layer.
+        """Set the fields from `calls`; returns why the model cannot be cut, or "". `embedding`: caches written before
+        the first layer.
         """
         if not calls:
             return "it does not call its layers one by one"
@@ -104,6 +97,6 @@ class ModelProbe:
 
 
 def _sent(call: Call, after: Call) -> frozenset[int]:
-    """Leaves of a return value that the next layer reads; the first one always, as some families scale it between."""
+    """Leaves of a return value that the next layer reads; always with the first, which some families scale between."""
     read = {id(array) for array in after.given}
     return frozenset({0} | {i for i, a in enumerate(call.made) if id(a) in read and row_axis(a) is not None})

@@ -1,6 +1,6 @@
-"""What mlx-lm's code for a family gets wrong, and no dry run can see.
+"""Faults of mlx-lm's code for some families that no dry run reveals.
 
-tests/unit/models/test_atlas.py holds each list to what the families do.
+tests/unit/models/test_atlas.py checks each list against the families.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ _SEVERAL_TOKENS: Final = {"phi3small"}
 
 
 def wrong_in_batches(model: nn.Module) -> str:
-    """Why a row that shares a batch gets other logits than alone; empty where it does not."""
+    """Why a row's logits differ in a shared batch; "" if they don't."""
     return _BATCHED.get(_family(model), "")
 
 
 def verifies_drafts(model: nn.Module) -> bool:
-    """Whether several tokens of a row at once give the logits that they give one by one, so that one step can say which
-    guesses of the next tokens are right.
-    """
+    """Whether several tokens of a row at once give the same logits as one by one, so that one step verifies a draft."""
     return _family(model) not in _SEVERAL_TOKENS
 
 
 def order_windows(windows: Iterable[Any]) -> None:
-    """Before several tokens of each row come: have the oldest token of every full window of a batch stand first in it,
-    as mlx-lm does just behind the mask that it makes for them. The mask takes that for granted, or it hides the oldest
-    token of each row that is padded on the left.
+    """Move the oldest token of every full window of a batch to its front, before a step of several tokens per row.
+
+    mlx-lm does so only after it makes the mask for these tokens, which then hides the oldest token of each row that is
+    padded on the left.
     """
     for window in windows:
         if isinstance(window, BatchRotatingKVCache):

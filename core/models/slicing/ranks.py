@@ -1,7 +1,7 @@
-"""One rank's part of every layer, as mlx-lm's own `shard` cuts it: without a byte read, and before there is a group.
+"""A rank's part of every layer, cut by mlx-lm's own `shard` before any byte is read and before a group exists.
 
-`shard` is called on promises, so it leaves each weight as a promise of the rank's part of it. A group is open long
-after that, when the links between the Macs stand; until then a `Rank` stands in its place.
+`shard` runs on lazy arrays and leaves each weight as a lazy part. The group opens much later, when the links between
+the Macs are up; until then a `Rank` replaces it.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ BY_LAYERS: Final = "Load it with --parallelism pp: then each Mac has layers of i
 
 
 class Rank:
-    """Number `index` of `count` ranks: as much of a group as `shard` asks for."""
+    """Rank `index` of `count`: the part of a group's interface that `shard` uses."""
 
     def __init__(self, index: int, count: int) -> None:
         self.index, self.count = index, count
 
     def rank(self) -> int:
-        """As that of a group."""
         return self.index
 
     def size(self) -> int:
-        """As that of a group."""
         return self.count
 
 
 def shard(model: nn.Module, rank: Rank) -> dict[str, Cut]:
-    """Leave of the lazily built `model` what `rank` has of it; how its parameters were cut, by path. Raises
-    UnsupportedModel where mlx-lm cannot divide this family, or not by so many; the model is of no use then.
+    """Reduce the lazily built `model` to the part of `rank`; returns the cuts of its parameters, by path.
+
+    Raises UnsupportedModel if mlx-lm cannot divide this family, or not among `rank.count`; `model` is unusable then.
     """
     inner = _sharder(model)
     if inner is None:
@@ -51,24 +50,24 @@ def shard(model: nn.Module, rank: Rank) -> dict[str, Cut]:
         raise UnsupportedModel(
             f"The layers of this model cannot be divided over {rank.count} Macs: {first_line(error)}.", BY_LAYERS
         ) from error
-    # what a family changes behind the cut is no part of the tensor any more
+    # a tensor that a family changes after the cut is no part of the file's tensor any more
     return {path: cuts[id(array)] for path, array in tree_flatten(model.parameters()) if id(array) in cuts}
 
 
 def join(model: nn.Module, rank: Rank, group: mx.distributed.Group) -> None:
-    """Put `group` in the place of the `rank` that `model` was sharded for: it can compute now."""
+    """Replace the `rank` that `model` was sharded for by `group`, so that it can compute."""
     for module, name in _places(model, rank):
         object.__setattr__(module, name, group)
 
 
 def computes_apart(model: nn.Module, rank: Rank, probe: ModelProbe) -> bool:
-    """Whether one rank can compute logits of what left the last layer, without the others."""
+    """Whether one rank alone can compute logits from the last layer's result."""
     inside = {id(module) for path, module in model.named_modules() if probe.is_inside(path)}
     return bool(probe.boundaries) and all(id(module) in inside for module, _ in _places(model, rank))
 
 
 def _sharder(model: nn.Module) -> Any:
-    """The model, or of a model that only wraps another one, that one."""
+    """The model, or the model that it wraps."""
     layers = [id(layer) for layer in model.layers]
     for _, module in model.named_modules():
         if hasattr(module, "shard") and [id(layer) for layer in module.layers] == layers:
@@ -77,7 +76,7 @@ def _sharder(model: nn.Module) -> Any:
 
 
 def _places(model: nn.Module, rank: Rank) -> Iterator[tuple[nn.Module, str]]:
-    """Where modules keep the group."""
+    """Modules and attribute names that hold the group."""
     for module in model.modules():
         for name in [name for name, value in vars(module).items() if value is rank]:
             yield module, name

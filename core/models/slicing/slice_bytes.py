@@ -1,8 +1,8 @@
-"""`python -m core.models.slicing.slice_bytes DIR START:STOP:ENDS ...`: which bytes each slice reads, as JSON.
+"""`python -m core.models.slicing.slice_bytes DIR START:STOP:ENDS ...` prints the byte ranges of each slice, as JSON.
 
-ENDS is any of e (embedding) and o (norm and head). What a Mac has to fetch for its stage; only headers are looked at.
-Prints a list of `Part` for each slice, or a `Problem` and exit status 1. Like `core.models.slicing.examine` it is a
-program over foreign files, and runs through `core.models.files.sandbox`.
+ENDS is any of e (embedding) and o (norm and head). Shows what a Mac must download for its stage; reads headers only.
+Prints a list of `Part` for each slice, or a `Problem` with exit status 1. Works on foreign files, so it runs through
+`core.models.files.sandbox`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from core.models.slicing.loading import slice_parts
 
 
 def parts_of_slice(folder: ModelFolder, words: str) -> tuple[Part, ...]:
-    """The parts of the slice that `words` describe. Raises UsageError, and what `slice_parts` raises."""
+    """Byte ranges of the slice that `words` describe. Raises UsageError, and as `slice_parts`."""
     start, _, rest = words.partition(":")
     stop, _, ends = rest.partition(":")
     if not (start.isdecimal() and stop.isdecimal() and set(ends) <= {"e", "o"}):
-        raise UsageError(f"{words!r} names no slice.", "Write it as 0:8:eo.")
+        raise UsageError(f"{words!r} is not a slice.", "Write it as 0:8:eo.")
     return slice_parts(folder, int(start), int(stop), embed="e" in ends, output="o" in ends)
 
 
 def main() -> int:
-    """The child: writes the parts or the problem, returns the exit status."""
+    """Print the ranges or the problem; returns the exit status."""
 
     def work() -> list[tuple[Part, ...]]:
         folder = read_folder(Path(sys.argv[1]))

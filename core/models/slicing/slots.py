@@ -1,8 +1,8 @@
-"""Runs any contiguous slice of any mlx-lm model without a change to its code.
+"""Runs any contiguous slice of any mlx-lm model without changing its code.
 
 The family's own Model keeps its full-length layer list. Every layer becomes a slot: layers of the slice compute, all
-others return the value that crossed the cut, and the slot at the end of the slice ends the forward. What the model
-does before its layers runs on zero token ids where the slice does not embed; MLX is lazy, so nobody evaluates it.
+others return the value received over the cut, and the last slot of the slice ends the forward. Without the embedding,
+the code before the layers runs on zero token ids; MLX is lazy, so that result is never computed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from core.models.slicing.ranks import BY_LAYERS, Rank, computes_apart, join
 
 
 class _StageDone(Exception):
-    """Ends a forward behind the last slot that has something to do; no error."""
+    """Ends a forward after its last active slot; no error."""
 
 
 class _Pass:
-    """What the slots do during one forward: layers in `own` compute, the others return `value`; slot `end` ends it.
+    """State of the slots during one forward: layers in `own` compute, the others return `value`; slot `end` ends it.
 
-    `given`: side inputs that came over the cut; `taken`: those that the slots saw, where the tokens are known here.
+    `given`: side inputs received over the cut; `taken`: side inputs seen by the slots, on the stage with the tokens.
     `eager`: MLX computes layers while Python builds the graph of the next ones.
     """
 
@@ -49,7 +49,7 @@ class _Pass:
 
 
 class Slice:
-    """Layers [start, stop) of a model; everything is lazy and belongs to the thread that made it."""
+    """Layers [start, stop) of a model. Everything is lazy and belongs to the thread that made it."""
 
     def __init__(
         self,
@@ -63,36 +63,36 @@ class Slice:
         rank: Rank | None = None,
     ) -> None:
         check_cuts(probe, start, stop, embed=embed, output=output)
-        # of the whole model, and the range of this slice
+        # number of layers of the whole model, and the range of this slice
         self.layers, self.start, self.stop = probe.layers, start, stop
-        # token ids must be below it; mlx does not check
+        # token ids must be below it; mlx doesn't check
         self.vocab_size = probe.vocab
-        # whether one forward of several tokens gives the same as one forward for each of them
+        # whether one forward of several tokens equals one forward per token
         self.verifies_drafts = verifies_drafts(model)
-        # the parameters of the slice, by path
+        # the slice's parameters by path
         self.weights: dict[str, mx.array] = {}
         self.weight_bytes = 0
         self._model, self._probe = model, probe
         self._embeds, self._outputs = embed, output
-        # which one of several ranks it is, of a model that was sharded for it
+        # this process's rank, if the model was sharded
         self.rank = rank
-        # the logits take all ranks, as the layers do, so that every rank calls `whole`
+        # all ranks compute the logits, as they do the layers, so every rank calls `whole`
         self.computes_at_once = rank is not None and not computes_apart(model, rank, probe)
         self._whole = embed and output and (start, stop) == (0, probe.layers)
         self._cuts = bool(probe.boundaries)
-        # bytes of all boundary arrays that leave the slice, for one position of one row
+        # bytes per position and row of the boundary arrays that leave the slice
         self.boundary_bytes_per_token = probe.boundaries[stop - 1].bytes_per_token if self._cuts else 0
-        # of those that enter it, or that come back to the head of a ring: shape after [row, position] and dtype of each
+        # shape after [row, position] and dtype of each array that enters, or returns to the head of a ring:
         self.incoming = probe.boundaries[start - 1].kinds if self._cuts else []
         self.incoming_bytes_per_token = probe.boundaries[start - 1].bytes_per_token if self._cuts else 0
         own = {c for c in probe.cache_of[start:stop] if c is not None} | (probe.embed_caches if embed else set())
         own = own if self._cuts else set(range(len(make_prompt_cache(model))))
         self.caches = SliceCaches(lambda: make_prompt_cache(model), own, probe.embed_caches)
         self._pass = _Pass()
-        self._looks_at_values = False  # while a graph is built
-        # the graph of a step may be built before its input comes
+        self._looks_at_values = False  # whether the model reads values while a graph is built
+        # whether the graph of a step can be built before its input arrives
         self.builds_ahead = rank is None
-        # the first rank gives the others token ids that are still being computed, by the reduce of the layers
+        # the first rank shares token ids that are still being computed, through the layers' reduce
         self.shares_tokens = False
         self._group: mx.distributed.Group | None = None
         if self._cuts:
@@ -100,8 +100,9 @@ class Slice:
                 _make_slot(layer, index, self._pass, probe.sides_of(index))
 
     def join(self, group: mx.distributed.Group, *, shares_tokens: bool) -> None:
-        """Compute with the other ranks from now on; `shares_tokens`: adding up needs no Python, which may go ahead
-        meanwhile. Raises StageFailed where the parts of this model do not fit together: nothing was computed yet.
+        """Compute with the other ranks from now on. `shares_tokens`: a sum needs no Python, which may run ahead.
+
+        Raises StageFailed if the parts of this model don't fit together, before anything is computed.
         """
         assert self.rank is not None
         join(self._model, self.rank, group)
@@ -114,16 +115,18 @@ class Slice:
             ) from error
 
     def shared(self, tokens: mx.array) -> mx.array:
-        """Token ids [B, L] that the first rank has, still to be computed, on every rank; those of the others are zeros.
-        Whatever comes of it, no layer looks beyond its arrays.
+        """Token ids [B, L], possibly not computed yet, from the first rank on every rank; the others pass zeros.
+
+        Clips them, so that no layer reads outside its arrays.
         """
         assert self.shares_tokens
         together = mx.distributed.all_sum(tokens.astype(mx.int32), group=self._group)
         return mx.clip(together, 0, self.vocab_size - 1)
 
     def outline(self, tokens: int, bits: int | None = None) -> list[Any]:
-        """The list of a plain row of `tokens` tokens, one at least, kept in `bits` bits if that is given. It holds
-        zeros, not evaluated, until every own entry was filled (`core.models.slicing.cache_state`).
+        """Cache list of a plain row of `tokens` tokens, at least one, in `bits` bits if given.
+
+        Holds unevaluated zeros until every own cache is filled (`core.models.slicing.cache_state`).
         """
         caches = self.caches.new()
         self._dry_run(caches, cache_state.dry_length(self.caches.own(caches), tokens))
@@ -132,9 +135,9 @@ class Slice:
         return self.caches.build({i: cache_state.outline(caches[i], tokens) for i in self.caches.indices})
 
     def embed(self, tokens: mx.array, caches: list[Any], position: int | mx.array) -> list[mx.array]:
-        """Token ids [B, L] through the embedding and the own layers; returns the boundary arrays [B, L, ...].
+        """Run token ids [B, L] through the embedding and the own layers; returns the boundary arrays [B, L, ...].
 
-        `position`: tokens already in the caches, or per row.
+        `position`: tokens already in the caches, or one number per row.
         """
         if not self._embeds or not self._cuts:
             raise StageFailed("This stage does not own the embedding.")
@@ -143,9 +146,9 @@ class Slice:
         return self._forward(tokens, caches, None, max(self.stop - 1, last))
 
     def run(self, boundary: list[mx.array], caches: list[Any], position: int | mx.array) -> list[mx.array]:
-        """Boundary arrays [B, L, ...] through the own layers. `position`: tokens already in the caches, or per row.
+        """Run boundary arrays [B, L, ...] through the own layers. `position`: tokens in the caches, or per row.
 
-        Raises StageFailed for arrays that the layer before `start` cannot have returned.
+        Raises StageFailed for arrays that the layer before `start` cannot return.
         """
         if self.start == 0:
             raise StageFailed("This stage begins with the embedding; it takes token ids.")
@@ -156,11 +159,11 @@ class Slice:
     def build_next(
         self, caches: list[Any], position: int | mx.array, rows: int, tokens: mx.array | None = None
     ) -> tuple[list[mx.array], list[mx.array]] | None:
-        """What `embed` (where the slice begins with the embedding) or `run` is to compute of one more position of each
-        of `rows` rows, before that is here: zeros in its place, whose memory is to be written to, and what leaves, of
-        which nothing is computed. `caches` are as after it. None for a model that looks at values on its way.
+        """Build the graph of `embed` or `run` for one more position of each of `rows` rows, before the input arrives.
 
-        `tokens`: what `embed` will be given, [rows, 1], where they are to be computed in the same graph.
+        Returns zeros for the input, whose memory the caller overwrites later, and the uncomputed result; `caches` are
+        as after the step. None for a model that reads values during the forward. `tokens`: input of `embed`, [rows, 1],
+        if it is computed in the same graph.
         """
         if self._looks_at_values:
             return None
@@ -178,7 +181,7 @@ class Slice:
     def build_next_output(
         self, caches: list[Any], position: int | mx.array, rows: int
     ) -> tuple[list[mx.array], list[mx.array]] | None:
-        """What `output` is to compute of one position of each of `rows` rows, as `build_next` has it: the logits."""
+        """Build the graph of `output` for one position of each of `rows` rows, as `build_next` does."""
         if self._looks_at_values:
             return None
         blank = self._probe.boundaries[-1].blank(1, rows)
@@ -191,10 +194,9 @@ class Slice:
     def output(
         self, boundary: list[mx.array], caches: list[Any], position: int | mx.array, *, every: bool = False
     ) -> mx.array:
-        """Norm and head on what left the last layer, [B, L, ...] each: logits [B, V] of the last position, or [B, L, V]
-        of `every` one.
+        """Norm and head on the last layer's arrays, [B, L, ...] each: logits [B, V] of the last position, or [B, L, V].
 
-        The caches are only looked at. Raises StageFailed for arrays that the last layer cannot have returned.
+        Only reads the caches. Raises StageFailed for arrays that the last layer cannot return.
         """
         if not self._outputs or not self._cuts:
             raise StageFailed("This stage does not own the output head.")
@@ -207,9 +209,10 @@ class Slice:
         return logits if every else logits[:, -1]
 
     def whole(self, tokens: mx.array, caches: list[Any], *, every: bool = False, ahead: bool = False) -> mx.array:
-        """Token ids [B, L] through the whole model: logits [B, V] of the last position, or [B, L, V] of `every` one.
-        `ahead`: MLX has other things to compute until all of the graph is there, which is quicker to compute as one;
-        ranks are bound by what MLX does for every sum, and are quicker layer by layer.
+        """Run token ids [B, L] through the whole model: logits [B, V] of the last position, or [B, L, V] for `every`.
+
+        `ahead`: build the whole graph before computing, which is faster while MLX has other work; ignored for ranks,
+        which are faster layer by layer.
         """
         if not self._whole:
             raise StageFailed("This stage does not own the whole model.")
@@ -217,7 +220,7 @@ class Slice:
             with self._lazily():
                 return self.whole(tokens, caches, every=every)
         if self.layers in self._probe.cuts and tokens.shape[1] > 1:
-            # logits of every position of a prefill chunk would weigh more than some models
+            # logits of every position of a prefill chunk would take more memory than some models
             return self.output(self.embed(tokens, caches, 0), caches, 0, every=every)
         self._pass.own, self._pass.end, self._pass.given = range(self.layers), None, None
         self._order_windows(caches, tokens)
@@ -225,7 +228,7 @@ class Slice:
         return logits if every else logits[:, -1]
 
     def _dry_run(self, caches: list[Any], count: int) -> None:
-        """A forward of `count` positions of which nothing is computed: what it leaves in `caches` has shapes."""
+        """Forward of `count` positions without computing, to set the shapes in `caches`."""
         with self._lazily():
             tokens = mx.zeros((1, count), mx.int32)
             if not self._cuts:

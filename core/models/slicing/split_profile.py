@@ -1,4 +1,4 @@
-"""What a dry run of a model showed about its cuts, batches and caches: a plain value, so a plan needs no mlx."""
+"""Cuts, batching and cache sizes of a model, found by a dry run; a plain value, so planning needs no mlx."""
 
 from __future__ import annotations
 
@@ -9,25 +9,15 @@ from core.models.files.cache_size import CacheSize
 
 
 class SplitProfile(Value, frozen=True, kw_only=True):
-    """How a model may be split and batched. `core.models.slicing.examine` finds it out in a child process.
-
-    `cuts`: the positions c, ascending, at which layers below c and from c on may run on different Macs.
-    `unsplittable`: why the model has to stay on one Mac, as the end of a sentence; empty where it can be cut.
-    `reveals_tokens`: behind a cut, layers read values made from one token id each, so every Mac of the ring could tell
-    the prompt's tokens; a plan has to say so.
-    `one_row`: why rows cannot share a batch, as the end of a sentence; empty where they can.
-    `whole_bits`: why its caches cannot be quantised; empty where they can.
-    `boundary_bytes[i]`: bytes that cross a cut behind layer i for one token of one row; empty where nothing can be cut.
-    `wire_bytes`: the same, where hidden states travel as that type.
-    `caches[i]`: the size of layer i's cache.
-    """
+    """How a model can be split and batched, as `core.models.slicing.examine` reports it."""
 
     layers: int
-    cuts: tuple[int, ...]
-    caches: tuple[CacheSize, ...]
-    unsplittable: str = ""
+    cuts: tuple[int, ...]  # positions c, ascending: layers below c and from c on may run on different Macs
+    caches: tuple[CacheSize, ...]  # per layer
+    unsplittable: str = ""  # why the model must stay on one Mac, as the end of a sentence
+    #: after a cut, layers read per-token values, so every Mac of the ring can find the prompt's tokens
     reveals_tokens: bool = False
-    one_row: str = ""
-    whole_bits: str = ""
-    boundary_bytes: tuple[int, ...] = ()
-    wire_bytes: Mapping[WireType, tuple[int, ...]] = {}
+    one_row: str = ""  # why rows cannot share a batch, as the end of a sentence
+    whole_bits: str = ""  # why the caches cannot be quantised
+    boundary_bytes: tuple[int, ...] = ()  # per token and row, over a cut after each layer; empty without cuts
+    wire_bytes: Mapping[WireType, tuple[int, ...]] = {}  # the same, for hidden states sent as that dtype

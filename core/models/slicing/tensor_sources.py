@@ -1,8 +1,7 @@
-"""From which tensors of its files a lazily built model's arrays are made, read out of MLX's own graph.
+"""Finds the file tensors that a lazily built model's arrays are made from, by reading MLX's graph.
 
-A family's `sanitize` may rename tensors, stack one per expert, split fused ones, add one to norms or undo fp8. Whatever
-it does, it leaves each array as a graph that begins at promises to read a tensor's bytes. No rule per family is needed,
-and none can be wrong.
+A family's `sanitize` may rename tensors, stack one per expert, split fused ones, add one to norms or undo fp8. It
+always leaves each array as a graph of lazy reads of tensors, so no rules per family are needed.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import Final
 
 import mlx.core as mx
 
-# mlx names an operation in this text by its address, which holds as long as an array that it makes is alive
+# mlx names an operation in this text by its address, which is valid as long as an array made by it exists
 _PROMISE: Final = re.compile(r"^\{ (\d+) \[label =\"Load\"", re.MULTILINE)
 
 
 def origins(tensors: Mapping[str, mx.array], arrays: Iterable[mx.array]) -> frozenset[str]:
-    """The names of those `tensors`, as `mx.load` gave them, whose bytes are read when `arrays` are evaluated.
+    """Names of the `tensors` (as returned by `mx.load`) that are read when `arrays` are evaluated.
 
-    A tensor that was evaluated since has left the graph; it counts, for whoever built the arrays had to look at it.
+    A tensor that was already evaluated is no longer in the graph; it counts, because building the arrays needed it.
     """
     promises = {name: _promises([tensor]) for name, tensor in tensors.items()}
     wanted = _promises(arrays)

@@ -1,4 +1,4 @@
-"""What hidden states weigh on their way between two stages: as the model computes them, or as the plan says."""
+"""Bytes of hidden states sent between two stages, in the model's dtype or the plan's."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from core.events import WireType
 
 DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16}
 
-Kind = tuple[tuple[int, ...], mx.Dtype]  # of an array: its shape behind [row, position], and its type
+Kind = tuple[tuple[int, ...], mx.Dtype]  # of an array: shape after [row, position], dtype
 
 
 def bytes_per_token(wire: WireType | None, kinds: Sequence[Kind]) -> int:
-    """What a position of one row of such arrays weighs; of other than real numbers it is always the same."""
+    """Bytes per position of arrays of these `kinds`; `wire` applies to real numbers only."""
     return sum(_bytes(wire, tail, dtype) for tail, dtype in kinds)
 
 

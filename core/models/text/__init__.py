@@ -1,1 +1,1 @@
-"""Between text and tokens: tokenizer and chat template."""
+"""Text to tokens and back: tokenizer, chat template, answer parts, grammars."""

@@ -1,8 +1,8 @@
-"""`python -m core.models.text`: a tokenizer in a process of its own, started by a node, never by hand."""
+"""`python -m core.models.text`: the tokenizer process, started by a node."""
 
 import gc
 
-gc.disable()  # nothing of what is imported is garbage
+gc.disable()  # imported objects are no garbage
 
 from core.models.lean_imports import import_for_text_only  # noqa: E402
 

@@ -1,6 +1,4 @@
-"""The text that a model writes, as the parts that it means: words, reasoning, tool calls. By mlx-lm's markers and
-parsers, which are of the model's family.
-"""
+"""Splits a model's answer into text, reasoning and tool calls, with mlx-lm's markers and parsers of its family."""
 
 from __future__ import annotations
 
@@ -16,9 +14,9 @@ from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCal
 from core.models.text.template_values import spec_of
 
 _ID_LETTERS: Final = string.ascii_letters + string.digits
-_SHAPED: Final = "shaped"  # nothing is thought any more
-_ID_LENGTH: Final = 9  # what templates of Mistral's want of an id in a history
-# what begins each call, by the parser of mlx-lm: these pass over a call that they do not understand
+_SHAPED: Final = "shaped"  # reasoning has ended
+_ID_LENGTH: Final = 9  # required in a history by Mistral's templates
+# start of each call, by mlx-lm's parser, for parsers that skip calls they don't understand
 _OPENERS: Final = {
     "function_gemma": "call:",
     "gemma4": "call:",
@@ -31,14 +29,14 @@ _OPENERS: Final = {
 
 
 class AnswerReader:
-    """Text in, parts out, of one answer that begins in the state `begins` of mlx-lm's machine. White space between the
-    parts belongs to none; what the parser of the family does not understand is given back as text. A `shaped` answer is
-    as its constraint says: what is thought calls nothing, and behind it markers are text, but for those of calls where
-    there are tools.
+    """Parses one answer that begins in the state `begins` of mlx-lm's state machine.
+
+    Drops white space between parts and returns calls that the family's parser can't read as text. In a `shaped` answer
+    (with a constraint), reasoning makes no calls; after it, only call markers count, and only if there are tools.
     """
 
     def __init__(self, wrapper: Any, begins: str, tools: Sequence[Tool], *, shaped: bool = False) -> None:
-        # it is imported for who needs it: an answer on the screen is one text
+        # imported only if needed: an answer on the screen is one text
         from mlx_lm.generate import TextStateMachine, make_text_state_machine
 
         self._wrapper, self._tools = wrapper, [spec_of(tool) for tool in tools]
@@ -49,7 +47,7 @@ class AnswerReader:
         self._is_fresh = begins == "reasoning"
         self._is_shaped = shaped
         self._blank = self._call = ""
-        self._tried = 0  # so much of a call was found to be none
+        self._tried = 0  # characters of a call that don't parse as one
 
     def read(self, text: str) -> list[AnswerPart]:
         """The parts that this text completes."""
@@ -57,7 +55,7 @@ class AnswerReader:
         return [part for state, said in segments for part in self._take(state, said)]
 
     def end(self, is_whole: bool) -> list[AnswerPart]:
-        """What was held back. A call that the answer's end cuts off is none, if it is not `is_whole`."""
+        """The held-back rest. A call cut off by the end of an answer that isn't `is_whole` counts as text."""
         self._at, rest, state = self._machine.flush(self._at)
         parts = list(self._take(state, rest))
         if self._state == "tool" or self._call:
@@ -89,8 +87,8 @@ class AnswerReader:
             self._is_fresh, self._blank = True, ""
 
     def _ended(self) -> Iterator[AnswerPart]:
-        """The call, where a marker ends it. Those of a shaped answer are sound: where one does not parse yet, the
-        marker stands in a text of its arguments.
+        """The call at an end marker. If a call of a shaped answer doesn't parse yet, the marker is part of a string in
+        its arguments.
         """
         end = self._wrapper.tool_call_end
         while end and (at := self._call.find(end, self._tried)) >= 0:
@@ -104,7 +102,7 @@ class AnswerReader:
                 yield TextPart(shown)
 
     def _calls_or_text(self, end: str, calls: list[ToolCall] | None) -> list[AnswerPart]:
-        """The calls, or where there are none what was written up to `end`."""
+        """The calls, or without calls the text up to `end`."""
         written, self._call, self._tried = self._call, "", 0
         self._is_fresh, blank, self._blank = calls is not None, self._blank, ""
         return [TextPart(f"{blank}{self._wrapper.tool_call_start}{written}{end}")] if calls is None else [*calls]
@@ -115,13 +113,13 @@ class AnswerReader:
         try:
             found = self._wrapper.tool_parser(written, self._tools)
             calls = [_call(each) for each in (found if isinstance(found, list) else [found])]
-        except Exception:  # the parsers raise whatever their expressions run into
+        except Exception:  # the parsers raise many kinds of errors
             return None
         opener = _OPENERS.get(self._wrapper.tool_parser.__module__.rpartition(".")[2])
         return None if not calls or (opener and written.count(opener) > len(calls)) else calls
 
     def _trimmed(self, said: str) -> str:
-        """What is told now; white space behind it waits for what comes."""
+        """Text to return now; trailing white space is held back."""
         text = self._blank + said
         if self._is_fresh:
             text = text.lstrip()
@@ -132,7 +130,7 @@ class AnswerReader:
 
 
 def _edges(wrapper: Any, calls: bool) -> dict[str, list[tuple[str, str]]]:
-    """Of a shaped answer: what leads from each state to which."""
+    """Transitions of a shaped answer, by state: (marker, next state)."""
     opening = [(wrapper.tool_call_start, "tool")] if calls and wrapper.has_tool_calling else []
     edges = {"normal": [*opening], _SHAPED: opening}
     if opening:
@@ -144,23 +142,23 @@ def _edges(wrapper: Any, calls: bool) -> dict[str, list[tuple[str, str]]]:
 
 
 def _call(found: dict[str, Any]) -> ToolCall:
-    """What a parser found. Raises ValueError, or whatever else it is not."""
+    """Convert a parser's result. Raises ValueError or other errors for malformed results."""
     arguments = found["arguments"] if found.keys() - {"id", "name", "type"} else {}
     if isinstance(arguments, str):
         arguments = json.loads(arguments)
     if not isinstance(arguments, dict) or not isinstance(found["name"], str) or not found["name"]:
-        raise ValueError("That is no call.")
+        raise ValueError("not a call")
     call = ToolCall(
         id=str(found.get("id") or "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))),
         name=found["name"],
         arguments=json.dumps(_finite(arguments), ensure_ascii=False, allow_nan=False),
     )
-    f"{call.id}{call.name}{call.arguments}".encode()  # half a character would go through no pipe
+    f"{call.id}{call.name}{call.arguments}".encode()  # raises for half a character, which can't be sent
     return call
 
 
 def _finite(value: Any) -> Any:
-    """With the largest number in the place of one that is larger, which JSON may have and cannot be written again."""
+    """Replace an infinite number, which JSON text can hold but can't be written again, by the largest float."""
     match value:
         case float() if isinf(value):
             return copysign(float_info.max, value)

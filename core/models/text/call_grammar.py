@@ -1,4 +1,4 @@
-"""Grammars of answers that call tools, in the form that mlx-lm's parser of the model's family reads."""
+"""Grammars of answers with tool calls, in the form that mlx-lm's parser of the model's family reads."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ _TERMS: Final = ("WORDS: /(.|\\n)+/", "BLANK: /\\n{1,2}/")
 
 
 class Form(NamedTuple):
-    """How a family writes calls: `opening` stands before each, and `between` two of them. `call` is the rule of what
-    follows, and of `terms` it is made.
-    """
+    """A family's form of calls: `opening` before each, `between` two, then the rule `call`, made of `terms`."""
 
     opening: str
     call: Callable[[Tool, Mark], str]
@@ -80,32 +78,33 @@ FORMS: Final = {
 
 
 def form_of(parser: str) -> Form:
-    """Of the family that this parser of mlx-lm reads. Raises UsageError where none is known here."""
+    """Form read by this parser of mlx-lm. Raises UsageError for an unsupported one."""
     if parser not in FORMS:
-        what = f"Calls cannot be enforced in the form in which this model writes them ({parser or 'it has none'})."
+        what = f"Tool calls can't be enforced in this model's format ({parser or 'it has none'})."
         raise UsageError(what, "Leave tool_choice and strict out, or load another model.")
     return FORMS[parser]
 
 
 def shape_of(grammar: Grammar) -> str:
-    """A rule for what an answer may be in the place of calls. Raises UsageError."""
+    """Rule of an answer without calls. Raises UsageError."""
     if grammar.kind != "json_schema":
-        raise UsageError("Beside tools an answer can have the shape of a JSON schema only.", "Ask without tools.")
+        raise UsageError("With tools, an answer can be constrained by a JSON schema only.", "Leave out the tools.")
     return json_rule(json.loads(grammar.source), strict=True)
 
 
-def call_grammar(form: Form, tools: Sequence[Tool], mark: Mark, *, one_call: bool, beside: str = "") -> Grammar:
-    """An answer that calls one of `tools`, or several where not `one_call`. `beside`: the rule of what it may be in the
-    place of calls; where that is FREE, there may also be words before the first. Raises UsageError for a schema that
-    the family has no form for.
+def call_grammar(form: Form, tools: Sequence[Tool], mark: Mark, *, one_call: bool, otherwise: str = "") -> Grammar:
+    """Grammar of an answer that calls one of `tools`, or several unless `one_call`.
+
+    `otherwise`: rule of an answer without calls; if it is FREE, text may also precede the first call. Raises UsageError
+    for a schema that the family's form can't express.
     """
     opening, named = mark(form.opening), [f"tool_{number}" for number in range(len(tools))]
     first = f"BLANK? {opening}"
-    if beside == FREE:
+    if otherwise == FREE:
         first = "opened" if opening.startswith('"') else f"WORDS? {opening}"
     again = "" if one_call else f" ({form.between} {opening} any)*"
     lines = [
-        f"start: {first} any{again}" + (f" | {beside}" if beside else ""),
+        f"start: {first} any{again}" + (f" | {otherwise}" if otherwise else ""),
         f"any: {' | '.join(named)}",
         *(f"{rule}: {form.call(tool, mark)}" for rule, tool in zip(named, tools, strict=True)),
         *([f"opened[lazy]: /(.|\\n)*/ {opening}"] if first == "opened" else []),

@@ -1,9 +1,10 @@
 """Renders a model's chat template.
 
-A template is a program from a model file. Jinja's sandbox keeps it from Python's internals but not from loops without
-end or strings without limit (security.md §1.1), and such a loop does not notice an alarm of its own process. So it is
-rendered in a process that only makes prompts (`core.models.text.tokenizing`), which the system ends where a template
-computes for too long, and the node where it takes too much memory.
+
+A template is a program from a model file. Jinja's sandbox protects Python's internals, but allows endless loops and
+huge strings (security.md §1.1), and such a loop ignores an alarm of its own process. It is therefore rendered in a
+process that only makes prompts (`core.models.text.tokenizing`). The system ends that process when it computes too long,
+and the node ends it when it takes too much memory.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _FIX: Final = "Send the prompt raw, or fetch the model from a source you trust."
 
 
 def render(template: str, variables: dict[str, Any]) -> str:
-    """The text of `template` with JSON-like `variables`, as transformers' apply_chat_template renders it.
+    """Render `template` with JSON-like `variables`, like transformers' apply_chat_template.
 
     Raises UsageError with the template's own words if it refuses the conversation, BadModel if it is too large or
-    broken. One that takes more than `CPU_SECONDS` of processor time ends this process.
+    broken. A template that exceeds `CPU_SECONDS` of processor time ends this process.
     """
     if len(template.encode()) > MAX_TEMPLATE_BYTES:
         raise BadModel(f"The chat template is larger than {MAX_TEMPLATE_BYTES // 1024} KiB.", _FIX)
@@ -44,7 +45,7 @@ def render(template: str, variables: dict[str, Any]) -> str:
     except _Refused as refusal:
         what = f"The model's chat template refuses this conversation: {clean_text(str(refusal)[:300])}"
         raise UsageError(what) from refusal
-    except Exception as error:  # it may run into anything
+    except Exception as error:  # a template can raise anything
         what = clean_text(f"{type(error).__name__}: {error}"[:300])
         raise BadModel(f"The chat template fails: {what}", _FIX) from error
     finally:
@@ -56,22 +57,22 @@ def render(template: str, variables: dict[str, Any]) -> str:
 
 
 class _Refused(jinja2.TemplateError):
-    """The template called raise_exception."""
+    """Raised by the template's raise_exception."""
 
 
 class _Generation(jinja2.ext.Extension):
-    """`{% generation %}` marks the assistant's words for training; here its body is simply rendered."""
+    """`{% generation %}`, which marks the assistant's words for training; renders its body."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja's own way to name tags
 
     def parse(self, parser: Any) -> Any:
-        """The body as it stands."""
+        """Return the body unchanged."""
         line = next(parser.stream).lineno
         return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
 class _Namespace(jinja2.utils.Namespace):
-    """A namespace without names that begin with an underscore: they could reach Python's internals."""
+    """A namespace without names that begin with an underscore, which could reach Python's internals."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         values = dict(*args[1:], **kwargs)
@@ -96,7 +97,7 @@ def _raise_exception(message: str) -> None:
 def _tojson(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    # jinja's own filter escapes HTML, which would change the prompt
+    # Jinja's own filter escapes HTML, which would change the prompt
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -106,7 +107,7 @@ def _strftime_now(pattern: str) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """The environment that transformers 5 gives chat templates."""
+    """The Jinja environment of transformers 5 for chat templates."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
     )

@@ -1,4 +1,4 @@
-"""Grammars by llguidance: which bytes may follow. What a schema says that cannot be enforced is refused by its name."""
+"""Compiles grammars with llguidance. Errors name the parts of a schema that can't be enforced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.constraint import Grammar
 from core.errors import UsageError
 from core.text import clean_text
 
-# a step of a row may take some 20 ms, and all that is known of its grammar some 64 MiB
+# a step of a row may take about 20 ms, and its grammar's state about 64 MiB
 LIMITS: Final = LLParserLimits(
     initial_lexer_fuel=500_000,
     step_lexer_fuel=200_000,
@@ -22,7 +22,7 @@ LIMITS: Final = LLParserLimits(
     precompute_large_lexemes=False,
     verbose_errors=False,
 )
-# as json.dumps writes: a model that may put white space anywhere may write nothing else, and what is fixed is forced
+# white space as json.dumps writes it: flexible white space invites endless white space, and fixed text can be forced
 STYLE: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _STRICT: Final = {"lenient": False, "coerce_one_of": False, "whitespace_pattern": None}
 _FIX: Final = "Leave it out of the schema, or ask for text."
@@ -32,12 +32,12 @@ _IN_GRAMMAR: Final = "failed to compile JSON schema: "
 
 
 def tokenizer_of(tokens: list[bytes], special: frozenset[int], eos: tuple[int, ...]) -> LLTokenizer:
-    """What matchers need to know of a vocabulary; any of `eos` ends a text. Raises ValueError."""
+    """Tokenizer for matchers of a vocabulary; each token of `eos` ends a text. Raises ValueError."""
     return LLTokenizer(_Tokens(tokens, special | set(eos), eos[0]), eos_token=list(eos))  # type: ignore[arg-type]
 
 
 def matcher_of(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
-    """What follows the tokens of one text. Raises UsageError for a grammar that cannot be enforced."""
+    """Matcher for the tokens of one text. Raises UsageError for a grammar that can't be enforced."""
     try:
         matcher = LLMatcher(tokenizer, compiled(grammar), log_level=0, limits=LIMITS)
     except (ValueError, RecursionError) as error:
@@ -48,7 +48,7 @@ def matcher_of(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
 
 
 def compiled(grammar: Grammar) -> str:
-    """In llguidance's own form. Raises ValueError."""
+    """Compile to llguidance's form. Raises ValueError."""
     match grammar.kind:
         case "regex":
             return LLMatcher.grammar_from_regex(grammar.source)
@@ -60,7 +60,7 @@ def compiled(grammar: Grammar) -> str:
 
 
 class _Tokens:
-    """A vocabulary, as llguidance's `TokenizerWrapper` has it."""
+    """A vocabulary in the interface of llguidance's `TokenizerWrapper`."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -71,15 +71,13 @@ class _Tokens:
         self._longest = max(map(len, self._ids), default=0)
 
     def __call__(self, text: str) -> list[int]:
-        """The tokens that a text which must follow is written in: the longest that fits, each time. The model's own
-        rules are not known here.
-        """
+        """Tokens of a forced text, longest match first, because the model's own rules aren't known here."""
         tokens, rest = [], text.encode()
         while rest:
             sizes = range(min(self._longest, len(rest)), 0, -1)
             size = next((size for size in sizes if rest[:size] in self._ids), 0)
             if not size:
-                break  # no token begins so: nothing of the rest is forced
+                break  # no token begins like this, so the rest isn't forced
             tokens.append(self._ids[rest[:size]])
             rest = rest[size:]
         return tokens
@@ -93,8 +91,8 @@ def _refused(grammar: Grammar, said: str) -> UsageError:
         why = schema
     elif grammar.kind != "json_schema":
         kind = "regular expression" if grammar.kind == "regex" else "grammar"
-        return UsageError(f"The {kind} cannot be enforced: {why[:300].rstrip('.:')}.", "Mend it, or ask for text.")
+        return UsageError(f"The {kind} can't be enforced: {why[:300].rstrip('.:')}.", "Correct it, or ask for text.")
     if why.startswith(_UNKNOWN):
         with suppress(ValueError):
             why = ", ".join(json.loads(why.removeprefix(_UNKNOWN)))
-    return UsageError(f"The schema cannot be enforced: {why[:300].rstrip('.:')}.", _FIX)
+    return UsageError(f"The schema can't be enforced: {why[:300].rstrip('.:')}.", _FIX)

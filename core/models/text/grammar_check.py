@@ -1,8 +1,8 @@
-"""Compiles grammars where they can do no harm: in a child that is watched and killed.
+"""Compiles grammars in a child process that is watched and killed at its limits.
 
-A schema comes from whoever asks, and small ones can mean a lot. What has passed here within its limits is compiled by
-the worker within llguidance's own (`grammar.LIMITS`). The child is this module, run as `python -m
-core.models.text.grammar_check`: grammars on stdin, a Problem or nothing on stdout. Its tokens are bytes.
+Schemas come from clients, and a small one can take a lot. A grammar that passes is compiled by the worker within
+llguidance's own limits (`grammar.LIMITS`). The child is this module, run as `python -m core.models.text.grammar_check`:
+grammars on stdin, a Problem or nothing on stdout. Its tokens are bytes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from core.settings import MIB
 
 MODULE: Final = "core.models.text.grammar_check"
 MAX_GRAMMAR_BYTES: Final = 64 * MIB
-OWN_BYTES: Final = MAX_GRAMMAR_BYTES // 2  # of the process; one that has more is not asked again
+OWN_BYTES: Final = MAX_GRAMMAR_BYTES // 2  # of the process; a larger one is replaced
 CPU_SECONDS: Final = 2
-MAX_SECONDS: Final = 20.0  # of wall time: a Mac that computes has little time for this
+MAX_SECONDS: Final = 20.0  # wall time; a computing Mac has little time for this
 STEPS: Final = 64
 _END: Final = 256
 _USUAL: Final = Grammar(kind="json_schema", source='{"type":"object","properties":{"a":{"type":"string"}}}')
@@ -41,24 +41,26 @@ def check(
     seconds: float = MAX_SECONDS,
     rss: int = OWN_BYTES + MAX_GRAMMAR_BYTES,
 ) -> None:
-    """Compile each in a child process that `run` has. Raises UsageError for one that cannot be enforced, by its name,
-    and for all that take more than `CPU_SECONDS`, `seconds` of wall time or `rss` bytes with the process itself.
+    """Compile each grammar in a child process run by `run`.
+
+    Raises UsageError naming the grammar that can't be enforced, and if all together exceed `CPU_SECONDS`, `seconds` of
+    wall time or `rss` bytes including the process itself.
     """
     job = Job(
         module=MODULE, subject="The shape of this answer", fix=_FIX, seconds=seconds, rss_bytes=rss, answer_bytes=MIB
     )
     try:
         status, reported = run(job, msgspec.json.encode(grammars))
-    except BadModel as error:  # it is no model's fault
+    except BadModel as error:  # the model isn't at fault
         raise UsageError(error.what, error.fix) from error
     if status == 1:
         raise error_from(msgspec.json.decode(reported, type=Problem))
     if status:
-        raise UsageError("The shape of this answer cannot be compiled.", _FIX)
+        raise UsageError("The shape of this answer can't be compiled.", _FIX)
 
 
 def compile_all(grammars: Mapping[str, Grammar]) -> None:
-    """The child's work. Raises UsageError."""
+    """In the child: compile. Raises UsageError."""
     tokenizer = tokenizer_of([bytes([byte]) for byte in range(_END)] + [b""], frozenset(), (_END,))
     for name, grammar in grammars.items():
         try:
@@ -68,19 +70,19 @@ def compile_all(grammars: Mapping[str, Grammar]) -> None:
 
 
 def _walk(matcher: LLMatcher) -> None:
-    """Some are known to be too much only where they are used. Raises UsageError."""
+    """Use the matcher, because some limits show only then. Raises UsageError."""
     choice = random.Random(0)
     for _ in range(STEPS):
         marks = matcher.compute_logit_bias()
         if matcher.is_error():
-            raise UsageError("The shape of this answer takes too much to enforce.", _FIX)
+            raise UsageError("The shape of this answer takes too long to enforce.", _FIX)
         if not (found := [token for token in range(_END) if marks[token]]):
             return
         matcher.consume_token(choice.choice(found))
 
 
 def _checked(request: bytes) -> tuple[int, bytes]:
-    """The child's work: the exit status, and the complaint."""
+    """In the child: exit status and problem."""
     try:
         compile_all(_decoder.decode(request))
     except MaclusterError as error:

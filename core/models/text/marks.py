@@ -1,4 +1,4 @@
-"""What rules of llguidance's Lark are made of: texts, marks of a family, and JSON."""
+"""Building blocks of llguidance's Lark rules: strings, a family's markers, and JSON."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from core.models.text.grammar import STYLE
 
 _LENIENT: Final = {"lenient": True, "coerce_one_of": True}
 
-# how a marker of the family is written: as a token of its own, or as text
+# a family's marker as a rule: its own token, or text
 Mark = Callable[[str], str]
 
 
 def quoted(text: str) -> str:
-    """That very text."""
+    """Lark string for exactly that text."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def json_rule(schema: Mapping[str, Any], *, strict: bool) -> str:
-    """What the schema says or, where it need not be `strict`, as much of that as can be enforced."""
+    """Rule of a schema; unless `strict`, parts that can't be enforced are ignored."""
     return f"%json {json.dumps({**schema, 'x-guidance': {**STYLE, **({} if strict else _LENIENT)}})}"

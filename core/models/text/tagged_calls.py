@@ -1,7 +1,7 @@
-"""Arguments that a family writes one by one between tags, and not as a JSON object: `<parameter=word>hop</parameter>`.
+"""Rules of arguments written between tags instead of as a JSON object: `<parameter=word>hop</parameter>`.
 
-Texts stand there as they are, without quotes, and end where the tag comes; all else is JSON. mlx-lm's parsers tell them
-apart by the schema. What no parser would read back as the schema says is refused where the tool is strict.
+Strings are unquoted and end at the tag; everything else is JSON. mlx-lm's parsers distinguish them by the schema. A
+strict tool is refused if no parser would read its arguments back as the schema says.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _JSON: Final = ("integer", "number", "boolean", "array", "object")
 _SAID: Final = {"title", "description", "default", "examples", "$schema", "$defs", "definitions", "$comment"}
 _TOP: Final = _SAID | {"type", "properties", "required", "additionalProperties"}
 _NUMBER: Final = _SAID | {"type"}
-_SAFE: Final = "^([^<]|<[^/])*<?$"  # no tag in a text within JSON
+_SAFE: Final = "^([^<]|<[^/])*<?$"  # no tag in a JSON string
 _LIMITS: Final = {"pattern", "format", "enum", "const"}
 
-# as long as no parser makes another number of them
+# short enough that no parser changes the number
 _TERMS: Final = (
     "INTEGER: /-?(0|[1-9][0-9]{0,14})/",
     "NUMBER: /-?(0|[1-9][0-9]{0,14})(\\.[0-9]{1,12})?/",
@@ -32,9 +32,10 @@ _TERMS: Final = (
 
 
 class Tags(NamedTuple):
-    """`head` holds the place of the tool's name, `key` that of an argument's. With `all_json` whatever is no text is
-    read as JSON, also where its schema names no type; else only what has one of the types. `null`: a text that says so
-    is read as none.
+    """A family's tags: `head` with the tool's NAME, `key` with the argument's KEY.
+
+    `all_json`: everything but strings is read as JSON, even without a type in the schema; else only values of the
+    types. `null`: the text null is read as None.
     """
 
     head: str
@@ -47,7 +48,7 @@ class Tags(NamedTuple):
 
 
 def tagged(tags: Tags) -> Callable[[Tool, Mark], str]:
-    """The rule of a call of a tool."""
+    """Makes the rule of a tool's call."""
 
     def call(tool: Tool, mark: Mark) -> str:
         parts = [mark_all(tags.head.replace("NAME", tool.name), mark)]
@@ -58,11 +59,11 @@ def tagged(tags: Tags) -> Callable[[Tool, Mark], str]:
 
 
 def terms(tags: Tags) -> Callable[[Mark], tuple[str, ...]]:
-    """The terminals that those rules are made of."""
+    """Makes the terminals used by these rules."""
 
     def of(mark: Mark) -> tuple[str, ...]:
         end, last = (re.escape(tag).replace("/", "\\/") for tag in (tags.end, _TAGS.findall(tags.tail)[-1]))
-        none = f" & ~/(.|\\n)*{last}(.|\\n)*/"  # a parser may be content with what stands before
+        none = f" & ~/(.|\\n)*{last}(.|\\n)*/"  # a parser may stop at this earlier end
         none += f" & ~/\\n?null\\n?({end})?/i" if tags.null else ""
         if _is_text(tags, mark):
             return (*_TERMS, f"TEXT: /(.|\\n)*{end}/ & ~/(.|\\n)*{end}(.|\\n)+/{none}")
@@ -72,7 +73,7 @@ def terms(tags: Tags) -> Callable[[Mark], tuple[str, ...]]:
 
 
 def mark_all(text: str, mark: Mark) -> str:
-    """`text`, whose tags may be tokens of their own."""
+    """`text` as a rule whose tags may be tokens."""
     rules: list[str] = []
     for piece in filter(None, _TAGS.split(text)):
         rule = mark(piece)
@@ -97,7 +98,7 @@ def _argument(tags: Tags, mark: Mark, name: str, value: str, is_required: bool) 
 
 
 def _arguments(tool: Tool, tags: Tags) -> Iterator[tuple[str, str, bool]]:
-    """The name of each argument, the rule of its value and whether it must be there. Raises UsageError."""
+    """Name, rule and whether it is required, of each argument. Raises UsageError."""
     if not _NAME.fullmatch(tool.name):
         raise _refused(tool, "its name")
     schema = json.loads(tool.parameters)
@@ -140,14 +141,14 @@ def _text(tool: Tool, name: str, schema: Mapping[str, Any]) -> str:
 
 
 def _words(schema: Mapping[str, Any]) -> list[str]:
-    """Those that it may be, where they are told and can stand there."""
+    """The allowed strings of an enum that can be written unquoted."""
     words = schema.get("enum", [schema["const"]] if "const" in schema else [])
     fit = all(isinstance(word, str) and word == word.strip() and "<" not in word for word in words)
     return words if fit and not {"null"} & {str(word).lower() for word in words} else []
 
 
 def _safe(schema: Any) -> Any:
-    """With texts that hold no tag."""
+    """The schema with strings that contain no tag."""
     match schema:
         case dict():
             changed = {key: _safe(each) if key not in ("enum", "const") else each for key, each in schema.items()}
@@ -159,5 +160,5 @@ def _safe(schema: Any) -> Any:
 
 
 def _refused(tool: Tool, what: str) -> UsageError:
-    said = f"{tool.name}: this model writes arguments in a form in which {what} cannot be enforced."
+    said = f"{tool.name}: this model's format for arguments can't enforce {what}."
     return UsageError(said, "Leave it out of the schema, or ask for the tool without strict.")

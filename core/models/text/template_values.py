@@ -1,4 +1,4 @@
-"""What was said before, and the tools, as chat templates and parsers of tool calls know them: transformers' form."""
+"""Conversation and tools in transformers' form, for chat templates and parsers of tool calls."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from core.requests.answers import Message
 
 
 def spec_of(tool: Tool) -> dict[str, Any]:
-    """A tool."""
+    """Tool description."""
     parameters = json.loads(tool.parameters)
     function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
 def said_before(messages: Sequence[Message], *, parsed: bool) -> list[dict[str, Any]]:
-    """A conversation; the arguments of calls as objects where they are to be `parsed`, else as text. A result has the
-    name of its tool, for some templates know it by that.
+    """Messages of a conversation; arguments of calls as objects if `parsed`, else as text.
+
+    Tool results get their tool's name, because some templates need it.
     """
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     return [_turn(message, names, parsed) for message in messages]

@@ -1,5 +1,5 @@
-"""What a node and the process of its tokenizer say to each other over that process's stdin and stdout, packed by
-`core.pipe_messages`. Requests are answered in their order.
+"""Messages between a node and its tokenizer process, over that process's stdin and stdout, packed by
+`core.pipe_messages`. Responses come in the order of the requests.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from core.constraint import Constraint
 from core.errors import Problem
 from core.requests.answers import Message, TemplateOptions
 
-PROMPT_END: Final = 16  # so many tokens of a prompt show whether the model thinks at once
-OUT_OF_TIME: Final = signal.SIGPROF  # what ends the process where a chat template takes too long
+PROMPT_END: Final = 16  # last tokens of a prompt that show whether the answer begins with reasoning
+OUT_OF_TIME: Final = signal.SIGPROF  # ends the process when a chat template takes too long
 
 
 class TextMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Base of all of them."""
+    """Base of all messages."""
 
 
 class ReadTokenizer(TextMessage, frozen=True, kw_only=True):
-    """Read the tokenizer of the model in `directory`: the first request. Answered by `TokenizerRead`."""
+    """First request: read the tokenizer of the model in `directory`. Response: `TokenizerRead`."""
 
     directory: str
 
 
 class Encode(TextMessage, frozen=True, kw_only=True):
-    """The prompt of a conversation, as `Tokens.encode`. Answered by `Encoded`."""
+    """Encode the prompt of a conversation, as `Tokens.encode`. Response: `Encoded`."""
 
     messages: tuple[Message, ...]
     raw: bool
@@ -38,9 +38,7 @@ class Encode(TextMessage, frozen=True, kw_only=True):
 
 
 class Constrain(TextMessage, frozen=True, kw_only=True):
-    """What the answer to a prompt that ends with `prompt_end` must look like, as `Tokens.constrain`. Answered
-    by `Constrained`.
-    """
+    """Make the constraint of an answer after `prompt_end`, as `Tokens.constrain`. Response: `Constrained`."""
 
     constraint: Constraint | None
     calls: CallRules
@@ -49,22 +47,20 @@ class Constrain(TextMessage, frozen=True, kw_only=True):
 
 
 class Decode(TextMessage, frozen=True, kw_only=True):
-    """The next tokens of `stream`, which begins with the first of them. Answered by `Decoded`."""
+    """Decode the next tokens of `stream`, which the first of them begins. Response: `Decoded`."""
 
     stream: str
     tokens: list[int]
 
 
 class EndStream(TextMessage, frozen=True, kw_only=True):
-    """Nothing more comes of `stream`. Answered by `Decoded`."""
+    """End `stream`. Response: `Decoded`."""
 
     stream: str
 
 
 class BeginReading(TextMessage, frozen=True, kw_only=True):
-    """The answer `stream` is to be told in parts; its prompt ends with the tokens `prompt_end`. `shaped`: it has a
-    constraint. Answered by `Parts`.
-    """
+    """Begin reading the answer `stream` in parts, after a prompt that ends with `prompt_end`. Response: `Parts`."""
 
     stream: str
     prompt_end: list[int]
@@ -73,53 +69,53 @@ class BeginReading(TextMessage, frozen=True, kw_only=True):
 
 
 class ReadText(TextMessage, frozen=True, kw_only=True):
-    """More text of the answer `stream`, which is being told in parts. Answered by `Parts`."""
+    """Read more text of the answer `stream`. Response: `Parts`."""
 
     stream: str
     text: str
 
 
 class EndReading(TextMessage, frozen=True, kw_only=True):
-    """Nothing more comes of it; `is_whole`: for the model ended it. Answered by `Parts`."""
+    """End reading; `is_whole`: the model ended the answer itself. Response: `Parts`."""
 
     stream: str
     is_whole: bool
 
 
 class TokenizerRead(TextMessage, frozen=True, kw_only=True):
-    """It is read; `eos`: token ids that end an answer; `vocab_size` counts all ids that it can produce."""
+    """The tokenizer is ready. `eos`: token ids that end an answer; `vocab_size` counts all ids it can produce."""
 
     eos: frozenset[int]
     vocab_size: int
 
 
 class Encoded(TextMessage, frozen=True, kw_only=True):
-    """The token ids of a prompt."""
+    """Token ids of a prompt."""
 
     tokens: list[int]
 
 
 class Constrained(TextMessage, frozen=True, kw_only=True):
-    """The same as the worker is told of it."""
+    """The constraint, in the worker's form."""
 
     constraint: Constraint
 
 
 class Decoded(TextMessage, frozen=True, kw_only=True):
-    """The `text` that tokens complete, and what is held back and comes last if no more tokens do."""
+    """Completed text, and the held-back rest that comes last if no more tokens do."""
 
     text: str = ""
     held: str = ""
 
 
 class Parts(TextMessage, frozen=True, kw_only=True):
-    """What the text completes."""
+    """Parts completed by the text."""
 
     parts: tuple[AnswerPart, ...] = ()
 
 
 class Refused(TextMessage, frozen=True, kw_only=True):
-    """Why there is none."""
+    """Error response."""
 
     problem: Problem
 
@@ -132,12 +128,12 @@ _answers = msgspec.msgpack.Decoder(TextAnswer)
 
 
 def unpack_request(body: bytes) -> TextRequest:
-    """A request without its length; raises msgspec.ValidationError."""
+    """Decode a request; raises msgspec.ValidationError."""
     request: TextRequest = _requests.decode(body)
     return request
 
 
 def unpack_answer(body: bytes) -> TextAnswer:
-    """An answer without its length; raises msgspec.ValidationError."""
+    """Decode a response; raises msgspec.ValidationError."""
     answer: TextAnswer = _answers.decode(body)
     return answer

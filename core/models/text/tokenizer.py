@@ -1,6 +1,6 @@
-"""Text to token ids and back, with the model's own tokenizer and chat template.
+"""Converts text to token ids and back, with the model's own tokenizer and chat template.
 
-It is used in a process of its own (`python -m core.models.text`), for a tokenizer is a program from a model file.
+Runs in a process of its own (`python -m core.models.text`), because a tokenizer is a program from a model file.
 """
 
 from __future__ import annotations
@@ -32,16 +32,14 @@ from core.requests.answers import Message, TemplateOptions
 
 
 class TextStream:
-    """Tokens in, text out as soon as whole characters are there. The text is raw model output."""
+    """Decodes tokens to text at whole characters. The text is raw model output."""
 
     def __init__(self, detokenizer: Any, vocab_size: int) -> None:
         self._detokenizer = detokenizer
         self._vocab_size = vocab_size
 
     def add(self, token: int) -> str:
-        """The text that `token` completes; may be empty. Models may have more ids than their tokenizer: those say
-        nothing.
-        """
+        """Text completed by `token`, possibly empty; also for ids beyond the tokenizer's."""
         if token >= self._vocab_size:
             return ""
         self._detokenizer.add_token(token)
@@ -49,7 +47,7 @@ class TextStream:
 
     @property
     def held(self) -> str:
-        """What is held back, and comes last if no more tokens come."""
+        """Held-back text, which comes last if no more tokens come."""
         detokenizer = copy.copy(self._detokenizer)
         detokenizer.finalize()
         return str(detokenizer.last_segment)
@@ -66,10 +64,10 @@ class Tokens:
 
     @classmethod
     def load(cls, directory: Path) -> Tokens:
-        """The tokenizer in `directory`; raises ModelNotFound or BadModel. Uses no network and none of its code."""
-        settings = read_settings(directory)  # checks the sizes of all files: transformers opens them as they are
+        """Load the tokenizer in `directory`, offline and without its code. Raises ModelNotFound, BadModel."""
+        settings = read_settings(directory)  # checks file sizes, because transformers opens any file
         if not any(name in settings.contents for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
-            raise ModelNotFound(f"There is no tokenizer in {settings.name}.", "Download the model again.")
+            raise ModelNotFound(f"{settings.name} has no tokenizer.", "Download the model again.")
         generation = settings.json("generation_config.json")
         eos = generation.get("eos_token_id") or settings.config.get("eos_token_id")
         local = {"trust_remote_code": False, "local_files_only": True}
@@ -82,7 +80,7 @@ class Tokens:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether conversations have a form of their own; without one they are sent raw."""
+        """Whether there is a chat template; without one, prompts are sent raw."""
         return bool(self._wrapper.has_chat_template)
 
     def encode(
@@ -94,39 +92,35 @@ class Tokens:
     ) -> list[int]:
         """Token ids of the prompt.
 
-        `raw`, or a model without a chat template: the last message alone, as mlx_lm encodes a prompt that is a string.
-        Else the conversation in the model's chat template, with the `tools` and `options` that this has a use for,
-        ready for the answer. Raises BadModel or UsageError where the template does.
+        `raw`, or without a chat template: the last message alone, as mlx_lm encodes a string prompt. Otherwise the
+        conversation in the chat template with `tools` and `options`, ready for the answer. Raises BadModel or
+        UsageError if the template does.
         """
         if raw or not self.has_chat_template:
             return self._encode_raw(messages[-1].content)
         return self._encode_chat(messages, [spec_of(tool) for tool in tools] or None, options or {})
 
     def stand_ready(self) -> None:
-        """From now on grammars are checked in a process that starts with the first of them and lives as long as this
-        object.
-        """
+        """Check grammars from now on in one process, started by the first, that lives as long as this object."""
         self._checks = ReadyChild(GRAMMAR_CHECK).run
 
     def stream(self) -> TextStream:
-        """A fresh detokenizer for one answer."""
         return TextStream(self._wrapper.detokenizer, self.vocab_size)
 
     def reader(self, prompt_end: Sequence[int], tools: Sequence[Tool], *, shaped: bool = False) -> AnswerReader:
-        """What tells the parts of an answer to a prompt that ends so; `shaped`: it has a constraint."""
+        """Reader of the parts of an answer after `prompt_end`; `shaped`: it has a constraint."""
         begins = self._wrapper.response_initial_state or ("reasoning" if self._thinks(prompt_end) else "normal")
         return AnswerReader(self._wrapper, begins, tools, shaped=shaped)
 
     def constrain(
         self, asked: Constraint | None, calls: CallRules, prompt_end: Sequence[int], *, raw: bool
     ) -> Constraint:
-        """What the answer must look like to a prompt that ends so: as `asked`, or calls of tools. What the model thinks
-        before that is free, but where the prompt is sent `raw`. Raises UsageError for what cannot be enforced,
-        UnsupportedModel where nothing can.
+        """Constraint of an answer after `prompt_end`: as `asked`, or tool calls. Reasoning before it is free, unless
+        the prompt is `raw`. Raises UsageError for a constraint that can't be enforced, UnsupportedModel if none can.
         """
         wrapper = self._wrapper
         if wrapper.response_transitions or wrapper.structural_markers:
-            what = "This model marks the parts of its answers: no shape can be enforced on them."
+            what = "This model marks the parts of its answers, so no shape can be enforced."
             raise UnsupportedModel(what, "Ask without a shape, or load another model.")
         special = read_vocabulary(self._directory, self.vocab_size).special
         grammar = self._shape(asked, calls, special)
@@ -135,12 +129,12 @@ class Tokens:
             start = end = ()
         elif self._thinks(prompt_end):
             start = ()
-        elif len(start) != 1:  # in front of what is enforced nobody can tell it from an answer
+        elif len(start) != 1:  # text before the constrained part would look like an answer
             start = end = ()
         return Constraint(kind=grammar.kind, source=grammar.source, think_start=start, think_end=end)
 
     def _shape(self, asked: Constraint | None, calls: CallRules, special: Set[int]) -> Grammar:
-        """Of what is not thought, every part of it checked. Raises UsageError."""
+        """Checked grammar of the part after reasoning. Raises UsageError."""
         parts = {"": Grammar(kind=asked.kind, source=asked.source)} if asked and not calls.must_call else {}
         callable_ = [tool for tool in calls.tools if not calls.must_call or tool.name in calls.must_call]
         if not callable_:
@@ -153,16 +147,16 @@ class Tokens:
 
         parser = self._wrapper.tool_parser
         form = form_of(parser.__module__.rpartition(".")[2] if parser else "")
-        beside = "" if calls.must_call else shape_of(parts[""]) if parts else FREE
+        otherwise = "" if calls.must_call else shape_of(parts[""]) if parts else FREE
         alone = {f"tools: {tool.name}": call_grammar(form, [tool], json.dumps, one_call=True) for tool in callable_}
         check(parts | alone, self._checks)
-        grammar = call_grammar(form, callable_, mark, one_call=calls.one_call, beside=beside)
+        grammar = call_grammar(form, callable_, mark, one_call=calls.one_call, otherwise=otherwise)
         if len(grammar.source) > MAX_SOURCE:
             raise UsageError("The schemas of these tools are too long together.", "Ask with fewer tools.")
         return grammar
 
     def _thinks(self, prompt_end: Sequence[int]) -> bool:
-        """Whether the model goes on with what the prompt has it think."""
+        """Whether the model begins with reasoning after this prompt."""
         wrapper = self._wrapper
         return bool(wrapper.has_thinking and wrapper.decode(list(prompt_end)).rstrip().endswith(wrapper.think_start))
 
@@ -176,9 +170,9 @@ class Tokens:
     ) -> list[int]:
         hugging_face = self._wrapper._tokenizer
         if self._wrapper._chat_template is not None or hugging_face.chat_template is None:
-            # a renderer that is code of mlx-lm or transformers, not of the model: it wants arguments as text
+            # a renderer from the code of mlx-lm or transformers, not of the model; it needs arguments as text
             if own := options.keys() & _arguments():
-                raise UsageError(f"The option {min(own)!r} is not the chat template's.", "Ask without it.")
+                raise UsageError(f"The chat template has no option {min(own)!r}.", "Leave it out.")
             chosen = {**options, "tools": tools} if tools else options
             said = said_before(messages, parsed=False)
             try:
@@ -199,7 +193,7 @@ class Tokens:
 
 
 def _arguments() -> Set[str]:
-    """What a renderer is told by whoever calls it: a client would say by them what becomes of the text."""
+    """Renderer arguments that the caller sets; a client could change the output form with them."""
     from transformers import PreTrainedTokenizerBase
 
     return inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters.keys()

@@ -1,8 +1,8 @@
-"""A tokenizer in a process of its own, which answers the requests of a node, one after the other.
+"""A tokenizer process, which answers the requests of a node in order.
 
-A tokenizer is a program from a model file, and so is a chat template: their rules may take hours, or end the process
-(seeds of such files: tests/attacks/test_tokenizers.py). So the prompts of a model are made in another process than the
-text of its answers, which need not wait for them.
+Tokenizers and chat templates are programs from model files: they may take hours or end the process (seeds of such
+files: tests/attacks/test_tokenizers.py). A model's prompts are therefore made in another process than its answers'
+text, which never waits for them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from core.models.text.text_messages import (
 from core.models.text.tokenizer import TextStream, Tokens
 from core.pipe_messages import LENGTH, pack
 
-# of processor time; the longest honest prompt takes about two
+# processor time; the longest honest prompt takes about two seconds
 CPU_SECONDS: Final = {
     ReadTokenizer: 60,
     Encode: 20,
@@ -60,7 +60,7 @@ class Tokenizing:
         self._readers: dict[str, AnswerReader] = {}
 
     def answer(self, request: TextRequest) -> TextAnswer:
-        """What it comes to, also where the tokenizer fails."""
+        """Response to a request; an error of the tokenizer becomes `Refused`."""
         allow(CPU_SECONDS[type(request)])
         try:
             return self._answer(request)
@@ -68,10 +68,10 @@ class Tokenizing:
             problem = error.problem
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # the library's PanicException is one
+        except BaseException as error:  # such as the library's PanicException
             reason = (str(error) or type(error).__name__).splitlines()[0][:200]
             problem = BadModel(f"The tokenizer fails: {reason}").problem
-        gc.collect()  # where a template stopped, there is all that it made
+        gc.collect()  # frees the objects of a stopped template
         return Refused(problem=problem)
 
     def _answer(self, request: TextRequest) -> TextAnswer:
@@ -102,10 +102,10 @@ class Tokenizing:
 
 
 def main() -> None:
-    """Until the node closes the pipe."""
+    """Answer requests until the node closes the pipe."""
     outbox = os.fdopen(os.dup(1), "wb", buffering=0)
     end_with_parent()
-    os.dup2(2, 1)  # whatever a library prints must not run into an answer
+    os.dup2(2, 1)  # keeps libraries from printing into an answer
     tokenizing, inbox = Tokenizing(), sys.stdin.buffer
     while len(head := inbox.read(LENGTH.size)) == LENGTH.size:
         reported = memoryview(pack(tokenizing.answer(unpack_request(inbox.read(*LENGTH.unpack(head))))))

@@ -1,4 +1,4 @@
-"""Which bytes each token of a model stands for, as its tokenizer.json lists them. Its rules are not run."""
+"""Bytes of each token, from tokenizer.json, without running its rules."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ _SPACE: Final = "▁"
 
 
 class Vocabulary(NamedTuple):
-    """`tokens`: the bytes of each id, none where it stands for no text. `special` ones are no text but signs."""
+    """`tokens`: bytes of each id, empty for ids without text. `special`: ids of control tokens."""
 
     tokens: list[bytes]
     special: frozenset[int]
 
 
 def read_vocabulary(directory: Path, size: int) -> Vocabulary:
-    """That of the model in `directory`, which knows the ids below `size`. Raises BadModel, and UnsupportedModel where
-    its tokens are no pieces of text.
+    """Read the vocabulary of the model in `directory`, for ids below `size`.
+
+    Raises BadModel, and UnsupportedModel if its tokens aren't pieces of text.
     """
     content = read_json(directory, "tokenizer.json")
     with judged(directory):
         decoders = set(_types(content.get("decoder"))) if content else set()
         if content is None or not decoders & {"ByteLevel", "ByteFallback", "Metaspace"}:
-            what = f"The tokens of {name_of(directory)} are not listed as pieces of text: no shape can be enforced."
+            what = f"The tokens of {name_of(directory)} aren't listed as pieces of text, so no shape can be enforced."
             raise UnsupportedModel(what, "Ask without a shape, or load another model.")
         bytes_of = _byte_level if "ByteLevel" in decoders else _byte_fallback
         tokens, special = [b""] * size, set()
@@ -45,8 +46,9 @@ def read_vocabulary(directory: Path, size: int) -> Vocabulary:
 
 
 def ids_fingerprint(directory: Path) -> str:
-    """Hex SHA-256 over which text each token id stands for: models of the same one can read each other's ids. Raises
-    BadModel, and UnsupportedModel where no tokenizer.json says it.
+    """Hex SHA-256 over the text of each token id; models with equal hashes can share token ids.
+
+    Raises BadModel, and UnsupportedModel without a tokenizer.json.
     """
     content = read_json(directory, "tokenizer.json")
     with judged(directory):
@@ -62,7 +64,7 @@ def _words(model: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     vocab = model["vocab"]
     if isinstance(vocab, dict):
         yield from vocab.items()
-    else:  # of pieces and how likely they are
+    else:  # pieces with their log probabilities
         yield from ((piece[0], token) for token, piece in enumerate(vocab))
 
 
@@ -74,7 +76,7 @@ def _types(decoder: Any) -> Iterator[str]:
 
 
 def _letters() -> dict[str, int]:
-    """GPT-2's alphabet of bytes: those that can be seen stand for themselves, the others for letters from 256 on."""
+    """GPT-2's byte alphabet: visible bytes stand for themselves, the others for letters from 256 on."""
     seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in seen]
     return {chr(byte): byte for byte in seen} | {chr(256 + n): byte for n, byte in enumerate(rest)}
@@ -86,7 +88,7 @@ _BYTES: Final = _letters()
 def _byte_level(text: str) -> bytes:
     try:
         return bytes(_BYTES[letter] for letter in text)
-    except KeyError:  # the decoder takes it as it stands, too
+    except KeyError:  # the decoder also keeps it unchanged
         return text.encode()
 
 

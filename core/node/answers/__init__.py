@@ -1,1 +1,1 @@
-"""Requests and what is written of them."""
+"""Answers to requests: prompts, tokens, logs and saved sessions."""

@@ -36,14 +36,14 @@ class AnswerArchive:
         self.old_logs = asyncio.Lock()  # held while logs are deleted or continued
 
     async def open(self, record: AnswerRecord) -> TokenLog:
-        """A log that is on disk before the client hears of the answer, in the order of requests. Raises NodeError."""
+        """Open a log, on disk before the client gets its first event, in the order of requests. Raises NodeError."""
         async with self._turn_to_open:
             self._unsettled.add(record.request_id)
             try:
                 log = TokenLog(self._folder, self._secret, record)
                 try:
                     await asyncio.to_thread(log.syncing())
-                except BaseException:  # also if the caller was cancelled
+                except BaseException:  # even if the caller was cancelled
                     log.forget()
                     raise
                 return log
@@ -53,7 +53,7 @@ class AnswerArchive:
                 self._unsettled.discard(record.request_id)
 
     async def continued(self, record: AnswerRecord, written: Written) -> TokenLog:
-        """A log that replaces that of `written`. Raises NodeError."""
+        """Open a log that replaces the one of `written`. Raises NodeError."""
         try:
             return await asyncio.to_thread(
                 TokenLog.going_on, self._folder, self._secret, record, written.tokens, written.text
@@ -69,20 +69,17 @@ class AnswerArchive:
         closing.add_done_callback(self._closings.discard)
 
     async def closed(self) -> None:
-        """Wait until all ended answers are on disk."""
         if self._closings:
             await asyncio.wait(self._closings)
 
     async def unfinished(self) -> list[Written]:
-        """The answers that can be continued, the newest first; none that runs."""
         before = self._in_use()
         found = await asyncio.to_thread(unfinished, self._folder, self._secret)
         return [one for one in found if one.record.request_id not in before | self._in_use()]
 
     async def forget_old(self) -> None:
-        """Delete all logs but the newest.
-
-        Whether an answer runs is checked after its log was found: so none that starts meanwhile is lost.
+        """Delete all logs but the newest. Answers that start meanwhile keep theirs: which ones run is checked after
+        their logs were listed.
         """
         try:
             async with self.old_logs:
@@ -93,13 +90,12 @@ class AnswerArchive:
             self._journal.warn(str(error))
 
     async def forget_shared(self, macs: Collection[str]) -> None:
-        """Delete the logs of answers in which one of `macs` took part; of running ones, when they end.
-
-        Raises SealError.
+        """Delete the logs of answers in which one of `macs` took part; of running ones, when they end. Raises
+        SealError.
         """
         self._revoked.update(macs)
         await self.closed()
-        async with self.old_logs:  # an answer that is continued meanwhile would come back
+        async with self.old_logs:  # or an answer that is continued meanwhile would restore one
             count = await asyncio.to_thread(forget_shared, self._folder, self._secret, macs, self._in_use())
         if count:
             self._journal.info(f"Deleted {count} token log(s) of answers in which that Mac took part.")
@@ -109,17 +105,16 @@ class AnswerArchive:
 
     async def _close(self, running: RunningAnswer, reason: FinishReason | None, then: Callable[[], None]) -> None:
         try:
-            with suppress(OSError):  # the answer's problem says it already
+            with suppress(OSError):  # the answer's problem reports it already
                 await asyncio.to_thread(running.log.close, reason)
             with suppress(OSError, SealError):
                 if reason and not self._revoked.isdisjoint(running.macs):
                     await asyncio.to_thread(running.log.forget)
-        finally:  # whatever failed: a client waits for the end
+        finally:  # after any failure: a client waits for the end
             self._unsettled.discard(running.request_id)
             then()
 
 
 def unwritable(error: OSError) -> NodeError:
-    """The error for an answer whose log can't be written."""
     what = f"The answer can't be saved on this Mac's disk: {error.strerror}."
     return NodeError(what, "Free some space, then try again.")

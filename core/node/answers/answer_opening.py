@@ -49,7 +49,7 @@ class AnswerOpening:
         constraint = await constraint_of(request, prompt, tokens)
         if watch:
             watch.lap("encode")
-        plan = self.check(plan, reading)  # a template takes its time, and the plan may have changed
+        plan = self.check(plan, reading)  # a template takes time, and the plan may have changed
         asked = msgspec.structs.replace(request, constraint=constraint)
         record = record_of(request_id, asked, prompt, tokens.eos, plan)
         log = await self._archive.open(record) if record.keep else UnloggedAnswer()
@@ -61,9 +61,8 @@ class AnswerOpening:
         return RunningAnswer(record, log, tokens.stream(request_id), watch=watch)
 
     async def continued(self, wanted: AnswerId) -> RunningAnswer:
-        """The newest unfinished answer whose id starts with the wanted one, continued after its last token.
-
-        Raises UsageError if there is none or no room for it, NotLoaded, NotPaired, Busy, NodeError, SealError.
+        """Continue the newest unfinished answer whose id starts with the wanted one. Raises UsageError without such an
+        answer or room for it, NotLoaded, NotPaired, Busy, NodeError, SealError.
         """
         async with self._archive.old_logs:
             written = chosen(await self._archive.unfinished(), wanted)
@@ -83,12 +82,10 @@ class AnswerOpening:
             return RunningAnswer(record, log, stream, written.tokens, decoded, written.text)
 
     async def count(self, request: ChatRequest) -> int:
-        """The number of tokens of the prompt. Raises NotLoaded, BadModel, UsageError."""
         _, reading = self._loaded()
         return len(await prompt_of(request, await asyncio.shield(reading)))
 
     async def text_of(self, ids: Sequence[int]) -> str:
-        """Token ids as text. Raises NotLoaded, BadModel, UsageError."""
         _, reading = self._loaded()
         return await text_of(ids, await asyncio.shield(reading))
 

@@ -42,9 +42,8 @@ class PlainReader:
 async def answer_stream(
     events: AsyncIterator[Followed], reader: Reader, stop: Callable[[], None], *, one_call: bool
 ) -> AsyncGenerator[Said, None]:
-    """Each token, the parts that it completes, and last how the answer ended.
-
-    `stop` ends the answer early: after its first tool call if `one_call`. Raises BadModel unless the end has a problem.
+    """Each token, the parts that it completes, and last how the answer ended. `stop` ends the answer early: after its
+    first tool call if `one_call`. Raises BadModel unless the end has a problem.
     """
     is_enough, failure = False, None
     try:

@@ -58,9 +58,8 @@ LOSSES: Final = frozenset(error.__name__ for error in (CachesLost, NoAnswer, Lin
 
 
 class Answers:
-    """Runs answers: hands them to the worker, writes and publishes their tokens, and ends them.
-
-    The worker queues and batches them. If it is lost, they are handed to the next one, which continues them.
+    """Runs answers: hands them to the worker, writes and publishes their tokens, and ends them. The worker queues and
+    batches them. If it is lost, they are handed to the next one, which continues them.
     """
 
     def __init__(
@@ -93,7 +92,6 @@ class Answers:
         return {name: (len(one.record.prompt), len(one.tokens)) for name, one in self._running.items()}
 
     async def use(self, directory: Path) -> None:
-        """Start the tokenizer of the model that is being loaded. Raises BadModel."""
         await self._tokenizer.read(directory)
 
     async def close(self) -> None:
@@ -102,7 +100,6 @@ class Answers:
         await self._tokenizer.close()
 
     async def ask(self, request: ChatRequest) -> RequestAccepted:
-        """Start an answer. Raises NotLoaded, NotPaired, Busy, UsageError, NodeError."""
         return (await self._take(new_request_id(), request)).accepted
 
     async def _take(self, request_id: str, request: ChatRequest, watch: Stopwatch | None = None) -> RunningAnswer:
@@ -113,7 +110,7 @@ class Answers:
         if running.record.keep:
             try:
                 await self.archive.forget_old()
-            except asyncio.CancelledError:  # the client is gone, and does not know the id
+            except asyncio.CancelledError:  # the client is gone without the id
                 self.cancel(request_id)
                 raise
         return running
@@ -125,9 +122,8 @@ class Answers:
         return await self.opening.text_of(ids)
 
     async def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
-        """The events of a new answer, to its end; closing the generator cancels it.
-
-        Raises as `ask`, BadModel, and NodeError if the node quits.
+        """The events of a new answer, to its end; closing the generator cancels it. Raises as `ask`, BadModel, and
+        NodeError if the node quits.
         """
         request_id = new_request_id()
         async with aclosing(self._bus.follow(request_id)) as events:
@@ -149,7 +145,6 @@ class Answers:
         raise NodeError("macluster is quitting on this Mac.", "Send the request again later.")
 
     async def unfinished(self) -> list[UnfinishedAnswer]:
-        """Answers that a crash, a problem or the user cut off, the newest first; none that runs."""
         return [unfinished_of(written) for written in await self.archive.unfinished()]
 
     async def go_on(self, wanted: AnswerId) -> RequestAccepted:
@@ -184,7 +179,7 @@ class Answers:
             self._supervisor.send(running.hand_over(mirrored))
 
     def suspend(self) -> None:
-        """The workers are about to be replaced: ignore their reports; `send` hands the answers over again."""
+        """Ignore reports of the workers, which are about to be replaced; `send` hands the answers over again."""
         for running in self._running.values():
             running.is_handed_over = False
 
@@ -202,7 +197,6 @@ class Answers:
             self._break_off(running, running.so_far("cancelled"))
 
     def handle_report(self, report: Token | PromptLogprobs | Departed | Prefilled | AnswerDone) -> None:
-        """Take a report of the head's worker; reports on suspended or ended answers are ignored."""
         self.active_at = monotonic()
         running = self._running.get(report.request_id)
         if running is None or not running.is_handed_over:
@@ -228,7 +222,7 @@ class Answers:
                 self._end_if_read(running)
 
     def handle_mirror_report(self, report: Mirrored | Unmirrored | WantSpans | Restored) -> None:
-        """The head's worker sends KV to mirror, or wants it back."""
+        """Handle KV to mirror, or a request for mirrored KV, from the head's worker."""
         running = self._running.get(report.request_id)
         if running is None or not running.is_handed_over:
             return
@@ -243,12 +237,11 @@ class Answers:
                 self._journal.warn("An answer is no longer mirrored: its states are too large, or can't be cut.")
             case Restored(tokens=tokens):
                 rest = len(running.known) - tokens
-                if not self._mirror.limit:  # the plan that runs now has no memory for it
+                if not self._mirror.limit:  # the current plan has no memory for a mirror
                     self._mirror.forget()
                 self._journal.info(f"{tokens} tokens came back from the mirror, and {rest} are read again.")
 
     def counted(self, batch: Batch) -> None:
-        """Publish the batch that the head's worker reported."""
         if self._leader.ready:
             self._bus.publish(batch_now(batch, self._running))
 
@@ -259,7 +252,7 @@ class Answers:
             self._finish(running, running.figures(msgspec.structs.replace(done, finish_reason=reason)), text)
 
     def _write(self, running: RunningAnswer, report: Token, decoded: Decoded | Refused) -> None:
-        """A token that can't be written is not shown: it ends the answer, as a stop text does."""
+        """Commit and show a token. One that can't be written is not shown and ends the answer, as a stop text does."""
         if isinstance(decoded, Refused):
             self._break_off(running, running.so_far("error", decoded.problem))
             return
@@ -288,13 +281,12 @@ class Answers:
         self._break_off(running, running.so_far("error", unwritable(error).problem))
 
     def _break_off(self, running: RunningAnswer, done: AnswerDone) -> None:
-        """End an answer here at once; the worker drops its row after the current step."""
         if running.is_handed_over:
             self._supervisor.send(Cancel(request_id=done.request_id))
         self._finish(running, done, running.rest())
 
     def stop_all(self, problem: Problem) -> None:
-        """The plan is given up: end every answer with what it has, and the tokenizer."""
+        """Give up the plan: end every answer with its text so far, and the tokenizer."""
         self._tokenizer.forget()
         for running in list(self._running.values()):
             self._finish(running, running.so_far("error", problem), running.rest())
@@ -306,7 +298,6 @@ class Answers:
         await self.archive.forget_shared(macs)
 
     def _finish(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
-        """The client hears of the end when all that was shown is on disk."""
         del self._running[done.request_id]
         self._mirror.end(done.request_id)
         if not done.problem:

@@ -29,9 +29,8 @@ class _Kept(NamedTuple):
 
 
 class Mirror:
-    """Runs of spans by request id, each from the first token on; `limit` bytes in total.
-
-    Of recurrent states only the newest whole one is kept, and the one that is arriving.
+    """Runs of spans by request id, each from the first token on; `limit` bytes in total. Of recurrent states only the
+    newest whole one is kept, and the one that is arriving.
     """
 
     def __init__(self) -> None:
@@ -42,7 +41,6 @@ class Mirror:
 
     def begin(self, request_id: str, beginning: Sequence[int]) -> int:
         """Start a row for a request with this prefix; returns how many of its tokens are mirrored already, of any row.
-
         The last token of the prefix is always computed.
         """
         found = [_common(row, beginning) for row in self._rows.values()]
@@ -53,15 +51,14 @@ class Mirror:
         return best[-1].span.stop if best else 0
 
     def keep(self, request_id: str, span: MirrorSpan, tokens: Sequence[int]) -> bool:
-        """Append the next span of a row; False if it was not kept, and none after it will be.
-
-        The ended row gives way to running ones.
+        """Append the next span of a row; False if it was not kept, and none after it will be. The ended row gives way
+        to running ones.
         """
         row = self._rows.get(request_id)
         if row is None or request_id in self._full:
             return False
         if span.start != (row[-1].span.stop if row else 0) or span.stop > len(tokens) or not self._has_room(row, span):
-            self._full.add(request_id)  # or a state would be kept of which a part is missing
+            self._full.add(request_id)  # or an incomplete state would be kept
             return False
         row.append(_Kept(tuple(tokens[span.start : span.stop]), span))
         if span.start == span.stop and span.needs is not None:
@@ -69,7 +66,6 @@ class Mirror:
         return True
 
     def _has_room(self, row: list[_Kept], span: MirrorSpan) -> bool:
-        """Whether `span` fits, after dropping what no row needs."""
         needs = span.needs
         if needs is not None:
             row[:] = [k.without_windows() if k.span.stop <= needs and not k.is_bare else k for k in row]
@@ -79,7 +75,7 @@ class Mirror:
         return self.nbytes + size <= self.limit
 
     def spans(self, request_id: str, behind: int) -> tuple[MirrorSpan, ...]:
-        """The next spans of a row after the first `behind`, as many as travel together."""
+        """The next spans of a row after the first `behind`, up to `GIVEN_BYTES`."""
         chosen: list[MirrorSpan] = []
         size = 0
         for _, span, _ in self._rows.get(request_id, [])[behind:]:
@@ -120,6 +116,5 @@ def _common(row: Sequence[_Kept], beginning: Sequence[int]) -> list[_Kept]:
 
 
 def _goes_on_behind(row: Sequence[_Kept]) -> bool:
-    """Whether all windows are there that a row needs to continue after the last span."""
     needs = row[-1].span.needs
     return needs is not None and all(kept.span.stop <= needs for kept in row if kept.is_bare)

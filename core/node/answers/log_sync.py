@@ -15,20 +15,18 @@ SYNC_EVERY_TOKENS: Final = 16
 
 
 class LogSync:
-    """Syncs the logs of running answers every second, or after 16 tokens.
-
-    Logs are synced one at a time, so what is on disk of an answer only grows.
+    """Syncs the logs of running answers every second, or after 16 tokens. Logs are synced one at a time, so what is on
+    disk of an answer only grows.
     """
 
     def __init__(
         self, running: Mapping[str, RunningAnswer], tasks: Tasks, fail: Callable[[RunningAnswer, OSError], None]
     ) -> None:
-        self._running, self._tasks, self._fail = running, tasks, fail  # `fail` hears of a log that could not be synced
+        self._running, self._tasks, self._fail = running, tasks, fail  # `fail` gets a log that could not be synced
         self._is_due = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
 
     def written(self, answer: RunningAnswer) -> None:
-        """Note that a token of `answer` was written."""
         if answer.log.unsynced >= SYNC_EVERY_TOKENS:
             self._is_due.set()
         if self._work is None or self._work.done():

@@ -35,7 +35,6 @@ class ModelTokenizer(Generic[Read]):
         self._endings: set[asyncio.Task[None]] = set()
 
     async def read(self, directory: Path) -> None:
-        """Read the tokenizer of the model in `directory`. Raises BadModel."""
         self._directory = directory
         await asyncio.shield(self._read())
 
@@ -47,7 +46,6 @@ class ModelTokenizer(Generic[Read]):
         return self._read() if has_ended else reading
 
     def forget(self) -> None:
-        """End the process."""
         reading, self._reading = self._reading, None
         if reading:
             ending = asyncio.ensure_future(_end(reading))
@@ -55,7 +53,6 @@ class ModelTokenizer(Generic[Read]):
             ending.add_done_callback(self._endings.discard)
 
     async def close(self) -> None:
-        """End the process, and wait until none is left."""
         self.forget()
         if self._endings:
             await asyncio.wait(self._endings)
@@ -67,5 +64,5 @@ class ModelTokenizer(Generic[Read]):
 
 
 async def _end(reading: asyncio.Future[Read]) -> None:
-    with suppress(MaclusterError):  # whoever waited for it was told
+    with suppress(MaclusterError):  # its users got the error
         await (await reading).end()

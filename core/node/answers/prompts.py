@@ -13,7 +13,6 @@ from core.requests.answers import ChatRequest
 
 
 async def prompt_of(request: ChatRequest, tokens: Tokenizer) -> list[int]:
-    """Encode the prompt, or check the given token ids. Raises UsageError, BadModel."""
     if not request.prompt_tokens:
         return await tokens.encode(request.messages, request.raw, request.tools, request.template_options)
     _check(request.prompt_tokens, tokens)
@@ -21,7 +20,6 @@ async def prompt_of(request: ChatRequest, tokens: Tokenizer) -> list[int]:
 
 
 async def constraint_of(request: ChatRequest, prompt: Sequence[int], tokens: Tokenizer) -> Constraint | None:
-    """The constraint on the answer to `prompt`, if there is one. Raises UsageError, ModelError."""
     calls = CallRules(tools=request.tools, must_call=request.must_call, one_call=request.one_call)
     if request.constraint is None and not calls.are_enforced:
         return None

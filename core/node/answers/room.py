@@ -48,7 +48,6 @@ class AnswersRoom(Room):
 
     @classmethod
     def build(cls, node: NodeContext, ring: RingRoom) -> Self:
-        """The room with all of its parts."""
         home, identity, leader, supervisor = node.home, node.identity, ring.leader, ring.supervisor
         secret, tokenizer = identity.secret("token log"), ModelTokenizer(Tokenizer.start)
         answers = Answers(leader, supervisor, node.bus, node.journal, node.tasks, home.tokens, secret, tokenizer)

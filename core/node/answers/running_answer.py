@@ -84,7 +84,6 @@ class RunningAnswer:
 
     @property
     def written(self) -> list[int]:
-        """All tokens that workers wrote, also those not decoded yet."""
         return [*self.tokens, *(token.token for token in self.unread)]
 
     @property
@@ -106,13 +105,11 @@ class RunningAnswer:
         return msgspec.structs.replace(request, mirrored=0) if request.scores_prompt else request
 
     def join(self, macs: frozenset[str]) -> None:
-        """Record that these Macs take part. Raises OSError."""
         if more := macs - self.macs:
             self.log.join(sorted(more))
             self.macs |= more
 
     def left(self, reported: Departed) -> None:
-        """The prompt has left the head for the first time: note the timing."""
         if self.watch and self._first_at is None:
             self.watch.lap_until("coordinator_to_provider", reported.at)
             self.watch.note("encrypt", reported.seal_s)
@@ -134,7 +131,7 @@ class RunningAnswer:
         self, then: Callable[[RunningAnswer, Token, Decoded | Refused], None], decoded: Decoded | Refused
     ) -> None:
         if not self.unread:
-            return  # it was broken off
+            return  # the answer was ended early
         then(self, self.unread.popleft(), decoded)
         while self.unread and self.unread[0].token in self.record.eos:
             then(self, self.unread.popleft(), Decoded(held=self._held))
@@ -149,14 +146,13 @@ class RunningAnswer:
         text, self.stopped = self._stops.feed(decoded.text)
         self._ready, self._held = self._ready + text, decoded.held
         text = ""
-        with contextlib.suppress(OSError):  # text that is not logged is not shown now but with the end
+        with contextlib.suppress(OSError):  # text missing in the log is shown only with the end
             self.log.say(self._ready)
             text, self._ready = self._ready, ""
         self._shown += text
         return text
 
     def rest(self) -> str:
-        """The text that was held back, now that the answer ends."""
         self.unread.clear()
         self._stream.end()
         text, self.stopped = self._stops.feed(self._held)
@@ -182,7 +178,6 @@ class RunningAnswer:
         return msgspec.structs.replace(done, tokens=own.tokens, ttft_s=own.ttft_s, decode_s=own.decode_s)
 
     def rate(self, done: AnswerDone) -> float | None:
-        """Decode tokens per second."""
         shown = done.tokens - self._before
         return (shown - 1) / done.decode_s if shown > 1 and done.decode_s > 0 else None
 

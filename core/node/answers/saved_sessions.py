@@ -36,16 +36,13 @@ class SavedSessions:
         self._waiting: asyncio.Future[None] | None = None
 
     async def all(self) -> list[SavedSession]:
-        """Every session of this Mac; an unreadable one says why."""
         return await asyncio.to_thread(files.list_sessions, self._folder, self._secret)
 
     async def show(self, wanted: SessionName) -> SavedSession:
-        """One session with its messages. Raises UsageError, SessionError."""
         return self._saved(wanted, await self._read(wanted))
 
     async def save(self, wanted: SessionName) -> SavedSession:
         """Save the conversation whose answer ended last, with the cache of every Mac; replaces a session of that name.
-
         Raises UsageError, NotLoaded, Busy, SessionError.
         """
         path = files.path_of(self._folder, wanted.name)
@@ -60,9 +57,8 @@ class SavedSessions:
         return await self.show(wanted)
 
     async def load(self, wanted: SessionName) -> SavedSession:
-        """Load a session into the caches of every Mac of the plan; returns it with its messages.
-
-        Raises UsageError, NotLoaded, NotPaired, Busy, or SessionError if it does not fit the plan.
+        """Load a session into the caches of every Mac of the plan; returns it with its messages. Raises UsageError,
+        NotLoaded, NotPaired, Busy, or SessionError if it does not fit the plan.
         """
         session = await self._read(wanted)
         self._answers.opening.check_trust()
@@ -73,24 +69,20 @@ class SavedSessions:
         return self._saved(wanted, session)
 
     async def delete(self, wanted: SessionName) -> Done:
-        """Delete one, and its key. Raises UsageError, SessionError."""
         await asyncio.to_thread(files.delete_session, self._folder, wanted.name)
         return Done()
 
     async def give_up(self) -> Done:
-        """Cancel the save or load in progress, which raises SessionError."""
         if self._waiting:
             self._supervisor.send(StopSession())
         return Done()
 
     async def forget_shared(self, macs: Collection[str]) -> None:
-        """Delete the sessions in which one of `macs` took part. Raises SessionError."""
         count = await asyncio.to_thread(files.forget_shared, self._folder, self._secret, macs)
         if count:
             self._journal.info(f"Deleted {count} saved session(s) in which that Mac took part.")
 
     async def forget_unfinished(self) -> None:
-        """Delete files that an ended worker left half written. Raises SessionError."""
         await asyncio.to_thread(files.forget_unfinished, self._folder)
 
     def handle_report(self, report: SessionSaved | SessionLoaded | SessionFailed) -> None:
@@ -100,7 +92,6 @@ class SavedSessions:
             self._waiting.set_result(None)
 
     def stop(self, problem: Problem) -> None:
-        """End the save or load in progress with `problem`."""
         if self._waiting and not self._waiting.done():
             self._waiting.set_exception(error_from(problem))
 

@@ -81,10 +81,8 @@ def _nonce(number: int) -> bytes:
 
 
 class TokenLog:
-    """Appends to the log of one answer.
-
-    Records are written at once, so they survive this process; `syncing` forces them to disk, against a power cut.
-    A write that raises OSError wrote nothing, and no later one can succeed.
+    """Appends to the log of one answer. Records are written at once, so they survive this process; `syncing` forces
+    them to disk, against a power cut. A write that raises OSError wrote nothing, and no later one can succeed.
     """
 
     def __init__(self, folder: Path, secret: bytes, record: AnswerRecord, suffix: str = ".mct") -> None:
@@ -108,7 +106,6 @@ class TokenLog:
     @classmethod
     def going_on(cls, folder: Path, secret: bytes, record: AnswerRecord, tokens: Sequence[int], text: str) -> TokenLog:
         """A log that replaces the one of that name, with all its tokens and text, on disk; the old key is forgotten.
-
         Raises OSError if it cannot be written or there is no old one, which then stays as it is.
         """
         path = folder / f"{record.request_id}.mct"
@@ -142,7 +139,6 @@ class TokenLog:
         return log
 
     def append(self, token: int) -> None:
-        """Commit one token."""
         self._write(token)
         self.unsynced += 1
 
@@ -157,7 +153,6 @@ class TokenLog:
 
     def syncing(self) -> Callable[[], None]:
         """A function that forces all written records to disk, to be called once, in any thread, even after `close`.
-
         Both raise OSError.
         """
         force = partial(_force_and_close, os.dup(self._file.fileno()))
@@ -174,7 +169,6 @@ class TokenLog:
             self._file.close()
 
     def forget(self) -> None:
-        """Close and delete the log, and forget its key."""
         try:
             self._file.close()
         finally:
@@ -210,9 +204,8 @@ def _force_and_close(fd: int) -> None:
 
 
 def read_token_log(path: Path, secret: bytes) -> Written:
-    """Read a log; a record that a crash cut off is left out.
-
-    Raises SealError if the file is not ours or a record was changed.
+    """Read a log; a record that a crash cut off is left out. Raises SealError if the file is not ours or a record was
+    changed.
     """
     with open_private(path, SealError) as file:
         at, data = os.fstat(file.fileno()).st_mtime, file.read()
@@ -272,15 +265,14 @@ def _written_ns(path: Path) -> int:
 
 
 def forget_shared(folder: Path, secret: bytes, macs: Collection[str], spared: Collection[str] = ()) -> int:
-    """Delete the logs of answers in which one of `macs` took part, except of the requests `spared`.
-
-    Returns their number. Raises SealError.
+    """Delete the logs of answers in which one of `macs` took part, except of the requests `spared`. Returns their
+    number. Raises SealError.
     """
     shared = []
     for path in folder.glob("*.mct"):
         if path.stem in spared:
             continue
-        with contextlib.suppress(SealError):  # nobody can read an unreadable one
+        with contextlib.suppress(SealError):  # an unreadable one reveals nothing
             if not read_token_log(path, secret).macs.isdisjoint(macs):
                 shared.append(path)
     for path in shared:

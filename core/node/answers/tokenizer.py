@@ -45,13 +45,11 @@ class PartsReader:
         self._is_over = False
 
     async def read(self, text: str) -> tuple[AnswerPart, ...]:
-        """The parts that `text` completes. Raises BadModel."""
         if not text:
             return ()
         return (await self._process.answer(ReadText(stream=self._name, text=text), Parts)).parts
 
     async def end(self, text: str, is_whole: bool) -> tuple[AnswerPart, ...]:
-        """The last parts; `is_whole` means that the model ended the answer. Raises BadModel."""
         last = await self.read(text)
         self._is_over = True
         return last + (await self._process.answer(EndReading(stream=self._name, is_whole=is_whole), Parts)).parts
@@ -68,15 +66,12 @@ class AnswerText:
         self._process, self._name = process, name
 
     def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
-        """Decode `token`; `then` gets the text that it completes, in order, or the reason why there is none."""
         self._process.ask(Decode(stream=self._name, tokens=[token]), partial(_decoded, then))
 
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
-        """Decode many tokens. Raises BadModel."""
         return await self._process.answer(Decode(stream=self._name, tokens=list(tokens)), Decoded)
 
     def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...], *, shaped: bool) -> PartsReader:
-        """A reader for the parts of the answer to `prompt`; `shaped`: the answer has a constraint."""
         begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools, shaped=shaped)
         self._process.ask(begin, lambda _: None)
         return PartsReader(self._process, self._name)
@@ -101,7 +96,7 @@ class Tokenizer:
         try:
             await asyncio.gather(*(each.read(directory) for each in processes))
             return cls(*processes)
-        except BaseException:  # also if the caller was cancelled
+        except BaseException:  # even if the caller was cancelled
             await asyncio.gather(*(each.close() for each in processes))
             raise
 
@@ -123,9 +118,8 @@ class Tokenizer:
     async def constrain(
         self, constraint: Constraint | None, calls: CallRules, prompt: Sequence[int], raw: bool
     ) -> Constraint:
-        """The constraint on the answer to `prompt`, as `core.models.text.tokenizer.Tokens.constrain`.
-
-        Raises UsageError, ModelError.
+        """The constraint on the answer to `prompt`, as `core.models.text.tokenizer.Tokens.constrain`. Raises
+        UsageError, ModelError.
         """
         asked = Constrain(constraint=constraint, calls=calls, prompt_end=list(prompt[-PROMPT_END:]), raw=raw)
         return (await self._prompt(asked, Constrained)).constraint

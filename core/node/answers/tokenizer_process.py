@@ -43,7 +43,7 @@ from core.settings import MIB
 
 MAX_RSS_BYTES: Final = 2048 * MIB
 MAX_CHAT_BYTES: Final = 512 * MIB  # growth while a chat template runs
-# wall time, generous since a Mac may compute and swap; the process limits its processor time itself
+# wall time, generous since a Mac may compute and swap; the process limits its own processor time
 MAX_SECONDS: Final = {
     ReadTokenizer: 120.0,
     Encode: 90.0,
@@ -81,7 +81,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._why = ""
         self._end = asyncio.Event()
         self.is_over = False  # whether it has ended
-        self.ended_by: TextRequest | None = None  # the request that it was working on then
+        self.ended_by: TextRequest | None = None  # the request that it was working on when it ended
 
     @classmethod
     async def start(cls, directory: Path) -> TokenizerProcess:
@@ -99,19 +99,18 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         start.close()
         try:
             process.read = await process.answer(ReadTokenizer(directory=str(directory)), TokenizerRead)
-        except BaseException:  # also if the caller was cancelled
+        except BaseException:  # even if the caller was cancelled
             await process.end()
             raise
         return process
 
     async def end(self) -> None:
-        """End the process, and wait."""
         self._pipe.close()
         self._kill(f"The tokenizer of {self._name} was stopped.")
         await self._end.wait()
 
     def ask(self, request: TextRequest, then: Callable[[TextAnswer], None]) -> None:
-        """Send a request; `then` gets its answer, or why there is none."""
+        """Send a request; `then` gets its answer, or the reason for having none."""
         if self.is_over or self._pipe.is_closing():
             then(self._refused())
             return
@@ -143,7 +142,6 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._pipe = cast(asyncio.WriteTransport, self._process.get_pipe_transport(0))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """It answers."""
         self._arrived += data
         try:
             for body in split(self._arrived):
@@ -172,7 +170,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
 
     def _take(self, answer: TextAnswer) -> None:
         if not self._waiting:
-            raise msgspec.ValidationError("Nobody asked.")
+            raise msgspec.ValidationError("An answer without a request.")
         first = self._waiting.popleft()
         self._begun_at = monotonic()
         first.then(answer)
@@ -181,7 +179,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._look = None
         if self.is_over or not self._waiting:
             return
-        # first, so that it looks again whatever fails below
+        # first, so that the check repeats after any failure below
         self._look = asyncio.get_running_loop().call_later(LOOK_S, self._check)
         request = self._waiting[0].request
         is_chat = isinstance(request, Encode) and not request.raw

@@ -8,7 +8,7 @@ from core.events import FinishReason
 
 
 class UnloggedAnswer:
-    """Takes what a `TokenLog` takes, and writes nothing."""
+    """Has the methods of `TokenLog`, and writes nothing."""
 
     unsynced = 0
 

@@ -38,7 +38,6 @@ class Bus:
         self._readers.clear()
 
     async def follow(self, request_id: str = "") -> AsyncGenerator[AnyEvent, None]:
-        """The snapshot, then every later event, or those of one request."""
         queue: asyncio.Queue[AnyEvent | None] = asyncio.Queue()
         self._readers[queue] = request_id
         try:

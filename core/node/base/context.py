@@ -12,10 +12,9 @@ from core.node.base.tasks import Tasks
 from core.node.config import NodeConfig
 from core.settings import Home
 from core.trust.identity import Identity
-from core.trust.known_faults import KnownFaults
 from core.trust.roster import RosterStore
 from core.trust.seen_macs import SeenMacs
-from core.trust.trust_assessment import TrustAssessment
+from core.trust.trust_assessment import KnownFaults, TrustAssessment
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,7 @@ from core.link.accept_loop import accept_connections
 
 
 class HttpClients:
-    """Clients in order of connecting. The first that has sent no request yet is dropped for the next; the others stay
-    until they have their reply.
-    """
+    """Clients in order of connecting. For a new one, the first that has sent no request is dropped."""
 
     def __init__(self, most: int, share: int) -> None:
         """At most `most` clients, and at most 1/`share` of the file descriptors that this process may open."""
@@ -27,7 +25,6 @@ class HttpClients:
         self._has_asked: dict[asyncio.BaseTransport, bool] = {}
 
     async def accept(self, listener: socket) -> AsyncIterator[socket]:
-        """Yield connections for which there is room; the others are closed."""
         async for sock, _ in accept_connections(listener, self._make_room):
             self._forget_closed()
             if len(self._has_asked) + self.entering >= self.most and not self._make_room():
@@ -42,7 +39,6 @@ class HttpClients:
         return self._has_asked.get(client) is False
 
     def asking(self) -> int:
-        """Number of clients that have sent a request."""
         self._forget_closed()
         return sum(self._has_asked.values())
 

@@ -44,7 +44,6 @@ class Journal:
         self.write("ERROR", text)
 
     def write(self, level: Severity, text: str) -> None:
-        """Write one line; other Macs' text is cleaned here."""
         line = LogLine(at=time.time(), level=level, source=self._source, text=clean_text(text)[:LINE_LIMIT].rstrip())
         with contextlib.suppress(OSError):  # a full disk must not stop the node; readers still get the line
             self._append({"at": line.at, "level": level, "source": line.source, "text": line.text})

@@ -54,7 +54,6 @@ def recording_run(home: Home) -> Iterator[None]:
 
 
 def record_waiting(home: Home, *, is_waiting: bool) -> None:
-    """Record whether this process's node waits for the user to allow use of the keychain."""
     _write(home, KEYCHAIN_ASKS.problem if is_waiting else None, waits=is_waiting)
     if is_waiting:
         print(f"macluster: {KEYCHAIN_ASKS}", file=sys.stderr, flush=True)
@@ -69,7 +68,6 @@ def read_last_run(home: Home) -> LastRun | None:
 
 
 def unreachable(home: Home) -> NodeUnreachable:
-    """The error with the reason why no node answers in `home`."""
     last = read_last_run(home)
     if last is None:
         return NodeUnreachable(NO_NODE)

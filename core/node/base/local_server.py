@@ -48,7 +48,6 @@ class LocalServer:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, path: Path) -> None:
-        """Listen at `path`; a leftover of an ended node is replaced."""
         app = web.Application(
             client_max_size=MAX_REQUEST, middlewares=[_problems, self._clients.note, self._refuse_crowd]
         )

@@ -30,7 +30,6 @@ class MessageRow(NamedTuple):
 def receives(
     kind: type[_M], handle: Callable[[str, _M], Awaitable[None] | None], *, while_forked: bool = True
 ) -> MessageRow:
-    """A row of a room's table: the handler of that type."""
     return MessageRow(kind, handle, while_forked)
 
 
@@ -51,7 +50,6 @@ class MessageDecoder:
         self._decoders[kind.FRAME] = _decoder(kinds)
 
     def decode(self, frame: FrameType, body: bytes) -> NodeMessage:
-        """Raises ProtocolError."""
         if decode := self._decoders.get(frame):
             return decode(body)
         raise ProtocolError(f"No message comes in a control frame of type 0x{frame:02x}.")

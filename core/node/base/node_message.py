@@ -47,7 +47,6 @@ class BinaryMessage(NodeMessage, frozen=True, kw_only=True):
 
     @classmethod
     def from_body(cls, body: bytes) -> Self:
-        """Decode a frame's body. Raises ProtocolError."""
         raise NotImplementedError
 
 

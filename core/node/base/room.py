@@ -13,18 +13,14 @@ from core.node.base.message_table import MessageRow
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Base of all rooms: `core/node/<room>/room.py` has its parts as fields, and its tables. `build` makes the parts
-    from the context and lower rooms; `core.node.parts` calls it in floor order.
-    """
+    """Base of all rooms. Its fields are its parts, made by `build` from the context and lower rooms, and its tables."""
 
     node: NodeContext
 
     def messages(self) -> Iterable[MessageRow]:
-        """Rows for the messages of other Macs that this room handles."""
         return ()
 
     def routes(self) -> Iterable[web.RouteDef]:
-        """Rows for the commands that this room carries out."""
         return ()
 
     def subscribe(self) -> None:

@@ -1,7 +1,4 @@
-"""Signals inside a node: lower rooms emit them, rooms above subscribe (`subscribe` in their `room.py`).
-
-A signal is defined next to the class that emits it.
-"""
+"""Signals inside a node: lower rooms define and emit them, rooms above subscribe (in their `room.py`)."""
 
 from __future__ import annotations
 
@@ -38,7 +35,6 @@ class Signals:
         self._awaited.setdefault(kind, []).append(handle)
 
     def emit(self, signal: Signal) -> None:
-        """Call the handlers; their errors propagate."""
         for handle in self._handlers.get(type(signal), ()):
             handle(signal)
 

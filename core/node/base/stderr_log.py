@@ -1,7 +1,4 @@
-"""Standard error of a node without a terminal: a file of its home, which shows how the node ended if the log doesn't.
-
-The TUI starts a new file for each node; launchd appends to the same one for years.
-"""
+"""Standard error of a node without a terminal: a file of its home. launchd appends to the same one for years."""
 
 from __future__ import annotations
 

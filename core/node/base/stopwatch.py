@@ -13,7 +13,6 @@ class Stopwatch:
         self._since = monotonic()
 
     def begin(self) -> None:
-        """Start, or restart after time that was not work."""
         self._since = monotonic()
 
     def lap(self, name: str) -> None:
@@ -25,5 +24,4 @@ class Stopwatch:
         self._since = at
 
     def note(self, name: str, seconds: float) -> None:
-        """Note a time that is part of another lap."""
         self.laps[name] = seconds

@@ -30,7 +30,6 @@ _T = TypeVar("_T")
 
 
 async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Run in parallel and return all results; the first failure cancels the others."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return await asyncio.gather(*tasks)

@@ -1,1 +1,1 @@
-"""Which models and conversations lie on which disk, and how they get there."""
+"""Models and conversations on the Macs' disks: inventory, copies, downloads."""

@@ -1,4 +1,4 @@
-"""Fetches blocks of one model from the Macs that have them to this Mac's disk, several runs at a time from each."""
+"""Fetches missing blocks of a model from other Macs, several runs at a time from each."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ LOOK_S: Final = 0.5
 
 
 class BlockFetch:
-    """Fetches what `writer` lacks from `sources`: device ids of Macs, and whether each has the whole model.
+    """Fetches the blocks missing in `writer` from `sources`: device id -> whether that Mac has the whole model.
 
-    The first source that has a block decides what it must contain. `report` gets bytes there and bytes wanted; `warn`
-    the Mac that sent something else, and what; `check_room` the bytes that are missing, and raises TransferError.
-    `limit` counts for all sources together.
+    The first source with a block decides its expected hash. `report` gets bytes there and bytes wanted; `warn` the Mac
+    and the wrong block that it sent; `check_room` the missing bytes, and raises TransferError. Sources share `limit`.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class BlockFetch:
         self._there = self._total = 0
 
     async def run(self, parts: Iterable[Part]) -> None:
-        """Fetch what is missing of `parts`. Raises TransferError, LinkLost, LinkTimeout, OSError."""
+        """Fetch the missing blocks of `parts`. Raises TransferError, LinkLost, LinkTimeout, OSError."""
         wanted = {FileBlock(part.file, number) for part in parts for number in blocks_of(part)}
         known = self._writer.map.hashes
         missing = [block for block in wanted if block.number not in known.get(block.file, {})]
@@ -82,7 +81,7 @@ class BlockFetch:
             )
 
     async def _offered(self, source: str, missing: Sequence[FileBlock]) -> Sequence[FileBlock]:
-        """The blocks of `missing` that a Mac has; one that has only a part lists them."""
+        """Blocks of `missing` that a Mac has; a Mac with only a part lists them."""
         if self._sources[source]:
             return missing
         try:
@@ -92,7 +91,7 @@ class BlockFetch:
             return ()
 
     async def _fetch(self, source: str) -> None:
-        """Fetch over one link until that Mac has nothing more that is wanted, or is gone."""
+        """Fetch over one link until that Mac has no more wanted blocks, or is gone."""
         try:
             link = await self._requests.link(source, self._fingerprint)
         except MaclusterError as error:
@@ -104,7 +103,7 @@ class BlockFetch:
             link.close()
 
     async def _fetch_runs(self, source: str, link: BlockLink) -> None:
-        """One run after the other, each about as long as arrives in `RUN_S`."""
+        """Fetch one run after another, each sized to arrive in about `RUN_S`."""
         most = 1
         while source in self._schedule.sources:
             began = monotonic()
@@ -125,7 +124,7 @@ class BlockFetch:
                 self._moved.notify_all()
 
     async def _fetch_run(self, source: str, link: BlockLink, run: tuple[FileBlock, ...]) -> bool:
-        """Whether all blocks of `run` arrived sound. Raises LinkError, TransferError, OSError."""
+        """Whether all blocks of `run` arrived intact. Raises LinkError, TransferError, OSError."""
         name, first = run[0]
         request = RunRequest(name, first, len(run))
         answer = await link.ask(request)
@@ -143,18 +142,18 @@ class BlockFetch:
                 self._warn(source, f"block {block.number} of {name}")
                 if self._schedule.bad(source, block):
                     what = f"{name} arrived damaged, again and again."
-                    raise TransferError(what, "Copy again: what is whole is kept.")
+                    raise TransferError(what, "Copy it again. Intact blocks are kept.")
         self._report(self._there, self._total)
         return len(good) == len(run)
 
     def _write(self, name: str, received: Iterable[ReceivedBlock], expected: Mapping[int, bytes]) -> set[int]:
-        """Write the blocks that are sound; their numbers. Raises OSError, and TransferError on a full disk."""
+        """Write the intact blocks; returns their numbers. Raises OSError, and TransferError on a full disk."""
         self._check_room(self._total - self._there)
         put = partial(self._writer.put, name)
         return {each.number for each in received if put(each.number, each.data, expected[each.number])}
 
     async def _expected(self, source: str, name: str, received: ReceivedBlock) -> bytes:
-        """The hash that a block must have: as the first Mac that has it says."""
+        """Expected hash of a block, from the first Mac that has it."""
         for each in self._schedule.holders(block := FileBlock(name, received.number)):
             if each == source:
                 break
@@ -166,7 +165,7 @@ class BlockFetch:
         return received.sha256
 
     async def _hash_at(self, source: str, block: FileBlock) -> bytes:
-        """The hash of a block on another Mac, NOT_HERE if it lacks the block. Fetched for many blocks at once."""
+        """Hash of a block on another Mac, NOT_HERE if it lacks the block. Fetched for many blocks at once."""
         first = block.number - block.number % MAX_HASHES
         key = source, block.file, first
         async with self._asking[source]:
@@ -175,15 +174,15 @@ class BlockFetch:
         return self._pages[key][HASH_BYTES * (block.number - first) :][:HASH_BYTES].ljust(HASH_BYTES, b"\0")
 
     async def _rest(self, nbytes: int) -> None:
-        """Wait as the rate limit wants it after `nbytes` bytes; the limit may change meanwhile."""
+        """Wait as the rate limit requires after `nbytes` bytes; the limit may change meanwhile."""
         until = self._limit.came(nbytes, monotonic())
         left_s = 1.0
         while left_s > 0:
             left_s = self._limit.left_s(until, monotonic())
-            await asyncio.sleep(min(left_s, LOOK_S))  # also if nothing is left: the other sources get their turn
+            await asyncio.sleep(min(left_s, LOOK_S))  # sleeps even for 0, so that other sources get a turn
 
     async def _wait(self) -> None:
-        """Wait until something arrives or a Mac is gone, at most LOOK_S: stalled blocks are requested again."""
+        """Wait for data or a lost Mac, up to LOOK_S, after which stalled blocks are requested again."""
         try:
             async with asyncio.timeout(LOOK_S), self._moved:
                 await self._moved.wait()

@@ -1,4 +1,4 @@
-"""Asks other Macs for the files of a model: which there are, the hashes of their blocks, and the blocks themselves."""
+"""Requests the files of a model from other Macs: their list, the hashes of their blocks, and the blocks."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _T = TypeVar("_T")
 
 
 class BlockRequests:
-    """Each method sends one request to one Mac and waits for the answer. Raises LinkLost, LinkTimeout."""
+    """Sends requests to Macs; each method waits for the response. Raises LinkLost, LinkTimeout."""
 
     def __init__(self, sender: MessageSender, links: ByteLinks, tasks: Tasks) -> None:
         self._sender, self._links, self._tasks = sender, links, tasks
         self._numbers = count(1)
-        # by Mac, and the fingerprint or number that its answer carries
+        # by Mac and the response's fingerprint or number
         self._waiting: dict[tuple[str, str | int], asyncio.Future[Any]] = {}
         self._open: list[tuple[str, BlockLink]] = []
 
     def settle(self, device_id: str, message: FilesSent | HashesSent | BytesReady) -> None:
-        """Take an answer; one that was not requested is ignored."""
+        """Take a response; ignores one that was not requested."""
         key = message.fingerprint if isinstance(message, FilesSent) else message.number
         waiting = self._waiting.get((device_id, key))
         if waiting and not waiting.done():
             waiting.set_result(message)
 
     def gone(self, device_id: str) -> None:
-        """The Mac is no longer linked: fail what waits for it."""
-        lost = LinkLost("The Mac that has the model is gone.", "Copy again when it is back: it goes on there.")
+        """Fail the requests to a Mac that is no longer linked."""
+        lost = LinkLost("The Mac that has the model is gone.", "Copy again when it is back; the copy resumes.")
         for (source, _), waiting in self._waiting.items():
             if source == device_id and not waiting.done():
                 waiting.set_exception(lost)
@@ -55,25 +55,24 @@ class BlockRequests:
                 link.close(lost)
 
     async def files(self, source: str, fingerprint: str) -> FilesSent:
-        """The files of the model on that Mac."""
         sent: FilesSent = await self._ask(source, fingerprint, FilesRequest(fingerprint=fingerprint), LIST_S)
         return sent
 
     async def hashes(self, source: str, fingerprint: str, name: str, first: int, *, compared: bool = False) -> bytes:
-        """32 bytes a block, from block `first` on. `compared`: of the file that was compared with the hub's hash."""
+        """32 bytes per block, from block `first` on. `compared`: from the file compared with the hub's hash."""
         number = next(self._numbers)
         asked = HashesRequest(number=number, fingerprint=fingerprint, name=name, first=first, compared=compared)
         sent: HashesSent = await self._ask(source, number, asked, HASHES_S)
         return sent.data
 
     async def link(self, source: str, fingerprint: str) -> BlockLink:
-        """A link for the blocks of that model. Raises LinkError, TransferError."""
+        """Open a link for the blocks of that model. Raises LinkError, TransferError."""
         self._open = [(mac, link) for mac, link in self._open if not link.is_closed]
         number = next(self._numbers)
         asked = BytesRequest(number=number, fingerprint=fingerprint)
         ready: BytesReady = await self._ask(source, number, asked, PORT_S)
         if ready.port is None:
-            problem = ready.problem or TransferError("The other Mac does not send it.").problem
+            problem = ready.problem or TransferError("The other Mac doesn't send the model.").problem
             raise TransferError(problem.what, problem.fix)
         ways = self._links.ways(source)
         sealed = await asyncio.to_thread(self._links.dial, source, ways, ready.port, asked)
@@ -89,7 +88,7 @@ class BlockRequests:
                 raise LinkLost("The Mac that has the model is not linked.", "Wait until it is back, then copy again.")
             return await asyncio.wait_for(waiting, seconds)
         except TimeoutError:
-            raise LinkTimeout("The Mac that has the model does not send it.", "Copy again: it goes on there.") from None
+            raise LinkTimeout("The Mac that has the model doesn't respond.", "Copy again; the copy resumes.") from None
         finally:
             del self._waiting[source, key]
 
@@ -100,39 +99,38 @@ class _AskedRun(NamedTuple):
 
 
 class BlockLink:
-    """The receiving end of a link for blocks: a thread that sends requests and reads the answers in order.
+    """Receiving end of a link for blocks: a thread sends requests and reads the responses in order.
 
-    Tasks of the event loop that made it may request several runs at a time.
+    Tasks of its event loop may request several runs at a time.
     """
 
     def __init__(self, link: DataLink, tasks: Tasks) -> None:
         self._loop = asyncio.get_running_loop()
         self._sender, self._receiver = link.sender(), link.receiver()
         self._asks: SimpleQueue[_AskedRun | None] = SimpleQueue()
-        self._buffers: deque[bytearray] = deque()  # reused: allocating one takes longer than to fill it
+        self._buffers: deque[bytearray] = deque()  # reused, because allocation takes longer than filling
         self._ended: MaclusterError | None = None
         tasks.thread("Fetching blocks of a model", self._work)
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is of no more use."""
         return self._ended is not None
 
     async def ask(self, run: RunRequest) -> memoryview:
-        """The answer to `run`. Raises LinkError, and closes the link then."""
+        """Response to `run`. Raises LinkError, and closes the link then."""
         asked = _AskedRun(run, self._loop.create_future())
         self._asks.put(asked)
-        if self._ended:  # the thread may have looked for the last time already
+        if self._ended:  # the thread may not look again
             raise self._ended
         return await asked.answer
 
     def give_back(self, answer: memoryview) -> None:
-        """Let another answer use the memory of this one."""
+        """Reuse the memory of this response for another one."""
         assert isinstance(answer.obj, bytearray)
         self._buffers.append(answer.obj)
 
     def close(self, why: MaclusterError | None = None) -> None:
-        """End it; requests that wait fail with `why`."""
+        """Close the link; waiting requests fail with `why`."""
         self._ended = self._ended or why or LinkLost("The link for the bytes of the model was closed.")
         self._asks.put(None)
         self._receiver.shut()
@@ -144,7 +142,7 @@ class BlockLink:
             while self._send_asked(waiting):
                 frame = self._receiver.recv(ANSWER_S)
                 if frame.header.type is not FrameType.FILE_PART:
-                    raise ProtocolError(f"Frame 0x{frame.header.type:02x} came where blocks were due.")
+                    raise ProtocolError(f"Frame 0x{frame.header.type:02x} came instead of blocks.")
                 self._receiver.leave_body(self._buffers.pop() if self._buffers else None)
                 self._settle_soon(waiting.popleft(), frame.body)
         except MaclusterError as failed:
@@ -158,7 +156,7 @@ class BlockLink:
                 self._settle_soon(asked, self._ended)
 
     def _send_asked(self, waiting: deque[_AskedRun]) -> bool:
-        """Send the requests made meanwhile; wait for one only if no answer is due. False when the link is closed."""
+        """Send new requests; wait for one only if no response is due. False when the link is closed."""
         while not (self._ended and not waiting):
             asked = self._next(wait=not waiting)
             if asked is None:

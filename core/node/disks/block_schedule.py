@@ -1,4 +1,4 @@
-"""Which blocks of a model are requested from which Mac next. Pure: the clock is passed in, no I/O."""
+"""Chooses the next blocks to request from each Mac. Pure: the caller passes the clock; no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class FileBlock(NamedTuple):
 
     @property
     def following(self) -> FileBlock:
-        """The block after it."""
         return FileBlock(self.file, self.number + 1)
 
 
@@ -28,11 +27,11 @@ class _Request(NamedTuple):
 
 
 class BlockSchedule:
-    """Tracks which blocks are wanted, requested from one source each, or there.
+    """Tracks each block: wanted, requested from a source, or there.
 
-    The rarest blocks come first, so that they are soon on one more Mac. A faster source asks more often and for more,
-    and so gives more. When nothing else is left, a block requested `STALLED_S` seconds ago is requested from another
-    source too. `offers`: the blocks that each source has.
+    Requests the rarest blocks first, so that more Macs soon have them. Faster sources request more often and larger
+    runs. At the end, a block requested over `STALLED_S` seconds ago is requested from another source too. `offers`:
+    blocks of each source.
     """
 
     def __init__(self, wanted: Iterable[FileBlock], offers: Mapping[str, Iterable[FileBlock]]) -> None:
@@ -40,26 +39,25 @@ class BlockSchedule:
         self._last_first = sorted(self._wanted, reverse=True)
         self._requested: dict[FileBlock, _Request] = {}
         self._has = {source: self._wanted.intersection(blocks) for source, blocks in offers.items()}
-        self._to_ask: dict[str, list[FileBlock]] = {}  # by source, the next one last
+        self._to_ask: dict[str, list[FileBlock]] = {}  # by source, in reverse order
         self._bad: Counter[str] = Counter()
         self._arrange()
 
     @property
     def is_done(self) -> bool:
-        """Whether all blocks are there."""
         return not self._wanted
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources that have a wanted block."""
+        """Sources with a wanted block."""
         return tuple(source for source, has in self._has.items() if not has.isdisjoint(self._wanted))
 
     def holders(self, block: FileBlock) -> tuple[str, ...]:
-        """The sources that have a block, in the order of the offers."""
+        """Sources with this block, in the order of the offers."""
         return tuple(source for source, has in self._has.items() if block in has)
 
     def take(self, source: str, most: int, now: float) -> tuple[FileBlock, ...]:
-        """At most `most` consecutive blocks of a file to request from `source` now; none if there is nothing for it."""
+        """Up to `most` consecutive blocks of a file to request from `source` now; empty if it has no wanted ones."""
         to_ask, run = self._to_ask.get(source, []), list[FileBlock]()
         while to_ask and len(run) < most:
             block = to_ask[-1]
@@ -73,19 +71,19 @@ class BlockSchedule:
         return tuple(run)
 
     def arrived(self, block: FileBlock) -> bool:
-        """A block is there and sound. Whether it was still wanted."""
+        """Record an intact block; returns whether it was still wanted."""
         self._requested.pop(block, None)
         was_wanted = block in self._wanted
         self._wanted.discard(block)
         return was_wanted
 
     def lacks(self, source: str, block: FileBlock) -> None:
-        """The source does not have the block after all: request it from another one."""
+        """Record that the source lacks the block; another source gets the request."""
         self._has.get(source, set()).discard(block)
         self._ask_again(source, block)
 
     def bad(self, source: str, block: FileBlock) -> bool:
-        """The source sent something else: request the block from another one. Whether the source is dropped for it."""
+        """Record wrong data; another source gets the request. Returns whether the source is dropped for it."""
         self._bad[source] += 1
         if self._bad[source] >= MAX_BAD:
             self.gone(source)
@@ -94,7 +92,7 @@ class BlockSchedule:
         return False
 
     def gone(self, source: str) -> None:
-        """Nothing comes from the source any more."""
+        """Drop a source."""
         self._has.pop(source, None)
         self._requested = {block: request for block, request in self._requested.items() if request.source != source}
         self._arrange()
@@ -109,9 +107,9 @@ class BlockSchedule:
         return run
 
     def _ask_again(self, source: str, block: FileBlock) -> None:
-        """Put the block back, for other sources if there are any."""
+        """Requeue the block, preferably for other sources."""
         if (request := self._requested.get(block)) and request.source != source:
-            return  # another source is sending it already
+            return  # another source is already sending it
         self._requested.pop(block, None)
         holders = self.holders(block)
         for each in [each for each in holders if each != source] or holders:

@@ -1,4 +1,4 @@
-"""Gives this Mac's models to linked Macs: lists of files, hashes of blocks, and blocks over links of their own."""
+"""Serves this Mac's models to linked Macs: file lists, block hashes, and blocks over separate links."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ from core.node.disks.messages import (
 )
 from core.settings import MAX_CONTROL_BODY
 
-# of one Mac at a time
+# per Mac
 MAX_ANSWERING: Final = 4
 MAX_QUEUED: Final = 16
 MAX_PORTS: Final = 4
 
 
 class ServedModel(NamedTuple):
-    """A model that another Mac is copying from here."""
+    """A model that another Mac is copying from this one."""
 
     directory: Path
     files: Mapping[str, FileFacts]
-    there: BlockMap | None  # the blocks that are on this disk; None: all
-    compared: Compared  # of a model that is here in part: the hashes of files compared with the hub's
+    there: BlockMap | None  # blocks on this disk; None: complete
+    compared: Compared  # for a partial model: block hashes of files compared with the hub's
     stamps: Mapping[str, tuple[int, int, int]]  # `stamp_of` each file when it was hashed
-    hashes: Mapping[str, bytearray]  # 32 bytes a block; NOT_HERE for one that was not read yet
+    hashes: Mapping[str, bytearray]  # 32 bytes per block; NOT_HERE if not read yet
 
     def has(self, name: str, block: int) -> bool:
-        """Whether that block is on this disk."""
+        """Whether the block is on this disk."""
         return self.there is None or block in self.there.hashes[name]
 
     def sha256(self, name: str, block: int, data: memoryview) -> bytes:
-        """The hash of a block that was just read as `data`: the one known before, because hashing takes as long as
-        sealing. If the disk gives something else by now, the receiver finds out.
+        """Hash of a block just read as `data`: the known one if any, because hashing takes as long as sealing. The
+        receiver detects a difference.
         """
         place = slice(block * HASH_BYTES, (block + 1) * HASH_BYTES)
         if (known := bytes(self.hashes[name][place])) == NOT_HERE:
@@ -64,12 +64,12 @@ class ServedModel(NamedTuple):
 
 
 def stamp_of(status: os.stat_result) -> tuple[int, int, int]:
-    """Changes when a file is written."""
+    """Size, times and inode, which change when a file is written."""
     return status.st_size, status.st_ctime_ns, status.st_ino
 
 
 class FileServing:
-    """Answers each Mac one list at a time, and a few requests for hashes at once."""
+    """Responds to each Mac with one list at a time and a few hash requests at once."""
 
     def __init__(self, models: LocalModels, sender: MessageSender, links: ByteLinks, tasks: Tasks) -> None:
         self._models, self._sender, self._links, self._tasks = models, sender, links, tasks
@@ -81,7 +81,6 @@ class FileServing:
         self._answering: Counter[str] = Counter()
 
     def gone(self, device_id: str) -> None:
-        """The Mac is no longer linked."""
         self._lists.forget(device_id)
         for port in self._ports.pop(device_id, ()):
             port.close()
@@ -89,7 +88,7 @@ class FileServing:
             del self._served[key]
 
     def forget(self, fingerprint: str) -> None:
-        """The files of that model are about to change: Macs that copy it have to ask for the list again."""
+        """Forget a model whose files are about to change: copying Macs must request the list again."""
         for device_id in [mac for mac, served in self._served if served == fingerprint]:
             del self._served[device_id, fingerprint]
             for port in self._ports.get(device_id, ()):
@@ -97,7 +96,7 @@ class FileServing:
                     port.close()
 
     async def send_files(self, device_id: str, fingerprint: str) -> None:
-        """Send the list of a model's files, which may have to be hashed for it."""
+        """Send the list of a model's files, after hashing them if needed."""
         await self._lists.take(device_id, fingerprint)
 
     async def _send_files(self, device_id: str, fingerprint: str) -> None:
@@ -115,7 +114,7 @@ class FileServing:
             self._served.pop((device_id, fingerprint), None)
 
     async def send_hashes(self, device_id: str, request: HashesRequest) -> None:
-        """Send hashes of blocks. A Mac that asks and does not read fills no more memory than a few answers take."""
+        """Send block hashes. Limits the memory of responses that a Mac doesn't read."""
         queued = self._queued.setdefault(device_id, deque())
         if len(queued) < MAX_QUEUED:
             queued.append(request)
@@ -133,7 +132,7 @@ class FileServing:
             self._answering[device_id] -= 1
 
     async def open_port(self, device_id: str, request: BytesRequest) -> None:
-        """Open a port for the blocks of a model whose files this Mac has listed. The oldest of too many closes."""
+        """Open a port for blocks of a listed model, closing the oldest beyond the limit."""
         if served := self._served.get((device_id, request.fingerprint)):
             reply = self._opened(device_id, request, served)
         else:
@@ -154,7 +153,7 @@ class FileServing:
 
 
 class BlockPort:
-    """A port for one link of one Mac, and the thread that answers it. Raises LinkLost if this Mac cannot listen."""
+    """A port for one link of one Mac, and its thread. Raises LinkLost if this Mac cannot listen."""
 
     def __init__(
         self, links: ByteLinks, device_id: str, asked: BytesRequest, served: ServedModel, tasks: Tasks
@@ -170,11 +169,9 @@ class BlockPort:
 
     @property
     def is_open(self) -> bool:
-        """Whether it still answers."""
         return self._thread.is_alive() and not self._is_closed
 
     def close(self) -> None:
-        """Send nothing more."""
         self._is_closed = True
         self._bell.close()
         if self._receiver:
@@ -193,7 +190,7 @@ class BlockPort:
             while not self._is_closed:
                 frame = self._receiver.recv(None)
                 if frame.header.type is not FrameType.COPY:
-                    raise ProtocolError(f"Frame 0x{frame.header.type:02x} came where a request for blocks was due.")
+                    raise ProtocolError(f"Frame 0x{frame.header.type:02x} came instead of a request for blocks.")
                 sender.send(FrameType.FILE_PART, parts=[reader.read(read_run_request(frame.body))])
 
 
@@ -206,8 +203,8 @@ class BlockReader:
         self._buffer = memoryview(bytearray(RUN_BYTES))
 
     def read(self, run: RunRequest) -> memoryview:
-        """The hashes of the blocks, then their bytes; valid until the next call. A file that was written since it was
-        hashed has none. Raises ProtocolError for a run outside the model, OSError.
+        """The hashes of the blocks, then their bytes; valid until the next call. A file changed since it was hashed has
+        no blocks. Raises ProtocolError for a run outside the model, OSError.
         """
         served, facts = self._served, self._served.files.get(run.name)
         if facts is None or run.first + run.count > len(facts.blocks):
@@ -225,7 +222,6 @@ class BlockReader:
         return self._buffer[:end]
 
     def close(self) -> None:
-        """Close the files."""
         for fd in self._open.values():
             os.close(fd)
 
@@ -236,8 +232,8 @@ class BlockReader:
 
 
 def served_model(directory: Path, sha256s: Mapping[str, str], last: ServedModel | None = None) -> ServedModel:
-    """The model in `directory`, by the hash of each file. Hashes of blocks come from what macluster wrote, or from
-    `last`, what the last Mac got, if the files are still the same.
+    """The model in `directory`, with SHA-256 by file. Block hashes come from macluster's map, or from `last`, the
+    previously served value, for unchanged files.
     """
     status = {name: (directory / name).stat() for name in sha256s}
     files = {name: FileFacts(size=status[name].st_size, sha256=sha256) for name, sha256 in sha256s.items()}
@@ -254,7 +250,7 @@ def served_model(directory: Path, sha256s: Mapping[str, str], last: ServedModel 
 
 
 def _whole_map(directory: Path, files: Mapping[str, FileFacts]) -> BlockMap | None:
-    """The map of a whole model that macluster wrote, unless other files have taken the place of those."""
+    """Map of a complete model written by macluster, unless its files were replaced."""
     with suppress(BadModel):
         found = read_written(directory)
         return found if found and found.files == files and not found.missing_bytes else None
@@ -262,7 +258,7 @@ def _whole_map(directory: Path, files: Mapping[str, FileFacts]) -> BlockMap | No
 
 
 def _hashes(served: ServedModel, request: HashesRequest) -> bytes:
-    """32 bytes for each block from `first` on, at most MAX_HASHES of them."""
+    """32 bytes per block from `first` on, for up to MAX_HASHES blocks."""
     name, blocks = request.name, served.files[request.name].blocks[request.first : request.first + MAX_HASHES]
     place = slice(HASH_BYTES * blocks.start, HASH_BYTES * blocks.stop)
     if served.there is not None:

@@ -1,7 +1,7 @@
-"""Sealed links that carry nothing but the bytes of models, so that control links stay free for heartbeats and tokens.
+"""Sealed links that carry only model bytes, so that control links stay free for heartbeats and tokens.
 
-A Mac opens a port for one link of one other Mac. That Mac sends `RunRequest`s in COPY frames. Each answer is a
-FILE_PART frame: the SHA-256 of every block of the run (NOT_HERE for one that is missing), then the bytes of the others.
+A Mac opens a port for one link of one other Mac, which sends `RunRequest`s in COPY frames. Each response is a FILE_PART
+frame: the SHA-256 of every block of the run (NOT_HERE for a missing one), then the bytes of the other blocks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RUN_BYTES: Final = MAX_RUN * (HASH_BYTES + BLOCK_BYTES)
 
 
 class RunRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Asks for `count` blocks of a file, from block `first` on."""
+    """Requests `count` blocks of a file, from block `first` on."""
 
     name: FileName
     first: Size
@@ -40,7 +40,7 @@ class RunRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReceivedBlock(NamedTuple):
-    """A block of a run, with the SHA-256 that its sender claims for it."""
+    """A block of a run, with the SHA-256 claimed by its sender."""
 
     number: int
     sha256: bytes
@@ -51,7 +51,6 @@ _run_requests = msgspec.msgpack.Decoder(RunRequest)
 
 
 def read_run_request(body: Buffer) -> RunRequest:
-    """Decode a request. Raises ProtocolError."""
     try:
         return _run_requests.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -59,24 +58,24 @@ def read_run_request(body: Buffer) -> RunRequest:
 
 
 def blocks_in(run: RunRequest, facts: FileFacts, body: memoryview) -> Iterator[ReceivedBlock]:
-    """The blocks that an answer contains. Raises ProtocolError if its length is wrong."""
+    """Yield the blocks in a response. Raises ProtocolError if its length is wrong."""
     hashes, rest = body[: run.count * HASH_BYTES], body[run.count * HASH_BYTES :]
     for index in range(run.count):
         sha256 = bytes(hashes[index * HASH_BYTES :][:HASH_BYTES])
         if sha256 != NOT_HERE:
             length = facts.length(run.first + index)
             if len(sha256) != HASH_BYTES or len(rest) < length:
-                raise ProtocolError("The blocks that came are not those that were requested.")
+                raise ProtocolError("The received blocks are not the requested ones.")
             yield ReceivedBlock(run.first + index, sha256, rest[:length])
             rest = rest[length:]
     if rest:
-        raise ProtocolError("More bytes came than were requested.")
+        raise ProtocolError("More bytes arrived than requested.")
 
 
 class ByteLinks:
-    """Opens both ends of such links. The receiver dials, the sender listens on `host`. Thread-safe.
+    """Opens both ends of these links: the receiver dials, the sender listens on `host`. Thread-safe.
 
-    `paths` gives the ways to a linked Mac, none if it is not linked.
+    `paths` returns the network paths to a linked Mac, empty if it isn't linked.
     """
 
     def __init__(
@@ -89,17 +88,17 @@ class ByteLinks:
         self._identity, self._cluster, self._paths, self._host = identity, cluster, paths, host
 
     def listen(self) -> socket.socket:
-        """A listener on a free port. Raises LinkLost."""
+        """Listen on a free port. Raises LinkLost."""
         return listen(self._host)
 
     def ways(self, device_id: str) -> tuple[NetworkPath, ...]:
-        """The ways to a Mac. Raises LinkLost if there are none."""
+        """Network paths to a Mac. Raises LinkLost if there are no paths."""
         if not (ways := tuple(self._paths(device_id))):
             raise LinkLost("The Mac that has the model is not linked.", "Wait until it is back, then copy again.")
         return ways
 
     def accept(self, listener: socket.socket, device_id: str, asked: BytesRequest, alarm: Alarm) -> DataLink:
-        """The link that a Mac dials for its request. Raises LinkError, and what `alarm` raises."""
+        """Accept the link that a Mac dials for its request. Raises LinkError, and errors of `alarm`."""
         return accept(
             listener,
             identity=self._identity,
@@ -111,7 +110,7 @@ class ByteLinks:
         )
 
     def dial(self, device_id: str, ways: Sequence[NetworkPath], port: int, asked: BytesRequest) -> DataLink:
-        """A link to the port that a Mac opened for `asked`. Raises LinkError."""
+        """Dial the port that a Mac opened for `asked`. Raises LinkError."""
         until = monotonic() + LINK_S
         plain, way = connect(ways, port, LINK_S)
         return dial(

@@ -1,9 +1,8 @@
-"""Conversations that a person reads again: their words, sealed on this Mac alone, one file each.
+"""Stored conversations: their text, sealed on this Mac, one file each.
 
-In the seal (`core.trust.sealed_files`, purpose "conversation"): "MCV" | format u8 | `Conversation` as msgpack. A file
-has the
-name of the conversation's random id, which stands in it too, so no file can pass for another. What the Macs hold of a
-conversation is no part of it; that is a session (`core.node.answers.saved_sessions`).
+Sealed content (`core.trust.sealed_files`, purpose "conversation"): "MCV" | format u8 | `Conversation` as msgpack. The
+file name is the conversation's random id, which the content repeats, so files can't be swapped. The caches on the Macs
+are stored separately, as a session (`core.node.answers.saved_sessions`).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from core.trust.sealed_files import DAMAGED, forget, read_sealed, write_sealed
 PURPOSE: Final = "conversation"
 MAGIC: Final = b"MCV"
 FORMAT: Final = 2
-READ: Final = (1, 2)  # the first one knew no branches
+READ: Final = (1, 2)  # format 1 had no branches
 SUFFIX: Final = ".mcv"
 MAX_CONVERSATIONS: Final = 1000
 MAX_BYTES: Final = 8 << 20
@@ -42,42 +41,38 @@ _PREFIX: Final = struct.Struct("<3sB")
 
 
 class Conversations:
-    """Each method is one command; it raises a MaclusterError with the reason and the cure. `limit`: how many there may
-    be.
-    """
+    """Commands on stored conversations; each raises a MaclusterError. `limit`: maximum number of conversations."""
 
     def __init__(self, folder: Path, secret: bytes, limit: int = MAX_CONVERSATIONS) -> None:
         self._folder, self._secret, self._limit = folder, secret, limit
         self._writing = asyncio.Lock()
 
     async def all(self) -> list[ConversationInfo]:
-        """Every conversation of this Mac, the newest first; those that cannot be read say why."""
+        """All conversations of this Mac, newest first; unreadable ones with the reason."""
         return await self.holding(SearchText(text=""))
 
     async def holding(self, wanted: SearchText) -> list[ConversationInfo]:
-        """Those that hold a text, in whatever case and branch, the newest first. One that cannot be read holds none."""
+        """Conversations that contain a text in any branch, ignoring case, newest first; skips unreadable ones."""
         found = await asyncio.to_thread(_listed, self._folder, self._secret, wanted.text.casefold())
         return sorted(found, key=lambda each: each.changed_at, reverse=True)
 
     async def read(self, wanted: ConversationId) -> Conversation:
-        """One, whole. Raises UsageError where there is none, SessionError."""
+        """Read a conversation. Raises UsageError if it doesn't exist, SessionError."""
         return await asyncio.to_thread(_read, self._existing(wanted.id), self._secret)
 
     async def write(self, conversation: Conversation) -> ConversationInfo:
-        """Keep one, in the place of the one of that id. Raises UsageError where it is too long or there are too many,
-        SessionError.
-        """
+        """Create or replace a conversation. Raises UsageError if it is too long or there are too many, SessionError."""
         async with self._writing:
             return await asyncio.to_thread(self._put, conversation)
 
     async def rename(self, wanted: ConversationTitle) -> ConversationInfo:
-        """Give one another title. Raises UsageError where there is none, SessionError."""
+        """Change a conversation's title. Raises UsageError if it doesn't exist, SessionError."""
         async with self._writing:
             old = await asyncio.to_thread(_read, self._existing(wanted.id), self._secret)
             return await asyncio.to_thread(self._put, msgspec.structs.replace(old, title=wanted.title))
 
     async def delete(self, wanted: ConversationId) -> Done:
-        """Forget one, and its key. Raises UsageError where there is none, SessionError."""
+        """Delete a conversation and its key. Raises UsageError if it doesn't exist, SessionError."""
         async with self._writing:
             path = self._existing(wanted.id)
             await asyncio.to_thread(_as_session_error, lambda: forget(path))
@@ -86,12 +81,12 @@ class Conversations:
     def _put(self, conversation: Conversation) -> ConversationInfo:
         data = _PREFIX.pack(MAGIC, FORMAT) + msgspec.msgpack.encode(conversation)
         if len(data) > MAX_BYTES:
-            what = f"The conversation has {len(data)} bytes, and one of {MAX_BYTES} is kept at most."
-            raise UsageError(what, "Begin a new one; this one can be exported.")
+            what = f"The conversation has {len(data)} bytes; the limit is {MAX_BYTES}."
+            raise UsageError(what, "Start a new one; this one can be exported.")
         path = self._path(conversation.id)
         _as_session_error(lambda: private_folder(self._folder, SealError))
         if not path.exists() and len(list(self._folder.glob(f"*{SUFFIX}"))) >= self._limit:
-            raise UsageError(f"{self._limit} conversations are kept already.", "Delete some of them.")
+            raise UsageError(f"There are already {self._limit} conversations.", "Delete some of them.")
         _as_session_error(lambda: write_sealed(path, [data], self._secret, PURPOSE))
         return _info(conversation, path.stat().st_size)
 
@@ -101,12 +96,12 @@ class Conversations:
     def _existing(self, name: str) -> Path:
         path = self._path(name)
         if not path.exists():
-            raise UsageError("That conversation is not kept on this Mac.", "It may have been deleted meanwhile.")
+            raise UsageError("That conversation is not on this Mac.", "It may have been deleted meanwhile.")
         return path
 
 
 def _read(path: Path, secret: bytes) -> Conversation:
-    """Raises SessionError where it is damaged, another Mac's, or another conversation's under this name."""
+    """Raise SessionError for a damaged file, another Mac's, or another conversation's under this name."""
     data = bytearray()
 
     def gather() -> None:
@@ -120,11 +115,11 @@ def _read(path: Path, secret: bytes) -> Conversation:
         raise SessionError(f"{path.name} is not a conversation.", DAMAGED)
     if (version := data[len(MAGIC)]) not in READ:
         what = f"{path.name} has format {version}; this version of macluster reads formats up to {FORMAT}."
-        raise SessionError(what, "A newer macluster wrote it: use that one.")
+        raise SessionError(what, "Use the newer macluster that wrote it.")
     try:
         conversation = msgspec.msgpack.decode(memoryview(data)[_PREFIX.size :], type=Conversation)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SessionError(f"What {path.name} holds does not decode.", DAMAGED) from error
+        raise SessionError(f"The content of {path.name} does not decode.", DAMAGED) from error
     if conversation.id != path.name.removesuffix(SUFFIX):
         raise SessionError(f"{path.name} holds another conversation than its name says.", DAMAGED)
     return conversation
@@ -136,7 +131,7 @@ def _listed(folder: Path, secret: bytes, text: str) -> list[ConversationInfo]:
         name = path.name.removesuffix(SUFFIX)
         try:
             checked = msgspec.convert({"id": name}, ConversationId)
-        except msgspec.ValidationError:  # nobody of ours gave it that name
+        except msgspec.ValidationError:  # not a name from macluster
             continue
         try:
             conversation = _read(path, secret)

@@ -1,6 +1,6 @@
-"""Checks on a model that comes to this disk: which files, where they are written, is there room, is it what was wanted.
+"""Checks for a model copied to this disk: file names, target folder, free space, and the arrived files.
 
-A copy that has begun lies in PARTIAL; a finished one gets a folder of its own.
+An unfinished copy is in PARTIAL; a finished one gets a folder of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from core.settings import GB
 from core.trust.private_files import private_folder
 
 PARTIAL: Final = ".partial"
-MAX_BEGUN: Final = 16  # unfinished copies: another Mac may start one, too
+MAX_BEGUN: Final = 16  # unfinished copies, because other Macs may start them too
 KEPT_FREE_BYTES: Final = GB
 MAX_WEIGHTS_BYTES: Final = 1000 * GB
 _WEIGHTS: Final = re.compile(r"model[A-Za-z0-9_-]{0,100}(\.[A-Za-z0-9_-]{1,50})?\.safetensors")
@@ -31,22 +31,22 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def check_names(files: Mapping[str, FileFacts]) -> None:
-    """Raises TransferError unless all files may be written for another Mac: plain names of the kinds of files that make
-    up a model, no path, nothing that can run code, no impossible size.
+    """Raise TransferError unless all files may be written for another Mac: plain names of file types of a model, no
+    path, no code, plausible sizes.
     """
     for name, facts in files.items():
         is_weights = _WEIGHTS.fullmatch(name) is not None
         if not (is_weights or name in DECIDING_FILES):
             raise TransferError(f"The other Mac offers the file {name!r:.80}, which does not belong to a model.")
         if facts.size > (MAX_WEIGHTS_BYTES if is_weights else MAX_JSON_BYTES):
-            raise TransferError(f"The other Mac says that {name} has {facts.size} bytes.")
+            raise TransferError(f"The other Mac claims that {name} has {facts.size} bytes.")
     if not any(_WEIGHTS.fullmatch(name) for name in files):
         raise TransferError("The other Mac offers a model without weights.")
 
 
 def wanted_parts(files: Mapping[str, FileFacts], parts: Sequence[Part]) -> tuple[Part, ...]:
-    """All settings, and `parts` of the weights, or all weights if there are none. Raises TransferError for a part
-    outside the files.
+    """All settings, and `parts` of the weights, or all weights without `parts`. Raises TransferError for a part outside
+    the files.
     """
     for part in parts:
         if part.file not in files or not part.begin <= part.end <= files[part.file].size:
@@ -56,7 +56,7 @@ def wanted_parts(files: Mapping[str, FileFacts], parts: Sequence[Part]) -> tuple
 
 
 def is_here(entries: Sequence[ModelEntry], model: HeldModel, parts: Sequence[Part]) -> bool:
-    """Whether `parts` of a model, or all of it if there are none, are on this disk."""
+    """Whether `parts` of a model, or all of it without `parts`, are on this disk."""
     for entry in entries:
         if entry.fingerprint == model.fingerprint:
             there = read_map(Path(entry.path))
@@ -66,7 +66,7 @@ def is_here(entries: Sequence[ModelEntry], model: HeldModel, parts: Sequence[Par
 
 
 def files_here(entries: Sequence[ModelEntry], model: HeldModel) -> Mapping[str, FileFacts] | None:
-    """The files of a model, if a part of it is on this disk."""
+    """The files of a model, if part of it is on this disk."""
     maps = (read_map(Path(entry.path)) for entry in entries if entry.fingerprint == model.fingerprint)
     return next((there.files for there in maps if there), None)
 
@@ -74,14 +74,14 @@ def files_here(entries: Sequence[ModelEntry], model: HeldModel) -> Mapping[str, 
 def folder_to_fill(
     folder: Path, entries: Sequence[ModelEntry], model: HeldModel, files: Mapping[str, FileFacts]
 ) -> Path:
-    """Where to write a model: the folder of the part that is here, else a new one in PARTIAL. Raises ModelMismatch,
+    """Folder to write a model to: that of its partial copy, else a new one in PARTIAL. Raises ModelMismatch,
     TransferError.
     """
     for entry in entries:
         place = Path(entry.path)
         if entry.fingerprint == model.fingerprint and place.parent == folder and (there := read_map(place)):
             if there.files != files:
-                what = f"{entry.name} on this Mac is a part of other files than those of that Mac."
+                what = f"{entry.name} on this Mac is part of a different version than that Mac's."
                 raise ModelMismatch(what, f"Delete {place}, then copy again.")
             return place
     begun, place = folder / PARTIAL, folder / PARTIAL / model.fingerprint
@@ -94,20 +94,20 @@ def folder_to_fill(
 
 
 def finished_folder(folder: Path, name: str, fingerprint: str, entries: Sequence[ModelEntry]) -> Path:
-    """Where a finished model goes: never a name that another model of this Mac answers to."""
+    """Folder of a finished model; avoids names of other models on this Mac."""
     name = _NOT_IN_A_NAME.sub("-", short_name(name)).strip(".-")[:80] or "model"
     is_taken = name in {short_name(entry.name) for entry in entries} or (folder / name).exists()
     return folder / (f"{name}-{fingerprint[:8]}" if is_taken else name)
 
 
 def check_room(folder: Path, files: Mapping[str, FileFacts], wanted: Sequence[Part]) -> None:
-    """Raises TransferError if there is no room for what is missing in `folder`."""
+    """Raise TransferError if the missing parts don't fit on the disk of `folder`."""
     there = map_of(folder, files) or BlockMap(files, {})
     check_free(folder, sum(part.nbytes for part in there.lacking(wanted)), KEPT_FREE_BYTES)
 
 
 def map_of(folder: Path, files: Mapping[str, FileFacts]) -> BlockMap | None:
-    """The map in `folder`, if it is of just these files."""
+    """The map in `folder`, if it is of exactly these files."""
     try:
         there = read_map(folder)
     except BadModel:
@@ -116,34 +116,34 @@ def map_of(folder: Path, files: Mapping[str, FileFacts]) -> BlockMap | None:
 
 
 def check_free(folder: Path, missing: int, kept: int) -> None:
-    """Raises TransferError if the disk would have fewer than `kept` bytes left after `missing` bytes more."""
+    """Raise TransferError if the disk would have fewer than `kept` bytes left after `missing` bytes more."""
     free = shutil.disk_usage(folder).free
     if missing + kept > free:
         what = (
-            f"{missing / GB:.1f} GB are missing, and {free / GB:.1f} GB are free on this disk, "
-            f"of which {kept / GB:.1f} GB stay free: {(missing + kept - free) / GB:.1f} GB too little."
+            f"{missing / GB:.1f} GB are missing; this disk has {free / GB:.1f} GB free, "
+            f"{kept / GB:.1f} GB of it reserved: {(missing + kept - free) / GB:.1f} GB too little."
         )
-        raise TransferError(what, "Make room on the disk, then try again: what is there is kept.")
+        raise TransferError(what, "Free some space, then try again; the copy resumes.")
 
 
 def check_arrived(folder: Path, model: HeldModel) -> None:
-    """Raises ModelMismatch or BadModel unless it is the model that was wanted, and usable; deletes it then."""
+    """Raise ModelMismatch or BadModel unless it is the wanted, usable model; deletes it then."""
     try:
         found = fingerprint(folder)
     except ModelError:
         found = ""
     if found != model.fingerprint:
         shutil.rmtree(folder)
-        raise ModelMismatch("Another model arrived than was asked for.", "Check the files on the other Mac.")
-    check_usable(folder, "What arrived", "Check the files on the other Mac.")
+        raise ModelMismatch("A different model than requested arrived.", "Check the files on the other Mac.")
+    check_usable(folder, "The copied model", "Check the files on the other Mac.")
 
 
 def check_usable(folder: Path, whose: str, cure: str) -> None:
-    """Raises BadModel unless the model can be read; deletes it then."""
+    """Raise BadModel unless the model can be read; deletes it then."""
     try:
         read_model(folder)
     except BadModel as error:
         shutil.rmtree(folder)
         raise BadModel(f"{whose} cannot be used: {error.what}", cure) from error
     except UnsupportedModel:
-        pass  # the list of models says so: another mlx-lm may know it
+        pass  # shown in the list of models; a newer mlx-lm may support it

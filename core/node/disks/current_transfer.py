@@ -1,4 +1,4 @@
-"""The one transfer to this Mac's disk: it runs, pauses, resumes, and may have a rate limit."""
+"""The current transfer to this Mac's disk: runs, pauses and resumes it, with a rate limit."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ REST_S: Final = 2.0
 
 
 class QueuedTransfer(Value, frozen=True, kw_only=True):
-    """A download, or a copy of the model that `first` names. A paused one is kept in a file for the next node."""
+    """A download, or a copy of the model named by `first`. A paused one is kept in a file for the next node."""
 
     first: Transfer  # its state when it starts or resumes, with its rate limit
     download: DownloadRequest | None = None
-    # of a copy: by file (first byte, end) of the ranges wanted, with all settings; empty: all files
+    # for a copy: by file (begin, end) of the wanted ranges, with all settings; empty: all files
     parts: dict[str, tuple[tuple[int, int], ...]] = msgspec.field(default_factory=dict)
-    asked_by: str = ""  # device id of the Mac that wants it, "" for this one
+    asked_by: str = ""  # device id of the requesting Mac, "" for this one
 
 
-# carries a transfer out, or resumes it
+# runs or resumes a transfer
 Work = Callable[[QueuedTransfer, TransferProgress, ByteRateLimit], Awaitable[None]]
 
 
 class CurrentTransfer:
-    """Runs one transfer by `work`; `publish` gets its progress and the Mac that wants it.
+    """Runs one transfer by `work`; `publish` gets its progress and the requesting Mac.
 
-    A paused transfer has no task: what has come stays on the disk, and it starts again from there, also in a later
-    node, since the file `paused` keeps it. It gives way to a new one.
+    A paused transfer has no task. Its blocks stay on the disk, and the file `paused` lets a later node resume it. A new
+    transfer replaces it.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class CurrentTransfer:
         self._progress: TransferProgress | None = None
         self._limit = ByteRateLimit()
         self._task: asyncio.Task[None] | None = None
-        self._then: Literal["stop", "pause", "resume"] = "stop"  # what happens when the task is cancelled
+        self._then: Literal["stop", "pause", "resume"] = "stop"  # action after the task is cancelled
         self._failed_at = -inf
         self._is_held = False
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let nothing start meanwhile. Raises Busy if a transfer runs or is paused."""
+        """Prevent transfers meanwhile. Raises Busy if one runs or is paused."""
         if self._transfer or self._is_held:
-            raise Busy("A model is on its way to this Mac's disk.", "Wait for it, or `macluster transfers stop`.")
+            raise Busy("A model is being transferred to this Mac.", "Wait for it, or `macluster transfers stop`.")
         self._is_held = True
         try:
             yield
@@ -79,11 +79,9 @@ class CurrentTransfer:
             self._is_held = False
 
     def failed_just_now(self) -> bool:
-        """Whether a transfer failed less than REST_S ago."""
         return monotonic() < self._failed_at + REST_S
 
     def is_for(self, asker: str, fingerprint: str) -> bool:
-        """Whether that Mac wants the current transfer."""
         return bool(
             self._transfer
             and self._progress
@@ -91,9 +89,7 @@ class CurrentTransfer:
         )
 
     def restore(self, device_id: str) -> None:
-        """Show what was paused when the last node of this Mac ended. A damaged file, or one that others can read,
-        counts as none.
-        """
+        """Restore a transfer paused in the last node; ignores a damaged file, or one that other users can read."""
         with suppress(TrustError, msgspec.MsgspecError, UnicodeDecodeError):
             found = msgspec.json.decode(read_private(self._paused, TrustError), type=QueuedTransfer)
             self._transfer, self._limit = found, ByteRateLimit(found.first.limit_bytes_per_s)
@@ -102,16 +98,16 @@ class CurrentTransfer:
     def begin(self, transfer: QueuedTransfer) -> None:
         """Start a transfer. Raises Busy if another one runs."""
         if self._is_held:
-            raise Busy("Room is being made on that Mac's disk.", "Try again in a moment.")
+            raise Busy("That Mac is freeing disk space.", "Try again in a moment.")
         if not self._is_idle:
-            raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
+            raise Busy("That Mac is already receiving a model.", "Wait for it, or stop it: x in the model list.")
         if self._transfer:
             self._end("stopped")
         self._transfer, self._limit = transfer, ByteRateLimit(transfer.first.limit_bytes_per_s)
         self._start(transfer.first)
 
     def change(self, what: TransferChange, bytes_per_s: int) -> None:
-        """Stop, pause, resume or limit it; does nothing if there is no transfer."""
+        """Stop, pause, resume or limit the transfer, if any."""
         if not (self._transfer and self._progress):
             return
         match what:
@@ -133,13 +129,13 @@ class CurrentTransfer:
                 self._task.cancel()
 
     async def close(self) -> None:
-        """The node ends. A running transfer stops; a paused one stays paused."""
+        """Stop a running transfer; a paused one stays paused for the next node."""
         if not self._is_idle:
             self.change("stop", 0)
         await self.ended()
 
     async def ended(self) -> None:
-        """Wait until nothing runs."""
+        """Wait until no transfer runs."""
         if self._task:
             await asyncio.gather(self._task, return_exceptions=True)
 
@@ -167,11 +163,11 @@ class CurrentTransfer:
             await self._work(transfer, progress, self._limit)
         except MaclusterError as error:
             self._fail(error)
-            self._journal.warn(f"{progress.now.model} did not arrive: {error.what}")
+            self._journal.warn(f"Transfer of {progress.now.model} failed: {error.what}")
         except OSError as error:
-            self._fail(TransferError(f"The disk refuses it: {error.strerror}.", "Make room there, then try again."))
+            self._fail(TransferError(f"Writing failed: {error.strerror}.", "Free some space there, then try again."))
         else:
-            self._journal.info(f"What was wanted of {progress.now.model} is on this Mac's disk.")
+            self._journal.info(f"Copied this Mac's share of {progress.now.model}.")
             await self._inventory.look()
             self._end("done")
 
@@ -182,15 +178,15 @@ class CurrentTransfer:
                 self._start(msgspec.structs.replace(self._progress.now, state="asking"))
             else:
                 self._end("paused" if self._then == "pause" else "stopped")
-        self._bus.publish(ModelsChanged())  # what has come of one that did not end is listed too
+        self._bus.publish(ModelsChanged())  # a partial copy is listed too
 
     def _fail(self, error: MaclusterError) -> None:
         self._failed_at = monotonic()
         self._end("failed", error)
 
     def _end_by_defect(self) -> None:
-        what = "A defect of macluster on this Mac ended it."
-        self._end("failed", TransferError(what, "The log of its node says where."))
+        what = "An internal error of macluster on this Mac ended the transfer."
+        self._end("failed", TransferError(what, "See the log of its node."))
 
     def _end(self, state: EndState, error: MaclusterError | None = None) -> None:
         if self._progress:
@@ -205,7 +201,7 @@ class CurrentTransfer:
         assert self._transfer
         assert self._progress
         kept = msgspec.structs.replace(self._transfer, first=self._progress.now)
-        with suppress(TrustError):  # on a full disk the pause ends with this node
+        with suppress(TrustError):  # on a full disk the pause is lost when this node ends
             write_private(self._paused, msgspec.json.encode(kept), TrustError)
 
     def _forget_paused(self) -> None:

@@ -1,8 +1,8 @@
-"""What came from the hub in parts is compared with the hub's hash of the whole file, before any of it is loaded.
+"""Compares files downloaded from the hub in parts with the hub's SHA-256 of the whole file, before loading them.
 
-One Mac reads each file once from first to last, its own blocks from its disk and the others' over their sealed links,
-and keeps of that no more than the hash of each block. Every other Mac takes that list from it, or from any that has
-it, and holds its own blocks against it.
+One Mac reads each file once from first to last, its own blocks from disk and the others over sealed links, and keeps
+only the hash of each block. Every other Mac gets that list from it, or from any Mac that has it, and checks its own
+blocks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Tell = Callable[[int, int], None]
 
 
 class _Files(NamedTuple):
-    """What lies in the folder of a model of the hub, and the Macs that were asked and have the same files, or parts."""
+    """Files in a hub model's folder, and the Macs asked so far that have the same files or parts of them."""
 
     model: HeldModel
     directory: Path
@@ -55,7 +55,7 @@ class _Files(NamedTuple):
 
 
 class HubComparison:
-    """What was compared is noted beside the model; the next load finds it there."""
+    """Compares files and stores the result in the model's folder, where the next load finds it."""
 
     def __init__(
         self,
@@ -70,15 +70,15 @@ class HubComparison:
         self._coming, self._journal = coming, journal
 
     async def is_due(self, directory: Path) -> bool:
-        """Whether something there cannot be loaded as it is. Raises BadModel."""
+        """Whether a comparison is needed before loading. Raises BadModel."""
         return await asyncio.to_thread(is_due, directory)
 
     async def ensure(self, directory: Path, fingerprint: str, first: str = "", tell: Tell = lambda *_: None) -> None:
-        """What lies there of the hub was compared when this returns; `first` is asked first whether it has done that.
-        `tell` gets how many bytes are compared, and of how many.
+        """Compare a hub model's files, asking the Mac `first` first for its results. `tell` gets the bytes compared and
+        their total.
 
-        Raises TransferError that names file and hub where one is not what the hub's hash says: it is gone from every
-        Mac then; BadModel, Busy, LinkError, and as `ModelCopies.fetch`.
+        Raises TransferError naming file and hub if a file fails, after deleting it from every Mac; BadModel, Busy,
+        LinkError, and as `ModelCopies.fetch`.
         """
         if not await self.is_due(directory):
             return
@@ -89,32 +89,32 @@ class HubComparison:
             if await self._bring_rest(files, holders):
                 await self.ensure(directory, fingerprint, first, tell)
                 return
-            self._journal.info(f"{files.model.name}: what came in parts is compared with the hub's hashes.")
+            self._journal.info(f"{files.model.name}: comparing downloaded parts with the hub's hashes.")
             compared |= await self._made(files, holders, tell)
         await self._keep(files, compared)
 
     async def drop(self, message: FalseFile) -> None:
-        """Another Mac has seen that a file of a model that is here in part is not what the hub's hash says. What was
-        compared before stays, and so does a model that is whole.
+        """Delete the blocks of a file that another Mac found to differ from the hub's hash; keeps compared files and
+        complete models.
         """
         try:
             directory = await self._models.find_same("", message.fingerprint)
             if message.name in await asyncio.to_thread(uncompared, directory):
                 await self._throw_away(directory, message.fingerprint, message.name)
-                self._journal.warn(f"{message.name} of {directory.name} is not what the hub says: it is thrown away.")
-        except MaclusterError as error:  # it stays, and is not loaded
-            self._journal.warn(f"{message.name} is not what the hub says, and was not thrown away: {error.what}")
+                self._journal.warn(f"{message.name} of {directory.name} differs from the hub's file; deleting it.")
+        except MaclusterError as error:  # the file stays, and isn't loaded
+            self._journal.warn(f"{message.name} differs from the hub's file, but can't be deleted: {error.what}")
 
     async def _files(self, directory: Path, fingerprint: str) -> _Files:
         model = self._inventory.find(fingerprint)
         there = await asyncio.to_thread(read_map, directory)
         origin = await asyncio.to_thread(read_origin, directory)
         if model is None or there is None or origin is None:
-            raise TransferError(f"{directory.name} changed while it was looked at.", "Load it again.")
+            raise TransferError(f"{directory.name} changed during the check.", "Load it again.")
         return _Files(model, directory, origin, there)
 
     async def _told(self, files: _Files, names: Sequence[str], first: str) -> tuple[_Files, dict[str, bytes]]:
-        """What other Macs have compared, one asked after the other until all is found; with those that were asked."""
+        """Results of other Macs, asked one after another until all are found; with the Macs asked."""
         found: dict[str, bytes] = {}
         macs = [
             mac for mac in self._inventory.holdings(files.model.fingerprint).sources if mac != self._inventory.own_id
@@ -128,7 +128,7 @@ class HubComparison:
                     if hashes := await self._hashes(files, mac, name, compared=True):
                         found[name] = hashes
             except MaclusterError as error:
-                self._journal.info(f"{mac[:8]} does not help to compare {files.model.name}: {error.what}")
+                self._journal.info(f"{mac[:8]} can't help to compare {files.model.name}: {error.what}")
                 continue
             files = files._replace(sources=(*files.sources, mac))
             if len(found) == len(names):
@@ -136,7 +136,7 @@ class HubComparison:
         return files, found
 
     async def _hashes(self, files: _Files, source: str, name: str, *, compared: bool = False) -> bytes:
-        """Of all blocks of a file, as `source` says; "" where all are wanted as they were `compared`, and were not."""
+        """Hashes of all blocks of a file on `source`; b"" if `compared` ones are requested and it has none."""
         requests, blocks, found = self._copies.requests, files.there.files[name].blocks, b""
         for at in blocks[::MAX_HASHES]:
             page = await requests.hashes(source, files.model.fingerprint, name, at, compared=compared)
@@ -146,7 +146,7 @@ class HubComparison:
         return found if len(found) == HASH_BYTES * len(blocks) else b""
 
     async def _holders(self, files: _Files, name: str) -> list[str | None]:
-        """By block the Mac that has it, HERE for this one, None where no linked one has it."""
+        """Mac with each block: HERE for this one, None if no linked Mac has it."""
         here = files.there.hashes[name]
         found: list[str | None] = [HERE if block in here else None for block in files.there.files[name].blocks]
         for source in files.sources:
@@ -157,8 +157,8 @@ class HubComparison:
         return found
 
     async def _bring_rest(self, files: _Files, holders: Mapping[str, Sequence[str | None]]) -> bool:
-        """What no linked Mac has comes here from the hub, as the hash of a file is that of all of it: what no layer
-        needs, or a Mac took with it that is gone. Whether there was something.
+        """Download blocks that no linked Mac has, because the hub's hash covers the whole file. Returns whether blocks
+        were missing.
         """
         somewhere = {
             n: {block: b"" for block, mac in enumerate(macs) if mac is not None} for n, macs in holders.items()
@@ -173,7 +173,7 @@ class HubComparison:
                 await self._copies.fetch((), model, nobody, rest)
         except MaclusterError as error:
             nbytes = size_text(sum(part.nbytes for part in rest))
-            what = f"{model.name} cannot be compared with the hub's hashes: {nbytes} of it are on no linked Mac."
+            what = f"{model.name} can't be compared with the hub's hashes: {nbytes} of it are on no linked Mac."
             raise TransferError(f"{what} {error.what}", error.fix) from error
         return True
 
@@ -203,8 +203,8 @@ class HubComparison:
         for mac in files.sources:
             await self._sender.send(mac, FalseFile(fingerprint=files.model.fingerprint, name=name))
         await self._throw_away(files.directory, files.model.fingerprint, name)
-        what = f"{name} is not what {files.origin.repo} on the hub says: the SHA-256 of all of it is another one."
-        raise TransferError(what, "No Mac keeps what came of it: load again to fetch it anew, not from a mirror.")
+        what = f"{name} differs from {files.origin.repo} on the hub: the SHA-256 of the whole file is different."
+        raise TransferError(what, "Its blocks were deleted: load again to download it again, without a mirror.")
 
     async def _throw_away(self, directory: Path, fingerprint: str, name: str) -> None:
         def without(there: BlockMap) -> BlockMap:
@@ -213,7 +213,7 @@ class HubComparison:
         await self._change(directory, fingerprint, without)
 
     async def _keep(self, files: _Files, compared: Compared) -> None:
-        """Note what was compared; a block here that is other than that goes. Raises TransferError where one does."""
+        """Store the comparison and delete blocks that fail it. Raises TransferError if any does."""
 
         def note() -> dict[str, bytes]:
             known = {**read_compared(files.directory, files.there.files), **compared}
@@ -223,13 +223,11 @@ class HubComparison:
         known = await asyncio.to_thread(note)
         if without_false(files.there, known).there_bytes < files.there.there_bytes:
             await self._change(files.directory, files.model.fingerprint, lambda there: without_false(there, known))
-            what = (
-                f"What came of {files.model.name} from {files.origin.repo} on the hub is not all what its hashes say."
-            )
-            raise TransferError(what, "Load again: what was false is gone from this Mac, and fetched anew.")
+            what = f"Some files of {files.model.name} from {files.origin.repo} don't match the hub's hashes."
+            raise TransferError(what, "Load again: the wrong blocks were deleted and will be downloaded again.")
 
     async def _change(self, directory: Path, fingerprint: str, changed: Callable[[BlockMap], BlockMap]) -> None:
-        """What the map says is there becomes less."""
+        """Remove blocks from the map."""
 
         def change() -> None:
             if there := read_map(directory):

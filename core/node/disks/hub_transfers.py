@@ -1,4 +1,4 @@
-"""Downloads from the hub, each in a child process: what a library prints or does reaches no screen."""
+"""Downloads from the hub, each in a child process, so that a library's output never reaches the screen."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ from core.node.disks.transfer_progress import Report
 _QUIET: Final = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
-    "HF_HUB_DISABLE_XET": "1",  # its downloads cannot be resumed
+    "HF_HUB_DISABLE_XET": "1",  # Xet downloads can't be resumed
 }
 
 
 async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIterator[Fetched]:
-    """Carry out `order` in a child; yields its progress. `model` is its name in errors. Raises TransferError.
+    """Carry out `order` in a child and yield its progress. `model`: name for errors.
 
-    Raises NodeError if the child cannot start. Closing the iterator ends the child; what it has fetched stays.
+    Closing the iterator ends the child; fetched data stays. Raises TransferError, and NodeError if the child can't
+    start.
     """
     start = ChildStart("core.models.files.hub_download", env={**os.environ, **_QUIET})
     child = await asyncio.create_subprocess_exec(
@@ -70,8 +71,9 @@ async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIt
 
 
 async def begin_model(models: LocalModels, folder: Path, repo: str, revision: str, report: Report) -> str:
-    """Fetch the settings and headers of a model into `folder`, so that it can be planned; its fingerprint. Raises
-    TransferError, BadModel, ModelMismatch.
+    """Download a model's settings and headers into `folder`, so that it can be planned; returns its fingerprint.
+
+    Raises TransferError, BadModel, ModelMismatch.
     """
     place = ""
     order = BeginOrder(repo=repo, revision=revision, below=str(folder / PARTIAL))
@@ -84,7 +86,7 @@ async def begin_model(models: LocalModels, folder: Path, repo: str, revision: st
 
 
 def _settle(begun: Path, folder: Path, repo: str, entries: Sequence[ModelEntry]) -> str:
-    """Move what was begun among the models, or delete it if the same model is there already."""
+    """Move the new folder to the models, or delete it if the same model is there already."""
     check_usable(begun, repo, "Choose another repository.")
     print_of = fingerprint(begun)
     alike = [entry for entry in entries if entry.fingerprint == print_of]
@@ -96,7 +98,7 @@ def _settle(begun: Path, folder: Path, repo: str, entries: Sequence[ModelEntry])
     for entry in alike:
         there = read_map(Path(entry.path))
         if there and files and there.files != files.files:
-            what = f"{entry.name} on this Mac is a part of other files than those of {repo} on the hub now."
+            what = f"{entry.name} on this Mac is part of a different version than {repo} on the hub now."
             raise ModelMismatch(what, f"Delete {entry.path}, then download again.")
         if there and origin:
             write_origin(Path(entry.path), origin)
@@ -112,7 +114,7 @@ async def fetch_parts(
     report: Report,
     limit: ByteRateLimit,
 ) -> None:
-    """Fetch `parts` of the model called `name` from the hub into `folder`. Raises TransferError."""
+    """Download `parts` of the model `name` from the hub into `folder`. Raises TransferError."""
     if not await asyncio.to_thread(map_of, folder, files):
         await asyncio.to_thread(lambda: BlockWriter(folder, files).close())
     order = PartsOrder(folder=str(folder), origin=origin, parts=tuple(parts))

@@ -1,4 +1,4 @@
-"""Deletes what killed nodes left half written, when the next one starts."""
+"""Deletes half-written files of killed nodes when the next node starts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from core.node.disks.copy_checks import PARTIAL
 from core.settings import Home
 from core.trust.sealed_files import forget
 
-BEING_WRITTEN_S: Final = 60.0  # a screen or a command may be writing its own
-GIVEN_UP_S: Final = 14 * 86_400.0  # nobody went on with that copy
+BEING_WRITTEN_S: Final = 60.0  # younger ones may belong to a running screen or command
+GIVEN_UP_S: Final = 14 * 86_400.0  # untouched copies older than this are abandoned
 
 
 def sweep(home: Home, now: float) -> None:
-    """Forget the temporary files in `home`, and the copies of models that were begun and given up. `now`: seconds since
-    the epoch. What the system does not let go stays.
+    """Delete temporary files in `home` and abandoned copies of models. `now`: seconds since the epoch.
+
+    Ignores files that the system refuses to delete.
     """
     folders = (home.identity, home.rosters, home.tokens, home.sessions, home.conversations, home.split_profiles)
     for folder in (home.root, *folders):

@@ -1,4 +1,4 @@
-"""The models on this Mac, read in a thread so that the node never waits for a disk."""
+"""Models on this Mac, read in a thread so that the node never waits for a disk."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from core.models.files.manifest import Manifests
 
 
 class LocalModels:
-    """Looks in `roots` (model directories, folders of them, or a hub cache); what lies there may change at any time.
+    """Models below `roots` (model folders, folders of them, or a hub cache), which may change at any time.
 
-    `hashes` is the file that remembers the SHA-256 of weights.
+    `hashes`: file that stores the SHA-256 of weights.
     """
 
     def __init__(self, roots: Sequence[Path], hashes: Path) -> None:
@@ -24,25 +24,24 @@ class LocalModels:
         self._manifests = Manifests(hashes)
 
     async def list(self) -> list[ModelEntry]:
-        """Every model that can be used."""
+        """All usable models."""
         return [found for found in await self.survey() if isinstance(found, ModelEntry)]
 
     async def survey(self) -> Sequence[ModelEntry | BrokenModel]:
-        """Every model found, also those that cannot be used and why."""
+        """All models, including unusable ones with the reason."""
         return await asyncio.to_thread(self._catalog.survey)
 
     async def find(self, model: str) -> ModelEntry:
-        """A model by its name in the catalog or by its directory. Raises UsageError, ModelNotFound, ModelError."""
+        """Find a model by its name or folder. Raises UsageError, ModelNotFound, ModelError."""
         return await asyncio.to_thread(self._catalog.find, model)
 
     async def layout(self, entry: ModelEntry) -> Layout:
-        """Bytes a layer of a model. Raises BadModel."""
         return await asyncio.to_thread(self._catalog.layout, Path(entry.path))
 
     async def manifest(self, directory: Path) -> dict[str, str]:
-        """File name -> hex SHA-256 of the files of a model. Raises ModelNotFound, BadModel.
+        """Hex SHA-256 by file of a model. Raises ModelNotFound, BadModel.
 
-        Takes about a second for every 2 GB that were not hashed before; cancelling the task stops the thread.
+        Takes about a second per 2 GB not hashed before; cancelling the task stops the thread.
         """
         stop = threading.Event()
         try:
@@ -51,8 +50,9 @@ class LocalModels:
             stop.set()
 
     async def find_same(self, name: str, fingerprint: str) -> Path:
-        """The directory of the model that has just these files. Raises ModelMismatch, ModelNotFound, or what is wrong
-        with the copy here. `name` may come from another Mac: it is compared, and never taken for a path.
+        """Folder of the model with exactly these files. `name` may come from another Mac and is never used as a path.
+
+        Raises ModelMismatch, ModelNotFound, or the ModelError of the copy on this Mac.
         """
         found = await self.survey()
         for entry in found:

@@ -1,4 +1,4 @@
-"""What the rooms of the disks need of the control links: send to a linked Mac, and answer it without piling up work."""
+"""Interface to the control links for models: sends messages to linked Macs, and bounds requests being answered."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class MessageSender(Protocol):
     """Sends messages to linked Macs."""
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
-        """Whether it went out."""
+        """Whether the message was sent."""
 
 
 class ControlLinks(MessageSender, Protocol):
-    """The control links that are open."""
+    """The open control links."""
 
     @property
     def contacts(self) -> Mapping[str, object]:
@@ -26,7 +26,7 @@ class ControlLinks(MessageSender, Protocol):
 
 
 class LatestRequest(Generic[_T]):
-    """Answers one request at a time for each Mac. Of those that arrive meanwhile, only the last one is answered."""
+    """Answers one request at a time per Mac; of requests that arrive meanwhile, only the last is answered."""
 
     def __init__(self, answer: Callable[[str, _T], Awaitable[None]]) -> None:
         self._answer = answer
@@ -34,7 +34,7 @@ class LatestRequest(Generic[_T]):
         self._busy: set[str] = set()
 
     async def take(self, device_id: str, request: _T) -> None:
-        """Answer it, or leave it to the call that is answering this Mac already."""
+        """Answer a request, or queue it for the running call for this Mac."""
         self._waiting[device_id] = request
         if device_id in self._busy:
             return
@@ -46,5 +46,5 @@ class LatestRequest(Generic[_T]):
             self._busy.discard(device_id)
 
     def forget(self, device_id: str) -> None:
-        """Drop the request of a Mac that waits."""
+        """Drop the queued request of a Mac."""
         self._waiting.pop(device_id, None)

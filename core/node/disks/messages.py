@@ -1,4 +1,4 @@
-"""What nodes say to each other about models on their disks: who has what, and how it is copied."""
+"""Messages between nodes about models on their disks: inventory and copies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HASHES: Final = struct.Struct("<QI")  # number, length
 
 
 class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A usable model on the sender's disk, whole or in part."""
+    """A usable model on the sender's disk, complete or partial."""
 
     name: ModelName
     fingerprint: Sha256
@@ -40,27 +40,27 @@ class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
     quantization: Annotated[str, msgspec.Meta(max_length=32)]
     context_max: Size
     missing_bytes: Size = 0  # not on that disk
-    disk_bytes: Size = 0  # taken on that disk
+    disk_bytes: Size = 0  # used on that disk
     layers_here: Annotated[tuple[tuple[Size, Size], ...], msgspec.Meta(max_length=MAX_RANGES)] = ()  # half-open ranges
-    hub: HubOrigin | None = None  # where to download what is missing
+    hub: HubOrigin | None = None  # source of missing parts
 
 
 class InventoryMessage(NodeMessage, frozen=True, kw_only=True):
-    """Base of messages about which models a Mac has."""
+    """Base of messages about the models of a Mac."""
 
     FRAME: ClassVar = FrameType.MODEL_INVENTORY
 
 
 class Holds(InventoryMessage, frozen=True, kw_only=True):
-    """The models on the sender's disk: sent when two Macs link, and when they change."""
+    """Models on the sender's disk, sent when two Macs link and after changes."""
 
     models: Annotated[tuple[HeldModel, ...], msgspec.Meta(max_length=MAX_HELD)]
-    broken: Annotated[tuple[ModelName, ...], msgspec.Meta(max_length=MAX_BROKEN)] = ()  # names of unusable ones
-    answers: Size = 0  # number of the HoldsRequest, 0 for none
+    broken: Annotated[tuple[ModelName, ...], msgspec.Meta(max_length=MAX_BROKEN)] = ()  # names of unusable models
+    answers: Size = 0  # number of the HoldsRequest, 0 without one
 
 
 class HoldsRequest(InventoryMessage, frozen=True, kw_only=True):
-    """Requests a fresh look at the receiver's disk, and a Holds."""
+    """Requests a new scan of the receiver's disk, and a Holds."""
 
     number: Positive = 1
 
@@ -79,13 +79,13 @@ class FilesRequest(CopyMessage, frozen=True, kw_only=True):
 
 
 class FilesSent(CopyMessage, frozen=True, kw_only=True):
-    """The reply to a FilesRequest: the files by name, or why there are none."""
+    """Response to a FilesRequest: the files by name, or why they are unavailable."""
 
     fingerprint: Sha256
     files: Annotated[dict[FileName, FileFacts], msgspec.Meta(max_length=MAX_MODEL_FILES)] = msgspec.field(
         default_factory=dict
     )
-    is_whole: bool = True  # whether all of each is there
+    is_whole: bool = True  # all files are complete
     problem: Problem | None = None
 
 
@@ -96,11 +96,11 @@ class HashesRequest(CopyMessage, frozen=True, kw_only=True):
     fingerprint: Sha256
     name: FileName
     first: Size
-    compared: bool = False  # of all blocks, here or not, of the file as it was compared with the hub's hash
+    compared: bool = False  # for all blocks, missing ones too, of the file as compared with the hub's hash
 
 
 class HashesSent(BinaryMessage, frozen=True, kw_only=True):
-    """The reply to a HashesRequest; NOT_HERE stands for a missing block, fewer hashes for a file that can't be read."""
+    """Response to a HashesRequest; NOT_HERE for a missing block, fewer hashes for an unreadable file."""
 
     FRAME: ClassVar = FrameType.FILE_PART
     RATE: ClassVar = UNLIMITED
@@ -116,25 +116,25 @@ class HashesSent(BinaryMessage, frozen=True, kw_only=True):
             number, length = _HASHES.unpack_from(body)
             if number <= MOST and length == len(body) - _HASHES.size <= MAX_HASHES * len(NOT_HERE):
                 return cls(number=number, data=body[_HASHES.size :])
-        raise ProtocolError(f"Hashes of {len(body)} bytes have another size than they say.")
+        raise ProtocolError(f"The length of {len(body)} bytes of hashes does not match their header.")
 
 
 class FalseFile(CopyMessage, frozen=True, kw_only=True):
-    """Reports that a file in part on the receiver's disk differs from the hub's hash, so that it is deleted there."""
+    """Reports that the receiver's partial file differs from the hub's hash and must be deleted."""
 
     fingerprint: Sha256
     name: FileName
 
 
 class BytesRequest(CopyMessage, frozen=True, kw_only=True):
-    """Requests a link of its own to fetch blocks of a model."""
+    """Requests a separate link to fetch blocks of a model."""
 
     number: Size  # the requester's
     fingerprint: Sha256
 
 
 class BytesReady(CopyMessage, frozen=True, kw_only=True):
-    """The reply to a BytesRequest: the port to link to, or why there is none."""
+    """Response to a BytesRequest: the port to dial, or why it failed."""
 
     number: Size
     port: Port | None = None
@@ -145,11 +145,11 @@ class PeerCopyRequest(CopyMessage, frozen=True, kw_only=True):
     """Requests the receiver to copy a model from the sender to its disk."""
 
     fingerprint: Sha256
-    # begin and end of the wanted bytes by file, with all settings; none for the whole model
+    # (begin, end) of the wanted bytes by file, with all settings; empty for the whole model
     parts: Annotated[dict[FileName, FilePieces], msgspec.Meta(max_length=MAX_MODEL_FILES)] = msgspec.field(
         default_factory=dict
     )
-    bytes_per_s: Size = 0  # the limit, 0 for none
+    bytes_per_s: Size = 0  # rate limit, 0 for no limit
 
 
 class CopyChange(CopyMessage, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ class CopyChange(CopyMessage, frozen=True, kw_only=True):
 
     fingerprint: Sha256
     what: TransferChange
-    bytes_per_s: Size = 0  # the new limit
+    bytes_per_s: Size = 0  # new rate limit
 
 
 class CopyProgress(CopyMessage, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
-"""Copies models to this Mac's disk, whole or in part, block by block, from other Macs and from the hub.
+"""Copies complete or partial models to this Mac's disk, block by block, from other Macs and from the hub.
 
-The first Mac that has a block decides what it must contain; its bytes may come from any Mac that says the same.
+The first Mac with a block decides its expected hash; its bytes may come from any Mac that claims the same hash.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class CopyReports(NamedTuple):
     """Callbacks of a copy."""
 
     report: Report
-    warn: Callable[[str, str], None]  # device id of a Mac that sent something damaged, and what
-    comes_from: Callable[[str], None]  # device id of the Mac that is asked first, "" for the hub
+    warn: Callable[[str, str], None]  # device id of a Mac that sent damaged data, and its description
+    comes_from: Callable[[str], None]  # device id of the first source, "" for the hub
 
 
 class _Copy(NamedTuple):
@@ -70,13 +70,13 @@ class _Copy(NamedTuple):
     files: Mapping[str, FileFacts]
     folder: Path
     wanted: Sequence[Part]
-    sources: Mapping[str, bool]  # device ids of Macs with the same files; whether each has all of them
+    sources: Mapping[str, bool]  # device id of Macs with the same files -> has all of them
     reports: CopyReports
     limit: ByteRateLimit
 
 
 class ModelCopies:
-    """Gives files of models to linked Macs, and copies models from them into `folder`, a directory each."""
+    """Serves model files to linked Macs, and copies models from them into `folder`, each in a folder of its own."""
 
     def __init__(
         self, models: LocalModels, sender: MessageSender, links: ByteLinks, folder: Path, tasks: Tasks
@@ -87,7 +87,7 @@ class ModelCopies:
         self._rates: dict[Origin, float] = {}
 
     async def handle_message(self, device_id: str, message: FileWord) -> None:
-        """Handle a request for files, or an answer to one of ours."""
+        """Handle a request for files, or a response to one of ours."""
         match message:
             case FilesRequest():
                 await self.serving.send_files(device_id, message.fingerprint)
@@ -99,7 +99,6 @@ class ModelCopies:
                 self.requests.settle(device_id, message)
 
     def gone(self, device_id: str) -> None:
-        """The Mac is no longer linked."""
         self.requests.gone(device_id)
         self.serving.gone(device_id)
 
@@ -111,12 +110,11 @@ class ModelCopies:
         parts: Sequence[Part] = (),
         limit: ByteRateLimit | None = None,
     ) -> None:
-        """Copy a model, or `parts` of it with all settings, from linked Macs that have all or some of it. What no Mac
-        has comes from the hub if the model is from there; so does everything if that was faster. Asks nobody if all of
-        that is here.
+        """Copy a model, or `parts` of it with all settings, from linked Macs with all or some of it.
 
-        Raises TransferError, ModelMismatch, LinkLost, LinkTimeout, BadModel; what has come is kept, and the next copy
-        resumes there.
+        The hub, if the model is from there, provides what no Mac has, or everything if it was faster. No requests are
+        sent if all parts are here. Raises TransferError, ModelMismatch, LinkLost, LinkTimeout, BadModel; the next copy
+        resumes from the data received.
         """
         entries = await self._models.list()
         if await asyncio.to_thread(is_here, entries, model, parts):
@@ -134,14 +132,14 @@ class ModelCopies:
             await asyncio.to_thread(folder.rename, finished)
 
     async def begin(self, repo: str, revision: str, report: Report) -> str:
-        """Fetch the settings and headers of a model of the hub; its fingerprint. Raises as `fetch`."""
+        """Download the settings and headers of a hub model; returns its fingerprint. Raises as `fetch`."""
         return await hub_transfers.begin_model(self._models, self._folder, repo, revision, report)
 
     async def _files_and_sources(
         self, sources: Sequence[str], model: HeldModel, entries: Sequence[ModelEntry]
     ) -> tuple[Mapping[str, FileFacts], Mapping[str, bool]]:
-        """The files of the model, as the first source lists them, and all sources that list the same. If none can, and
-        the hub has the model: the files of the part that is here.
+        """The model's files as listed by the first source, and all sources with the same list; for a hub model without
+        a source, the files of the partial copy here.
         """
         replies = dict(zip(sources, await together(self._listed(source, model) for source in sources), strict=True))
         lists = {source: reply for source, reply in replies.items() if isinstance(reply, FilesSent)}
@@ -159,14 +157,14 @@ class ModelCopies:
         try:
             reply = await self.requests.files(source, model.fingerprint)
             if reply.problem:
-                raise TransferError(f"The other Mac cannot send it: {reply.problem.what}", reply.problem.fix)
+                raise TransferError(f"The other Mac can't send it: {reply.problem.what}", reply.problem.fix)
             check_names(reply.files)
         except MaclusterError as error:
             return error
         return reply
 
     async def _fetch(self, copy: _Copy) -> None:
-        """Try one origin after the other until all is there."""
+        """Try one origin after another until all data is there."""
         has: dict[Origin, bool] = {"macs": bool(copy.sources), "hub": copy.model.hub is not None}
         order = in_order([origin for origin in has if has[origin]], self._rates)
         for origin in order:
@@ -203,8 +201,8 @@ class ModelCopies:
             await fetch.run(copy.wanted)
         except OSError as error:
             missing = sum(part.nbytes for part in writer.map.lacking(copy.wanted)) / GB
-            what = f"{copy.model.name} cannot be written: {error.strerror}; {missing:.1f} GB are missing."
-            raise TransferError(what, "Make room on this disk, then copy again: what is there is kept.") from error
+            what = f"{copy.model.name} can't be written: {error.strerror}; {missing:.1f} GB are missing."
+            raise TransferError(what, "Free some space on this disk, then copy again; the copy resumes.") from error
         finally:
             await asyncio.to_thread(writer.close)
         if not writer.map.missing_bytes:
@@ -213,14 +211,14 @@ class ModelCopies:
 
 
 class _OriginMeter:
-    """Measures how fast bytes come from one origin."""
+    """Measures the rate of bytes from one origin."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._began_at, self._first, self._last = monotonic(), -1, 0
 
     def count(self, phase: TransferPhase, done: int, total: int) -> None:
-        """Pass on a report."""
+        """Count and forward a progress report."""
         if phase == "running":
             self._first = done if self._first < 0 else self._first
             self._last = done
@@ -228,12 +226,12 @@ class _OriginMeter:
 
     @property
     def rate(self) -> float:
-        """Bytes per second; 0 if too few bytes came to tell."""
+        """Bytes per second; 0 if too few bytes came for a measurement."""
         came = self._last - self._first
         return came / max(monotonic() - self._began_at, 0.001) if came >= MEASURED_BYTES else 0.0
 
 
 def in_order(origins: Iterable[Origin], rates: Mapping[Origin, float]) -> list[Origin]:
-    """Linked Macs first, unless the hub was faster than they were. `rates`: bytes per second, of those measured."""
+    """Linked Macs first, unless the hub was faster. `rates`: measured bytes per second."""
     is_hub_faster = "macs" in rates and rates.get("hub", 0.0) > rates["macs"]
     return sorted(origins, key=lambda origin: (origin == "hub") != is_hub_faster)

@@ -1,4 +1,4 @@
-"""Which models are on which Mac's disk: linked nodes exchange their lists."""
+"""Inventory of the models on every Mac's disk: linked nodes exchange their lists."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from core.node.disks.mac_messages import ControlLinks, LatestRequest
 from core.node.disks.messages import MAX_BROKEN, MAX_HELD, MAX_RANGES, HeldModel, Holds, HoldsRequest
 
 LOOK_S = 5.0
-ASK_S = 30.0  # new files are examined first, on a Mac that may be busy
+ASK_S = 30.0  # new files are examined first, possibly on a busy Mac
 
 
 class _AskedAgain(NamedTuple):
-    """A list requested by number; a list without that number may be older than the request."""
+    """A numbered request for a list; lists without that number may be older than the request."""
 
     number: int
     arrived: asyncio.Event
 
 
 class ModelInventory:
-    """Sends this Mac's list of models to the others and keeps theirs. Publishes ModelsChanged."""
+    """Sends this Mac's list of models to the others and stores theirs. Publishes ModelsChanged."""
 
     def __init__(self, device_id: str, models: LocalModels, links: ControlLinks, bus: Bus) -> None:
         self.own_id = device_id
@@ -45,13 +45,13 @@ class ModelInventory:
         self._requests = LatestRequest(self.look)
 
     async def watch(self) -> None:
-        """Look at the disk every LOOK_S seconds, forever."""
+        """Scan the disk every LOOK_S seconds, forever."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK_S)
 
     async def look(self, asker: str = "", number: int = 0) -> None:
-        """Look at the disk now and send what is new; the Mac `asker`, which asked by `number`, gets it in any case."""
+        """Scan the disk now and send changes; the Mac `asker`, with request `number`, always gets the list."""
         now = holds_of(await self._models.survey())
         if now != self._own:
             self._own = now
@@ -61,7 +61,7 @@ class ModelInventory:
             await self.announce(device_id, number if device_id == asker else 0)
 
     async def announce(self, device_id: str, number: int = 0) -> None:
-        """Send the list to a Mac unless it has it and did not ask by `number`; forget a Mac that is not linked."""
+        """Send the list to a Mac if it is new to it or requested by `number`; forget a Mac that isn't linked."""
         link = self._links.contacts.get(device_id)
         if link is None:
             self._sent_to.pop(device_id, None)
@@ -72,7 +72,7 @@ class ModelInventory:
             await self._links.send(device_id, msgspec.structs.replace(self._own, answers=number))
 
     async def handle_message(self, device_id: str, message: Holds | HoldsRequest) -> None:
-        """Take the list of another Mac, or answer its request for ours."""
+        """Store another Mac's list, or respond to its request for ours."""
         if isinstance(message, HoldsRequest):
             await self._requests.take(device_id, message.number)
         elif device_id in self._links.contacts:
@@ -85,15 +85,14 @@ class ModelInventory:
 
     @property
     def own(self) -> tuple[HeldModel, ...]:
-        """The models on this Mac."""
         return self._own.models if self._own else ()
 
     def names(self) -> list[str]:
-        """Full names of the models that this Mac holds."""
+        """Full names of this Mac's models."""
         return [model.name for model in self.own]
 
     def holdings(self, fingerprint: str) -> Holdings:
-        """Which Macs have what of a model. This Mac counts only if the model is in one of the folders it lists."""
+        """Each Mac's parts of a model. This Mac counts only if the model is in one of its listed folders."""
         macs = {self.own_id: self.own} | {mac: known.models for mac, known in self._others.items()}
         held: dict[str, HeldModel] = {}
         for mac, models in macs.items():
@@ -103,31 +102,29 @@ class ModelInventory:
         return Holdings(held, reported | ({self.own_id} & held.keys()))
 
     def elsewhere(self, here: Collection[str]) -> list[HeldModel]:
-        """Models of the other Macs, also partial ones, whose fingerprints are not in `here`."""
+        """Models of the other Macs, partial ones too, whose fingerprints are not in `here`."""
         held = [each for known in self._others.values() for each in known.models]
         found = {each.fingerprint: each for each in held}
         return [each for fingerprint, each in found.items() if fingerprint not in here]
 
     def find(self, fingerprint: str) -> HeldModel | None:
-        """A model on any disk."""
         held = [*self.own, *(each for known in self._others.values() for each in known.models)]
         return next((each for each in held if each.fingerprint == fingerprint), None)
 
     async def renew(self, plan: Plan) -> None:
-        """Look at this disk again, and have the Macs of `plan` that lack something look at theirs."""
+        """Scan this disk again, and have Macs of `plan` with missing layers scan theirs."""
         await self.look()
         await asyncio.gather(*(self._ask(mac) for mac in self._incomplete(plan) if mac in self._others))
 
     def lacking(self, plan: Plan) -> tuple[str, ...]:
-        """Device ids of the Macs of `plan` that need a copy of something before it can run. A Mac that has other or
-        broken files under that name is left out: it reports what is wrong itself. Raises ModelNotFound if no linked Mac
-        has a layer that is needed.
+        """Device ids of the Macs of `plan` that need a copy before it can run. Skips a Mac with different or broken
+        files of that name, which reports the problem itself. Raises ModelNotFound if no linked Mac has a needed layer.
         """
         holdings = self.holdings(plan.fingerprint)
         if nowhere := holdings.nowhere(layer for layers in holdings.missing(plan).values() for layer in layers):
             raise ModelNotFound(
                 f"No linked Mac has {layers_text(nowhere)} of {plan.model}.",
-                "Bring back the Mac that has them, or fetch the model again: `macluster download`.",
+                "Bring back the Mac that has them, or download the model again: `macluster download`.",
             )
         return self._incomplete(plan)
 
@@ -146,7 +143,7 @@ class ModelInventory:
                 async with asyncio.timeout(ASK_S):
                     await asked.arrived.wait()
         except TimeoutError:
-            return  # its last list counts
+            return  # keeps its last list
         finally:
             self._asked_again.pop(device_id, None)
 
@@ -156,14 +153,14 @@ def _short_names(known: Holds) -> set[str]:
 
 
 def holds_of(found: Sequence[ModelEntry | BrokenModel]) -> Holds:
-    """The models on a disk, as sent to the other Macs."""
+    """The models on a disk, in the form sent to other Macs."""
     usable = [held_model(entry) for entry in found if isinstance(entry, ModelEntry)]
     broken = [one.name[:MAX_MODEL_NAME] for one in found if isinstance(one, BrokenModel)]
     return Holds(models=tuple(usable[:MAX_HELD]), broken=tuple(broken[:MAX_BROKEN]))
 
 
 def held_model(entry: ModelEntry) -> HeldModel:
-    """A model, as sent to the other Macs."""
+    """A model in the form sent to other Macs."""
     return HeldModel(
         name=entry.name[:MAX_MODEL_NAME],
         fingerprint=entry.fingerprint,

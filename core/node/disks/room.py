@@ -1,4 +1,4 @@
-"""The room of the disks: models, their copies and downloads, and saved conversations."""
+"""Builds and connects models, their copies and downloads, and stored conversations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from core.settings import hub_cache
 
 @dataclass(frozen=True, kw_only=True)
 class DisksRoom(Room):
-    """What lies on this Mac's disk, and on the others'."""
+    """Models and conversations on this Mac's disk, and models on the others'."""
 
     models: LocalModels
     inventory: ModelInventory
@@ -54,7 +54,6 @@ class DisksRoom(Room):
 
     @classmethod
     def build(cls, node: NodeContext, peers: PeersRoom) -> Self:
-        """The room with all of its parts."""
         config, home, mesh = node.config, node.home, peers.mesh
         models = LocalModels([home.models, *config.model_roots], home.hashes)
         inventory = ModelInventory(node.own_id, models, mesh, node.bus)

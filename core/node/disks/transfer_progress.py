@@ -1,4 +1,4 @@
-"""Progress of a transfer: how much has come, and how fast lately."""
+"""Progress of a transfer: bytes received and recent rate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TransferProgress:
         self._points: deque[tuple[float, int]] = deque()
 
     def count(self, phase: TransferPhase, done: int, total: int) -> None:
-        """Note the bytes that are there."""
+        """Record the bytes received."""
         at = monotonic()
         if not self._throttle.take(at) and phase == self.now.state:
             return
@@ -44,17 +44,16 @@ class TransferProgress:
         self.publish(self.now)
 
     def update(self, **fields: object) -> None:
-        """Change fields of the event; they are published with the next one."""
+        """Change fields of the event, to be published with the next one."""
         self.now = msgspec.structs.replace(self.now, **fields)
 
     def limited(self, bytes_per_s: int) -> None:
-        """Publish a new rate limit."""
         self._points.clear()
         self.update(limit_bytes_per_s=bytes_per_s)
         self.publish(self.now)
 
     def end(self, state: EndState, error: MaclusterError | None = None) -> None:
-        """Publish that nothing more comes, or nothing for a while."""
+        """Publish that the transfer ended or paused."""
         done = self.now.total if state == "done" else self.now.done
         self.update(state=state, done=done, bytes_per_s=0.0, problem=error.problem if error else None)
         self.publish(self.now)

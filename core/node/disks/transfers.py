@@ -1,4 +1,4 @@
-"""Commands and messages about transfers of models: to this Mac's disk, and to other Macs that copy from here."""
+"""Commands and messages about model transfers: to this Mac's disk, and to other Macs that copy from it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ STOP_S: Final = 5.0
 
 
 class Transfers:
-    """Starts and changes transfers; publishes Transfer events, also for Macs that copy because this one wants it."""
+    """Starts and changes transfers; publishes Transfer events, also of other Macs' copies requested by this one."""
 
     def __init__(
         self,
@@ -72,25 +72,23 @@ class Transfers:
         self._device_id, self._inventory, self._copying, self._links = device_id, inventory, copying, links
         self._hub = hub
         self._bus, self._journal, self._tasks = bus, journal, tasks
-        # the transfer to this Mac's disk
+        # transfer to this Mac's disk
         self.own = CurrentTransfer(self._carry_out, self._publish, paused, inventory, bus, journal, tasks)
-        # by device id: bytes that came to its disk since the node started
+        # by device id: bytes copied to its disk since the node started
         self.fetched: Counter[str] = Counter()
-        # by device id: bytes per second of the last copy to it
+        # by device id: bytes per second of the last copy
         self.rates: dict[str, float] = {}
         self._there: dict[str, int] = {}
 
     async def download(self, wanted: DownloadRequest) -> Done:
-        """Start or resume the download of a model of the hub. Raises Busy."""
+        """Start or resume a download from the hub. Raises Busy."""
         limit = wanted.bytes_per_s
         first = Transfer(model=wanted.repo, mac=self._device_id, state="asking", limit_bytes_per_s=limit)
         self.own.begin(QueuedTransfer(first=first, download=wanted))
         return Done()
 
     async def copy(self, wanted: CopyRequest) -> Done:
-        """Start copying a model, or a part of it, to the disks of Macs. Raises ModelNotFound, NotPaired, Busy,
-        UsageError.
-        """
+        """Start copying a model, or part of it, to Macs' disks. Raises ModelNotFound, NotPaired, Busy, UsageError."""
         parts = in_fewer((Part(file=file, begin=begin, end=end) for file, begin, end in wanted.parts), MAX_PARTS)
         model, holdings = self._inventory.find(wanted.fingerprint), self._inventory.holdings(wanted.fingerprint)
         if model is None:
@@ -111,8 +109,8 @@ class Transfers:
         return Done()
 
     async def bring(self, wanted: CopyRequest, show: Callable[[Transfer], None]) -> None:
-        """Copy to one Mac and wait for the end; `show` gets the progress. Cancelling this stops the copy. Raises as
-        `copy`, the problem of the copy, and TransferError if it was stopped.
+        """Copy to one Mac and wait for the end; `show` gets the progress. Cancelling stops the copy. Raises as `copy`,
+        the problem of the copy, and TransferError if it was stopped.
         """
         (mac,) = wanted.to
         if mac in self._inventory.holdings(wanted.fingerprint).whole:
@@ -131,7 +129,7 @@ class Transfers:
         self, mac: str, begin: Callable[[], Awaitable[object]], show: Callable[[Transfer], None]
     ) -> None:
         async with aclosing(self._bus.follow()) as events:
-            await anext(events)  # the state before
+            await anext(events)  # skips the previous state
             await begin()
             async for event in events:
                 if isinstance(event, Transfer) and event.mac == mac:
@@ -139,17 +137,18 @@ class Transfers:
                     if event.problem:
                         raise error_from(event.problem)
                     if event.state == "stopped":
-                        raise TransferError(f"The copy of {event.model} was stopped.", "The next one goes on there.")
+                        raise TransferError(f"The copy of {event.model} was stopped.", "The next copy resumes.")
                     if event.is_over:
                         return
 
     async def change(self, order: TransferOrder) -> Done:
-        """Stop, pause, resume or limit transfers, here and on the Macs that copy for this one; what has come is kept.
+        """Stop, pause, resume or limit transfers here and on Macs that copy for this one; received data is kept.
+
         Raises UsageError if there is no such transfer.
         """
         meant = [t for t in self._bus.now.transfers if not order.macs or t.mac in order.macs]
         if not meant and order.what != "stop":
-            raise UsageError(f"There is nothing on its way to {order.what}.", "`macluster transfers` lists what is.")
+            raise UsageError(f"There is no transfer to {order.what}.", "`macluster transfers` lists the transfers.")
         for transfer in meant:
             await self._change(transfer.mac, transfer.fingerprint, order)
         return Done()
@@ -177,7 +176,6 @@ class Transfers:
                 self._tasks.spawn("A message about files", self._copying.handle_message(device_id, message))
 
     def gone(self, device_id: str) -> None:
-        """The Mac is no longer linked."""
         self._copying.gone(device_id)
         for known in self._bus.now.transfers:
             if known.mac == device_id:
@@ -185,8 +183,8 @@ class Transfers:
                 self._bus.publish(msgspec.structs.replace(known, state="failed", problem=problem))
 
     def _handle_progress(self, device_id: str, progress: Transfer) -> None:
-        """Publish the progress that another Mac reports, but only of a copy wanted here: the Mac can change neither the
-        model nor name a source that does not exist.
+        """Publish progress reported by another Mac, only of a copy requested here; the Mac can't change the model or
+        invent a source.
         """
         known = next((known for known in self._bus.now.transfers if known.mac == device_id), None)
         if known:
@@ -195,7 +193,7 @@ class Transfers:
             self._note(msgspec.structs.replace(progress, **same, source=source))
 
     async def _copy_for(self, device_id: str, asked: PeerCopyRequest) -> None:
-        """Another member wants this Mac to copy a model from it."""
+        """Copy a model that another Mac sends, on its request."""
         model = self._inventory.find(asked.fingerprint)
         problem: MaclusterError | None = None
         if model is None or device_id not in self._inventory.holdings(asked.fingerprint).held:
@@ -213,10 +211,10 @@ class Transfers:
             await self._report_to_asker(device_id, failed)
 
     def _begin_copy(self, asker: str, model: HeldModel, parts: Sequence[Part], bytes_per_s: int) -> None:
-        """Start a copy to this disk that `asker` wants, which may be this Mac."""
+        """Start a copy to this disk, requested by `asker` (possibly this Mac)."""
         sources = self._sources(model, asker)
         if not sources and not model.hub:
-            raise ModelNotFound(f"No other linked Mac has anything of {model.name}.")
+            raise ModelNotFound(f"No other linked Mac has any part of {model.name}.")
         first = _first(model, sources[0] if sources else "", self._device_id, bytes_per_s)
         asked_by = asker if asker != self._device_id else ""
         self.own.begin(QueuedTransfer(first=first, parts=by_file(parts), asked_by=asked_by))
@@ -230,7 +228,7 @@ class Transfers:
         if transfer.bytes_per_s > 0:
             self.rates[transfer.mac] = transfer.bytes_per_s
         if transfer.total:
-            # what was there before it began did not come now
+            # bytes already there don't count
             self.fetched[transfer.mac] += max(0, transfer.done - self._there.get(transfer.mac, transfer.done))
             self._there[transfer.mac] = transfer.done
         if transfer.is_over:
@@ -265,8 +263,8 @@ class Transfers:
 
     def _warn(self, model: str, source: str, what: str) -> None:
         name = next((peer.name for peer in self._bus.now.peers if peer.device_id == source), source[:8])
-        again = "It is asked for again, of another Mac if one has it."
-        self._journal.warn(f"{model}: {what} came damaged from {name}. {again}")
+        again = "It is requested again, from another Mac if possible."
+        self._journal.warn(f"{model}: {what} from {name} arrived damaged. {again}")
 
 
 def _first(model: HeldModel, source: str, mac: str, limit: int = 0) -> Transfer:

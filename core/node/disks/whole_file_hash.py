@@ -1,4 +1,4 @@
-"""Hashes a whole file whose blocks are spread over several Macs, from first to last byte; keeps nothing of it."""
+"""Hashes a whole file whose blocks are spread over several Macs, from first to last byte, storing no blocks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Run = tuple[str, RunRequest]
 
 
 class FileHashes(NamedTuple):
-    """Hashes of a whole file and of its blocks."""
+    """SHA-256 of a whole file and of its blocks."""
 
     sha256: str  # hex
-    blocks: bytes  # 32 a block
+    blocks: bytes  # 32 per block
 
 
 class WholeFileReader:
-    """Reads files of the model in `directory`, whose map is `there`. `close` it at the end."""
+    """Reads files of the model in `directory` with the map `there`. `close` it at the end."""
 
     def __init__(self, requests: BlockRequests, fingerprint: str, directory: Path, there: BlockMap) -> None:
         self._requests, self._fingerprint = requests, fingerprint
@@ -38,7 +38,8 @@ class WholeFileReader:
         self._links: dict[str, asyncio.Future[BlockLink]] = {}
 
     async def hash(self, name: str, holders: Sequence[str], count: Callable[[int], None]) -> FileHashes:
-        """Hash a file. `holders`: for each block the Mac that has it, HERE for this one; `count` gets the bytes hashed.
+        """Hash a file. `holders`: the Mac with each block (HERE for this one); `count` gets the bytes hashed.
+
         Raises LinkError, TransferError.
         """
         whole, blocks = hashlib.sha256(), list[bytes]()
@@ -81,7 +82,7 @@ class WholeFileReader:
 
 
 def runs_of(name: str, holders: Sequence[str]) -> Iterator[Run]:
-    """All blocks of a file in order, in runs that each one Mac has."""
+    """Group all blocks of a file, in order, into runs from the same Mac."""
     for holder, numbers in groupby(range(len(holders)), holders.__getitem__):
         blocks = list(numbers)
         for at in range(0, len(blocks), MAX_RUN):
@@ -104,7 +105,7 @@ def _hashed(whole: hashlib._Hash, name: str, sent: Sequence[ReceivedBlock]) -> l
     hashes = [hashlib.sha256(each.data).digest() for each in sent]
     for each, sha256 in zip(sent, hashes, strict=True):
         if sha256 != each.sha256:
-            what = f"Block {each.number} of {name} has changed since it was fetched, on the Mac that has it."
-            raise TransferError(what, "Load again: that Mac then reports it.")
+            what = f"Block {each.number} of {name} has changed since its download, on the Mac that has it."
+            raise TransferError(what, "Load again; that Mac then reports the problem.")
         whole.update(each.data)
     return hashes

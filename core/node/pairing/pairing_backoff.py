@@ -1,6 +1,4 @@
-"""When to call a pairing window that was seen. Pure. Two Macs that wait for each other must not call at the same time,
-since each refuses callers while it calls.
-"""
+"""When to call a pairing window that was seen; two Macs must not call at once, since a calling one refuses. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ class PairingBackoff:
         self._not_before: dict[Place, float] = {}
 
     def due(self, windows: Iterable[Place], now_s: float) -> Place | None:
-        """The window to call now, if any."""
         return next((w for w in windows if now_s >= self._not_before.setdefault(w, now_s + self._wait_s)), None)
 
     def note(self, place: Place, now_s: float) -> None:
-        """Record a call to that window."""
         self._not_before[place] = now_s + APART_S + self._wait_s

@@ -1,6 +1,4 @@
-"""The pairing dialogue: find the other Mac's window, show the digits, take the typed ones, and report every step as a
-`PairingChanged` event.
-"""
+"""The pairing dialogue: find the other Mac's window, show and take digits, report each step as `PairingChanged`."""
 
 from __future__ import annotations
 
@@ -87,7 +85,6 @@ class PairingFlow:
         self._typed.set_result(digits)
 
     async def stop(self) -> None:
-        """Cancel the running pairing; nothing is saved."""
         if self._is_running and self._can_be_stopped:
             await self._break_off()
             self._publish(state="stopped", digits="")
@@ -196,7 +193,6 @@ class PairingFlow:
 
     @asynccontextmanager
     async def _opened(self, window: PairingServer) -> AsyncIterator[PairingServer]:
-        """Advertise the window while it is open."""
         try:
             here = Place(advertised(interfaces(), self._host)[0], window.port)
             self._publish(address=str(here), closes_at=self._open_for_a_while())

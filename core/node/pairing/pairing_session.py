@@ -65,7 +65,6 @@ class PairingConnection:
         self.host = plain_host(writer.get_extra_info("peername") or ("",))
 
     async def read(self, length: int, timeout_s: float = MESSAGE_S, gone: PairingError = NOT_READY) -> bytes:
-        """Read `length` bytes. Raises PairingError."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._reader.readexactly(length)
@@ -88,7 +87,6 @@ class PairingConnection:
         return head + await self.read(reveal_length(head))
 
     async def send_note(self, peer: Confirmed, note: bytes) -> None:
-        """Send a note, authenticated together with the earlier ones. Raises PairingError."""
         packed = peer.pack(note)
         await self.write(_LENGTH.pack(len(packed)) + packed)
 
@@ -101,9 +99,7 @@ class PairingConnection:
 
 @dataclass(frozen=True, slots=True)
 class PairingSession:
-    """This Mac's side of a pairing. `confirm` shows the digits and returns the typed ones; if `chosen` is set, only for
-    the Mac with that device id.
-    """
+    """This Mac's side. `confirm` shows the digits and returns the typed ones; `chosen`: the only Mac accepted."""
 
     identity: Identity
     name: str
@@ -113,7 +109,6 @@ class PairingSession:
     chosen: str | None = None
 
     def check_chosen(self, view: PairingView) -> None:
-        """Check the device id before digits are shown. Raises PairingError."""
         if self.chosen is not None and view.peer_text_id != self.chosen:
             raise PairingError(
                 f"Another Mac than the chosen one answered: {view.peer_name} ({view.peer_text_id[:8]}).",
@@ -199,9 +194,7 @@ class PairingSession:
 
 
 async def offer_pairing(host: str, port: int, session: PairingSession, *, timeout_s: float = WINDOW_S) -> Member:
-    """Pair with the Mac listening at `host`:`port`; the digits must be typed within `timeout_s`. Returns the new
-    member. Raises PairingError or RosterError; then nothing was saved.
-    """
+    """Pair with the Mac at `host`:`port`; returns the member. Raises PairingError or RosterError, saving nothing."""
     try:
         async with asyncio.timeout(MESSAGE_S):
             reader, writer = await asyncio.open_connection(**await connect_arguments(host, port, MESSAGE_S))

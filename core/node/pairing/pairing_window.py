@@ -21,9 +21,7 @@ DISTURBED: Final = "Start again on both Macs; if it happens again, somebody on t
 
 
 class PairingServer:
-    """Waits for one Mac to pair with while the window is open. Closes after one comparison, whatever its result, so a
-    retry needs the user.
-    """
+    """Waits for one Mac to pair with. Closes after one comparison, whatever its result: a retry needs the user."""
 
     def __init__(self, session: PairingSession, window: Window) -> None:
         loop = asyncio.get_running_loop()
@@ -66,7 +64,6 @@ class PairingServer:
             self._busy = False
 
     def close(self) -> None:
-        """Close the window and cancel a running pairing."""
         self._shut()
         for call in self._calls - {asyncio.current_task()}:
             call.cancel()

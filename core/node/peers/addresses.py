@@ -1,6 +1,6 @@
-"""Addresses at which each Mac may be reached: first where its key answered, then those given by the user, then those
-that Bonjour claims. A wrong claim costs a failed dial, and never replaces a known address. Pure, except reading and
-writing.
+"""Addresses of each Mac: proven by its key, then given by the user, then claimed by Bonjour (never replacing others).
+
+Pure, except `read_proven` and `write_proven`.
 """
 
 from __future__ import annotations
@@ -48,21 +48,17 @@ class AddressBook:
         self.is_barred = is_barred
 
     def of(self, device_id: str) -> tuple[Place, ...]:
-        """Places to try for a Mac, in this order."""
         known, by_hand = self._proven.get(device_id, ()), self._by_hand.get(device_id, ())
         return self._open(dict.fromkeys((*known, *by_hand, *self._sightings.places(device_id))))
 
     def windows(self, device_id: str) -> tuple[Place, ...]:
-        """Claimed places of its pairing window."""
         return self._open(self._sightings.windows(device_id))
 
     def is_by_hand(self, device_id: str) -> bool:
-        """Whether the user gave an address of it."""
         return device_id in self._by_hand or not set(self._anybody).isdisjoint(self._proven.get(device_id, ()))
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Macs with a proven address, or one given by the user."""
         return tuple(dict.fromkeys((*self._proven, *self._by_hand)))
 
     @property
@@ -72,7 +68,6 @@ class AddressBook:
         return tuple(place for place in self._anybody if place not in claimed)
 
     def by_hand(self, device_id: str, place: Place) -> None:
-        """Note that the user placed this Mac there."""
         _put(self._by_hand, device_id, place, MAX_RECORDS)
 
     def met(self, device_id: str, place: Place) -> None:
@@ -86,14 +81,12 @@ class AddressBook:
             self._on_proof(self._proven)
 
     def moved(self, old_id: str, new_id: str) -> None:
-        """Keep the places of a Mac that has a new key, and so a new device id."""
         for table, most in ((self._proven, MAX_MACS), (self._by_hand, MAX_RECORDS)):
             for place in reversed(table.pop(old_id, ())):
                 _put(table, new_id, place, most)
         self._on_proof(self._proven)
 
     def keep(self, members: Collection[str]) -> None:
-        """Forget proven places of Macs that are no longer members."""
         gone = self._proven.keys() - set(members)
         for device_id in gone:
             del self._proven[device_id]

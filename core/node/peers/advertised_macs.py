@@ -1,6 +1,4 @@
-"""Macs that Bonjour advertises: a pure table with a size limit, calm when advertisements flap. Never evidence of
-identity or of being alive.
-"""
+"""Macs that Bonjour advertises: a bounded table, calm when they flap; no evidence of identity or life. Pure."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ class SightingChange(NamedTuple):
 
 
 class AdvertisedMacs:
-    """At most 256 records; the stranger seen longest ago is dropped for a new one, a member's record always stays.
-    Times: seconds, monotonic.
-    """
+    """At most 256 records: the stranger seen longest ago is dropped, a member's record stays. Times: monotonic."""
 
     def __init__(self, is_member: Callable[[str], bool]) -> None:
         self._is_member = is_member
@@ -49,26 +45,21 @@ class AdvertisedMacs:
         return len(self._records)
 
     def name(self, device_id: str) -> str:
-        """Last advertised name, or ""."""
         record = self._records.get(device_id)
         return record.name if record else ""
 
     def places(self, device_id: str) -> tuple[Place, ...]:
-        """Advertised places, newest first."""
         record = self._records.get(device_id)
         return record.claims if record else ()
 
     def windows(self, device_id: str) -> tuple[Place, ...]:
-        """Advertised places of its open pairing window, newest first."""
         record = self._records.get(device_id)
         return record.windows if record else ()
 
     def saw(
         self, device_id: str, name: str, places: tuple[Place, ...], windows: tuple[Place, ...] = ()
     ) -> SightingChange:
-        """Note an advertisement at all of these `places`, with its pairing window at `windows`. Two hosts that claim
-        one id make one record with both places; the first time, the change reports it.
-        """
+        """Note an advertisement. Hosts that claim one id share a record; the first time, the change reports it."""
         last = self._records.pop(device_id, None)
         contests = last is not None and last.vanished_s is None and set(last.latest).isdisjoint(places)
         claims = last.claims if last else ()

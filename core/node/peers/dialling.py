@@ -55,7 +55,6 @@ class Dialling:
         self._news = asyncio.Event()
 
     async def stop(self) -> None:
-        """Cancel all dialling."""
         while tasks := list(self._running.values()):  # a task that just ended may have started another
             for task in tasks:
                 task.cancel()
@@ -66,16 +65,13 @@ class Dialling:
         return self._problems.get(device_id, "")
 
     def reach(self, device_id: str) -> None:
-        """Dial a paired Mac in the background until it is linked."""
         if self._is_wanted(device_id) and self._book.of(device_id):
             self._begin(device_id, partial(self._dial, device_id))
 
     def renew(self, device_id: str, on_link: Callable[[ControlLink], None]) -> None:
-        """Dial a linked Mac once more in the background, each place once; `on_link` takes the link."""
         self._begin(device_id, partial(self._renew, device_id, on_link))
 
     def roster_changed(self) -> None:
-        """Dial all members now, and the places that no member claims."""
         roster = self._store.current
         members = [text_id(m.device_id) for m in roster.members] if roster else []
         self._book.keep(members)
@@ -87,7 +83,6 @@ class Dialling:
             self._begin(place, partial(self._seek, place))
 
     def linked(self, device_id: str) -> None:
-        """Note that a Mac is linked, whichever side dialled."""
         self._problems.pop(device_id, None)
         self._faults.wrong_key.pop(device_id, None)
 
@@ -197,9 +192,7 @@ class Dialling:
                 attempt += 1
 
     async def _call(self, place: Place, peer_id: bytes | None, *, again: bool = False) -> ControlLink:
-        """Link to that Mac, or to any member at that place; `again`: even if it is linked. Raises
-        LinkError, NotPaired.
-        """
+        """Link to that Mac, or to any member there; `again`: even if it is linked. Raises LinkError, NotPaired."""
 
         def met(member: Member) -> None:
             self._book.met(text_id(member.device_id), place)

@@ -40,9 +40,7 @@ ROUND_S: Final = 0.25
 
 
 class Sighting(Signal, frozen=True, kw_only=True):
-    """A Mac is advertised with these unproven claims. `more_hosts`: further addresses with the same port;
-    `pairing_port`: of its pairing window, while open.
-    """
+    """A Mac is advertised, with unproven claims. `more_hosts` have the same port; `pairing_port`: of an open window."""
 
     device_id: str
     name: Clean
@@ -114,9 +112,7 @@ class Discovery:
             await self._start(port)
 
     async def look_again(self, port: int) -> None:
-        """Browse and advertise again on this Mac's current networks, or start Bonjour if it failed before. Raises
-        OSError.
-        """
+        """Browse and advertise again on the current networks, or start Bonjour if it failed before. Raises OSError."""
         async with self._starting:
             if self._zeroconf is None or self._browser is None or not self.is_on:
                 await self.stop()
@@ -140,7 +136,6 @@ class Discovery:
             raise OSError("Bonjour refused to advertise this Mac") from error
 
     async def _follow_networks(self, zeroconf: AsyncZeroconf) -> None:
-        """Leave networks that are gone, and join new ones."""
         service = self._service
         if service is None or service.port is None:
             return
@@ -163,7 +158,6 @@ class Discovery:
                 raise OSError("Bonjour refused to advertise the pairing window") from error
 
     async def stop(self) -> None:
-        """Withdraw the advertisement and stop listening."""
         tasks = [*self._resolving, *([self._resolver] if self._resolver else [])]
         for task in tasks:
             task.cancel()
@@ -205,9 +199,7 @@ class Discovery:
             self._is_due.set()
 
     async def _resolve_due(self, zeroconf: Zeroconf) -> None:
-        """Look up at most 32 at once and 128 a second, so that a flood of names overloads neither
-        network nor readers.
-        """
+        """Look up at most 32 names at once and 128 a second, so that a flood overloads neither network nor readers."""
         while True:
             await self._is_due.wait()
             for device_id in sorted(self._due, key=lambda i: not self._is_member(i))[: AT_ONCE - len(self._resolving)]:

@@ -1,6 +1,4 @@
-"""Measure a control link: empty round trips one after the other, then full messages, as many in flight as fit without a
-growing queue.
-"""
+"""Measure a control link: empty round trips, then full messages, as many in flight as fit without a queue."""
 
 from __future__ import annotations
 
@@ -43,21 +41,16 @@ class ProbeFigures(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Size of the full messages."""
         return FRAME_BYTES * len(self.loaded_s)
 
 
 def next_window(window: int, delay_s: float, base_s: float) -> int:
-    """Number of full messages that may be in flight after one with round trip `delay_s`, if an empty one takes
-    `base_s`: one more while there is no queue, else one less (after LEDBAT, RFC 6817).
-    """
+    """Messages in flight after a round trip of `delay_s`: one more without a queue, else one less (RFC 6817)."""
     return max(1, window - 1) if delay_s > base_s + QUEUE_S else min(MAX_UNDER_WAY, window + 1)
 
 
 class LinkProbing:
-    """One measurement of the link to the Mac called `name`. `send` returns whether it is linked; `moved` gets the
-    number of probes that came back.
-    """
+    """One measurement of a link. `send` returns whether the Mac is linked; `moved` gets the number of replies."""
 
     def __init__(
         self,
@@ -75,7 +68,6 @@ class LinkProbing:
         self._began_at = self._back_at = 0.0
 
     def handle_reply(self, number: int) -> None:
-        """Handle a reply; replies to unknown or already answered probes are ignored."""
         sent_at = self._sent_at.pop(number, None)
         if sent_at is not None:
             self._back_at = monotonic()

@@ -42,7 +42,6 @@ class LinkedMac:
 
     @property
     def link(self) -> ControlLink:
-        """The link to send on."""
         return self.rekeyed.link
 
     def spend(self, kind: FrameType, rate: Rate, now: float) -> float:

@@ -61,9 +61,7 @@ class RosterArrived(AwaitedSignal, frozen=True):
 
 
 class Mesh:
-    """One link per paired Mac that can be reached, whichever side dialled. `address`: where others reach this Mac, ""
-    until it listens on `port`.
-    """
+    """One link per reachable paired Mac, whichever side dialled. `address`: where others reach this Mac, or ""."""
 
     def __init__(self, node: NodeContext, book: AddressBook, own: OwnMac) -> None:
         self._identity, self._store, self._own = node.identity, node.store, own
@@ -80,7 +78,6 @@ class Mesh:
         node.signals.on(NetworksChanged, self._networks_changed)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen for control links and dial the members; returns the port."""
         self._server = await serve_control(
             host, port, identity=self._identity, cluster=self._store.cluster, on_link=self._accepted
         )
@@ -116,9 +113,7 @@ class Mesh:
         return {str(outcome): count for outcome, count in self._server.admission.counts.items()} if self._server else {}
 
     async def roster_changed(self) -> None:
-        """Push the new roster to every linked Mac, end links to Macs that it no longer trusts, and dial missing
-        members.
-        """
+        """Push the new roster to linked Macs, end links to Macs no longer trusted, and dial missing members."""
         for device_id, contact in list(self.contacts.items()):
             await self._send_roster(contact)
             if not self._may_link(contact):
@@ -127,15 +122,12 @@ class Mesh:
         self.dialling.roster_changed()
 
     def _networks_changed(self, changed: NetworksChanged) -> None:
-        """End links over addresses that are gone, instead of waiting for silence. Other links stay even if a better
-        path exists: cables are unplugged more often.
-        """
+        """End links over addresses that are gone at once; others stay, even if there is a better path now."""
         for device_id, contact in list(self.contacts.items()):
             if contact.link.local_host in changed.gone:
                 self._spawn("The end of a link", self._ended(device_id, contact, "The path to it is gone."))
 
     def is_suspect(self, device_id: str) -> bool:
-        """Whether that Mac is linked and silent."""
         return self._liveness.is_suspect(device_id)
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
@@ -144,7 +136,6 @@ class Mesh:
         return contact is not None and await self._send_raw(contact, *to_frame(message))
 
     def leaders(self) -> dict[str, Leads]:
-        """Models led by linked Macs, by device id, as last reported."""
         reported = {device_id: contact.status for device_id, contact in self.contacts.items()}
         return {device_id: status.leads for device_id, status in reported.items() if status and status.leads}
 
@@ -155,7 +146,6 @@ class Mesh:
         return contact.link.remote_host
 
     def local_host_of(self, device_id: str) -> str:
-        """This Mac's own address on the link to that one; "" if not linked."""
         contact = self.contacts.get(device_id)
         return contact.link.local_host if contact else ""
 
@@ -181,7 +171,6 @@ class Mesh:
         self._add(self._rekeyed(link, dialled=True))
 
     def _rekeyed(self, link: ControlLink, *, dialled: bool) -> RekeyedLink:
-        """Make a link that `stop` waits for."""
         task = self._tasks.spawn("The end of a link", link.wait_closed())
         self._open.add(task)
         task.add_done_callback(self._open.discard)
@@ -223,9 +212,7 @@ class Mesh:
         self._add(rekeyed)
 
     def _may_link(self, contact: LinkedMac) -> bool:
-        """Check by the newest roster, which may have arrived during the handshake, and by every
-        undecided rival of it.
-        """
+        """Check by the newest roster, which may have arrived during the handshake, and by every undecided rival."""
         roster, peer_id = self._store.cluster().roster, contact.link.peer_id
         peer, me = roster.member(peer_id), roster.member(self._identity.device_id)
         is_member = peer is not None and me is not None and carries_prompts(peer.level)
@@ -278,7 +265,6 @@ class Mesh:
         await self._messages.handle(device_id, self._messages.decode(kind, body))
 
     def messages(self) -> tuple[MessageRow, ...]:
-        """Rows for the messages that keep a link alive and end it."""
         return (
             receives(Ping, self._pinged),
             receives(Pong, self._ponged),
@@ -317,7 +303,6 @@ class Mesh:
         self._changed(device_id)
 
     async def _beat(self) -> None:
-        """Ping every link; close silent ones."""
         while True:
             now = monotonic()
             for change in self._liveness.tick(now):

@@ -17,9 +17,7 @@ class NetworksChanged(Signal, frozen=True):
 
 
 class Networks:
-    """Emits NetworksChanged. `now`: the interfaces that were up at the last `look`; `host`: the address on which this
-    Mac's worker listens.
-    """
+    """Emits NetworksChanged. `now`: the interfaces that are up; `host`: this Mac's worker listens there."""
 
     def __init__(self, host: str, signals: Signals, ask: Callable[[], tuple[Interface, ...]] = interfaces) -> None:
         self._host, self._signals, self._ask = host, signals, ask
@@ -36,7 +34,6 @@ class Networks:
 
     @property
     def reach(self) -> tuple[ListenAddress, ...]:
-        """Addresses at which others reach this Mac's worker."""
         return tuple(ListenAddress(each.address, each.kind) for each in reachable(self.now, self._host))[
             :MAX_NETWORK_PATHS
         ]

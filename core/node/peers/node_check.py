@@ -37,7 +37,6 @@ class NodeCheck:
         self._worker, self._discovery = worker, discovery
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield each finding as soon as it is known."""
         peers = self._bus.now.peers
         own = next((p for p in peers if p.is_self), None)
         yield node_finding(own.address if own else "", self._host)
@@ -54,7 +53,6 @@ class NodeCheck:
 
 
 async def findings_without_node(home: Home, host: str, budget_bytes: int) -> AsyncGenerator[Finding]:
-    """Findings about this Mac while no node runs on it."""
     problem = unreachable(home).problem
     yield Finding(name="node", state="bad", what=problem.what, fix=problem.fix)
     async for finding in examine_network(host):
@@ -64,7 +62,6 @@ async def findings_without_node(home: Home, host: str, budget_bytes: int) -> Asy
 
 
 def node_finding(address: str, host: str) -> Finding:
-    """Address at which this node listens."""
     if not address:
         return Finding(name="node", state="bad", what="It does not listen yet.", fix="Check again in a moment.")
     port = parse_place(address).port
@@ -73,7 +70,6 @@ def node_finding(address: str, host: str) -> Finding:
 
 
 def restart_findings(restarts: Mapping[str, Restarts]) -> list[Finding]:
-    """Loops of this node that failed by a defect and were started again."""
     cure = "Please report it: the log of this node says where. Restarting the node may help until then."
     return [
         Finding(name="defect", state="warn", what=f"{name} failed {_times(times)} since {_clock(since)}.", fix=cure)
@@ -103,7 +99,6 @@ def bonjour_finding(multicast: bool, *, is_on: bool, sees_itself: bool) -> Findi
 
 
 def mac_findings(others: Sequence[Peer], found: Sequence[Interface]) -> list[Finding]:
-    """One finding per other Mac, the ones with problems first."""
     if not others:
         cure = "Run macluster there, on the same network as this Mac; guest networks often keep Macs apart."
         return [Finding(name="other Macs", state="warn", what="None was found.", fix=cure)]
@@ -130,7 +125,6 @@ def _mac_finding(peer: Peer, found: Sequence[Interface]) -> Finding:
 
 
 def key_finding(storage: Storage) -> Finding:
-    """Storage of this Mac's key."""
     if storage == "keychain":
         return Finding(name="key", state="ok", what="Kept in the keychain of this Mac.")
     cure = "`macluster trust key keychain` moves it into the keychain, where one is open."

@@ -26,7 +26,6 @@ class OwnMac:
         self.device_id = known.device_id
 
     def now(self, address: str = "") -> Peer:
-        """This Mac as a row of the peer table; `address`: where it listens."""
         worker, pid, spare = self._worker, self._worker.pid, self._worker.spare_pid
         return msgspec.structs.replace(
             self._known,

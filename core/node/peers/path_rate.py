@@ -1,6 +1,4 @@
-"""Measure the rate of a path: a burst of at most 2 MB in 0.2 s over a link of its own. A lower bound, too short to
-delay an answer that starts meanwhile.
-"""
+"""Measure the rate of a path: a burst of at most 2 MB in 0.2 s over a link of its own. A lower bound."""
 
 from __future__ import annotations
 

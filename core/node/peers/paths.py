@@ -42,9 +42,7 @@ class Paths:
         self._mesh, self._networks, self._book = mesh, networks, book
 
     def direct(self, device_id: str) -> tuple[NetworkPath, ...] | None:
-        """Paths over networks that both Macs are on, best kind first; None if the other one has reported
-        nothing yet.
-        """
+        """Paths over networks that both Macs are on, best kind first; None if the other one has reported nothing."""
         contact = self._mesh.contacts.get(device_id)
         if contact is None or contact.status is None:
             return None
@@ -62,7 +60,6 @@ class Paths:
         return (*direct[: MAX_NETWORK_PATHS - 1], self._linked(host, self._mesh.local_host_of(device_id)))
 
     async def tried(self, device_id: str, ways: Sequence[NetworkPath]) -> list[MeasuredPath]:
-        """The paths on which its node answers, with their round trips."""
         places = self._book.of(device_id)
         return await asyncio.to_thread(measure_paths, ways, places[0].port, TRY_S) if ways and places else []
 
@@ -102,9 +99,7 @@ class Paths:
 
 
 def direct_ways(own: Iterable[Interface], reported: Sequence[ListenAddress]) -> tuple[NetworkPath, ...]:
-    """Paths to addresses in `reported` on a network of this Mac, best kind first; bound to an interface if the address
-    alone does not determine it.
-    """
+    """Paths to `reported` addresses on a network of this Mac, best kind first; bound to an interface if ambiguous."""
     ways = []
     here = reachable(own, "0.0.0.0")
     for reach in reported:

@@ -1,6 +1,4 @@
-"""Logs of the linked Macs: while this Mac's log is read, it requests each one's next lines once a second. No Mac can
-make this one read more than that.
-"""
+"""Logs of the linked Macs: while this Mac's log is read, it requests each one's next lines once a second."""
 
 from __future__ import annotations
 
@@ -52,7 +50,6 @@ class PeerLog:
         return [(max(0.0, min(now, now - now_s + line.at - ahead_s)), line) for line in reply.lines]
 
     def gone(self) -> None:
-        """Reset: that Mac is not linked any more, and may return with another clock."""
         self._asked_s = None
         self._clocks.clear()
 
@@ -67,7 +64,6 @@ class PeerLogs:
 
     @contextmanager
     def read(self) -> Iterator[None]:
-        """Read other Macs' logs during the block."""
         self._readers += 1
         try:
             yield
@@ -86,7 +82,6 @@ class PeerLogs:
                 self._tasks.spawn("Asking for a log", self._send(device_id, asked))
 
     async def handle_message(self, device_id: str, message: LogMessage) -> None:
-        """Handle a linked Mac's request or reply."""
         match message:
             case LogRequest(run=run, after=after):
                 await self._send(device_id, self._lines_after(after if run == self._journal.run else 0))

@@ -38,9 +38,7 @@ class PeerTable:
         self._bus.publish(PeerSeen(peer=self._own_now()))
 
     def steps(self, plan: Plan) -> list[int] | None:
-        """Last finished step of each stage of `plan` in ring order, as reported; None if a Mac is not
-        linked or silent.
-        """
+        """Last step that each stage of `plan` reported, in ring order; None if a Mac is not linked or silent."""
         reported = {
             device_id: contact.status.step for device_id, contact in self._mesh.contacts.items() if contact.status
         }
@@ -61,16 +59,13 @@ class PeerTable:
         return change.contests
 
     def vanished(self, device_id: str) -> None:
-        """Note a withdrawn advertisement: a member stays, and a stranger may only flap."""
         self._sightings.vanished(device_id, monotonic())
 
     def sweep(self) -> None:
-        """Forget strangers that are not advertised any more."""
         for device_id in self._sightings.gone(monotonic()):
             self._forget(device_id, "It is no longer advertised.")
 
     def went(self, device_id: str, reason: str) -> None:
-        """Note that a Mac's control link ended."""
         known = self.find(device_id)
         if known:
             self._bus.publish(PeerGone(device_id=device_id, reason=reason))
@@ -78,7 +73,6 @@ class PeerTable:
             self._bus.publish(PeerSeen(peer=lost))
 
     def refresh(self, device_id: str) -> None:
-        """Publish a Mac if anything about it changed."""
         if device_id in self._mesh.contacts:
             self._linked_once.add(device_id)
             self._met(device_id)
@@ -89,13 +83,11 @@ class PeerTable:
             self.refresh_trust()
 
     def refresh_own(self) -> None:
-        """Publish this Mac if anything about it changed."""
         own = self._own_now()
         if own != self.find(own.device_id):
             self._bus.publish(PeerChanged(peer=own))
 
     def refresh_all(self) -> None:
-        """Publish every Mac that changed, and the trust level."""
         self.refresh_own()
         for peer in self._bus.now.peers:
             if not peer.is_self:
@@ -117,7 +109,6 @@ class PeerTable:
             self._bus.publish(changed)
 
     def linked(self) -> list[Peer]:
-        """Paired Macs with a live link and known budgets, this one first, then by budget."""
         linked = [p for p in self._bus.now.peers if not p.is_self and p.state == "connected" and p.budget_bytes > 0]
         others = [p for p in linked if carries_prompts(p.trust)]
         return [self._own_now(), *sorted(others, key=lambda p: (-p.budget_bytes, p.name, p.device_id))]

@@ -31,7 +31,6 @@ class Search:
         signals.on(NetworksChanged, self._networks_changed)
 
     async def advertise(self) -> None:
-        """Start Bonjour, or log that it is not available."""
         if not self._multicast:
             return
         try:
@@ -40,9 +39,7 @@ class Search:
             self._journal.warn(f"Bonjour is not available here ({error}); add Macs by address.")
 
     async def look_again(self) -> None:
-        """Look for all Macs now, at known addresses and by Bonjour. Raises UsageError if this node runs without
-        Bonjour, or NodeError if that is not available; known addresses are tried anyway.
-        """
+        """Try all known addresses and look by Bonjour. Raises UsageError if it is off, NodeError if not available."""
         self._mesh.dialling.roster_changed()
         if not self._multicast:
             raise UsageError("This node runs without Bonjour.", "Known addresses are tried; add others by hand.")

@@ -81,9 +81,7 @@ class SpeedTests:
         self._allowances: defaultdict[str, TokenBucket] = defaultdict(lambda: TokenBucket(ANSWERS))
 
     async def test(self, request: SpeedRequest) -> SpeedResult:
-        """Test a hop for the user here. Raises UsageError, NotPaired, LinkLost, LinkTimeout, Busy; NodeError if
-        stopped.
-        """
+        """Test a hop for the user here. Raises UsageError, NotPaired, LinkError, Busy; NodeError if stopped."""
         source = self._mac(request.source) if request.source else self._own_id
         target = self._mac(request.target)
         if source == target:
@@ -101,18 +99,15 @@ class SpeedTests:
         return msgspec.structs.replace(result, source=source, target=target, answering=answering)
 
     async def stop(self) -> Done:
-        """Stop the user's test, if one runs."""
         if self._test and not self._test.asker:
             self._test.work.cancel()
         return Done()
 
     def close(self) -> None:
-        """Stop all tests: the node ends."""
         if self._test:
             self._test.work.cancel()
 
     async def handle_message(self, device_id: str, message: LinkProbe | SpeedMessage) -> None:
-        """Handle a linked Mac's message about a test."""
         match message:
             case LinkProbe(number=number):
                 if self._may_answer(device_id):
@@ -129,7 +124,6 @@ class SpeedTests:
                 _settle(self._asked.result, message)
 
     def gone(self, device_id: str) -> None:
-        """Handle the end of a Mac's link."""
         if self._probing and self._probing[0] == device_id:
             self._probing[1].lost()
         if self._asked and self._asked.source == device_id and not self._asked.result.done():

@@ -1,1 +1,1 @@
-"""The API for other programs: what they ask, who may ask, what they are answered."""
+"""The HTTP API for other programs: requests, access, replies."""

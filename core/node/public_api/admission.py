@@ -65,7 +65,7 @@ class ClientAdmission:
             return await handler(request)
 
     def _is_ours(self, host: str) -> bool:
-        """Whether `host` is this Mac: against DNS rebinding, a page's own name that points here is refused."""
+        """Whether `host` is this Mac. Against DNS rebinding, other names that resolve to it are refused."""
         return host in self._names or (not self._options.is_loopback and _is_address(host))
 
     def _may_read(self, request: web.Request) -> bool:

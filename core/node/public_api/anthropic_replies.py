@@ -19,7 +19,7 @@ _SIGNATURE: Final = "unsigned"  # clients send back only thinking blocks that ha
 
 
 class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the whole body and the events of a stream share."""
+    """The common fields of the body and of all events."""
 
     id: str
     model: str

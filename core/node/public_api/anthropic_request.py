@@ -135,7 +135,6 @@ def _system(content: str | tuple[ContentBlock, ...] | None) -> str:
 
 
 def _messages(turn: ConversationTurn) -> Iterator[Message]:
-    """One turn as our messages: tool results become messages of their own."""
     blocks = (ContentBlock(type="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
     match turn.role:
         case "assistant":
@@ -200,7 +199,6 @@ def _text(block: ContentBlock) -> str:
 
 
 def _chosen(choice: ToolChoice) -> object:
-    """The tool choice in OpenAI's form."""
     match choice.type:
         case "any":
             return "required"

@@ -68,7 +68,6 @@ class ApiAnswers:
         self.queue = RequestQueue(queue, self._rows)
 
     def model(self) -> LedModel:
-        """The model that runs here or elsewhere. Raises NotLoaded."""
         return self.own() or self._elsewhere()
 
     def own(self) -> LedModel | None:
@@ -108,11 +107,9 @@ class ApiAnswers:
         *,
         is_relayed: bool = False,
     ) -> AsyncGenerator[IndexedEvent | None, None]:
-        """What comes of each request, by its index, until all have ended; None after `KEEP_ALIVE_S` of silence.
-
-        The requests run in parallel as far as there are rows. Closing the generator cancels them. A model
-        that is not loaded is loaded once the queue lets it. Raises MaclusterError: Busy if too many wait, NodeError
-        after `SILENT_S`.
+        """The events of each request, by its index, until all have ended; None after `KEEP_ALIVE_S` of silence. The
+        requests run in parallel where rows are free; a model that isn't loaded is loaded when the queue allows it.
+        Closing the generator cancels them. Raises MaclusterError: Busy if too many wait, NodeError after `SILENT_S`.
         """
         if watch:
             watch.lap("route")
@@ -173,7 +170,6 @@ class ApiAnswers:
             running.cancel()
 
     def end(self, error: MaclusterError, *, also_relayed: bool) -> None:
-        """End all requests with `error`, also those that wait in the queue or for another Mac."""
         for arrived, is_relayed in self._open.items():
             if also_relayed or not is_relayed:
                 arrived.put_nowait(error)
@@ -187,7 +183,7 @@ class ApiAnswers:
                 row.cancel()
 
     async def _make_ready(self, wanted: LedModel) -> None:
-        """Load `wanted` if it is not loaded. An answer of this Mac's user is not ended by that: raises Busy."""
+        """Load `wanted` if it isn't loaded. Raises Busy rather than end an answer of this Mac's user."""
         async with self._turn_to_load:
             now = self._now()
             if self._loading is None or self._is_loaded(wanted):

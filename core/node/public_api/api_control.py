@@ -26,7 +26,7 @@ class ApiControl:
         self._api: PublicApi | None = None
 
     async def start(self) -> ApiServed:
-        """Serve, unless that is so already. Raises NodeError, TrustError."""
+        """Start serving, if the API is off. Raises NodeError, TrustError."""
         if now := self._bus.now.api:
             return now
         self._api = self._api or self._make()
@@ -38,7 +38,6 @@ class ApiControl:
         return served
 
     async def stop(self) -> None:
-        """Stop serving, and end the answers in progress."""
         if self._api and self._bus.now.api:
             self._bus.publish(ApiStopped())
             await self._api.stop()
@@ -51,6 +50,5 @@ class ApiControl:
         return made
 
     def revoke_key(self, wanted: ApiKeyName) -> None:
-        """Refuse a key from now on. Raises UsageError."""
         self._keys.revoke(wanted.name)
         self.clients.look()

@@ -31,9 +31,8 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
         return self._chunk([self._delta(choice.index, {"role": "assistant", "content": ""}, None, None)])
 
     def piece(self, choice: AnswerChoice, said: Said) -> dict[str, Any] | None:
-        """The chunk for a part of the answer or its end, after `choice.take(said)`.
-
-        A token has no chunk of its own; its logprob comes with the next part.
+        """The chunk for a part of the answer or its end, after `choice.take(said)`. A token has no chunk of its own;
+        its logprob comes with the next part.
         """
         match said:
             case TextPart(text):
@@ -110,9 +109,8 @@ def finish(choice: AnswerChoice) -> str | None:
 
 
 def usage(choices: Sequence[AnswerChoice], n: int) -> dict[str, Any]:
-    """Token counts; `n` choices share each prompt, which counts once.
-
-    One choice may have lent its prompt to the others, so only the smallest `reused_tokens` was cached before.
+    """Token counts; `n` choices share each prompt, which counts once. One choice may have lent its prompt to the
+    others, so only the smallest `reused_tokens` was cached before.
     """
     prompts = [choices[at : at + n] for at in range(0, len(choices), n)]
     prompt = sum(each[0].done.prompt_tokens for each in prompts if each[0].done)

@@ -58,9 +58,8 @@ class CompletionReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _logprobs(choice: TextChoice, tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
-    """Logprobs of the tokens that have one; alternatives and prompt tokens are named by id, never decoded.
-
-    The first token of a prompt has logprob 0.0: OpenAI's own client takes no null there.
+    """Logprobs of the tokens that have one; alternatives and prompt tokens are named by id, never decoded. The first
+    token of a prompt has logprob 0.0: OpenAI's own client takes no null there.
     """
     tokens = [token for token in tokens if token.logprob is not None]
     if not tokens:

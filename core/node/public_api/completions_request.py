@@ -33,14 +33,12 @@ class TextCompletion(CompletionOptions, frozen=True, kw_only=True):
         return self.echo and self.logprobs is not None
 
     def prompts(self) -> tuple[Prompt, ...]:
-        """Every prompt. Raises UsageError."""
         found = _prompts(self.prompt)
         if not 1 <= len(found) <= MAX_PROMPTS:
             raise UsageError(f"prompt must hold 1 to {MAX_PROMPTS} prompts.", "Send several requests.")
         return found
 
     def requests(self, prompts: tuple[Prompt, ...]) -> list[ChatRequest]:
-        """One request for each choice, those of the first prompt first. Raises UsageError."""
         for name, is_asked in (("suffix", self.suffix), ("best_of", (self.best_of or 1) > self.n)):
             if is_asked:
                 raise UsageError(f"{name} is not supported.", "Leave it out.")

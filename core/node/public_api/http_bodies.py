@@ -57,20 +57,17 @@ def refused(status: int, what: str, code: str | None = None) -> web.Response:
 
 
 def typed_event(body: dict[str, Any]) -> bytes:
-    """A server-sent event, named by the `type` of its body."""
     return event(body, body["type"])
 
 
 def event(body: object, name: str = "") -> bytes:
-    """A server-sent event."""
     head = f"event: {name}\n".encode() if name else b""
     return head + b"data: " + msgspec.json.encode(body) + b"\n\n"
 
 
 class EventStream:
-    """Writes server-sent events.
-
-    If the client is gone, or reads nothing for `SLOW_S`, `write` raises ConnectionError, which ends the block silently.
+    """Writes server-sent events. If the client is gone, or reads nothing for `SLOW_S`, `write` raises ConnectionError,
+    which ends the block silently.
     """
 
     def __init__(self, request: web.Request) -> None:
@@ -87,7 +84,6 @@ class EventStream:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing was sent for `QUIET_S`."""
         return monotonic() - self._sent_at > QUIET_S
 
     async def write(self, *lines: bytes) -> None:

@@ -26,9 +26,8 @@ class LoadOnRequest:
         return tuple(name for name, count in counts.items() if count == 1)
 
     async def load(self, name: str) -> None:
-        """Load `name` as `macluster load` does without options, and wait until it is ready.
-
-        A caller that stops waiting does not stop the load. Raises MaclusterError.
+        """Load `name` as `macluster load` does without options, and wait until it is ready. A caller that stops waiting
+        does not stop the load. Raises MaclusterError.
         """
         async with aclosing(self._bus.follow()) as events:
             await anext(events)

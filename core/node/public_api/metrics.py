@@ -43,7 +43,6 @@ class Metrics:
         return [web.get("/metrics", self._show)]
 
     async def watch(self) -> None:
-        """Count until the bus is closed."""
         async for event in self._bus.follow():
             self.take(event)
 

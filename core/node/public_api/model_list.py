@@ -1,4 +1,4 @@
-"""`/v1/models`: the loaded model, and those that a request may load."""
+"""`/v1/models`: the loaded model, and the models that a request may load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Models:
     """Finds models by name; `GET /v1/models` lists them."""
 
     def __init__(self, answers: ApiAnswers, has_aliases: bool) -> None:
-        # with aliases the loaded model also answers to the names that agents send by themselves
+        # with aliases the loaded model also answers to the names that agents send by default
         self._answers, self._has_aliases = answers, has_aliases
 
     def routes(self) -> list[web.RouteDef]:

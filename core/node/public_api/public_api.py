@@ -77,7 +77,7 @@ class PublicApi:
         except MaclusterError:
             await self._runner.cleanup()
             raise
-        self._counting = self._tasks.restartable("Counting for those who watch", self._metrics.watch)
+        self._counting = self._tasks.restartable("Counting for metrics", self._metrics.watch)
         return self._options.served_at(port, fingerprint)
 
     async def stop(self) -> None:

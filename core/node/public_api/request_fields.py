@@ -65,9 +65,8 @@ def request_of(
 
 
 def tool_rules(tools: Iterable[Tool], choice: object, *, one_call: bool) -> dict[str, Any]:
-    """The `tools` fields of a request. Raises UsageError.
-
-    `choice`: "auto", "none", "required", or an object that names the tool to call.
+    """The `tools` fields of a request. Raises UsageError. `choice`: "auto", "none", "required", or an object that names
+    the tool to call.
     """
     known = list(tools)
     match choice:
@@ -115,7 +114,6 @@ def text_of(content: Content, field: str) -> str:
 
 
 def effort_of(effort: str | None) -> TemplateOptions:
-    """The reasoning effort as chat templates know it."""
     if effort == "none":
         return {"enable_thinking": False}
     return {"reasoning_effort": effort} if effort else {}

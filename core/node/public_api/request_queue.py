@@ -18,9 +18,8 @@ class _QueuedRequest(NamedTuple):
 
 
 class RequestQueue:
-    """Runs up to `rows()` requests, all of one model.
-
-    A request for another model waits until nothing runs. At most `max_waiting` wait; then Busy.
+    """Runs up to `rows()` requests, all of one model. A request for another model waits until nothing runs. At most
+    `max_waiting` wait; then Busy.
     """
 
     def __init__(self, max_waiting: int, rows: Callable[[], int]) -> None:
@@ -41,7 +40,6 @@ class RequestQueue:
             self._leave(rows)
 
     def look(self) -> None:
-        """Look again, since there may be more rows now."""
         self._admit()
 
     async def _wait(self, rows: int, model: str) -> None:

@@ -69,7 +69,7 @@ class ResponsesHandlers:
 
 
 def _drop(body: dict[str, Any], answer: Message) -> None:
-    """The client asked for `"store": false`."""
+    """Store nothing, as the client requested."""
 
 
 def _unknown(name: str) -> web.Response:

@@ -23,7 +23,7 @@ _Event = dict[str, Any]
 
 
 class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What all bodies of one response share."""
+    """The common fields of all bodies of one response."""
 
     id: str
     model: str

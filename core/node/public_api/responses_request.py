@@ -85,7 +85,6 @@ class TextFormat(msgspec.Struct, frozen=True):
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """The format as a reply repeats it."""
         shape = {"name": self.name, "schema": self.schema, "strict": True} if self.type == "json_schema" else {}
         return {"type": self.type, **shape}
 

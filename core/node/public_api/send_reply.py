@@ -20,7 +20,7 @@ class ReplyEncoder(Protocol):
     has_comments: ClassVar[bool]  # whether the clients skip comment lines
 
     def take(self, index: int, said: Said) -> Iterable[bytes]:
-        """Keep what one of the answers said; the lines that tell it."""
+        """Take an event of answer `index`; returns the lines to send."""
 
     def beginning(self) -> Iterable[bytes]:
         """The first lines."""
@@ -57,7 +57,7 @@ async def _streamed(
     request: web.Request, encoder: ReplyEncoder, events: AsyncGenerator[IndexedEvent | None, None]
 ) -> web.StreamResponse:
     came = await anext(events)
-    while came and isinstance(came[1], RequestAccepted):  # a bad request fails before this, with a status of its own
+    while came and isinstance(came[1], RequestAccepted):  # a bad request fails before this, with its own status
         encoder.take(*came)
         came = await anext(events)
     stream, laps = EventStream(request), request[WATCH].laps

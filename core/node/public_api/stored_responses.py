@@ -42,7 +42,6 @@ class StoredResponses:
         return self._kept.get((owner, name))
 
     def forget(self, owner: str, name: str) -> bool:
-        """Delete one; whether it was there."""
         found = self._kept.pop((owner, name), None)
         self._bytes -= found.size if found else 0
         return found is not None

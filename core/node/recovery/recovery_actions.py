@@ -10,7 +10,7 @@ from core.events import Plan
 
 
 class ShowRecovery(msgspec.Struct, frozen=True):
-    """Publish this; its `since` is a monotonic time."""
+    """Publish this state; its `since` is a monotonic time."""
 
     recovery: events.Recovery
 
@@ -28,7 +28,7 @@ class Rebuild(msgspec.Struct, frozen=True):
 
 
 class Relink(msgspec.Struct, frozen=True):
-    """Link the ring again, all of whose Macs are back; `ready` or `lost` answers."""
+    """Link the ring again, since all its Macs are back; `ready` or `lost` answers."""
 
 
 class Free(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class Free(msgspec.Struct, frozen=True):
 
 
 class CancelAnswers(msgspec.Struct, frozen=True):
-    """Cancel the answers, as the user wants."""
+    """Cancel the answers, as the user chose."""
 
 
 class End(msgspec.Struct, frozen=True):

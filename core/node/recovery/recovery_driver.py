@@ -34,8 +34,8 @@ from core.requests.plans import LoadRequest
 from core.worker.messages import AnswerDone, Prefilled, Token
 
 TICK_S = 0.25
-LEAST_ANSWERS: Final = 3  # a single one may have met a busy moment
-# a worker that waits too long for its group is ended
+LEAST_ANSWERS: Final = 3  # a single one may have been unlucky
+# a worker that waits too long for its group ends itself
 NO_GROUP: Final = frozenset({"GroupFailed", "WorkerDied"})
 
 
@@ -56,7 +56,7 @@ class RecoveryDriver:
         self._leader, self._answers, self._sessions = leader, answers, sessions
         self._machine: RecoveryStates | None = None  # from the moment when the plan was ready
         self._request = LoadRequest(model="")
-        self._no_group = ""  # why the Macs could not add up their parts of a layer
+        self._no_group = ""  # why the Macs could not form a tensor group
         self._found: Planned | None = None
         self._answers_of_plan = 0
         self._linked: set[str] = set()
@@ -70,13 +70,11 @@ class RecoveryDriver:
 
     @property
     def request(self) -> LoadRequest:
-        """The request for the loaded model; it names no model if none is loaded."""
         return self._request
 
     async def load(self, request: LoadRequest) -> None:
-        """Load a model over the connected Macs, in place of the one that runs or is being recovered.
-
-        Raises NotPaired, RosterFork, PlanError, ModelError, Busy.
+        """Load a model over the connected Macs, in place of the one that runs or is being recovered. Raises NotPaired,
+        RosterFork, PlanError, ModelError, Busy.
         """
         planned = await self._planning.plan(request)
         if self._is_beginning or (self._leader.is_loading and self._machine is None):
@@ -108,7 +106,6 @@ class RecoveryDriver:
 
     async def rebalance(self) -> None:
         """After some answers: move layers, if they are divided by speed and the Macs' speeds differ from the plan's.
-
         Layers that stay with a Mac stay in memory; new requests wait.
         """
         plan, request = self._leader.plan, self._request
@@ -131,12 +128,10 @@ class RecoveryDriver:
         return not self._leader.ready or bool(self._answers.under_way or self._bus.now.recovery or self._is_beginning)
 
     async def unload(self) -> None:
-        """Free the memory on every Mac, and give up a load or recovery in progress."""
         self._request = LoadRequest(model="")
         await self._drop("Model unloaded.")
 
     def choose(self, choice: RecoveryChoice) -> None:
-        """Do what the user chose. Raises UsageError if that is not possible now."""
         recovery = self._bus.now.recovery
         if self._machine is None or recovery is None or choice not in recovery.choices:
             raise UsageError(f'"{choice}" is not possible now.', "`macluster status` shows what is possible.")
@@ -191,7 +186,6 @@ class RecoveryDriver:
             self._act(self._machine.broke(broke.device_id, broke.problem, monotonic()))
 
     def _lost(self, lost: PlanLost) -> None:
-        """A plan that was never ready is not recovered: the user decides."""
         problem = lost.problem
         is_first = not self._no_group and self._leader.is_without_group and problem.kind in NO_GROUP
         if by_layers := is_first and self._request.parallelism == "auto":
@@ -207,7 +201,7 @@ class RecoveryDriver:
     async def _load_by_layers(self, request: LoadRequest, problem: Problem) -> None:
         try:
             planned = await self._planning.plan_on(request, (), self._no_group)
-        except MaclusterError:  # what it came from says more
+        except MaclusterError:  # the original problem says more
             self._end(problem, problem)
             return
         if request is self._request and not self._is_beginning and not self._leader.is_loading:
@@ -229,7 +223,6 @@ class RecoveryDriver:
         self._sessions.stop(problem)
 
     def _act(self, actions: Sequence[Action]) -> None:
-        """Do quick actions at once, and the others one after the other."""
         lasting: list[Lasting] = []
         for action in actions:
             match action:
@@ -254,7 +247,7 @@ class RecoveryDriver:
     def _show(self, recovery: Recovery) -> None:
         now, fresh = self._bus.now, recovery.text
         for said in (now.recovery.text if now.recovery else "", now.logs[-1].text if now.logs else ""):
-            fresh = fresh.removeprefix(said).strip()  # a sentence that grows is not written down again
+            fresh = fresh.removeprefix(said).strip()  # log only the new end of a growing sentence
         if fresh:
             self._journal.warn(fresh)
         self._bus.publish(msgspec.structs.replace(recovery, since=time() - (monotonic() - recovery.since)))
@@ -262,7 +255,7 @@ class RecoveryDriver:
     async def _carry_out(self, actions: Sequence[Lasting], machine: RecoveryStates) -> None:
         async with self._turn:
             for action in actions:
-                if machine is self._machine:  # else the person loaded something else meanwhile
+                if machine is self._machine:  # else the user loaded another model meanwhile
                     await self._do(action, machine)
 
     async def _do(self, action: Lasting, machine: RecoveryStates) -> None:
@@ -298,7 +291,7 @@ class RecoveryDriver:
             await self._leader.relink()
 
     async def _load_again(self, planned: Planned) -> None:
-        with suppress(NotLoaded):  # another plan took its place meanwhile
+        with suppress(NotLoaded):  # another plan replaced it meanwhile
             await self._leader.load(
                 planned.plan,
                 planned.directory,

@@ -32,21 +32,20 @@ BACK_OFF_S: Final = (0.0, 0.0, 0.5, 1.0, 2.0)
 WAIT_S: Final = 3600.0
 SEEK_EVERY_S: Final = 5.0
 SHOW_EVERY_S: Final = 0.25
-BACK_S: Final = 0.5  # a link that ended may be there again at once, and with it all that the Mac holds
+BACK_S: Final = 0.5  # a broken link may come back at once, with the Mac's layers
 LOAD_S: Final = 600.0
 RELINK_S: Final = 60.0
-# the Mac can serve again: a new worker, or a new link, may be all that it needs
+# a new worker or link may be all that the Mac needs
 PASSING: Final = frozenset({
     "LinkLost", "LinkTimeout", "NoAnswer", "HandshakeError", "GroupFailed", "WorkerDied", "NotLoaded",
 })  # fmt: skip
-# a person has to decide who is trusted: nothing goes on by itself
+# the user has to decide whom to trust: wait
 FINAL: Final = frozenset({"NotPaired", "RosterFork", "RosterError", "TrustError"})
 
 
 class RecoveryStates:
-    """The recovery of one plan, from the moment when it was ready.
-
-    `answers` are the answers in progress: request id → (tokens of the prompt, tokens written).
+    """The recovery of one plan, from the moment when it was ready. `answers` are the answers in progress: request id →
+    (tokens of the prompt, tokens written).
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -59,18 +58,18 @@ class RecoveryStates:
         self._proposal: Plan | None = None
         self._mac = self._copied = ""
         self._gone: set[str] = set()  # Macs of the plan that are not linked
-        self._silent: set[str] = set()  # of these, those that had been silent before
-        self._barred: set[str] = set()  # Macs that cannot serve this model
+        self._silent: set[str] = set()  # subset of `_gone` that was silent before
+        self._barred: set[str] = set()  # Macs that can't serve this model
         self._suspects: set[str] = set()
         self._strikes: Counter[str] = Counter()
-        self._attempts = self._seeks = 0  # `_seeks`: those that were not answered yet
-        self._is_whole = False  # a Mac is not linked, and all may still hold what they held
-        self._is_patient = False  # the person would rather wait
+        self._attempts = self._seeks = 0  # `_seeks`: unanswered ones
+        self._is_whole = False  # whether a Mac is unlinked, but all may still have their layers
+        self._is_patient = False  # whether the user prefers to wait
         self._since = self._moved_at = self._shown_at = self._seek_at = self._ticked_at = 0.0
         self._progress = ProgressClock()
 
     def suspected(self, device_id: str, now: float) -> list[Action]:
-        """A Mac is silent, and may be well again in a moment."""
+        """A Mac is silent, perhaps only for a moment."""
         if not self._has(device_id):
             return []
         self._suspects.add(device_id)
@@ -80,7 +79,7 @@ class RecoveryStates:
         return self._enter("suspect", now, words.suspect(self._name(device_id)), mac=device_id)
 
     def linked(self, device_id: str, now: float) -> list[Action]:
-        """There is a control link with a Mac, perhaps again, and it is heard."""
+        """A Mac has a control link, perhaps a new one, and is heard."""
         self._suspects.discard(device_id)
         if self.state == "suspect" and not self._suspects:
             return self._enter("running", now, "")
@@ -91,7 +90,6 @@ class RecoveryStates:
         return self._seek(now) if self.state == "wait" or (self.state == "hold" and is_back) else []
 
     def broke(self, device_id: str, problem: Problem, now: float) -> list[Action]:
-        """A link of the ring broke and is being made again; the Macs keep their layers."""
         if self.state not in ("running", "suspect", "stuck"):
             return []
         self._begin(device_id, problem, now)
@@ -122,7 +120,6 @@ class RecoveryStates:
         return [*self._enter("hold", now, words.hold(problem), mac=device_id), *self._hold_on(now)]
 
     def gone(self, device_id: str) -> None:
-        """The control link of a Mac ended; `lost` follows for a Mac of the plan."""
         if self._has(device_id):
             self._gone.add(device_id)
             (self._silent.add if device_id in self._suspects else self._silent.discard)(device_id)
@@ -140,7 +137,6 @@ class RecoveryStates:
         return [*self._show_rebuild(now), Rebuild(plan)]
 
     def unfit(self, problem: Problem, now: float) -> list[Action]:
-        """No split fits over the connected Macs."""
         if not self._is_last():
             return []
         self._unfit, self._proposal = problem, None
@@ -161,14 +157,12 @@ class RecoveryStates:
         self._moved_at = now
 
     def read(self, request_id: str, done: int, now: float) -> list[Action]:
-        """So many tokens of an answer were prefilled."""
         self._progress.moved(now)
         if not self._rereading.read(request_id, done, now):
             return self._unstuck(now)
         return self._show_rebuild(now) if now >= self._shown_at + SHOW_EVERY_S else []
 
     def wrote(self, request_id: str, now: float) -> list[Action]:
-        """A token was committed: the last recovery has worked."""
         self._progress.moved(now)
         self._attempts = 0
         self._strikes.clear()
@@ -200,7 +194,7 @@ class RecoveryStates:
         """Time passes (about four times a second). `steps`: the last finished step of each stage, in ring order."""
         self._answers = answers
         if now > self._ticked_at + LATE_S:
-            self._progress.rest()  # this Mac slept: that nothing came meanwhile says nothing
+            self._progress.rest()  # this Mac slept: the silence means nothing
         self._ticked_at = now
         match self.state:
             case "hold":
@@ -236,14 +230,12 @@ class RecoveryStates:
             self._barred.add(device_id)
 
     def _hold_on(self, now: float) -> list[Action]:
-        """Look for a split, once no Mac is in doubt."""
         unsure = self._suspects - self._gone and now < self._since + 2 * DEAD_S
         if self.state != "hold" or now < self._seek_at or unsure:
             return []
         return self._seek(now)
 
     def _seek(self, now: float) -> list[Action]:
-        """Link again if all Macs kept their layers, else look for a split."""
         if self._is_whole and not self._gone:
             self._moved_at = now
             return [*self._enter("resume", now, words.RESUME, mac=self._mac), Relink()]
@@ -253,7 +245,7 @@ class RecoveryStates:
         return [Seek(frozenset(self._barred | worn))]
 
     def _is_last(self) -> bool:
-        """Whether this answers the last Seek; earlier ones knew less of what was lost."""
+        """Whether this answers the last Seek; earlier ones knew of fewer losses."""
         self._seeks -= 1
         return self.state == "replan" and not self._seeks
 
@@ -264,7 +256,6 @@ class RecoveryStates:
         return [Free(), *actions] if free else actions
 
     def _see_through(self, now: float) -> list[Action]:
-        """Give up a load that makes no progress; end the wait for answers that are over."""
         if self._rereading.since is None:
             late = now > self._moved_at + LOAD_S
             problem = LinkTimeout(f"The layers were not loaded within {LOAD_S:.0f} s.").problem
@@ -273,7 +264,6 @@ class RecoveryStates:
         return self._recovered(now) if self._rereading.is_over(now) else []
 
     def _watch(self, now: float, steps: Sequence[int]) -> list[Action]:
-        """Whether the ring makes progress."""
         if not self._answers:
             self._progress.rest()
             return self._unstuck(now)

@@ -17,7 +17,7 @@ def suspect(name: str) -> str:
 
 
 def stuck(name: str) -> str:
-    """All Macs answer, but nothing moves; `name` is the Mac with the unfinished step, if known."""
+    """Every Mac responds, but nothing moves; `name` is the Mac with the unfinished step, if known."""
     if name:
         return f"{name} responds, but its step is taking too long."
     return "This step is slower than usual. All Macs are responding."
@@ -45,7 +45,7 @@ def parked(problem: Problem) -> str:
 
 
 def recovered(before: Plan, now: Plan, mac: str, problem: Problem, seconds: float) -> str:
-    """One line, once all is well again."""
+    """A line about a successful recovery."""
     took = f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     names = [stage.peer for stage in now.owners]
     if left := [stage.peer for stage in before.owners if stage.peer not in names]:

@@ -9,10 +9,9 @@ QUIET_S: Final = 2.0
 
 
 class ReprefillProgress:
-    """Counts the tokens prefilled for the answers that ran when the ring was ready again.
-
-    An answer counts until its next token. Answers that wait in the queue would hold this up: once one continues and
-    nothing was read for `QUIET_S`, the rest are not waited for.
+    """Counts the tokens prefilled for the answers that ran when the ring was ready again. An answer counts until its
+    next token. Queued answers would hold this up: once one continues and nothing was read for `QUIET_S`, it no longer
+    waits for the rest.
     """
 
     def __init__(self) -> None:
@@ -23,7 +22,6 @@ class ReprefillProgress:
         self._goes_on = False
 
     def begin(self, answers: Mapping[str, tuple[int, int]], now: float) -> None:
-        """The ring is ready to prefill `answers` (tokens of prompt and of answer by request id)."""
         self._sizes = {request: sum(counts) for request, counts in answers.items()}
         self._done = dict.fromkeys(answers, 0)
         self.since, self._moved_at, self._goes_on = now, now, False
@@ -33,7 +31,7 @@ class ReprefillProgress:
         self._done.clear()
 
     def read(self, request_id: str, done: int, now: float) -> bool:
-        """So many tokens of an answer were read; whether it is one of these."""
+        """Note that `done` tokens of an answer were read; returns whether it is one of these."""
         if request_id not in self._done:
             return False
         self._done[request_id], self._moved_at = done, now

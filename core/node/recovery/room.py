@@ -35,7 +35,6 @@ class RecoveryRoom(Room):
 
     @classmethod
     def build(cls, node: NodeContext, peers: PeersRoom, ring: RingRoom, answers: AnswersRoom) -> Self:
-        """The room with all of its parts."""
         planning, leader = ring.planning, ring.leader
         driver = RecoveryDriver(node, planning, peers.table, leader, answers.answers, answers.sessions)
         return cls(

@@ -52,15 +52,12 @@ class _Asker:
         self.under_way: dict[int, _Work] = {}
 
     def has_room(self, size: int) -> bool:
-        """Whether one more request of `size` bytes is accepted."""
         held = sum(work.size for work in self.under_way.values())
         return len(self.under_way) < MOST_OF_A_MAC and held + size <= MOST_ASKED
 
 
 class RelayServer:
-    """Answers relayed requests while `is_on`, a limited number per Mac, queued with the requests of this Mac's clients.
-    `name_of`: the name of a Mac; `check_trust` raises if no prompt may be answered.
-    """
+    """Answers relayed requests while `is_on`, a limited number per Mac. `check_trust` raises if that is forbidden."""
 
     def __init__(
         self,
@@ -77,7 +74,6 @@ class RelayServer:
         self._askers: dict[str, _Asker] = {}
 
     async def handle_message(self, device_id: str, message: RelayRequest | RelayStop) -> None:
-        """Take a piece of a request, or cancel one. Raises ProtocolError if it is too long."""
         asker = self._askers.setdefault(device_id, _Asker())
         if isinstance(message, RelayStop):
             if work := asker.under_way.get(message.number):
@@ -86,7 +82,6 @@ class RelayServer:
             await self._begin(device_id, message.number, whole)
 
     def gone(self, device_id: str) -> None:
-        """Cancel the requests of a Mac that is no longer linked."""
         if asker := self._askers.pop(device_id, None):
             for work in asker.under_way.values():
                 work.task.cancel()

@@ -56,9 +56,7 @@ class RelayLinks(Protocol):
 
 
 class Relay:
-    """Sends requests to other Macs, and receives their replies. `is_on`: relaying is allowed; `check_trust` raises if
-    no prompt may leave this Mac.
-    """
+    """Relays requests while `is_on`. `check_trust` raises if no prompt may leave this Mac."""
 
     def __init__(
         self,
@@ -92,7 +90,6 @@ class Relay:
         raise NotLoaded("No model is loaded.")
 
     def look(self) -> None:
-        """Publish which model another Mac answers with, if that changed."""
         try:
             model: str = clean_text(self.model().name)
         except NotLoaded:
@@ -101,9 +98,7 @@ class Relay:
             self._bus.publish(LedElsewhere(model=model))
 
     async def ask(self, device_id: str, wanted: Wanted) -> AsyncGenerator[Relayed, None]:
-        """Yield that Mac's replies; leaving early cancels the request there. Raises that Mac's error, NotPaired,
-        LinkLost.
-        """
+        """Yield that Mac's replies; leaving early cancels the request. Raises its error, NotPaired, LinkLost."""
         self.check_trust()
         number = next(self._numbers)
         asked = self._asked[device_id, number] = _Asked()
@@ -122,7 +117,6 @@ class Relay:
             asked.take(message)
 
     def gone(self, device_id: str) -> None:
-        """Fail the requests to a Mac that is no longer linked."""
         for (mac, _), asked in self._asked.items():
             if mac == device_id:
                 asked.fail(self._lost(device_id))
@@ -166,7 +160,6 @@ class _Asked:
         self._replies.put_nowait(error)
 
     async def next(self) -> Relayed:
-        """The next reply. Raises MaclusterError."""
         came = await self._replies.get()
         self.is_over = isinstance(came, (LinkLost, *LAST))
         if isinstance(came, NotAnswered):
@@ -203,14 +196,12 @@ class LeaderAnswers:
                             return
 
     async def count(self, request: ChatRequest) -> int:
-        """Same as `Answers.count`, on the other Mac."""
         match await self._one(CountWanted(request=request)):
             case Counted(tokens=tokens):
                 return tokens
         raise _strange()
 
     async def text_of(self, ids: Sequence[int]) -> str:
-        """Same as `Answers.text_of`, on the other Mac."""
         match await self._one(TextWanted(tokens=tuple(ids))):
             case Spelled(text=text):
                 return text

@@ -88,7 +88,6 @@ def encoded(value: Wanted | Relayed) -> bytes:
 
 
 def pieces(body: bytes) -> Iterator[tuple[bytes, bool]]:
-    """Split into pieces that fit a frame, each with whether it is the last."""
     for at in range(0, len(body), PIECE_BYTES):
         yield body[at : at + PIECE_BYTES], at + PIECE_BYTES >= len(body)
 
@@ -102,7 +101,6 @@ def wanted_from(body: bytes) -> Wanted:
 
 
 def relayed_from(body: bytes) -> Relayed:
-    """Decode a reply. Raises ProtocolError."""
     try:
         value: Relayed = _relayed.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

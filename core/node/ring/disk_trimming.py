@@ -1,4 +1,4 @@
-"""Room on this Mac's disk: what of its models no plan needs, as far as macluster has written them."""
+"""Frees room on this Mac's disk: model files that macluster has written and no plan needs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from core.trust.private_files import private_folder
 
 
 class _Trim(NamedTuple):
-    """What goes; `kept`: the map of what stays, of `there`, None where all of the folder goes. `stage`: whose it was
-    not.
+    """Files to delete. `kept`: the map of what stays, of `there`; None to delete the whole folder. `stage`: which part
+    they are not in.
     """
 
     trimmable: Trimmable
@@ -42,7 +42,7 @@ class _Trim(NamedTuple):
 
 
 class Trimming:
-    """Looks below `folder`, where this node keeps what it fetched, and nowhere else."""
+    """Looks in `folder`, where this node keeps downloads, and nowhere else."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class Trimming:
         self._profiles, self._stages, self._leader = profiles, stages, leader
 
     async def trim(self, asked: TrimRequest) -> list[Trimmable]:
-        """What can be let go of, and with `go` lets go of it. Raises Busy while a model comes or is loaded,
-        ModelNotFound, UsageError for a model that macluster did not write, TransferError.
+        """The deletable files, deleted with `go`. Raises Busy while a model is fetched or loaded, ModelNotFound,
+        UsageError for a model that macluster did not write, TransferError.
         """
         if self._leader.is_loading:
             raise Busy("A model is being loaded.", "Wait until it is ready, or unload it.")
@@ -78,7 +78,7 @@ class Trimming:
         found: list[_Trim | None] = []
         for entry in await self._models.list():
             if Path(entry.path).parent == self._folder and self._stages.of(entry.fingerprint):
-                with suppress(ModelError):  # the list of models says what is wrong with it
+                with suppress(ModelError):  # the list of models shows what is wrong with it
                     found.append(await self._extra(entry))
         return [*found, *await asyncio.to_thread(lambda: list(self._begun()))]
 
@@ -86,15 +86,14 @@ class Trimming:
         entry = await self._models.find(model)
         there = await asyncio.to_thread(written, Path(entry.path))
         if Path(entry.path).parent != self._folder or there is None:
-            what = f"{entry.name} lies in {entry.path}, where macluster has written nothing: it is not touched."
-            raise UsageError(what, "Delete it by hand if you do not want it.")
+            what = f"{entry.name} is in {entry.path}, which macluster did not write, so it is left alone."
+            raise UsageError(what, "Delete it by hand if you don't want it.")
         if self._stages.of(entry.fingerprint):
             return await self._extra(entry)
         nbytes = await asyncio.to_thread(taken_bytes, Path(entry.path), there.files)
         return _Trim(self._trimmable(entry, entry.layers_here or ((0, entry.layers),), nbytes), entry.fingerprint)
 
     async def _extra(self, entry: ModelEntry) -> _Trim | None:
-        """The layers that the last plan did not give to this Mac; None where there are none."""
         stage = self._stages.of(entry.fingerprint)
         there = await asyncio.to_thread(written, Path(entry.path))
         if there is None or stage is None or stage.is_whole:
@@ -102,7 +101,7 @@ class Trimming:
         (needed,) = await self._profiles.slices(entry, (stage.words,))
         kept = kept_of(there, [Part(file=file, begin=begin, end=end) for file, begin, end in needed])
         taken = await asyncio.to_thread(taken_bytes, Path(entry.path), there.files)
-        # more than the map knows of is what a trim that was killed has left
+        # more than the map lists was left by a trim that was killed
         nbytes = max(there.there_bytes, taken) - kept.there_bytes
         if nbytes < BLOCK_BYTES:
             return None
@@ -123,7 +122,6 @@ class Trimming:
         return Trimmable(name=entry.name, path=entry.path, nbytes=nbytes, layers=layers, kept=kept, only_here=only_here)
 
     def _begun(self) -> Iterator[_Trim]:
-        """What was begun, and not gone on with: nobody knows yet whether it is a model."""
         begun = self._folder / PARTIAL
         for folder in sorted(begun.iterdir()) if begun.is_dir() else ():
             if folder.is_dir() and not folder.is_symlink():
@@ -166,7 +164,7 @@ def _let_go(folder: Path, there: BlockMap, kept: BlockMap, is_still_so: Callable
 
 
 def _remove(folder: Path, below: Path) -> None:
-    """Aside first: what is removed by halves is no model."""
+    """Move it aside first: a half-deleted folder must not look like a model."""
     try:
         if folder.parent.name != PARTIAL:
             private_folder(below / PARTIAL, TransferError)

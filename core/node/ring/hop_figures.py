@@ -14,7 +14,7 @@ def hop_samples(
     rtt: Callable[[str, str], float | None],
     path: Callable[[str], PathKind] = lambda _: "",
 ) -> list[HopSample]:
-    """One sample for each hop of the ring; `path` gives the kind of network a Mac's outgoing link uses."""
+    """One sample per hop of the ring; `path` gives the kind of network of a Mac's outgoing link."""
     hops = []
     for index, sent in enumerate(stages):
         after = (index + 1) % len(stages)

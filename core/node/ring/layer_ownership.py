@@ -16,7 +16,7 @@ Files = Mapping[str, Mapping[str, str]]  # SHA-256 of the model's files by name,
 
 
 def first_fault(plan: Plan, held: Held, files: Files) -> Problem | None:
-    """The first fault in what the stages have reported so far; None if there is none."""
+    """The first fault in the reports of the stages so far, if any."""
     for stage in plan.stages:
         loaded = held.get(stage.device_id)
         if fault := loaded and (_other_layers(plan, stage, loaded) or _other_model(plan, stage, loaded)):
@@ -74,9 +74,8 @@ def _other_file(plan: Plan, stage: Stage, files: Files) -> MaclusterError | None
 
 
 def _not_once(plan: Plan, held: Held) -> MaclusterError | None:
-    """The first layer, embedding or output head that does not have exactly one owner.
-
-    Ranks of a tensor plan all have every layer and the embedding.
+    """The first layer, embedding or output head that does not have exactly one owner. Ranks of a tensor plan all have
+    every layer and the embedding.
     """
     if not has_ranks(plan) and (fault := _parted(plan, held)):
         return fault
@@ -93,7 +92,6 @@ def _not_once(plan: Plan, held: Held) -> MaclusterError | None:
 
 
 def _parted(plan: Plan, held: Held) -> MaclusterError | None:
-    """The first layer with no owner, or with two."""
     edge, before = 0, ""
     for stage in plan.owners:
         loaded = held[stage.device_id]

@@ -58,7 +58,6 @@ class LayersHeldLast:
 
 
 def stage_in(plan: Plan, index: int) -> HeldLayers:
-    """The share of the Mac with stage number `index`."""
     stage = plan.stages[index]
     return HeldLayers(
         start=stage.start,
@@ -78,6 +77,5 @@ def read_stages(file: Path) -> dict[Sha256, HeldLayers]:
 
 
 def write_stages(file: Path, known: dict[Sha256, HeldLayers]) -> None:
-    """Write the file (0600)."""
-    with suppress(TrustError):  # on a full disk the plan that is loaded next says it again
+    with suppress(TrustError):  # on a full disk the next loaded plan repeats it
         write_private(file, msgspec.json.encode(known), TrustError)

@@ -1,4 +1,4 @@
-"""What the head of a plan and the Macs of its stages say to each other."""
+"""Messages between the head of a plan and the Macs of its stages."""
 
 from __future__ import annotations
 

@@ -29,7 +29,6 @@ class OutgoingLink:
         self._is_measuring = False
 
     def offer(self, direct: Sequence[NetworkPath]) -> None:
-        """The link is being made again, over the best of `direct` that works, or another path if none does."""
         self.way, self._offered = None, tuple(direct)
 
     def linked(self, way: NetworkPath) -> None:
@@ -37,9 +36,8 @@ class OutgoingLink:
         self._times, self._measured = 0, ()
 
     def reason_to_move(self, direct: Sequence[NetworkPath], name: str) -> str:
-        """Why the link should move, now that `direct` lead to the Mac called `name`; "" to stay.
-
-        A path of a better kind is tried once each time it appears.
+        """Why the link should move, now that `direct` lead to the Mac called `name`; "" to stay. A path of a better
+        kind is tried once each time it appears.
         """
         now = self.way
         if now is None:
@@ -54,7 +52,6 @@ class OutgoingLink:
         return f"A {new[0].kind} path to {name} has appeared: the ring moves to it." if new else ""
 
     def to_try(self, direct: Sequence[NetworkPath], now: float) -> list[NetworkPath]:
-        """The path in use and the others of its kind, every half minute, to be timed; empty without a choice."""
         alike = self._alike(direct)
         if not alike or now < self._try_at:
             return []
@@ -62,9 +59,8 @@ class OutgoingLink:
         return self.rated(alike)
 
     def to_measure(self, direct: Sequence[NetworkPath]) -> NetworkPath | None:
-        """The next path whose rate to measure while idle; call `measured` afterwards.
-
-        Where there is a choice, each path of the kind in use is measured once, when it appears or the link is made.
+        """The next path whose rate to measure while idle; call `measured` afterwards. Where there is a choice, each
+        path of the kind in use is measured once, when it appears or the link is made.
         """
         left = [way for way in self._alike(direct) if not _has(self._measured, way)]
         if self._is_measuring or not left:
@@ -74,7 +70,6 @@ class OutgoingLink:
         return left[0]
 
     def measured(self, way: NetworkPath, bytes_per_s: int) -> None:
-        """`way` carries that rate; 0 if unknown."""
         self._is_measuring = False
         self._rates[_key(way)] = bytes_per_s
 
@@ -82,10 +77,8 @@ class OutgoingLink:
         return [msgspec.structs.replace(way, bytes_per_s=self._rates.get(_key(way), 0)) for way in ways]
 
     def tried(self, tried: Sequence[MeasuredPath], now: float, name: str) -> str:
-        """Why the link should move, now that these paths were timed; "" to stay.
-
-        Another path must take half a token's time or less, three times in a row, and a millisecond less.
-        After a move there is a pause of ten minutes.
+        """Why the link should move, now that these paths were timed; "" to stay. Another path must take half a token's
+        time or less, three times in a row, and a millisecond less. After a move there is a pause of ten minutes.
         """
         costs = token_costs_s(tried)
         used = [cost for each, cost in zip(tried, costs, strict=True) if self.way and each.way.is_same(self.way)]
@@ -99,7 +92,6 @@ class OutgoingLink:
         return f"{path}: the ring moves to it."
 
     def _alike(self, direct: Sequence[NetworkPath]) -> list[NetworkPath]:
-        """The path in use and the others of its kind; empty without a choice."""
         used = self.way
         alike = [way for way in direct if used and way.rank == used.rank]
         return alike if used and len(alike) > 1 and _has(alike, used) else []

@@ -45,7 +45,7 @@ from core.worker.messages import (
 PREPARE_S = 90.0
 STILL_S = 120.0  # a worker reports every tensor that it reads
 LOOK_S = 5.0
-PROVE_S = 60.0  # a rank that stands still would block the others for ever
+PROVE_S = 60.0  # a stuck rank would block the others for ever
 READ_BYTES_PER_S = 50e6
 
 Computed = tuple[str, tuple[str, ...], Topology, int | None, str | None]
@@ -74,9 +74,8 @@ class PlanLost(Signal, frozen=True):
 
 
 class PlanLeader:
-    """The plan that this node leads, if any.
-
-    It is also kept in `worker.led`; `faults` keeps which Mac has other files, until the next load.
+    """The plan that this node leads, if any. It is also kept in `worker.led`; `faults` keeps which Mac has other files,
+    until the next load.
     """
 
     def __init__(
@@ -109,7 +108,6 @@ class PlanLeader:
 
     @property
     def last_gen(self) -> int:
-        """The latest generation of a plan that a Mac got."""
         return max(self._last_gen, self._prefill.last_gen)
 
     def path_from(self, device_id: str) -> PathKind:
@@ -125,7 +123,6 @@ class PlanLeader:
 
     @property
     def is_without_group(self) -> bool:
-        """Whether the plan failed before its ranks had formed their group."""
         lifecycle = self._lifecycle
         return lifecycle is not None and has_ranks(lifecycle.plan) and lifecycle.failed_in == "linking"
 
@@ -139,7 +136,6 @@ class PlanLeader:
         drafter: Path | None = None,
     ) -> None:
         """Hand out the stages of `plan` in place of the one before, after copying `lacks` and comparing with the hub.
-
         Returns before that is done. `directory` and `drafter` hold the model and the draft model here. `verify`:
         compare the ring's logits with the whole model on this Mac. Raises BadModel for a damaged map, NotLoaded if it
         is unloaded meanwhile.
@@ -182,7 +178,6 @@ class PlanLeader:
                 await self._hand_out_all(lifecycle)
 
     async def _stop_bringing(self) -> None:
-        """What was copied stays where it is."""
         if bringing := self._bringing:
             self._bringing = None
             bringing.cancel()
@@ -211,7 +206,6 @@ class PlanLeader:
             await self._release(lifecycle.plan, reason)
 
     def fail(self, problem: Problem) -> None:
-        """Report that the plan no longer runs; `free` frees its memory."""
         if self._lifecycle:
             self._lifecycle.abandon()
             self._note_plan()
@@ -227,14 +221,13 @@ class PlanLeader:
         await self._stop_bringing()
         if lifecycle:
             await self._release(lifecycle.plan, reason)
-            if self._lifecycle is None:  # else another one took its place meanwhile, and this would hide it
+            if self._lifecycle is None:  # else another plan replaced it meanwhile, and this would hide that
                 self._bus.publish(PlanUnloaded(plan_gen=lifecycle.plan.plan_gen))
 
     async def came(self, device_id: str) -> None:
-        """A Mac is connected: it may let go of a plan that continued without it."""
         plan = self.plan
         if plan and all(stage.device_id != device_id for stage in plan.parts):
-            await self._mesh.send(device_id, Release(plan_gen=plan.plan_gen, reason="The plan went on without it."))
+            await self._mesh.send(device_id, Release(plan_gen=plan.plan_gen, reason="The plan continued without it."))
         await self._prefill.came(device_id)
 
     async def handle_message(self, device_id: str, message: StageWord) -> None:
@@ -274,7 +267,6 @@ class PlanLeader:
             await self._act(self._lifecycle.lost(device_id, problem))
 
     async def distrusted(self, device_id: str, problem: Problem) -> None:
-        """That Mac must see no prompt any more."""
         await self._prefill.lost(device_id, problem)
         if self._lifecycle:
             await self._act(self._lifecycle.distrusted(device_id, problem))
@@ -297,7 +289,7 @@ class PlanLeader:
         lifecycle = self._lifecycle_now()
         match report:
             case Loading(plan_gen=gen) | Loaded(plan_gen=gen) | Failed(plan_gen=gen) if not self._knows(gen):
-                return []  # the last words of a worker that was replaced, or of its plan before
+                return []  # late reports of a replaced worker or an older plan
             case Loading(done_bytes=done, total_bytes=total):
                 return lifecycle.loading(device_id, done, total)
             case Loaded():
@@ -312,7 +304,6 @@ class PlanLeader:
                 return lifecycle.broken(device_id, gen, problem)
 
     def _lost(self, device_id: str, problem: Problem) -> list[Action]:
-        """Put the Mac's name before its problem."""
         what = f"{self._name(device_id)}: {problem.what}"
         return self._lifecycle_now().lost(device_id, Problem(kind=problem.kind, what=what, fix=problem.fix))
 
@@ -329,7 +320,6 @@ class PlanLeader:
                 await self._act(self._lifecycle_now().lost(device_id, error.problem))
 
     async def _check_loading(self, lifecycle: PlanLifecycle) -> None:
-        """Fail a Mac that does not start to load, or stops amid its layers."""
         begun = monotonic()
         while lifecycle is self._lifecycle and lifecycle.phase == "loading":
             await asyncio.sleep(LOOK_S)
@@ -343,7 +333,6 @@ class PlanLeader:
                     break
 
     async def _check_proved(self, lifecycle: PlanLifecycle, plan: Plan) -> None:
-        """Fail a proof that takes too long."""
         limit_s = PROVE_S + sum(stage.weight_bytes for stage in plan.stages) / READ_BYTES_PER_S
         await asyncio.sleep(limit_s)
         if lifecycle is self._lifecycle and lifecycle.plan is plan and lifecycle.phase == "proving":
@@ -392,7 +381,7 @@ class PlanLeader:
                 await self._mesh.send(device_id, order)
 
     async def _release(self, plan: Plan, reason: str, staying: Collection[str] = ()) -> None:
-        """Macs that stay let go when they get a stage of the next plan."""
+        """Release the plan everywhere; Macs that stay do so when they get their next stage."""
         await self._prefill.end(reason, stays=plan.prefill is not None and plan.prefill.stage.device_id in staying)
         for stage in plan.stages:
             if stage.device_id != self._device_id and stage.device_id not in staying:
@@ -405,9 +394,8 @@ class PlanLeader:
 
 
 def _computed(plan: Plan) -> Computed:
-    """What logits depend on.
-
-    A wrong tensor split raises no error, so each kind is compared with the whole model once, even if nobody asked.
+    """The inputs that logits depend on. A wrong tensor split raises no error, so each kind of plan is compared with the
+    whole model once, unrequested.
     """
     return plan.fingerprint, tuple(stage.device_id for stage in plan.stages), plan.topology, plan.kv_bits, plan.wire
 

@@ -75,7 +75,7 @@ class Mismatch(NamedTuple):
 
 
 class PlanLifecycle:
-    """What is known of every stage of one plan."""
+    """The state of every stage of one plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -131,7 +131,6 @@ class PlanLifecycle:
         return [shown, Broke(device_id, problem), *self._connect(self.plan.plan_gen + 1)]
 
     def resume(self) -> list[Action]:
-        """Every Mac of the ring is back: link again. Nothing if the ring never ran."""
         if self.phase != "failed" or not self._proof:
             return []
         self._relinks = 0
@@ -157,7 +156,6 @@ class PlanLifecycle:
         return [self._show(device_id, "lost", detail=problem.what), *self._fail(problem, device_id)]
 
     def distrusted(self, device_id: str, problem: Problem) -> list[Action]:
-        """That Mac must see no prompt any more."""
         if self.phase == "failed" or all(part.device_id != device_id for part in self.plan.parts):
             return []
         return self.lost(device_id, problem) or self._fail(problem)
@@ -184,7 +182,7 @@ class PlanLifecycle:
     def _advance(self) -> list[Action]:
         alone = len(self.plan.stages) == 1
         if self.phase == "loading" and self._all_in(self._ports) and self._all_in(self._held):
-            if alone:  # there are no files to compare with, and no links to make
+            if alone:  # no files to compare, and no links to make
                 return [self._show(self.plan.head.device_id, "ready"), *self._prove()]
             return self._connect(self.plan.plan_gen) if self._all_in(self._files) else []
         if self.phase == "linking" and self._all_in(self._linked):

@@ -1,4 +1,4 @@
-"""This Mac's stage in a plan, whoever leads it: the worker loads and links, the node checks files."""
+"""This Mac's stage in a plan of any head: the worker loads and links, the node checks files."""
 
 from __future__ import annotations
 
@@ -96,7 +96,6 @@ class PlanMember:
         self._step = 0
 
     async def prepare_own(self, plan: Plan, index: int, directory: Path, drafter: Path | None = None) -> int:
-        """Load a stage of this Mac's own plan, and its draft model; returns the worker's data port."""
         return await self._prepare(self._device_id, plan, index, directory, drafter)
 
     async def prepare(self, head: str, order: PrepareStage) -> None:
@@ -125,7 +124,6 @@ class PlanMember:
         await self._mesh.send(head, Prepared(plan_gen=plan.plan_gen, port=port))
 
     async def refuse(self, head: str, plan_gen: int) -> None:
-        """Preparing a stage failed by a defect: drop it, and tell the head."""
         if head == self._head:
             self._forget()
         problem = NodeError("it could not prepare its layers because of a defect.", "Its log says where.").problem
@@ -135,11 +133,9 @@ class PlanMember:
         self._link(order)
 
     async def files_in(self, directory: Path) -> dict[str, str]:
-        """The SHA-256 of the model's files. Raises ModelError."""
         return await self._models.manifest(directory)
 
     async def port(self) -> int:
-        """The worker's data port. Raises WorkerDied."""
         return await self._supervisor.ready()
 
     def link_prefill(self, order: LinkUp) -> None:
@@ -163,7 +159,6 @@ class PlanMember:
         self._supervisor.send(Prove(plan_gen=plan_gen, directory=str(directory), verify=verify))
 
     async def link(self, head: str, order: LinkUp) -> None:
-        """Link the ring for another Mac, or tell it that this Mac no longer has the plan."""
         if head == self._head and self._worker.plan and same_plan(order.plan, self._worker.plan):
             self._keep()
             self._link(order)
@@ -172,14 +167,12 @@ class PlanMember:
             await self._mesh.send(head, StageLost(plan_gen=order.plan.plan_gen, problem=problem))
 
     async def release_for(self, head: str, order: Release) -> None:
-        """The head releases the plan, even one that is still being prepared."""
         self._released[head] = max(order.plan_gen, self._released.get(head, -1))
         if head == self._head:
             self._journal.info(order.reason)
             await self.release(order.plan_gen)
 
     async def release_own(self, plan_gen: int) -> None:
-        """Release a plan that this Mac led, unless it serves another Mac's now."""
         if self._head == self._device_id:
             await self.release(plan_gen)
 
@@ -191,14 +184,13 @@ class PlanMember:
     def head_lost(self, device_id: str, reason: str) -> None:
         """A Mac is gone; if it led our plan, keep the layers for `GRACE_S`."""
         self._released.pop(device_id, None)
-        self._orders.pop(device_id, None)  # nobody waits for that any more, nor would let go of it
+        self._orders.pop(device_id, None)  # no head waits for it or would release it
         if self._worker.plan and device_id == self._head:
             self._journal.warn(f"The Mac that leads the plan is gone: {reason}")
             self._keep()
             self._letting_go = self._tasks.spawn("Releasing a plan", self._let_go(self._worker.plan))
 
     async def head_left(self, device_id: str) -> None:
-        """A node quits: its plan is released at once."""
         if self._worker.plan and device_id == self._head:
             await self.release(self._worker.plan.plan_gen)
 
@@ -213,7 +205,7 @@ class PlanMember:
             self._letting_go = None
 
     async def distrust(self, problem: Problem) -> None:
-        """A Mac of another head's plan must see no prompt any more: free the worker, and tell the head why."""
+        """Free the worker from another head's plan if a Mac in it may see no more prompts; report why to the head."""
         plan, head = self._worker.plan, self._head
         if plan and head and head != self._device_id:
             self._journal.warn(f"This Mac leaves the plan of {plan.head.peer}: {problem.what}")
@@ -238,15 +230,15 @@ class PlanMember:
         self._forget()
         self._worker.plan, self._head, self._index = plan, head, index
         self._signals.emit(StageTaken(plan, index))
-        if before and led and led != head:  # it would wait for ever
+        if before and led and led != head:  # the other head would wait for ever
             taken = NotLoaded("It loads another model now.").problem
             await self._report(led, StageLost(plan_gen=before.plan_gen, problem=taken))
         await self._comparison.ensure(directory, plan.fingerprint, head)
         load = Load(plan=plan, index=index, directory=str(directory), drafter=str(drafter or ""))
         has_begun = False
         stays = before and before.fingerprint == plan.fingerprint and head == led and before.plan_gen < plan.plan_gen
-        if before and stays and not has_ranks(before):  # which are of their group as long as they live
-            # what stays here stays in memory
+        if before and stays and not has_ranks(before):  # ranks keep their group as long as they live
+            # layers that stay here stay loaded
             has_begun = await self._supervisor.begins(load, BEGIN_S)
         if before and not has_begun and self._worker.plan is plan:
             await self._supervisor.replace()
@@ -260,7 +252,6 @@ class PlanMember:
         return port
 
     async def _check(self, head: str, plan: Plan, directory: Path) -> None:
-        """Send the head the hashes of this Mac's files while the worker loads them."""
         word: StageWord
         try:
             word = Checked(plan_gen=plan.plan_gen, files=await self._models.manifest(directory))
@@ -268,7 +259,7 @@ class PlanMember:
                 raise BadModel(f"{plan.model} has {len(word.files)} files, too many to compare.")
         except MaclusterError as error:
             word = StageLost(plan_gen=plan.plan_gen, problem=error.problem)
-        self._checking = None  # what is told may end the plan, which must not cancel the telling
+        self._checking = None  # the report may end the plan, which must not cancel the report
         await self._report(head, word)
 
     async def _report(self, head: str, word: StageWord) -> None:
@@ -371,6 +362,5 @@ def check_order(plan: Plan, index: int, head: str, own: str) -> None:
 
 
 def same_plan(later: Plan, earlier: Plan) -> bool:
-    """Whether only the generation differs."""
     gen = later.plan_gen
     return gen >= earlier.plan_gen and later == msgspec.structs.replace(earlier, plan_gen=gen)

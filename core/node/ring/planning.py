@@ -89,16 +89,14 @@ class Planning:
         self._plan_gen = 0
 
     async def choices(self) -> list[ModelChoice]:
-        """Every model on this Mac with how it would fit, or why it can't run, without examining any."""
         found = await self._models.survey()
         here = [_unusable(one) if isinstance(one, BrokenModel) else await self._choice(one) for one in found]
         elsewhere = self._inventory.elsewhere([choice.fingerprint for choice in here])
         return [*here, *(self._absent(one) for one in elsewhere)]
 
     async def preview(self, request: PlanRequest, *, parts: bool = False) -> PlanPreview:
-        """What loading would do; with `parts` also the bytes of files that each Mac would read.
-
-        Raises ModelNotFound, BadModel, UsageError; other problems are in the preview.
+        """Effects of loading; with `parts` also the bytes of files that each Mac would read. Raises ModelNotFound,
+        BadModel, UsageError; other problems are in the preview.
         """
         macs = self._macs(request)
         entry = await self._models.find(request.model)
@@ -114,22 +112,19 @@ class Planning:
             return PlanPreview(problem=error.problem)
 
     def disks(self) -> list[DiskUse]:
-        """What the Macs of the loaded plan have of its model on their disks."""
         return self._files.disks(self._leader.plan) if self._leader.plan else []
 
     async def plan(self, request: LoadRequest) -> Planned:
-        """The plan for a request. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
         request = await self._with_reader(request)
         planned = await self._plan(request, plan_options_of(request))
         await self._inventory.renew(planned.plan)
         return await self._with_lacks(planned, request)
 
     async def plan_on(self, request: LoadRequest, without: Collection[str], no_group: str = "") -> Planned:
-        """A plan to continue `request` without the Macs `without`. Raises as `plan`.
-
-        `no_group`: why the Macs could form no tensor group, if they couldn't. If files would have to be copied first,
-        layers are cut as they lie on the disks, or only Macs with the whole model are used, where that fits. If it does
-        not fit otherwise, the prefill Mac holds layers and the draft model is dropped.
+        """A plan to continue `request` without the Macs `without`. Raises as `plan`. `no_group`: why the Macs could
+        form no tensor group, if they couldn't. If files would have to be copied first, layers are cut as they lie on
+        the disks, or only Macs with the whole model are used, where that fits. If it does not fit otherwise, the
+        prefill Mac holds layers and the draft model is dropped.
         """
         gone = msgspec.structs.replace(request, without=(*request.without, *without))
         reader = (await self._with_reader(gone)).prefill
@@ -155,7 +150,6 @@ class Planning:
     async def _on_disks(
         self, request: LoadRequest, planned: Planned, holdings: Holdings, macs: Sequence[str]
     ) -> Planned | None:
-        """The same Macs, cut so that no layer has to be copied, if that fits."""
         entry, plan = await self._models.find(request.model), planned.plan
         spans = spans_on_disks(plan, holdings.layers, (await self._profiles.of(entry)).cuts, macs)
         if not spans:
@@ -177,7 +171,6 @@ class Planning:
 
     async def faster(self, plan: Plan, request: LoadRequest) -> Planned | None:
         """The plan of today, if the slowest stage of `plan` would be much faster in it and nothing must be copied.
-
         Raises as `plan`.
         """
         planned = await self.plan(request)
@@ -193,7 +186,6 @@ class Planning:
         return planned._replace(lacks=lacks, words=self._files.words(lacks))
 
     async def forecast(self, plan: Plan) -> Forecast | None:
-        """The speed of the running `plan`, as far as known. Raises ModelError, UsageError."""
         entry = await self._models.find(plan.model)
         layout = await self._models.layout(entry)
         profile = await asyncio.to_thread(self._profiles.known, entry)
@@ -246,7 +238,7 @@ class Planning:
         return Planned(plan, Path(entry.path), verify, drafter=drafter.directory)
 
     async def _drafter(self, request: PlanRequest, entry: ModelEntry, head: Peer) -> _Drafter:
-        """Raises ModelMismatch if the two models have different tokenizers."""
+        """The draft model of a request. Raises ModelMismatch if the two models have different tokenizers."""
         if not request.draft:
             return _Drafter()
         draft = await self._models.find(request.draft)
@@ -281,7 +273,6 @@ class Planning:
         )
 
     def _absent(self, held: HeldModel) -> ModelChoice:
-        """A model that only other Macs have."""
         holdings = self._inventory.holdings(held.fingerprint)
         problem = ModelNotFound(f"{held.name} is not on this Mac.", "Copy it here: d in the list of models.").problem
         return ModelChoice(
@@ -381,7 +372,6 @@ class Planning:
         return with_mirror(plan, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
 
     async def _with_reader(self, request: _Request) -> _Request:
-        """`request` with "auto" replaced by a prefill Mac or "off". Raises ModelError, UsageError."""
         if request.prefill != "auto":
             return request
         entry = await self._models.find(request.model)
@@ -398,7 +388,6 @@ class Planning:
 
 
 def _with_less(request: LoadRequest) -> list[LoadRequest]:
-    """The request, and what it could do without, the least first."""
     alone = msgspec.structs.replace(request, prefill="off")
     return [*([request] if request.prefill != "off" else []), *([alone] if request.draft else [])]
 

@@ -1,4 +1,4 @@
-"""The head's side of the prefill Mac: it loads once the ring runs, and is asked again after a loss.
+"""The head's side of the prefill Mac: it loads once the ring runs, and again some time after a loss.
 
 The ring does not wait for it.
 """
@@ -25,7 +25,7 @@ BACK_OFF_S: Final = (2.0, 5.0, 15.0, 60.0)
 
 
 class _ReaderState:
-    """What the prefill Mac has reported about `plan`."""
+    """The prefill Mac's reports about `plan`."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -48,7 +48,7 @@ class PrefillLink:
         self.last_gen = 0  # the latest generation of a plan that the other Mac got
 
     async def begin(self, ring: Plan, directory: Path) -> None:
-        """The ring of that plan runs. Links that were made again change nothing here."""
+        """Start when the ring of that plan runs. Renewed links change nothing here."""
         if self._ring and self._ring.prefill == ring.prefill and self._ring.fingerprint == ring.fingerprint:
             return
         self._ring, self._directory = ring, directory
@@ -58,7 +58,6 @@ class PrefillLink:
             await self._ask(ring)
 
     async def end(self, reason: str, *, stays: bool = False) -> None:
-        """The plan no longer runs; the Mac `stays` if the next plan has it again."""
         now, self._now, self._ring = self._now, None, None
         if now:
             self._member.unlink_prefill()
@@ -107,7 +106,7 @@ class PrefillLink:
         self.last_gen += 1
         self._now = now = _ReaderState(prefill_plan(ring, self.last_gen))
         if not await self._mesh.send(_mac(now.plan), PrepareStage(plan=now.plan, index=1)):
-            self._now = None  # it is asked when it comes
+            self._now = None  # requested again when it connects
 
     async def _link(self, now: _ReaderState, loaded: Loaded) -> None:
         mac = _mac(now.plan)
@@ -126,12 +125,11 @@ class PrefillLink:
         self._member.link_prefill(LinkUp(plan=now.plan, port=now.port))
 
     def _give_up(self, now: _ReaderState, problem: Problem) -> None:
-        """The ring prefills; after a while the other Mac is asked again."""
         self._now = None
         self._member.unlink_prefill()
         self._journal.warn(f"{now.plan.stages[1].peer} can't prefill now; the ring does: {problem.what}")
         wait_s = self._back_off.failed()
-        self._tasks.spawn("Asking a Mac to read again", self._ask_later(self._ring, wait_s))
+        self._tasks.spawn("Requesting a prefill Mac again", self._ask_later(self._ring, wait_s))
 
     async def _ask_later(self, ring: Plan | None, wait_s: float) -> None:
         await asyncio.sleep(wait_s)

@@ -81,7 +81,7 @@ class Tracing:
             case ClockRequest(number=number):
                 await self._mesh.send(device_id, ClockReply(number=number, at_s=monotonic()))
             case PeerTraceRequest() if self._turns is None and self._leads(device_id):
-                self._tasks.spawn("Reporting what a stage does", self._reply(device_id, message))
+                self._tasks.spawn("Reporting a trace", self._reply(device_id, message))
             case ClockReply(number=number) | TraceReply(number=number):
                 waiting = self._asked.get((device_id, number))
                 if waiting and not waiting.done():
@@ -112,7 +112,6 @@ class Tracing:
         return (await self._answer(stage, asked, TraceReply)).turns
 
     async def _clock(self, stage: Stage) -> ClockDifference:
-        """The clock difference by the quickest of `PINGS` questions."""
         if stage.device_id == self._own_id:
             return ClockDifference(0.0, 0.0)
         found = []

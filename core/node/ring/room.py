@@ -77,7 +77,6 @@ class RingRoom(Room):
 
     @classmethod
     def build(cls, node: NodeContext, peers: PeersRoom, disks: DisksRoom) -> Self:
-        """The room with all of its parts."""
         home, is_simulated = node.home, bool(node.config.chip)
         supervisor = Supervisor(node, peers.worker)
         member = PlanMember(node, peers.mesh, peers.paths, supervisor, peers.worker, disks.models, disks.comparison)
@@ -150,7 +149,7 @@ class RingRoom(Room):
         signals.on(PlanDistrusted, self._distrusted)
 
     def _prepare_stage(self, head: str, order: PrepareStage) -> None:
-        """Hold a stage; if that shows a defect it is refused, as no other Mac may stop this node."""
+        """Prepare a stage; refuse it on a defect, since no other Mac may stop this node."""
         tasks = self.node.tasks
 
         def refuse() -> None:
@@ -183,7 +182,7 @@ class RingRoom(Room):
             case PrefillLinked() | PrefillBroken():
                 leader.prefill_reported(report)
             case ReadBeside(request_id=name, tokens=0):
-                node.journal.warn(f"The ring reads the prompt of {name[:8]}: the Mac beside it could not.")
+                node.journal.warn(f"The ring reads the prompt of {name[:8]}: the prefill Mac failed.")
             case Proved() | Unproved():
                 node.tasks.spawn_essential("The proof of the ring", leader.proved(report))
 

@@ -22,7 +22,7 @@ _READ: Final[tuple[StageStatus, ...]] = ("linking", "ready")
 
 
 class Measured(NamedTuple):
-    """One measurement: an amount of work took so long."""
+    """One measurement: an amount of work and its time."""
 
     curve: str  # as `core.plan.cost_curve.curve_name` names it
     amount: float
@@ -30,19 +30,17 @@ class Measured(NamedTuple):
 
 
 class MeasuredLoad(NamedTuple):
-    """A running plan, and the work it asks of its Macs."""
+    """A running plan, and its Macs' work."""
 
     plan: Plan
     work: PlanWork
 
     @property
     def reads(self) -> Sequence[int]:
-        """Bytes of weights that each stage reads for a token."""
         return self.work.reads
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Its hops in ring order; empty with one Mac."""
         macs = [stage.device_id for stage in self.plan.stages]
         return list(zip(macs, [*macs[1:], macs[0]], strict=True)) if len(macs) > 1 else []
 
@@ -51,7 +49,7 @@ class _Round(NamedTuple):
     """Samples of all hops, in ring order."""
 
     read: int  # prompt tokens so far
-    chunks: int  # in so many prompt chunks
+    chunks: int  # number of prompt chunks
     tokens: int  # of the answer so far
     hops: tuple[HopSample, ...]
 
@@ -87,10 +85,8 @@ class AnswerMeasurement:
                     self._note(_Round(self._read, self._chunks, self._tokens, tuple(self._samples[p] for p in pairs)))
 
     def ended(self, done: RequestDone, lead_s: float, apart_s: Callable[[float], float | None]) -> list[Measured]:
-        """What the answer showed.
-
-        `lead_s`: the known time that the head adds to a token. `apart_s`: the known time of a tensor step of so
-        many tokens without its reduces, or None.
+        """Measurements from a finished answer. `lead_s`: the known time that the head adds to a token. `apart_s`: the
+        known time of a tensor step of that number of tokens without its reduces, or None.
         """
         rate = done.decode_tokens_per_s
         if done.problem or not rate:
@@ -197,9 +193,8 @@ class AnswerMeasurement:
         return found
 
     def _decoding(self, steps: Sequence[_MeasuredStep], token_s: float) -> list[Measured]:
-        """One decoded token. The head gets the time that stages and hops do not explain.
-
-        Two Macs' clocks differ, so a hop takes half a round trip, or less if there was less time.
+        """One decoded token. The head gets the time that stages and hops do not explain. Two Macs' clocks differ, so a
+        hop takes half a round trip, or less if there was less time.
         """
         hops, stages = self._rounds[-1].hops, self._loaded.plan.stages
         trips_s = sum(map(_trip, hops))
@@ -221,9 +216,8 @@ class AnswerMeasurement:
 
 
 class LoadMeasurement:
-    """Measures one load.
-
-    Macs that `held` layers of the model read only what they lack, which says nothing of their speed.
+    """Measures one load. Macs that `held` layers of the model read only what they lack, which says nothing of their
+    speed.
     """
 
     def __init__(self, plan: Plan, now: float, held: Collection[str] = ()) -> None:
@@ -233,11 +227,11 @@ class LoadMeasurement:
 
     def handle_event(self, state: StageState, now: float) -> None:
         if state.status in ("fetching", "comparing"):
-            self._made_at = now  # what comes to disks first is no part of loading
+            self._made_at = now  # copying before loading does not count
         elif state.status == "loading":
             self._began.setdefault(state.device_id, now)
         elif state.status in _READ:
-            # what is read at once is never told of before it is there
+            # progress reports of fast reads come too late
             began = self._began.get(state.device_id, self._made_at)
             self._took.setdefault(state.device_id, now - began)
 
@@ -262,7 +256,6 @@ def _hop_name(hop: HopSample) -> str:
 
 
 def _spent(hop: HopSample) -> float:
-    """Seconds that both ends spent on its frames."""
     return hop.codec_s + hop.seal_s + hop.send_s + hop.open_s
 
 

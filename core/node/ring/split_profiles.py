@@ -1,4 +1,4 @@
-"""How each model may be split: asked of a child process once, then remembered, in memory and on disk."""
+"""How each model may be split: examined once by a child process, then remembered, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECONDS: Final = 60.0
 RSS_BYTES: Final = 2048 * MIB
 ANSWER_BYTES: Final = 16 * MIB
 UNTRUSTED: Final = "Fetch the model from a source you trust."
-# what the parsed headers of a model weigh as Python objects, a byte of header
+# memory of a model's parsed headers as Python objects, per byte of header
 _PER_HEADER_BYTE: Final = 16
 
 
@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 
 class SplitProfiles:
-    """Remembers in `folder`, a file for every model and version of the code that examines it."""
+    """Profiles in `folder`, a file for every model and version of the examining code."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,9 +45,8 @@ class SplitProfiles:
         self._one_child = asyncio.Lock()
 
     async def of(self, entry: ModelEntry) -> SplitProfile:
-        """The split profile of a model, from a child if nobody has asked before; takes seconds then.
-
-        Raises ModelNotFound, and BadModel or UnsupportedModel for a model that mlx-lm cannot build or run.
+        """The split profile of a model; the first call starts a child and takes seconds. Raises ModelNotFound, and
+        BadModel or UnsupportedModel for a model that mlx-lm can't build or run.
         """
         async with self._one_child:
             if found := await asyncio.to_thread(self.known, entry):
@@ -61,9 +60,8 @@ class SplitProfiles:
             return found
 
     def known(self, entry: ModelEntry) -> SplitProfile | None:
-        """What is remembered of a model; reads one small file."""
         if entry.fingerprint not in self._found:
-            # a file that is not there, open to others or not whole is the same as never having asked
+            # a file that is missing, damaged or readable by others counts as absent
             with contextlib.suppress(TrustError, msgspec.MsgspecError, UnsupportedModel):
                 read = msgspec.json.decode(read_private(self._file(entry)), type=SplitProfile)
                 self._found[entry.fingerprint] = _checked(read, entry)
@@ -80,8 +78,8 @@ class SplitProfiles:
         )
 
     async def slices(self, entry: ModelEntry, slices: tuple[str, ...]) -> tuple[FileParts, ...]:
-        """The bytes of the model's files that each of these reads, as `core.models.slicing.slice_bytes` names them.
-        Raises as `of` does.
+        """Bytes that each of `slices` reads of the model's files, in the form of `core.models.slicing.slice_bytes`.
+        Raises like `of`.
         """
         async with self._one_child:
             stop = threading.Event()
@@ -96,7 +94,7 @@ class SplitProfiles:
 
     def _remember(self, entry: ModelEntry, found: SplitProfile) -> None:
         self._found[entry.fingerprint] = found
-        # without room on the disk the child is asked again after the next start
+        # if the disk is full, the child runs again after the next start
         with contextlib.suppress(TrustError):
             for folder in (self._folder.parent, self._folder):
                 private_folder(folder)
@@ -111,7 +109,6 @@ def _ask(entry: ModelEntry, stop: threading.Event) -> SplitProfile:
 
 
 def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], stop: threading.Event) -> tuple[int, bytes]:
-    """Exit status and answer of a child that looks at the model's files."""
     directory = Path(entry.path)
     headers = sum(header.nbytes for header in read_folder(directory).headers.values())
     job = Job(
@@ -127,7 +124,6 @@ def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], stop: thre
 
 
 def _answer(entry: ModelEntry, status: int, answer: bytes, kind: type[_T]) -> _T:
-    """What a child said. Raises the problem that it told, or BadModel where it told nothing."""
     try:
         if status == 0:
             return msgspec.json.decode(answer, type=kind)
@@ -138,12 +134,11 @@ def _answer(entry: ModelEntry, status: int, answer: bytes, kind: type[_T]) -> _T
 
 
 def _checked(profile: SplitProfile, entry: ModelEntry) -> SplitProfile:
-    """`profile`, if it can be that of a model with so many layers; raises UnsupportedModel."""
     if profile.layers != entry.layers:
         raise UnsupportedModel(f"{entry.name} has {entry.layers} layers in its files, mlx-lm runs {profile.layers}.")
     edges = (0, *profile.cuts, profile.layers)
     sent = [profile.boundary_bytes, *(profile.wire_bytes.get(wire, ()) for wire in get_args(WireType))]
     counts = {len(profile.caches), *([len(each) for each in sent] if any(sent) else [])}
     if any(a >= b for a, b in pairwise(edges)) or counts != {profile.layers}:
-        raise UnsupportedModel(f"What examining {entry.name} found makes no sense.")
+        raise UnsupportedModel(f"Examining {entry.name} gave impossible results.")
     return profile

@@ -1,4 +1,4 @@
-"""What the Macs of a plan lack of its model's files, and how that comes to their disks before they load."""
+"""Model files that the Macs of a plan lack, copied before they load."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from core.requests.plans import StageDisk
 
 
 class Lack(NamedTuple):
-    """What one Mac lacks of its stage: `nbytes` of these `layers`, which may be none where only what stands around all
-    layers is missing. `parts`: all that it reads, none for the whole model.
+    """The missing bytes of one Mac's stage: `nbytes` of `layers`, empty if only files besides the layers are missing.
+    `parts`: all that it reads; empty for the whole model.
     """
 
     device_id: str
@@ -34,14 +34,14 @@ class Lack(NamedTuple):
 
 
 class Undelivered(NamedTuple):
-    """The Mac that did not get what it lacks, and why."""
+    """The Mac that did not get its files, and why."""
 
     device_id: str
     problem: Problem
 
 
 class StageFiles:
-    """Looks at the disks of a plan's Macs, and has what is missing copied there."""
+    """Checks the disks of a plan's Macs, and has missing files copied there."""
 
     def __init__(
         self, inventory: ModelInventory, profiles: SplitProfiles, transfers: Transfers, comparison: HubComparison
@@ -50,8 +50,8 @@ class StageFiles:
         self._comparison = comparison
 
     async def lacks(self, plan: Plan, entry: ModelEntry, layout: Layout) -> tuple[Lack, ...]:
-        """What has to come to disks before `plan` can run. Raises ModelNotFound where no linked Mac has a layer of
-        that, and as `SplitProfiles.of`.
+        """Files to copy before `plan` can run. Raises ModelNotFound if no linked Mac has a needed layer, and like
+        `SplitProfiles.of`.
         """
         macs = self._inventory.lacking(plan)
         if not macs:
@@ -71,7 +71,6 @@ class StageFiles:
         )
 
     def disks(self, plan: Plan) -> list[DiskUse]:
-        """What the Macs of `plan` have of its model, and what came to them since this node has started."""
         held, fetched = self._inventory.holdings(plan.fingerprint).held, self._transfers.fetched
         macs = [stage.device_id for stage in plan.stages]
         return [
@@ -111,8 +110,8 @@ class StageFiles:
             raise _Failed(Undelivered(lack.device_id, error.problem)) from error
 
     def words(self, lacks: Sequence[Lack]) -> str:
-        """ "1.2 GB (layers 4–7) to mbp and 0.3 GB (layer 9) to mini, about 40 s", the time by how quick the last copies
-        were; "" where it is not worth a word.
+        """ "1.2 GB (layers 4–7) to mbp and 0.3 GB (layer 9) to mini, about 40 s", by the speed of the last copies;
+        "" if negligible.
         """
         named = [lack for lack in lacks if lack.layers]
         what = " and ".join(f"{size_text(lack.nbytes)} ({layers_text(lack.layers)}) to {lack.peer}" for lack in named)

@@ -46,7 +46,7 @@ from core.plan.forecast import MacSpeeds, apart_s, plan_work_of
 from core.plan.hop_bytes import hop_bytes
 from core.trust.private_files import read_private, write_private
 
-# so that the file never grows beyond what `core.trust.private_files.read_private` reads
+# keeps the file below the limit of `core.trust.private_files.read_private`
 MOST_CURVES: Final = 128
 DIGITS: Final = 7
 
@@ -77,7 +77,7 @@ class ThroughputHistory:
         self._answer: AnswerMeasurement | None = None
         self._running: set[str] = set()
         self._is_warm = False
-        self._cold: set[str] = set()  # curves that know of first answers only
+        self._cold: set[str] = set()  # curves with data of first answers only
 
     @property
     def curves(self) -> Curves:
@@ -88,7 +88,6 @@ class ThroughputHistory:
         self._layouts = fingerprint, layout
 
     async def take_in(self, event: AnyEvent, now: float) -> None:
-        """As `handle_event`, and save what was learned."""
         before = self._curves
         self.handle_event(event, now)
         if self._curves is not before:
@@ -139,13 +138,14 @@ class ThroughputHistory:
         return seconds_for(self._curves.get(curve_name("lead", head), ()), 1, REACH["lead"]) or 0.0
 
     def _apart_s(self, tokens: float) -> float | None:
-        """Seconds of a tensor step without its reduces; None if unknown."""
         return (
             apart_s(self._loaded.work, MacSpeeds({}, lambda *_: None, self._curves), tokens) if self._loaded else None
         )
 
     def _unknown(self, found: list[Measured]) -> list[Measured]:
-        """What a first answer may teach: empty curves, except the plan's total, about which its parts say more."""
+        """Measurements that a first answer may add: for empty curves, except the plan's total, which its parts describe
+        better.
+        """
         unknown = [each for each in found if each.curve not in self._curves and not is_whole(each.curve)]
         self._cold.update(each.curve for each in unknown)
         return unknown
@@ -173,7 +173,6 @@ def read_curves(path: Path) -> dict[str, Curve]:
 
 
 def write_curves(path: Path, curves: Mapping[str, Curve]) -> None:
-    """Write the file (0600)."""
     with suppress(TrustError):  # on a full disk the next answers bring the figures again
         write_private(
             path, msgspec.json.encode({name: [*map(_kept, curve)] for name, curve in curves.items()}), TrustError

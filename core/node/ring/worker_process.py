@@ -23,12 +23,12 @@ _ENVIRONMENT: Final = {
     "PYTHONSAFEPATH": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_OFFLINE": "1",
-    "AGX_RELAX_CDM_CTXSTORE_TIMEOUT": "1",  # with a screen on, macOS ends long work of the GPU sooner (mlx#3267)
+    "AGX_RELAX_CDM_CTXSTORE_TIMEOUT": "1",  # with a display on, macOS stops long GPU work sooner (mlx#3267)
 }
 
 
 class WorkerProcess:
-    """A worker that was told to join; its reports go to `take`."""
+    """A worker that has got its Join; its reports go to `take`."""
 
     def __init__(
         self, process: Process, take: Callable[[WorkerProcess, Report], None], journal: Journal, tasks: Tasks
@@ -53,11 +53,9 @@ class WorkerProcess:
         kill(self._process)
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Call `call` when the worker reports nothing any more."""
         self._reports.add_done_callback(lambda _: call())
 
     async def wait(self) -> int:
-        """Wait until it has ended and all its reports were read; returns the exit status."""
         await asyncio.wait({self._reports, self._lines})
         return await self._process.wait()
 
@@ -94,7 +92,7 @@ class WorkerProcess:
                 continue
             if not line:
                 return
-            self._journal.warn(f"The worker says: {line.decode('utf-8', 'replace')}")
+            self._journal.warn(f"Worker: {line.decode('utf-8', 'replace')}")
 
 
 async def start_worker(
@@ -106,7 +104,7 @@ async def start_worker(
     *,
     wires: bool = True,
 ) -> WorkerProcess:
-    """Start a process and tell it who it is and to listen on `host`."""
+    """Start a process, and send its identity and the address to listen on."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -123,7 +121,6 @@ async def start_worker(
 
 
 async def _or_end(process: Process, reading: Coroutine[Any, Any, None]) -> None:
-    """Kill the worker if its reader fails."""
     is_over = False
     try:
         await reading

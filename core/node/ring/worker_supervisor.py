@@ -33,9 +33,8 @@ class WorkerEnded(Signal, frozen=True):
 
 
 class Supervisor:
-    """Keeps one worker process running and, with `has_spare`, an empty one ready to take its place at once.
-
-    Emits WorkerReported and WorkerEnded, and keeps `worker` up to date.
+    """Keeps one worker process running and, with `has_spare`, an empty one ready to take its place at once. Emits
+    WorkerReported and WorkerEnded, and keeps `worker` up to date.
     """
 
     def __init__(self, node: NodeContext, worker: WorkerState) -> None:
@@ -111,7 +110,7 @@ class Supervisor:
         while self._wanted:
             back_off.started(clock())
             code = await self._run_one()
-            if not self._wanted or self._process is None:  # `replace` took it: it was ended on purpose
+            if not self._wanted or self._process is None:  # `replace` has ended it on purpose
                 back_off.reset()
                 continue
             self._process = None
@@ -126,7 +125,7 @@ class Supervisor:
         self._process = process
         self._worker.pid, self._worker.step = process.pid, 0
         if not self._wanted:
-            process.kill()  # `stop` came while this process was being started
+            process.kill()  # `stop` was called while this process started
         if process.listening:
             self._take(process, process.listening)
         code = await process.wait()
@@ -143,7 +142,7 @@ class Supervisor:
 
     def _take(self, process: WorkerProcess, report: Report) -> None:
         if process is not self._process:
-            return  # it is spare, or these are the last words of one that was ended on purpose
+            return  # the spare one, or a late report of one that was ended on purpose
         match report:
             case Worked(step=step):
                 self._worker.step = step

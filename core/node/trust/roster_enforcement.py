@@ -1,6 +1,4 @@
-"""Enforces a new roster: plans with a Mac that is no longer trusted end at once, its links are closed, the other Macs
-get the roster, and data shared with it is deleted. Rooms above subscribe to the signals.
-"""
+"""Enforces a new roster: ends plans and links with distrusted Macs, deletes shared data, and tells other Macs."""
 
 from __future__ import annotations
 
@@ -56,7 +54,6 @@ class RosterEnforcement:
             self._signals.emit(PlanDistrusted(plan, fault.device_id, fault.error.problem))
 
     async def follow(self) -> None:
-        """React to a new roster, or to a new fork."""
         self.enforce()
         gone = set[str]()
         for device_id in self._newly_revoked():

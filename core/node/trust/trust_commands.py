@@ -173,7 +173,6 @@ class TrustCommands:
         await self._enforcement.follow()
 
     def _roster(self) -> Roster:
-        """The roster, if it may be changed here. Raises NotPaired, RosterFork."""
         self._assessment.check()
         return self._store.cluster().roster
 

@@ -35,7 +35,6 @@ def trusted_macs(
 
 
 def fork_notes(history: Sequence[Roster], fork: Fork) -> tuple[str, ...]:
-    """Changes signed on each side of a fork, and by whom, in words."""
     return tuple(_note(history[side[0].epoch - 2], side) for side in fork.sides)
 
 

@@ -33,9 +33,7 @@ DECIDE = (
 
 
 def accept(current: Roster | None, offered: Roster) -> Roster:
-    """`offered` if it may follow, or equals, `current`. Raises RosterError otherwise: rollback, fork, gap, another
-    cluster, a signer who is no admin of `current`, a revoked key, too many bytes.
-    """
+    """`offered` if it may follow, or equals, `current`; else RosterError, such as rollback, fork or gap."""
     _check_size(offered)
     _check_members(offered)
     if current is None:

@@ -33,7 +33,6 @@ class Bundle(NamedTuple):
 def encode_bundle(
     stand: Stand, rosters: Sequence[bytes], certificates: Iterable[bytes], points: Sequence[Stand] = ()
 ) -> bytes:
-    """Encode a bundle (layout above)."""
     parts = [STAND.pack(*stand), COUNT.pack(len(points)), *(STAND.pack(*point) for point in points)]
     for pieces in (list(rosters), list(certificates)):
         parts.append(COUNT.pack(len(pieces)))
@@ -64,7 +63,6 @@ class Cluster(msgspec.Struct, frozen=True):
     certificates: Mapping[bytes, bytes]
 
     def encode(self) -> bytes:
-        """Bytes for a process of this Mac."""
         return encode_bundle(self.roster.stand, [encode(self.roster)], self.certificates.values())
 
     @classmethod

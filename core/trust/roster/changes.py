@@ -56,7 +56,6 @@ def promote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
 
 
 def demote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
-    """Remove a Mac's admin role, unless it is the only admin."""
     if not _mac(roster, device_id).is_admin:
         raise RosterError(f"{_mac(roster, device_id).name} is not an admin.")
     _check_not_last(roster, device_id)
@@ -88,15 +87,12 @@ def rotate(roster: Roster, identity: Identity, rotation: Rotation) -> Roster:
 
 
 def set_recovery(roster: Roster, identity: Identity, public: bytes) -> Roster:
-    """Set the recovery key; earlier words become void."""
     _check_admin(roster, identity)
     return _next(roster, identity, (*roster.macs, as_member(public, roster.epoch + 1)))
 
 
 def recover(roster: Roster, key: RecoveryKey, device_id: bytes, fresh: bytes, lost: Collection[bytes] = ()) -> Roster:
-    """Use the recovery words: make `device_id` admin and revoke the Macs in `lost`. The words are used up; `fresh` is
-    the public key of the next ones.
-    """
+    """Use up the recovery words: make `device_id` admin, revoke `lost`; `fresh` is the next words' public key."""
     check_recovery_key(roster, key)
     if _mac(roster, device_id).is_admin:
         cure = "Change the roster from that Mac; it can also make new recovery words."
@@ -127,7 +123,6 @@ def _altered(roster: Roster, device_id: bytes, /, **changes: object) -> list[Mem
 
 
 def _next(roster: Roster, signer: Signer, members: Iterable[Member]) -> Roster:
-    """The next epoch with these members; missing ones are revoked."""
     members, epoch = tuple(members), roster.epoch + 1
     staying = {m.device_id for m in members}
     following = msgspec.structs.replace(

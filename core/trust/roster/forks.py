@@ -43,12 +43,10 @@ class Fork(msgspec.Struct, frozen=True):
 
     @property
     def tips(self) -> tuple[Roster, ...]:
-        """Newest roster of each side, ours first."""
         return tuple(side[-1] for side in self.sides)
 
 
 def fork_of(history: Sequence[Roster], rivals: Sequence[Side]) -> Fork | None:
-    """The fork between a history and its open rivals, if any."""
     if not rivals:
         return None
     epoch = min(side[0].epoch for side in rivals)
@@ -87,12 +85,10 @@ def sort_in(
 
 
 def _met(history: Sequence[Roster], newest: Roster | None, roster: Roster) -> Roster | None:
-    """The roster that a roster without a known predecessor is checked against."""
     return history[roster.epoch - 1] if 1 <= roster.epoch <= len(history) else newest
 
 
 def longest(sides: Iterable[Side]) -> list[Side]:
-    """Drop sides that are a prefix of another one."""
     found = list[Side]()
     for side in sides:
         if any(other[: len(side)] == side for other in found):
@@ -130,7 +126,6 @@ def _may_sign(roster: Roster, device_id: bytes) -> bool:
 
 
 def left_of(history: Sequence[Roster], epochs: Mapping[bytes, int], side: Side) -> Side:
-    """The part of a side that is not in `history`; empty if it doesn't branch off from it."""
     rest = tuple(roster for roster in side if roster.hash not in epochs)
     return rest if rest and rest[0].epoch <= len(history) and rest[0].prev_hash in epochs else ()
 

@@ -57,7 +57,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> Clean:
-        """The cleaned name, or the short id if nothing of it is left."""
         return clean_name(self.raw_name) or Clean(text_id(self.device_id)[:8])
 
     @property
@@ -94,7 +93,6 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hash(self) -> bytes:
-        """SHA-256 over the whole encoding, signature included."""
         return hashlib.sha256(encode(self)).digest()
 
     @property
@@ -114,7 +112,6 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
         return next((m for m in self.members if m.role is Role.RECOVERY), None)
 
     def member(self, device_id: bytes) -> Member | None:
-        """The Mac with that id, if it is in the cluster; never the recovery key."""
         return next((m for m in self.macs if m.device_id == device_id), None)
 
     def revocation(self, device_id: bytes) -> Revoked | None:
@@ -168,7 +165,6 @@ class Cursor:
         return layout.unpack(self.take(layout.size))
 
     def pieces(self, longest: int) -> list[bytes]:
-        """A counted list of byte strings, each with its length first."""
         found = []
         for _ in range(self.unpack(COUNT)[0]):
             (length,) = self.unpack(COUNT)
@@ -225,6 +221,5 @@ def _decode_member(cursor: Cursor) -> Member:
 
 
 def verify(roster: Roster, public: bytes) -> None:
-    """Check the signature with the key `public`. Raises RosterError."""
     if not is_signed(public, roster.sig, words(roster)):
         raise RosterError(f"The roster of epoch {roster.epoch} is not signed by the Mac it names.")

@@ -40,10 +40,7 @@ def decode_card(data: bytes) -> Card:
 
 
 def decide(mine: Card, theirs: Card, *, initiator: bool) -> Literal["found", "admit", "join"]:
-    """How the next roster is made: "found" a cluster with the peer, "admit" the peer to ours, or "join" theirs.
-
-    Raises PairingError if none of these is possible.
-    """
+    """Whether to "found" a cluster, "admit" the peer to ours, or "join" theirs. Raises PairingError if none fits."""
     if mine.cluster_id == theirs.cluster_id == NO_CLUSTER:
         return "found" if initiator else "join"
     if mine.cluster_id == theirs.cluster_id:
@@ -87,7 +84,6 @@ def check_certificate(card: Card, peer: Confirmed) -> None:
 
 
 def found_with(identity: Identity, name: str, cluster_id: bytes, peer: Confirmed, theirs: Card) -> bytes:
-    """Bundle with the first two rosters of a new cluster: this Mac alone, then with the peer."""
     first = found(identity, name, cluster_id)
     second = add(first, identity, _as_member(peer, 2))
     certificates = [identity.certificate_der, theirs.certificate]

@@ -139,7 +139,6 @@ def settle_rotation(
 
 
 def _keep_passphrase(folder: Path, key: Ed25519PrivateKey, passphrase: bytes) -> None:
-    """Store the passphrase under the new key's name before the key exists."""
     if os.path.lexists(folder / "passphrase"):
         return
     from core.trust import keychain

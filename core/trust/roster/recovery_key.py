@@ -34,7 +34,6 @@ class RecoveryKey:
 
     @property
     def words(self) -> str:
-        """The 24 words, separated by spaces."""
         return _list().to_mnemonic(self._seed)
 
     def sign(self, data: bytes) -> bytes:

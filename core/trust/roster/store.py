@@ -35,9 +35,7 @@ class RosterStore:
     """Rosters and certificates of this Mac on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Read and verify the whole chain. Raises RosterError on damage, a gap, a shortened chain, or
-        open permissions.
-        """
+        """Verify the whole chain. Raises RosterError on damage, a gap, a shortened chain, or open permissions."""
         private_folder(folder, RosterError)
         self._folder = folder
         rivals = [decode(read_private(path, RosterError)) for path in sorted(folder.glob("*.rival"))]
@@ -68,7 +66,6 @@ class RosterStore:
 
     @property
     def certificates(self) -> Mapping[bytes, bytes]:
-        """The members' certificates, DER, by device id."""
         return self._certificates
 
     @property
@@ -87,7 +84,6 @@ class RosterStore:
         return any(roster.revocation(device_id) for roster in tips)
 
     def cluster(self) -> Cluster:
-        """Roster and certificates as one value. Raises NotPaired on a Mac that was never paired."""
         if self.current is None:
             raise NotPaired("This Mac is paired with no other.")
         return Cluster(self.current, dict(self._certificates))
@@ -95,7 +91,6 @@ class RosterStore:
     def level(
         self, device_id: bytes, *, seen: bool = False, wrong_key: bool = False, other_model: bool = False
     ) -> Level:
-        """Trust level of a Mac by this roster and the caller's knowledge (see `level_of`)."""
         member = self.current.member(device_id) if self.current else None
         return level_of(
             listed=member.level if member else None,
@@ -132,7 +127,6 @@ class RosterStore:
         return max((p.epoch for p in theirs if self._epochs.get(p.hash) == p.epoch), default=len(self._history) + 1)
 
     def advance(self, following: Roster, certificates: Iterable[bytes] = ()) -> None:
-        """Adopt the next epoch made on this Mac. Raises RosterError."""
         self.adopt(encode_bundle(following.stand, [encode(following)], certificates))
 
     def adopt(self, bundle: bytes) -> bool:
@@ -240,7 +234,6 @@ class RosterStore:
         return tuple(sides)
 
     def _finish_change(self, rivals: Iterable[Roster]) -> None:
-        """Redo a switch to another history that was interrupted."""
         if not os.path.lexists(self._taken_path):
             return
         known, wanted, side = {r.hash: r for r in rivals}, read_private(self._taken_path, RosterError), list[Roster]()

@@ -247,7 +247,7 @@ def test_a_row_from_elsewhere_is_of_use_once_it_is_settled() -> None:
     assert handles_of(cache) == []
     assert cache.open(said(*TEN, 7), 5).reused == 0
     assert not cache.fits(said(*[9] * 13), 5)
-    with pytest.raises(Busy, match="leaves no memory"):
+    with pytest.raises(Busy, match="leave no memory"):
         cache.hold(TEN, 11)
     cache.settle(2)
     cache.settle(2)

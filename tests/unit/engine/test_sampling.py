@@ -256,7 +256,7 @@ def test_no_end_before_there_are_enough_tokens(least: int) -> None:
 @pytest.mark.parametrize(
     ("sampling", "said", "cure"),
     [
-        pytest.param(Sampling(top_k=VOCAB), "Top-k 512 leaves nothing out", "less than 512", id="top_k"),
+        pytest.param(Sampling(top_k=VOCAB), "Top-k 512 is not below", "less than 512", id="top_k"),
         pytest.param(Sampling(top_k=1 << 70), "Top-k", "less than 512", id="huge_top_k"),
         pytest.param(Sampling(logit_bias={1: 0.0, VOCAB: 1.0}), "names token 512", "0 to 511", id="token"),
         pytest.param(Sampling(logit_bias={-1: 1.0}), "names token -1", "0 to 511", id="negative_token"),

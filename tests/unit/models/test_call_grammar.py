@@ -90,7 +90,7 @@ def test_what_must_be_called_is_called_in_the_form_of_the_family(family: str) ->
 
 @pytest.mark.parametrize("family", FORMS)
 def test_words_are_free_where_nothing_must_be_called_but_strict_calls_are_not(family: str) -> None:
-    grammar = call_grammar(form_of(family), TOOLS, mark, one_call=False, beside=FREE)
+    grammar = call_grammar(form_of(family), TOOLS, mark, one_call=False, otherwise=FREE)
     call, _ = CALLS[family]
     for text in ("", "Well <then", call, f"Well.\n{call}"):
         assert holds(grammar, text)
@@ -194,7 +194,7 @@ def test_a_tag_that_is_a_token_of_its_own_ends_a_text() -> None:
 
 def test_an_answer_calls_or_has_its_shape() -> None:
     shape = shape_of(Grammar(kind="json_schema", source='{"type": "null"}'))
-    grammar = call_grammar(form_of("json_tools"), TOOLS, mark, one_call=True, beside=shape)
+    grammar = call_grammar(form_of("json_tools"), TOOLS, mark, one_call=True, otherwise=shape)
     assert [holds(grammar, text) for text in ("null", CALLS["json_tools"][0], "Well.")] == [True, True, False]
 
 

@@ -58,5 +58,5 @@ def test_an_honest_one_passes_and_a_limit_ends_the_child(child: ReadyChild) -> N
         check(honest, child.run, seconds=0.0)
     with pytest.raises(UsageError, match="memory"):
         check(honest, child.run, rss=1)
-    with pytest.raises(UsageError, match="tools: f: The schema cannot be enforced: uniqueItems"):
+    with pytest.raises(UsageError, match="tools: f: The schema can't be enforced: uniqueItems"):
         check({"a": schema, "tools: f": grammar("lark", 'start: %json {"uniqueItems": true}')}, child.run)

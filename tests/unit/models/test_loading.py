@@ -194,7 +194,7 @@ def test_a_tensor_that_does_not_fit_is_named_with_its_file(name: str, model: Pat
     for work in (load_slice, slice_parts):
         with pytest.raises(BadModel, match=sentence) as caught:
             work(read_folder(model), 0, 1, embed=True, output=False)
-        assert "fetch the model again" in caught.value.fix
+        assert "download the model again" in caught.value.fix
 
 
 def test_a_config_of_more_or_fewer_layers_is_refused(model: Path) -> None:

@@ -203,7 +203,7 @@ async def test_what_changed_on_a_disk_after_it_was_fetched_comes_from_another_ma
     assert pair.warned == [("helper", f"block {part.begin // BLOCK_BYTES} of {part.file}")]
     came = (pair.asker.folder / "solo" / part.file).read_bytes()
     assert came[part.begin : part.end] == right[part.begin : part.end]
-    with pytest.raises(TransferError, match="cannot send it"):
+    with pytest.raises(TransferError, match="can't send it"):
         await pair.copy(sources=("helper",))
 
 
@@ -325,7 +325,7 @@ async def test_what_arrives_is_examined_before_it_lies_among_the_models(pair: Pa
     pair.sender.copying.serving._served["asker", real] = served
     told = FilesSent(fingerprint=real, files=facts)
     pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
-    with pytest.raises(BadModel, match="What arrived cannot be used"):
+    with pytest.raises(BadModel, match="The copied model cannot be used"):
         await pair.copy(msgspec.structs.replace(pair.model, fingerprint=real))
     assert [each.name for each in pair.asker.folder.rglob("*")] == [".partial"]
 
@@ -369,7 +369,7 @@ async def test_blocks_are_hashed_for_the_first_mac_that_copies_them_and_anew_onl
 
 async def test_a_full_disk_is_told_before_anything_is_fetched(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.node.disks.copy_checks.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
-    with pytest.raises(TransferError, match="free on this disk"):
+    with pytest.raises(TransferError, match=r"this disk has .* free"):
         await pair.copy()
     assert pair.blocks_given == 0
 

@@ -138,7 +138,7 @@ ESSENTIAL = {
     "The keeper of the worker": (Supervisor, "_run_one"),
 }
 RESTARTABLE = {
-    "Counting for those who watch": (Metrics, "watch"),
+    "Counting for metrics": (Metrics, "watch"),
     "The keeper of the spare worker": (Supervisor, "_keep_spare"),
     "Measuring of throughput": (PlanAdvisor, "watch"),
     "The look at the disk": (ModelInventory, "watch"),

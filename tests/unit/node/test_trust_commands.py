@@ -40,7 +40,6 @@ from core.node.trust.roster_enforcement import PlanDistrusted, RosterEnforcement
 from core.node.trust.trust_commands import in_pieces, voucher
 from core.node.trust.trust_view import fork_notes, trusted_macs
 from core.plan.notes import EVERY_MAC_SEES, sees
-from core.trust.known_faults import KnownFaults
 from core.trust.levels import LEVELS
 from core.trust.name_matching import pick
 from core.trust.roster import Cluster, Roster, RosterStore, encode
@@ -48,7 +47,7 @@ from core.trust.roster.changes import affirm, promote, recover, rename, revoke, 
 from core.trust.roster.key_rotation import ask_rotation, decode_rotation
 from core.trust.roster.recovery_key import make_recovery_key
 from core.trust.seen_macs import SeenMacs
-from core.trust.trust_assessment import TrustAssessment, Verdict, successor
+from core.trust.trust_assessment import KnownFaults, TrustAssessment, Verdict, successor
 from tests.support.contexts import context_of
 from tests.support.dialler import ME as ME_AT
 from tests.support.dialler import OTHER as OTHER_AT

@@ -151,8 +151,8 @@ def test_the_title_of_other_programs_counts_what_waits_for_a_row_though_it_has_n
     full, nobody = Batch(rows=(row,) * PLAN.rows), Batch()
     for batch, asking, said in (
         (full, PLAN.rows + 2, ", 2 queued "),
-        (full, PLAN.rows, " requests "),
-        (nobody, 1, " request "),
+        (full, PLAN.rows, f" {PLAN.rows} requests "),
+        (nobody, 1, " 1 request "),
     ):
         clients = (ApiClient(name="x", asking=asking),)
         told = msgspec.structs.replace(now(batch), api=ApiServed(url="u"), clients=clients)

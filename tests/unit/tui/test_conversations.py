@@ -311,7 +311,7 @@ def test_the_preview_shows_the_conversation_from_what_was_searched_on() -> None:
         "… 7 earlier messages\n\nmodel\nword 7"
     )
     hidden = preview_content(row, preview_messages(kept, "treasure"), "treasure")
-    assert hidden.plain == "… 40 messages before\n\nmodel · in another version\nHidden Treasure[2J"
+    assert hidden.plain == "… 40 earlier messages\n\nmodel · in another version\nHidden Treasure[2J"
     assert any(str(span.style) == "reverse" for span in hidden.spans)
 
 
@@ -375,7 +375,7 @@ async def test_what_cannot_be_saved_is_told_once_and_saved_later(monkeypatch: py
         await until(pilot, lambda: app.state.problem is not None)
         assert app.state.problem
         assert "isn't saved. The disk is full." in app.state.problem.what
-        assert "Don't close this window" in app.state.problem.fix
+        assert "retries every few seconds" in app.state.problem.fix
         app.set_state(state.failed(app.state, None))
         tried = shelf.tries
         await until(pilot, lambda: shelf.tries > tried + 1)

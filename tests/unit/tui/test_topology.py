@@ -130,7 +130,7 @@ def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
     told = forecast(plan_work_of(made.plan, LAYOUT, made.hop_bytes, made.total_bytes), macs)
     assert told
     _, cost, beside_one = forecast_lines(told)
-    assert cost.startswith(f"Adding up takes {all_reduce_share}")
+    assert cost.startswith(f"Exchanging sums takes {all_reduce_share}")
     assert f"{said} instead of 29.1 tokens/s." in beside_one
     assert ("80 reduces per token take" in beside_one) is not rdma
     made = replace(made, forecast=told)

@@ -37,5 +37,5 @@ def test_without_a_cable_no_rank_begins() -> None:
         linked.link()
         with pytest.raises(GroupFailed, match="needs a Mac"):
             open_rdma(linked.head, lambda _: None)
-        with pytest.raises(GroupFailed, match=r"127\.0\.0\.1 goes over no cable"):
+        with pytest.raises(GroupFailed, match=r"127\.0\.0\.1 uses no cable"):
             own_devices(linked.head.neighbours, READY)

@@ -77,5 +77,5 @@ def test_it_is_silent_where_it_does_not_know_a_token(directory: Path) -> None:
 
 def test_one_that_cannot_take_tokens_back_is_refused(tmp_path: Path) -> None:
     make_model(tmp_path / "windowed", "llama_sliding", layers=2)
-    with pytest.raises(UnsupportedModel, match="windowed cannot take back"):
+    with pytest.raises(UnsupportedModel, match="windowed can't trim"):
         load_draft(tmp_path / "windowed", VOCABULARY)

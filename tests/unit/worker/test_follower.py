@@ -187,8 +187,8 @@ def test_what_the_head_has_its_answer_to_is_forgotten(beside: Beside) -> None:
 BAD = [
     pytest.param(lambda b: (b.boundary(1, 5)._replace(step=4), 3), "Step 4 came after step 2", id="a gap"),
     pytest.param(lambda b: (b.boundary(1, 5)._replace(step=3), 4), "while step 4 was the first one out", id="below"),
-    pytest.param(lambda b: (b.boundary(1, 5)._replace(step=2**64 - 1), 0), "no head waits for", id="far ahead"),
-    pytest.param(lambda b: (b.boundary(1, 5)._replace(step=3, handle=7), 3), "held under handle 7", id="unknown"),
+    pytest.param(lambda b: (b.boundary(1, 5)._replace(step=2**64 - 1), 0), "more than a head", id="far ahead"),
+    pytest.param(lambda b: (b.boundary(1, 5)._replace(step=3, handle=7), 3), "Handle 7 holds no rows", id="unknown"),
     pytest.param(
         lambda b: (b.boundary(1, 5)._replace(step=3, position=9), 3), "position 9 came where 2", id="position"
     ),
@@ -198,7 +198,7 @@ BAD = [
     pytest.param(lambda b: (composition(New(1))._replace(step=3), 3), "is there already", id="new twice"),
     pytest.param(lambda b: (composition(Keep(1, (0,)))._replace(step=3), 3), "Only a batch", id="keep of a row"),
     pytest.param(lambda b: (composition(Merge(2, (1, 1)))._replace(step=3), 3), "a handle twice", id="merge twice"),
-    pytest.param(lambda b: (composition(Trim(1, 3))._replace(step=3), 3), "cannot be taken off 2", id="trim"),
+    pytest.param(lambda b: (composition(Trim(1, 3))._replace(step=3), 3), "can't be trimmed off 2", id="trim"),
     pytest.param(lambda b: (WorkFrame(FrameType.COMPOSE, 3, payload=[b"\xc1"]), 3), "not decode", id="composition"),
     pytest.param(lambda b: (WorkFrame(FrameType.ACK, 3), 3), "does not belong on a data link", id="an answer"),
     pytest.param(lambda b: (WorkFrame(FrameType.TOKEN, 3), 3), "does not belong on a data link", id="another frame"),
@@ -358,6 +358,6 @@ def test_no_head_makes_it_keep_replies_without_end(beside: Beside) -> None:
     beside.compose(New(1))
     for step in range(2, STEPS_LIMIT + 2):
         beside.ask(composition()._replace(step=step), 1)
-    with pytest.raises(ProtocolError, match="no head waits for so many"):
+    with pytest.raises(ProtocolError, match="more than a head keeps in flight"):
         beside.ask(composition()._replace(step=STEPS_LIMIT + 2), 1)
     assert len(beside.follower._replies._kept) == STEPS_LIMIT + 1

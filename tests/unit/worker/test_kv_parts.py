@@ -93,7 +93,7 @@ def test_a_row_is_of_no_use_before_all_of_it_is_there(giver: LoadedStage, taker:
     for part in parts[:-1]:
         into.answer(9, part)
         for use in (lambda: taker.whole(9, mx.array([[3]])), lambda: taker.compose([Copy(8, 9)])):
-            with pytest.raises(ProtocolError, match="has not come yet"):
+            with pytest.raises(ProtocolError, match="are not complete yet"):
                 use()
     into.answer(9, parts[-1])
     taker.compose([Copy(8, 9)])
@@ -117,7 +117,7 @@ def test_what_is_out_of_turn_is_refused(giver: LoadedStage, taker: LoadedStage) 
 
 def test_only_what_is_there_and_a_row_of_its_own_can_be_had(giver: LoadedStage) -> None:
     out = Exchange(giver)
-    with pytest.raises(ProtocolError, match="Nothing is held under handle 2"):
+    with pytest.raises(ProtocolError, match="Handle 2 holds no rows"):
         out.answer(2, KvPart(Verb.FETCH, 0))
     giver.compose([Merge(3, (1,))])
     with pytest.raises(ProtocolError, match="is a batch"):

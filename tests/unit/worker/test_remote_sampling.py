@@ -130,7 +130,7 @@ def test_what_no_honest_peer_asks_is_refused() -> None:
         with pytest.raises(ProtocolError):
             there.choose(askers, logits)
     there.dismiss(key(1))
-    with pytest.raises(ProtocolError, match="0 of which run"):
+    with pytest.raises(ProtocolError, match="0 of them run"):
         there.choose([key(1)], noise(1))
     with pytest.raises(ProtocolError, match="does not have"):
         there.admit(Admit(key(1), Sampling(), (VOCABULARY,)))
@@ -151,7 +151,7 @@ def test_what_no_honest_peer_asks_is_refused() -> None:
 def test_guesses_of_a_row_that_does_not_take_the_most_likely_token_are_refused() -> None:
     there = RemoteSamplers(VOCABULARY, CONTEXT, BYTES)
     there.admit(told(request(Sampling(temperature=1.0))))
-    with pytest.raises(ProtocolError, match="cannot take them here"):
+    with pytest.raises(ProtocolError, match="can't have one here"):
         there.choose([key(1)], noise(1, 2)[None])
 
 
