@@ -266,7 +266,6 @@ class Head:
         return row is not None and row.request.scores_prompt
 
     def _report_prompt_logprobs(self, work: Chunk, logits: mx.array) -> None:
-        """Report the logprob of the token after each position of `logits` [positions, vocabulary]."""
         request, start = self._rows[work.requests[0]].request, work.positions[0] + 1
         found = logprobs_of(logits, request.tokens[start : start + len(logits)], request.sampling.logprobs or 0)
         tokens = tuple(TokenLogprobs(token=each.token, logprob=each.logprob or 0.0, top=each.top) for each in found)

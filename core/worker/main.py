@@ -300,7 +300,6 @@ class Worker:
         )
 
     def _let_go(self, wanted: str) -> dict[str, mx.array]:
-        """End running work; returns the loaded weights, if the fingerprint `wanted` is of their model's files."""
         self._unlink(LinkLost("Another plan replaces this one.").problem)
         before, self._held = self._held, None
         if before is None:

@@ -37,7 +37,6 @@ class Wanted(NamedTuple):
 
     @property
     def partial(self) -> Path:
-        """File of an interrupted download."""
         return self.blob.with_name(f"{self.blob.name}.incomplete")
 
 

@@ -33,7 +33,6 @@ class HubFile(NamedTuple):
 
     @property
     def is_large(self) -> bool:
-        """Whether the hash is a SHA-256."""
         return len(self.etag) == 64
 
     def check(self, path: Path) -> None:

@@ -60,7 +60,6 @@ class ModelFolder(NamedTuple):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors by name."""
         return {name: tensor for header in self.headers.values() for name, tensor in header.tensors.items()}
 
     def layout(self) -> Layout:
@@ -147,7 +146,6 @@ class _Digest:
             self._add(name, content)
 
     def add_header(self, content: bytes) -> None:
-        """Add the header of the next weight file."""
         if not self.has_index:
             self._add(f"header {self._headers}", content)
             self._headers += 1

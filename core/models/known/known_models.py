@@ -91,5 +91,4 @@ def runs_of(layout: Layout) -> tuple[LayerRun, ...]:
 
 @cache
 def known_models() -> KnownModels:
-    """The list built into macluster."""
     return msgspec.json.decode(LIST_FILE.read_bytes(), type=KnownModels)

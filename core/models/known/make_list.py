@@ -75,7 +75,6 @@ def from_hub(repo: str, below: Path) -> KnownModel:
 
 
 def from_published(published: Published) -> KnownModel:
-    """Row from a published config."""
     config, tensors = _built(published)
     return row_of(published.repo, "", published.licence, config, tensors)
 
@@ -120,7 +119,6 @@ def listed(rows: Iterable[KnownModel], source: Source) -> KnownModels:
 
 
 def encoded(found: KnownModels) -> bytes:
-    """Encode as on disk: one line per model."""
     head = {"made_on": found.made_on, "source": found.source}
     lines = b",\n".join(msgspec.json.encode(model) for model in found.models)
     return msgspec.json.encode(head)[:-1] + b',"models":[\n' + lines + b"\n]}\n"

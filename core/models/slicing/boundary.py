@@ -72,7 +72,6 @@ class SideInput(NamedTuple):
 
     @property
     def last(self) -> int:
-        """Last layer that reads it."""
         return max(layer for layer, _ in self.uses)
 
 
@@ -144,7 +143,6 @@ def _tail(array: mx.array, axis: int) -> tuple[int, ...]:
 
 
 def _rows_first(array: mx.array, axis: int) -> mx.array:
-    """Move axes: [..., row, position, ...] to [row, position, ...]."""
     if axis == 0:
         return array
     order = [axis, axis + 1, *(i for i in range(array.ndim) if i not in (axis, axis + 1))]

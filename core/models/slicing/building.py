@@ -139,7 +139,6 @@ class _BuildTracer:
         return f"{self._name} makes a weight without a tensor"
 
     def explained(self, error: BaseException) -> BadModel:
-        """Error about the files for an exception during building."""
         if isinstance(error, KeyError) and self.tensors and "." in str(error):
             return BadModel(f"No file of {self._name} holds {error}, which {self._architecture!r} needs.", _OTHER_MODEL)
         return BadModel(f"mlx-lm cannot build {self._name}. {self._at_fault}: {first_line(error)}.")

@@ -136,7 +136,6 @@ def _window(cache: Any) -> int:
 
 
 def _in_order(cache: Any) -> list[mx.array]:
-    """Keys and values of a window in token order."""
     if cache.empty():
         return []
     if isinstance(cache, RotatingKVCache):

@@ -87,7 +87,6 @@ class SliceCaches:
         self._stands = [i if i in own else first.get(signature(c)) for i, c in enumerate(whole)]
 
     def new(self) -> list[Any]:
-        """Cache list for new rows."""
         whole = self._make()
         return self.build({i: whole[i] for i in self.indices})
 
@@ -116,7 +115,6 @@ class SliceCaches:
         return caches
 
     def extract(self, caches: Sequence[Any], row: int) -> list[Any]:
-        """Copy one row out of the merged list `caches`."""
         return self.build({i: caches[i].extract(row) for i in self.indices})
 
     def copy(self, caches: Sequence[Any]) -> list[Any]:

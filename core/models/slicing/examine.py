@@ -59,7 +59,6 @@ def examine(folder: ModelFolder) -> SplitProfile:
 
 
 def main() -> int:
-    """Print the split profile or the problem; returns the exit status."""
     status = answer(lambda: examine(read_folder(Path(sys.argv[1]))), CPU_SECONDS)
     mx.synchronize()
     mx.clear_streams()

@@ -48,7 +48,6 @@ class Call:
         self.made: list[mx.array] = []
 
     def returned(self, value: Any) -> None:
-        """Record the layer's return value."""
         self.value = snapshot(value)
         self.made = leaves(value)
 
@@ -87,7 +86,6 @@ def is_float(array: mx.array) -> bool:
 
 
 def ids(arrays: Iterable[mx.array]) -> set[int]:
-    """Identities of the arrays."""
     return {id(array) for array in arrays}
 
 

@@ -109,7 +109,6 @@ def part_reads(folder: ModelFolder, tensors: Mapping[str, mx.array], cuts: Mappi
 
 
 def _runs(line: list[int]) -> tuple[range, ...]:
-    """Group ascending numbers into ranges."""
     edges = [0, *(at for at, (one, next_one) in enumerate(pairwise(line), 1) if next_one != one + 1), len(line)]
     return tuple(range(line[start], line[stop - 1] + 1) for start, stop in pairwise(edges))
 

@@ -58,11 +58,9 @@ class ModelProbe:
         return {n: side for n, side in self._sides.items() if side.last >= cut}
 
     def is_inside(self, path: str) -> bool:
-        """Whether the path of a module or parameter belongs to a layer."""
         return self.layer_of(path) is not None
 
     def layer_of(self, path: str) -> int | None:
-        """Layer that a parameter path belongs to."""
         for layer, prefix in enumerate(self.layer_paths):
             if path == prefix or path.startswith(prefix + "."):
                 return layer

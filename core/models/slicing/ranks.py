@@ -67,7 +67,6 @@ def computes_apart(model: nn.Module, rank: Rank, probe: ModelProbe) -> bool:
 
 
 def _sharder(model: nn.Module) -> Any:
-    """The model, or the model that it wraps."""
     layers = [id(layer) for layer in model.layers]
     for _, module in model.named_modules():
         if hasattr(module, "shard") and [id(layer) for layer in module.layers] == layers:

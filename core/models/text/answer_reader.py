@@ -102,7 +102,6 @@ class AnswerReader:
                 yield TextPart(shown)
 
     def _calls_or_text(self, end: str, calls: list[ToolCall] | None) -> list[AnswerPart]:
-        """The calls, or without calls the text up to `end`."""
         written, self._call, self._tried = self._call, "", 0
         self._is_fresh, blank, self._blank = calls is not None, self._blank, ""
         return [TextPart(f"{blank}{self._wrapper.tool_call_start}{written}{end}")] if calls is None else [*calls]

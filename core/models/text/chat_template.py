@@ -66,7 +66,6 @@ class _Generation(jinja2.ext.Extension):
     tags = {"generation"}  # noqa: RUF012 - jinja's own way to name tags
 
     def parse(self, parser: Any) -> Any:
-        """Return the body unchanged."""
         line = next(parser.stream).lineno
         return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 

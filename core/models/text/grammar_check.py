@@ -82,7 +82,6 @@ def _walk(matcher: LLMatcher) -> None:
 
 
 def _checked(request: bytes) -> tuple[int, bytes]:
-    """In the child: exit status and problem."""
     try:
         compile_all(_decoder.decode(request))
     except MaclusterError as error:

@@ -11,7 +11,6 @@ from core.requests.answers import Message
 
 
 def spec_of(tool: Tool) -> dict[str, Any]:
-    """Tool description."""
     parameters = json.loads(tool.parameters)
     function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": function}

@@ -80,7 +80,6 @@ class AnswersRoom(Room):
         self.node.signals.on(MacsRevoked, self._revoked)
 
     async def _attend(self, request: web.Request) -> web.StreamResponse:
-        """Reply when the answer ends; cancel it if the client goes away before that."""
         await self.answers.attend(
             request.match_info["request_id"], lambda: request.transport is None or request.transport.is_closing()
         )

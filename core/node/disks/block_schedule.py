@@ -49,7 +49,6 @@ class BlockSchedule:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Sources with a wanted block."""
         return tuple(source for source, has in self._has.items() if not has.isdisjoint(self._wanted))
 
     def holders(self, block: FileBlock) -> tuple[str, ...]:
@@ -92,7 +91,6 @@ class BlockSchedule:
         return False
 
     def gone(self, source: str) -> None:
-        """Drop a source."""
         self._has.pop(source, None)
         self._requested = {block: request for block, request in self._requested.items() if request.source != source}
         self._arrange()

@@ -50,7 +50,6 @@ class ServedModel(NamedTuple):
     hashes: Mapping[str, bytearray]  # 32 bytes per block; NOT_HERE if not read yet
 
     def has(self, name: str, block: int) -> bool:
-        """Whether the block is on this disk."""
         return self.there is None or block in self.there.hashes[name]
 
     def sha256(self, name: str, block: int, data: memoryview) -> bytes:

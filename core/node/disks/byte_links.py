@@ -88,7 +88,6 @@ class ByteLinks:
         self._identity, self._cluster, self._paths, self._host = identity, cluster, paths, host
 
     def listen(self) -> socket.socket:
-        """Listen on a free port. Raises LinkLost."""
         return listen(self._host)
 
     def ways(self, device_id: str) -> tuple[NetworkPath, ...]:

@@ -66,7 +66,6 @@ def is_here(entries: Sequence[ModelEntry], model: HeldModel, parts: Sequence[Par
 
 
 def files_here(entries: Sequence[ModelEntry], model: HeldModel) -> Mapping[str, FileFacts] | None:
-    """The files of a model, if part of it is on this disk."""
     maps = (read_map(Path(entry.path)) for entry in entries if entry.fingerprint == model.fingerprint)
     return next((there.files for there in maps if there), None)
 

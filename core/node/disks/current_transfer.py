@@ -135,7 +135,6 @@ class CurrentTransfer:
         await self.ended()
 
     async def ended(self) -> None:
-        """Wait until no transfer runs."""
         if self._task:
             await asyncio.gather(self._task, return_exceptions=True)
 

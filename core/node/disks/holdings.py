@@ -55,7 +55,6 @@ class Holdings(NamedTuple):
 
     @property
     def hub(self) -> HubOrigin | None:
-        """Origin on the hub, if a Mac reports one."""
         return next((model.hub for model in self.held.values() if model.hub), None)
 
     def nowhere(self, layers: Iterable[int]) -> Ranges:

@@ -24,7 +24,6 @@ class LocalModels:
         self._manifests = Manifests(hashes)
 
     async def list(self) -> list[ModelEntry]:
-        """All usable models."""
         return [found for found in await self.survey() if isinstance(found, ModelEntry)]
 
     async def survey(self) -> Sequence[ModelEntry | BrokenModel]:

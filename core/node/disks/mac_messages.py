@@ -46,5 +46,4 @@ class LatestRequest(Generic[_T]):
             self._busy.discard(device_id)
 
     def forget(self, device_id: str) -> None:
-        """Drop the queued request of a Mac."""
         self._waiting.pop(device_id, None)

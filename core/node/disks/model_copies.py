@@ -218,7 +218,6 @@ class _OriginMeter:
         self._began_at, self._first, self._last = monotonic(), -1, 0
 
     def count(self, phase: TransferPhase, done: int, total: int) -> None:
-        """Count and forward a progress report."""
         if phase == "running":
             self._first = done if self._first < 0 else self._first
             self._last = done

@@ -88,7 +88,6 @@ class ModelInventory:
         return self._own.models if self._own else ()
 
     def names(self) -> list[str]:
-        """Full names of this Mac's models."""
         return [model.name for model in self.own]
 
     def holdings(self, fingerprint: str) -> Holdings:

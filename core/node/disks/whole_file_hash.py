@@ -61,7 +61,6 @@ class WholeFileReader:
             await asyncio.gather(*coming, return_exceptions=True)
 
     def close(self) -> None:
-        """Close the links."""
         for coming in self._links.values():
             if coming.done() and not coming.cancelled() and not coming.exception():
                 coming.result().close()

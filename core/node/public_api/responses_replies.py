@@ -205,7 +205,6 @@ class _Item:
 
 
 def _call_item(call: ToolCall, is_custom: bool) -> tuple[dict[str, Any], str]:
-    """The item of a call, and the name of the field that holds its input."""
     if not is_custom:
         item = {"id": f"fc_{secrets.token_hex(12)}", "type": "function_call", "status": "completed"}
         return {**item, "call_id": call.id, "name": call.name, "arguments": call.arguments}, "arguments"

@@ -194,7 +194,6 @@ class Planning:
         return forecast(work, self._speeds(self._peers.linked()))
 
     def _macs(self, request: PlanRequest) -> list[Peer]:
-        """The connected Macs that may hold layers, this one first. Raises UsageError without this one."""
         own, *others = self._peers.linked()
         if own.device_id == request.prefill:
             what = f"{own.name} leads this plan, so it can't be the prefill Mac."

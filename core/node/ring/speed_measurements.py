@@ -132,7 +132,6 @@ class AnswerMeasurement:
         return found
 
     def _read_beside(self, done: RequestDone, token_s: float) -> list[Measured]:
-        """A chunk prefilled by the prefill Mac, with the time to hand it over."""
         prefill, tokens = self._loaded.plan.prefill, done.beside_tokens
         if prefill is None or tokens < LEAST_TOKENS or not done.ttft_s or done.ttft_s <= token_s:
             return []
@@ -158,7 +157,6 @@ class AnswerMeasurement:
         ]
 
     def _steps(self) -> list[_MeasuredStep] | None:
-        """One token at each stage and on its outgoing hop, in ring order."""
         base, last = self._base(), self._rounds[-1] if self._rounds else None
         if base is None or last is None or (tokens := last.tokens - base.tokens) < LEAST_TOKENS:
             return None
