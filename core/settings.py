@@ -34,14 +34,14 @@ QUEUE_LIMIT: Final = 8
 DEVICE: Final = "MACLUSTER_DEVICE"
 
 
-class _FileOfHome:
+class HomeFile:
     """A path inside the state folder."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
 
     def __get__(self, home: Home, _: type[Home]) -> Path:
-        return home.root / self._name
+        return home.root / self.name
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -49,28 +49,28 @@ class Home(msgspec.Struct, frozen=True):
 
     root: Path
 
-    identity = _FileOfHome("identity")  # device key and certificate
-    rosters = _FileOfHome("rosters")  # signed rosters, one file per epoch
-    socket = _FileOfHome("node.sock")  # Unix socket of the local API (0600)
-    lock = _FileOfHome("node.lock")  # locked while a node runs here; contains its process id
-    log = _FileOfHome("node.log")  # log, JSON lines
-    last_run = _FileOfHome("last-run.json")  # reason of a failed start or a crash (0600); absent after a clean exit
-    stderr_log = _FileOfHome("node.stderr")  # standard error of a node without a terminal
-    tokens = _FileOfHome("token-logs")  # sealed token logs
-    sessions = _FileOfHome("sessions")  # saved sessions, one sealed file each
-    conversations = _FileOfHome("conversations")  # texts of conversations, one sealed file each
-    split_profiles = _FileOfHome("split-profiles")  # results of examining models, one file per model
-    pairing_attempts = _FileOfHome("pairing-attempts.json")  # times of failed pairing attempts
-    api_keys = _FileOfHome("api-keys.json")  # hashes of the API keys
-    api_certificate = _FileOfHome("api-certificate")  # certificate and key of the API for other machines
-    typed = _FileOfHome("typed.jsonl")  # input history of `macluster run`, JSON lines
-    seen = _FileOfHome("seen.json")  # Macs met before
-    addresses = _FileOfHome("addresses.json")  # last known addresses of the members
-    throughput = _FileOfHome("measured-speeds.json")  # measured speeds of the Macs
-    stages = _FileOfHome("layers-held.json")  # layers of each model that this Mac loaded last
-    paused = _FileOfHome("paused.json")  # paused transfers; absent if none is paused
-    models = _FileOfHome("models")  # models of this Mac, one directory each
-    hashes = _FileOfHome("hashes.json")  # cached SHA-256 hashes of model files
+    identity = HomeFile("identity")  # device key and certificate
+    rosters = HomeFile("rosters")  # signed rosters, one file per epoch
+    socket = HomeFile("node.sock")  # Unix socket of the local API (0600)
+    lock = HomeFile("node.lock")  # locked while a node runs here; contains its process id
+    log = HomeFile("node.log")  # log, JSON lines
+    last_run = HomeFile("last-run.json")  # reason of a failed start or a crash (0600); absent after a clean exit
+    stderr_log = HomeFile("node.stderr")  # standard error of a node without a terminal
+    tokens = HomeFile("token-logs")  # sealed token logs
+    sessions = HomeFile("sessions")  # saved sessions, one sealed file each
+    conversations = HomeFile("conversations")  # texts of conversations, one sealed file each
+    split_profiles = HomeFile("split-profiles")  # results of examining models, one file per model
+    pairing_attempts = HomeFile("pairing-attempts.json")  # times of failed pairing attempts
+    api_keys = HomeFile("api-keys.json")  # hashes of the API keys
+    api_certificate = HomeFile("api-certificate")  # certificate and key of the API for other machines
+    typed = HomeFile("typed.jsonl")  # input history of `macluster run`, JSON lines
+    seen = HomeFile("seen.json")  # Macs met before
+    addresses = HomeFile("addresses.json")  # last known addresses of the members
+    throughput = HomeFile("measured-speeds.json")  # measured speeds of the Macs
+    stages = HomeFile("layers-held.json")  # layers of each model that this Mac loaded last
+    paused = HomeFile("paused.json")  # paused transfers; absent if none is paused
+    models = HomeFile("models")  # models of this Mac, one directory each
+    hashes = HomeFile("hashes.json")  # cached SHA-256 hashes of model files
 
 
 def default_home() -> Home:

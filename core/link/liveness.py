@@ -75,6 +75,7 @@ class Liveness:
         return device_id in self._suspects
 
     def add(self, device_id: str, now: float) -> None:
+        """Watch a Mac with a new link, even if it had another one."""
         self.remove(device_id)
         self._seen_at[device_id] = now
         self.due = min(self.due, now + BEAT_S)

@@ -15,7 +15,7 @@ import pytest
 
 from core.events import AnyEvent
 from core.models.files.cache_size import CacheSize
-from core.node.answers import answer_record, answers, kv_mirror, running_answer, saved_sessions
+from core.node.answers import answer_archive, answer_record, kv_mirror, running_answer, saved_sessions
 from core.node.peers import own_mac, peer_table
 from core.node.recovery import recovery_driver
 from core.node.ring import plan_leader, worker_process
@@ -129,10 +129,10 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr(Layout, "caches", (CacheSize(bytes_per_token=8 * world.kind.mirrors),) * LAYERS)
         patch.setattr(own_mac, "used_bytes", lambda: 0)
         patch.setattr(own_mac, "footprint_bytes", lambda pid: 0)
-        patch.setattr(answers, "TokenLog", disk.Log)
-        patch.setattr(answers, "unfinished", disk.unfinished)
-        patch.setattr(answers, "old_logs", disk.old_logs)
-        patch.setattr(answers, "forget_shared", disk.forget_shared)
+        patch.setattr(answer_archive, "TokenLog", disk.Log)
+        patch.setattr(answer_archive, "unfinished", disk.unfinished)
+        patch.setattr(answer_archive, "old_logs", disk.old_logs)
+        patch.setattr(answer_archive, "forget_shared", disk.forget_shared)
         patch.setattr(answer_record, "secrets", dice)
         for module in (
             identity,

@@ -140,7 +140,7 @@ def test_what_only_spares_time_counts_as_none(tmp_path: Path, monkeypatch: pytes
     assert read_proven(places) == {}
     assert read_curves(curves) == {}
     found = preferences.read(config, theme)
-    assert (found.remembered, found.complaints) == ("", ("config.toml is not used: Input/output error.",))
+    assert (found.remembered, found.complaints) == ("", ("config.toml can't be read: Input/output error.",))
 
 
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")

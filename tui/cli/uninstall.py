@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.errors import IdentityError, NodeError, UsageError
-from core.settings import Home, hub_cache
+from core.settings import Home, HomeFile, hub_cache
 from core.text import clean_text
 from tui.cli import service
 from tui.cli.asking import agreed, can_ask
@@ -59,7 +59,7 @@ def made_in(home: Home) -> list[Path]:
     if any(home.root.iterdir()) and not home.identity.exists() and not home.lock.exists():
         cure = "Name the state folder with --home. Nothing was removed."
         raise UsageError(f"{home.root} is not a macluster state folder.", cure)
-    own = {getattr(home, name).name for name, kind in vars(Home).items() if isinstance(kind, property)}
+    own = {file.name for file in vars(Home).values() if isinstance(file, HomeFile)}
     own |= {memory_in(home.root).name, TRACE}
     return sorted(path for path in home.root.iterdir() if path.name in own or _stem(path.name) in own)
 

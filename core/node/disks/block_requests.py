@@ -16,7 +16,7 @@ from core.link.frames import FrameType
 from core.node.base.node_message import NodeMessage
 from core.node.base.tasks import Tasks
 from core.node.disks.byte_links import ByteLinks, RunRequest
-from core.node.disks.mac_messages import Sender
+from core.node.disks.mac_messages import MessageSender
 from core.node.disks.messages import BytesReady, BytesRequest, FilesRequest, FilesSent, HashesRequest, HashesSent
 
 PORT_S: Final = 30.0
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 class BlockRequests:
     """Sends requests to Macs; each method waits for the response. Raises LinkLost, LinkTimeout."""
 
-    def __init__(self, sender: Sender, links: ByteLinks, tasks: Tasks) -> None:
+    def __init__(self, sender: MessageSender, links: ByteLinks, tasks: Tasks) -> None:
         self._sender, self._links, self._tasks = sender, links, tasks
         self._numbers = count(1)
         # by Mac and the response's fingerprint or number

@@ -21,7 +21,7 @@ from core.node.base.node_message import to_frame
 from core.node.base.tasks import Tasks
 from core.node.disks.byte_links import HASH_BYTES, RUN_BYTES, ByteLinks, RunRequest, read_run_request
 from core.node.disks.local_models import LocalModels
-from core.node.disks.mac_messages import LatestRequest, Sender
+from core.node.disks.mac_messages import LatestRequest, MessageSender
 from core.node.disks.messages import (
     MAX_HASHES,
     NOT_HERE,
@@ -70,7 +70,7 @@ def stamp_of(status: os.stat_result) -> tuple[int, int, int]:
 class FileServing:
     """Responds to each Mac with one list at a time and a few hash requests at once."""
 
-    def __init__(self, models: LocalModels, sender: Sender, links: ByteLinks, tasks: Tasks) -> None:
+    def __init__(self, models: LocalModels, sender: MessageSender, links: ByteLinks, tasks: Tasks) -> None:
         self._models, self._sender, self._links, self._tasks = models, sender, links, tasks
         self._ports: dict[str, deque[BlockPort]] = {}
         self._served: dict[tuple[str, str], ServedModel] = {}

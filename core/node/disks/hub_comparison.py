@@ -32,7 +32,7 @@ from core.models.files.parts import Part
 from core.node.base.journal import Journal
 from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.local_models import LocalModels
-from core.node.disks.mac_messages import Sender
+from core.node.disks.mac_messages import MessageSender
 from core.node.disks.messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
 from core.node.disks.model_copies import CopyReports, ModelCopies
 from core.node.disks.model_inventory import ModelInventory
@@ -62,7 +62,7 @@ class HubComparison:
         models: LocalModels,
         inventory: ModelInventory,
         copies: ModelCopies,
-        sender: Sender,
+        sender: MessageSender,
         coming: CurrentTransfer,
         journal: Journal,
     ) -> None:

@@ -10,14 +10,14 @@ from core.node.base.node_message import NodeMessage
 _T = TypeVar("_T")
 
 
-class Sender(Protocol):
+class MessageSender(Protocol):
     """Sends messages to linked Macs."""
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
         """Whether the message was sent."""
 
 
-class ControlLinks(Sender, Protocol):
+class ControlLinks(MessageSender, Protocol):
     """The open control links."""
 
     @property

@@ -38,7 +38,7 @@ from core.node.disks.copy_checks import (
     wanted_parts,
 )
 from core.node.disks.local_models import LocalModels
-from core.node.disks.mac_messages import Sender
+from core.node.disks.mac_messages import MessageSender
 from core.node.disks.messages import (
     BytesReady,
     BytesRequest,
@@ -78,7 +78,9 @@ class _Copy(NamedTuple):
 class ModelCopies:
     """Serves model files to linked Macs, and copies models from them into `folder`, each in a folder of its own."""
 
-    def __init__(self, models: LocalModels, sender: Sender, links: ByteLinks, folder: Path, tasks: Tasks) -> None:
+    def __init__(
+        self, models: LocalModels, sender: MessageSender, links: ByteLinks, folder: Path, tasks: Tasks
+    ) -> None:
         self._models, self._folder = models, folder
         self.serving = FileServing(models, sender, links, tasks)
         self.requests = BlockRequests(sender, links, tasks)

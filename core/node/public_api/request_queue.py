@@ -11,7 +11,7 @@ from typing import NamedTuple
 from core.errors import Busy
 
 
-class _Waiting(NamedTuple):
+class _QueuedRequest(NamedTuple):
     rows: int
     model: str
     turn: asyncio.Future[None]
@@ -25,7 +25,7 @@ class RequestQueue:
     def __init__(self, max_waiting: int, rows: Callable[[], int]) -> None:
         self._max_waiting, self._rows = max_waiting, rows
         self._running, self._model = 0, ""
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_QueuedRequest] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -48,7 +48,7 @@ class RequestQueue:
             return
         if len(self._waiting) >= self._max_waiting:
             raise Busy(f"The queue is full: {self._max_waiting} requests wait.", "Try again later.")
-        mine = _Waiting(rows, model, asyncio.get_running_loop().create_future())
+        mine = _QueuedRequest(rows, model, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         try:
             await mine.turn

@@ -43,7 +43,7 @@ def test_bash_completes_by_it(words: tuple[str, ...], expected: set[str], tmp_pa
 def home(tmp_path: Path) -> Home:
     home = Home(tmp_path / "h")
     load_or_create(home.identity, use_keychain=False)
-    for name in ("node.log", "node.log.1", "tui.json", "last-words.json", "seen.json.tmp"):
+    for name in ("node.log", "node.log.1", "tui.json", "last-run.json", "seen.json.tmp"):
         write_private(home.root / name, b"{}")
     (home.models / "m").mkdir(parents=True)
     (home.models / "m" / "w").write_bytes(bytes(300_000_000 // 1000))

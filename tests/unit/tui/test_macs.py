@@ -127,7 +127,7 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
     for words in (
         "cube.local:4717",
         "does not answer",
-        "process 77, 2.0 GB",
+        "process         77, 2.0 GB",
         "sees            logits",
         "No model is loaded.",
         "Space uses it again",
@@ -173,7 +173,7 @@ def test_the_check_says_glyph_word_and_cure() -> None:
     assert "✓ ok" in text
     assert "✗ problem   multicast     Refused." in text
     assert "→ Allow it." in text
-    assert "– not known" in text
+    assert "– unknown" in text
 
 
 def test_the_other_key_is_shown_whole_if_asked() -> None:

@@ -169,7 +169,7 @@ def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> 
     [
         pytest.param(1, [], "", id="one"),
         pytest.param(2, [], "mac1 can drop out; mac0 can take over.", id="two"),
-        pytest.param(2, [1], "It cannot lose mac1: mac0 could not hold it alone.", id="two-held"),
+        pytest.param(2, [1], "If mac1 drops out, the answer has to wait: mac0 has too little memory.", id="two-held"),
         pytest.param(3, [], "It can lose any one Mac but mac0: the others can hold it.", id="any"),
         pytest.param(3, [2], "It cannot lose mac2: the others could not hold it.", id="held"),
         pytest.param(3, [1, 2], "It cannot lose mac1 or mac2: the others could not hold it.", id="both-held"),

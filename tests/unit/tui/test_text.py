@@ -308,7 +308,7 @@ def test_the_foot_says_why_an_answer_stopped() -> None:
 def test_a_log_line_begins_with_what_happened_and_one_that_is_cut_says_so() -> None:
     line = LogLine(at=0.0, level="INFO", source="mini", text="The model was re-read after the fan had been cleaned.")
     (cut,) = short_lines(line, 40, wraps=False)
-    assert re.fullmatch(r"The model was re-read af…  mini \d\d:\d\d", cut)
+    assert re.fullmatch(r"The model was re-read after…  mini \d\d:\d\d", cut)
     assert cell_len(cut) == 40
     first, *rest = short_lines(line, 40, wraps=True)
     assert re.fullmatch(r"The model was re-read +mini \d\d:\d\d", first)

@@ -96,7 +96,7 @@ def test_the_trust_screen_names_the_store_of_the_key_the_weakest_and_a_fork() ->
     weak = msgspec.structs.replace(VIEW, level="blocked", macs=(ADMIN, bad), fork=("a" * 64, "b" * 64), fork_epoch=7)
     text = cluster_content(weak).plain
     assert "✗ mini: another key answered" in text
-    assert "✗ Two rosters of epoch 7, aaaaaaaa (here) and bbbbbbbb" in text
+    assert "✗ Two rosters of epoch 7, aaaaaaaa (this Mac) and bbbbbbbb" in text
     deep = cluster_content(msgspec.structs.replace(weak, fork_epoch=5)).plain
     assert "✗ 2 rosters that differ from epoch 5 on, aaaaaaaa (this Mac) and bbbbbbbb" in deep
 
