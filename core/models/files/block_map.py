@@ -1,10 +1,10 @@
 """The file `.blocks` in a model folder: the blocks of an incomplete model that are on this disk.
 
 Model files have their full length from the start, with holes for missing blocks. The map is one line of JSON with the
-files, then one record per block: file u32 | block u32 | SHA-256 of the block | 8 bytes of SHA-256 over the record. A
-record is written after its block is on disk, so the map survives kill -9 and a power cut; a torn or damaged record
-counts as a missing block. The map of a complete model is renamed to `.fetched`, which marks a folder that macluster
-wrote.
+files, then one record per block: file u32 | block u32 | SHA-256 of the block | 8 bytes of SHA-256 over the first line
+and the record. A record is written after its block is on disk, so the map survives kill -9 and a power cut; a torn or
+damaged record counts as a missing block. The map of a complete model is renamed to `.fetched`, which marks a folder
+that macluster wrote.
 """
 
 from __future__ import annotations

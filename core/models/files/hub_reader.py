@@ -1,7 +1,7 @@
 """Reads byte ranges of files of one hub commit over HTTP. Runs in the download child.
 
 A response that ends early is continued from the next byte; a response with other bytes than requested is rejected. The
-token goes only to the hub, never to a storage host or over plain HTTP.
+token goes only to the scheme and host of HF_ENDPOINT, never to a storage host.
 """
 
 from __future__ import annotations

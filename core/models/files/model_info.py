@@ -20,7 +20,7 @@ _CONTEXTS: Final = (
 _DTYPES: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F8_E4M3": "fp8", "F8_E5M2": "fp8"}
 # quantisation modes of mlx other than plain integers
 _MODES: Final = ("mxfp4", "mxfp8", "nvfp4")
-# tensors smaller than this, such as a mixture of experts' router, don't count
+# share of the weights below which a format, such as that of an expert router, isn't shown
 _SHARE: Final = 0.02
 
 

@@ -63,7 +63,7 @@ class ServedModel(NamedTuple):
 
 
 def stamp_of(status: os.stat_result) -> tuple[int, int, int]:
-    """Size, times and inode, which change when a file is written."""
+    """Size, change time and inode of a file: a value that changes when it is written."""
     return status.st_size, status.st_ctime_ns, status.st_ino
 
 
