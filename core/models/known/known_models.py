@@ -1,6 +1,6 @@
 """The built-in list of hub models with their sizes, to check offline if they fit.
 
-`core.models.known.make_list` makes `known_models.json`, which names its date and source.
+`tests.known_models.make_list` makes `known_models.json`, which names its date and source.
 """
 
 from __future__ import annotations

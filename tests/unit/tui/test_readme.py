@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tui.control.key_table import key_table
+from tests.key_table import key_table
 
 README = Path(__file__).parents[3] / "tui" / "README.md"
 
 
 def test_the_key_table_is_the_key_map() -> None:
-    assert key_table() in README.read_text(), "write it with `python -m tui.control.key_table`"
+    assert key_table() in README.read_text(), "write it with `python -m tests.key_table`"
 
 
 def test_every_picture_exists_and_the_page_is_short() -> None:

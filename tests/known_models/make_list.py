@@ -1,4 +1,4 @@
-"""`python -m core.models.known.make_list` makes the dated list of known models.
+"""`python -m tests.known_models.make_list` makes the dated list of known models.
 
 Reads the config and the safetensors headers of each listed model, and of each REPO, from the hub (HF_ENDPOINT,
 HF_TOKEN): a few MB each. `--published` stays offline: it builds the model from `published_configs` with mlx-lm and
@@ -28,7 +28,7 @@ from core.models.files.model_folder import read_folder
 from core.models.files.model_info import context_of, quantization_of
 from core.models.files.safetensors import Tensor
 from core.models.known.known_models import LIST_FILE, KnownModel, KnownModels, Source, known_models, runs_of
-from core.models.known.published_configs import PUBLISHED, Published
+from tests.known_models.published_configs import PUBLISHED, Published
 
 _GROUP: Final = 64
 _EXPERT_GROUP: Final = 32
@@ -137,7 +137,7 @@ def _all_of_hub(repos: Iterable[str]) -> Iterator[KnownModel]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m core.models.known.make_list", description="Make the list again.")
+    parser = argparse.ArgumentParser(prog="python -m tests.known_models.make_list", description="Make the list again.")
     parser.add_argument("repo", nargs="*", metavar="REPO", help="additional models to list")
     parser.add_argument("--published", action="store_true", help="use published configs instead of the hub")
     parser.add_argument("--only", action="store_true", help="list only each REPO, drop the current list")

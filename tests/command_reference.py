@@ -1,4 +1,4 @@
-"""Renders tui/cli/README.md from the parser: `python -m tui.cli.command_reference > tui/cli/README.md`."""
+"""Renders tui/cli/README.md from the parser: `python -m tests.command_reference > tui/cli/README.md`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tui.cli.parser import parser
 INTRODUCTION = """\
 # The `macluster` command
 
-Generated from the parser by `python -m tui.cli.command_reference > tui/cli/README.md`.
+Generated from the parser by `python -m tests.command_reference > tui/cli/README.md`.
 
 Commands that print facts take `--json`. Exit status: 0 done, 1 failed, 2 wrong use. The state lies in `~/.macluster`;
 `--home DIR` or `$MACLUSTER_HOME` names another folder. Models are read from `~/.macluster/models`, and from the folders
