@@ -106,7 +106,7 @@ async def test_the_screen_shows_them_and_stops_one(head: Watch) -> None:
         person = Person(app, pilot)
         await person.until(lambda: app.focused is app.dashboard.prompt)
         await person.press("escape", "B")
-        await person.sees("Nothing is being asked")
+        await person.sees("No requests running")
         ids = [await begin(head, f"lane {number}", LONG) for number in range(ASKED)]
         await shown(person, ids, WIDE)
         await person.press("j", "j", "x")
@@ -121,15 +121,15 @@ async def test_the_screen_shows_them_and_stops_one(head: Watch) -> None:
         await person.sees("another program", "Let it continue", ids[2][:8])
         await person.press("down", "enter")
         await person.until(lambda: ids[2][:8] not in person.text)
-        await person.sees("5 wait")
+        await person.sees("5 queued")
         await stop_all(head)
-        await person.sees("Nothing is being asked", "tokens of earlier answers are kept")
+        await person.sees("No requests running", "tokens of earlier chats are cached")
         await person.press("escape")
         await person.until(lambda: app.screen is app.dashboard)
 
 
 async def shown(person: Person, ids: list[str], size: tuple[int, int]) -> None:
-    await person.sees("4 of 4 rows", "6 wait", "● writing", "1 of 6 in the queue", "6 of 6", "lane 2", "All 4 rows")
+    await person.sees("4 of 4 rows", "6 queued", "● writing", "1 of 6 in the queue", "6 of 6", "lane 2", "All 4 rows")
     assert all(name[:8] in person.text for name in ids)
     assert "this chat" not in person.text
     assert max(map(len, person.text.splitlines())) <= size[0]

@@ -50,7 +50,7 @@ async def test_a_node_on_loopback_says_so_and_looks_nowhere_else(tmp_path: Path)
 async def test_without_a_node_it_says_what_can_be_said(tmp_path: Path) -> None:
     status, printed = await doctor(tmp_path / "none")
     assert status == 1
-    assert printed.startswith("✗ wrong     node: No node answers on this Mac.")
+    assert printed.startswith("✗ problem   node: No node answers on this Mac.")
     assert "Loopback only" in printed
     assert not (tmp_path / "none").exists()
 

@@ -128,18 +128,18 @@ async def test_a_port_that_is_taken_is_told_by_whom_and_a_key_takes_another(tmp_
                 await waiting.until(lambda: "P starts it on another port." in text_of(app))
                 screen = text_of(app)
                 assert f"Port {port} is in use by " in screen
-                assert f"(process {os.getpid()})" in screen
+                assert f"(pid {os.getpid()})" in screen
                 assert "N starts it again, P starts it on another port." in screen
                 ran = await macluster_here(home.root, "status")
-                assert (ran.returncode, f"Port {port} of this Mac is taken" in ran.stderr) == (1, True)
+                assert (ran.returncode, f"Port {port} is in use by" in ran.stderr) == (1, True)
                 doctor = await macluster_here(home.root, "doctor", "--host", "127.0.0.1", "--json")
                 found = json.loads(doctor.stdout)
-                assert f"Port {port} of this Mac is taken" in found[0]["what"]
+                assert f"Port {port} is in use by" in found[0]["what"]
                 assert app.why_not("start_node") == ""
                 await app.run_action("start_node(0)")
                 await waiting.until(lambda: app.state.attached)
                 assert app.state.offline is None
-                assert app.why_not("start_node") == "the node of this Mac runs"
+                assert app.why_not("start_node") == "macluster's service is already running."
         await node.close()
     assert not home.last_run.exists(), "it has ended in order"
 
@@ -195,15 +195,15 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
         (["run"], 2, "required"),
         (["demo", "--memory", "64,oops"], 2, "is not a list of GB"),
         (["plan", "m", "--macs", "64,oops"], 2, "--macs '64,oops' is not a list of GB"),
-        (["plan", "m", "--macs", "nan"], 2, "not above zero"),
+        (["plan", "m", "--macs", "nan"], 2, "must be above 0"),
         (["plan", "m", "--macs", "8", "--context", "0"], 2, "context"),
         (["plan", "m", "--layers", "9:4"], 2, "Write the lower layer first: 4:9."),
-        (["demo", "--layers", "0:4,5"], 2, "'5' names no layers"),
+        (["demo", "--layers", "0:4,5"], 2, "'5' is not a layer range"),
         (["demo", "--topology", "ring"], 2, "invalid choice"),
         (["demo", "--parallelism", "ring"], 2, "invalid choice"),
         (["demo", "--parallelism", "tp", "--topology", "private"], 2, "makes the topology tensor, not private"),
         (["load", "m", "--parallelism", "auto", "--layers", "0:4,5:9"], 2, "Leave out the layers"),
-        (["plan", "m", "--macs", "8,8", "--rdma"], 2, "Ask for --parallelism tp or auto"),
+        (["plan", "m", "--macs", "8,8", "--rdma"], 2, "Choose parallelism tp or auto"),
         (["plan", "no-such-model", "--macs", "8"], 1, "This Mac has no model 'no-such-model'"),
         (["demo", "--macs", "0"], 2, "--macs 0"),
         (["demo", "--memory", "-3"], 2, "budget"),
@@ -256,11 +256,11 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
     assert plain.stdout.splitlines()[5:] == [
         "mac 2 starts at layer 1 instead of 5: layers 3 to 7 share state with those before.",
         "mac 3 starts at layer 2 instead of 7: layers 3 to 7 share state with those before.",
-        "It can lose any one Mac but mac 1: the others can hold it.",
+        "Any Mac except mac 1 can drop out; the others can take over.",
         "mac 1 would see token ids, logits.",
         "mac 2 would see hidden states of layer 1.",
         "mac 3 would see hidden states of layers 2–7.",
-        "It can be cut before layers 1–2 only.",
+        "It can only be cut before layers 1–2.",
         "Rows of several requests share a batch.",
     ]
     short = said_here(tmp_path / "h", "plan", str(restricted), "--macs", "0.001,0.001,0.0001", "--json")

@@ -136,7 +136,7 @@ async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_p
     async with person(demo, size) as someone:
         app = someone.app
         await someone.opens("f3", screen=ConversationsScreen)
-        await someone.sees("No conversation is kept on this Mac yet", "Esc")
+        await someone.sees("There are no saved conversations on this Mac yet", "Esc")
         await someone.press("escape")
         await someone.asks("to be named")
         (info,) = await someone.kept(1)
@@ -180,7 +180,7 @@ async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_p
         await someone.opens("x", screen=ChoiceScreen)
         await someone.press("down", "enter")
         await someone.kept(0)
-        await someone.sees("No conversation is kept on this Mac yet")
+        await someone.sees("There are no saved conversations on this Mac yet")
         assert app.state.turns == ()
 
 
@@ -197,7 +197,7 @@ async def test_a_new_one_keeps_the_old_one_and_an_unkept_one_is_kept_nowhere(dem
         await someone.until(lambda: app.state.chat.is_unkept)
         logs = set((folder / "token-logs").glob("*.mct"))
         await someone.asks("the cuckoo whispers")
-        await someone.sees("not kept")
+        await someone.sees("not saved")
         await someone.kept(1)
         assert set((folder / "token-logs").glob("*.mct")) <= logs, "its token log goes with its end"
         await someone.opens("ctrl+n", screen=ChoiceScreen)
@@ -224,7 +224,7 @@ async def test_sampling_is_checked_at_its_line_used_and_kept(demo: Demo, size: t
         fields = {field.id: field for field in app.screen.query(Input)}
         fields["temperature"].value = "9"
         fields["seed"].value = "many"
-        await someone.sees("✗ at most 5", "✗ this is not a whole number")
+        await someone.sees("✗ at most 5", "✗ not a whole number")
         await someone.press("enter")
         await someone.rests()
         assert isinstance(app.screen, SamplingScreen), "what is wrong is not used"

@@ -94,7 +94,7 @@ async def test_an_answer_outlives_each_worker(demo: Demo, whole: Answer, name: s
         told = [event for event in demo.head.seen if isinstance(event, Recovery) and request in event.requests]
         assert told[-1].state == "running"
         assert demo.head.now.recovery is None
-        return any(f"the worker of {name} was started again" in event.text for event in told)
+        return any(f"The worker of {name} was restarted" in event.text for event in told)
 
     await undisturbed(is_told_of)
 

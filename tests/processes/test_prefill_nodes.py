@@ -82,7 +82,7 @@ async def test_the_ring_reads_once_it_is_lost_and_it_reads_again_once_it_is_back
 
 
 async def test_who_leads_or_is_not_there_reads_for_nobody(demo: Demo) -> None:
-    with pytest.raises(UsageError, match="studio leads here"):
+    with pytest.raises(UsageError, match="studio leads"):
         await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill=id_of(demo.head, "studio")))
     nobody = await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill="nobody"))
     assert nobody.problem
