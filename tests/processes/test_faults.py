@@ -249,7 +249,7 @@ async def test_kill_of_the_heads_node(demo: Demo, whole: Answer) -> None:
     other = demo.watches[1]
     await other.until(lambda w: any(p.state == "lost" for p in w.now.peers), GONE_S, "Seeing studio lost")
     await other.until(
-        lambda w: any("head of the plan is gone" in line.text for line in w.now.logs), GONE_S, "Saying so"
+        lambda w: any("that leads the plan is gone" in line.text for line in w.now.logs), GONE_S, "Saying so"
     )
     await other.client.load(LoadRequest(model=demo.model))
     await other.until(lambda w: w.now.plan_status == "ready", GONE_S, "Loading on the two that are left")

@@ -271,7 +271,7 @@ async def test_ctrl_c_and_the_end_of_input_stop_it(tmp_path: Path, command: Call
         knocking.process.stdin.close()
         knocking.process.stdin = None
         status, complaint = await knocking.ended()
-        assert (status, "ended before the digits" in complaint) == (2, True)
+        assert (status, "ended before the six digits" in complaint) == (2, True)
         assert (await waiting.ended())[0] == 1
 
         waiting = command(one.home)

@@ -102,7 +102,7 @@ async def test_in_a_terminal_ctrl_c_stops_the_answer_and_what_was_asked_is_remem
             terminal.type("C-c")
             await asyncio.to_thread(terminal.until, waits, "no prompt")
             terminal.type("/set max_tokens 9", "Enter")
-            await asyncio.to_thread(terminal.shows, "ends after this many\n>")
+            await asyncio.to_thread(terminal.shows, "longest answer, in tokens\n>")
             terminal.type("C-d")
             await until(terminal.ended)
         finally:
@@ -145,7 +145,7 @@ async def test_keys_requests_and_what_to_paste_are_on_the_screen_and_serving_end
                 await person.sees("Stop what laptop asked for?")
                 await person.press("down", "enter")
                 assert (await asking).status_code == 200
-                await person.sees("No requests right now", "nobody asks now")
+                await person.sees("No requests right now", "no requests")
                 await person.press("shift+tab", "down", "x")
                 await person.sees("Revoke the key laptop?")
                 await person.press("down", "enter")
