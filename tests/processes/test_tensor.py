@@ -102,7 +102,7 @@ async def test_macs_that_can_form_no_group_get_layers_of_their_own(demo: Demo, w
     assert how
     assert (how.choice, how.strategy) == ("auto", "pp")
     assert "RDMA over Thunderbolt needs a Mac" in how.reason
-    assert any("layers of its own" in line.text for line in demo.head.now.logs)
+    assert any("Split by layers" in line.text for line in demo.head.now.logs)
     assert (await finish(demo.head, await asked(demo))).tokens == whole
     with pytest.raises(NodeError, match="needs a Mac"):
         await loaded(demo.head, msgspec.structs.replace(order, parallelism="tp"))

@@ -76,12 +76,12 @@ def test_text_is_copied_through_the_terminal_and_keys_are_the_person_s(
     terminal: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "macluster").mkdir()
-    (tmp_path / "macluster" / "config.toml").write_text('[keys]\nmodels = "f12"\nhelp = "ctrl+m"\n')
+    (tmp_path / "macluster" / "config.toml").write_text('[keys]\npalette = "f12"\nhelp = "ctrl+m"\n')
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     window = terminal(80, 24, "demo", "--no-multicast", "--macs", "1")
     window.shows("config.toml, line 3", "can't tell Ctrl+M from Enter")
     in_tmux(window.socket, "set", "-s", "set-clipboard", "on")
-    window.shows("is loaded on 1 Mac", "F12 Models")
+    window.shows("is loaded on 1 Mac", "F12 Palette")
     window.type("Escape")
     window.shows("c Continue")  # Esc and a digit at once would be Alt and that digit
     window.type("4")
@@ -90,7 +90,7 @@ def test_text_is_copied_through_the_terminal_and_keys_are_the_person_s(
     window.shows("Copied.")
     assert "is ready on 1 Mac" in in_tmux(window.socket, "show-buffer")
     window.type("F12")
-    window.shows("Choose a model")
+    window.shows("Search for commands")
     window.type("C-q", "C-q")
 
 
@@ -101,7 +101,7 @@ def test_a_crash_leaves_a_terminal_that_works_and_a_file_without_words(tmp_path:
     run = f"{clean} {sys.executable} {program} {home}; echo status $?; stty -a | grep -o ' echo '; cat"
     in_tmux(socket, "-f", "/dev/null", "new-session", "-d", "-s", "m", "-x", "100", "-y", "30", run)
     try:
-        crashed = ("stopped by a defect (RuntimeError)", "status 1", "echo")
+        crashed = ("macluster crashed (RuntimeError)", "status 1", "echo")
         for words, key in ((("is loaded on 1 Mac",), "C-n"), (crashed, "")):
             for _ in range(400):
                 screen = in_tmux(socket, "capture-pane", "-p", "-t", "m")

@@ -71,10 +71,13 @@ def keys_content(keys: dict[str, Key], width: int) -> Content:
     ways = Content("  ").join(_key(keys[name]) for name in kept if name in keys)
     last = _key(keys[_QUIT]) if _QUIT in keys else Content("")
     room = width - ways.cell_length - last.cell_length - 3
+    enter = next((name for name, key in keys.items() if key.key == "Enter" and name not in kept), "")
+    reserved = _key(keys[enter]).cell_length + 2 if enter else 0  # the keys before Enter leave room for it
     line = Content("")
     for name, key in keys.items():
+        reserved = 0 if name == enter else reserved
         grown = line + " " + _key(key) + " "
-        if name not in (*kept, _QUIT) and grown.cell_length <= room:
+        if name not in (*kept, _QUIT) and grown.cell_length + reserved <= room:
             line = grown
     line = line + " " + ways
     return Content.assemble(line, " " * max(0, width - line.cell_length - last.cell_length - 1), last)

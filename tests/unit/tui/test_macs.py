@@ -129,11 +129,11 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
         "does not answer",
         "process         77, 2.0 GB",
         "sees            logits",
-        "No model is loaded.",
-        "Space uses it again",
+        "no model is loaded",
+        "Space includes it again",
     ):
         assert words in text
-    assert "known as soon as it is paired" in peer_content(now(STRANGER), STRANGER, None, 100).plain
+    assert "known once it is paired" in peer_content(now(STRANGER), STRANGER, None, 100).plain
 
 
 @pytest.mark.parametrize(
