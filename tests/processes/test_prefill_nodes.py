@@ -86,7 +86,7 @@ async def test_who_leads_or_is_not_there_reads_for_nobody(demo: Demo) -> None:
         await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill=id_of(demo.head, "studio")))
     nobody = await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill="nobody"))
     assert nobody.problem
-    assert "is not linked" in nobody.problem.what
+    assert "is not connected" in nobody.problem.what
 
 
 @pytest.mark.promise("P36")

@@ -129,7 +129,7 @@ async def test_keys_requests_and_what_to_paste_are_on_the_screen_and_serving_end
             await person.press("n")
             await person.sees("New key")
             await person.press(*"laptop", "enter")
-            await person.sees("The key laptop", "mck-")
+            await person.sees("Key laptop", "mck-")
             (key,) = [word for word in person.text.split() if word.startswith("mck-") and "…" not in word]
             await person.press("down", "enter")
             await until(lambda: copied == [key])
@@ -138,11 +138,12 @@ async def test_keys_requests_and_what_to_paste_are_on_the_screen_and_serving_end
             assert f'base_url="{served.url}/v1"' in copied[1]
             async with httpx2.AsyncClient(headers={"x-api-key": key}, verify=False, timeout=60) as http:
                 asking = asyncio.create_task(http.post(f"{served.url}/v1/chat/completions", json=asked))
-                await person.sees("1 request under way", "written", f"mck-…{key[-4:]}")
+                await person.sees("on · 1 request", f"mck-…{key[-4:]}")
+                await until(lambda: len(head.now.batch.rows) == 1)
                 (row,) = head.now.batch.rows
                 assert row.client == "laptop"
                 await person.press("tab", "x")
-                await person.sees("Stop what laptop asked for?")
+                await person.sees("Stop the request of laptop?")
                 await person.press("down", "enter")
                 assert (await asking).status_code == 200
                 await person.sees("No requests right now", "no requests")
@@ -152,7 +153,7 @@ async def test_keys_requests_and_what_to_paste_are_on_the_screen_and_serving_end
                 await until(lambda: [each.name for each in app.state.snapshot.clients] == ["tests"])
                 assert (await http.get(f"{served.url}/v1/models")).status_code == 401
                 await person.press("o")
-                await person.sees("○ off  o serves")
+                await person.sees("○ off  Press o to let")
                 with pytest.raises(httpx2.ConnectError):
                     await http.get(f"{served.url}/health")
                 await person.press("o")

@@ -129,7 +129,7 @@ async def it_is_downloaded(viewer: Person, hub: Hub) -> None:
     await viewer.opens("d", screen=AskScreen)
     await viewer.sees("acme/toy")
     await viewer.press("enter")
-    await viewer.sees("acme/toy is now on the disk of this Mac.", "copies 0.00")
+    await viewer.sees("acme/toy is now on the disk", "copies 0.00")
     await viewer.press("f")
     await viewer.sees("that fit")
     await viewer.pilot.resize_terminal(60, 16)
