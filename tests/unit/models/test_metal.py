@@ -21,7 +21,7 @@ FAILED = "[METAL] Command buffer execution failed: "
         (
             "Ignored (for causing prior/excessive GPU errors) "
             "(00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored).",
-            "has failed before",
+            "failed before",
             False,
         ),
         ("Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity).", "screen", False),
