@@ -139,7 +139,7 @@ async def test_no_size_breaks_it_and_nothing_is_wider_than_the_terminal(tmp_path
 async def test_panes_by_digit_f2_and_zoom_at_every_size(size: tuple[int, int], tmp_path: Path) -> None:
     app = app_with(READY, tmp_path)
     async with app.run_test(size=size) as pilot:
-        await sees(pilot, "Enter: send")
+        await sees(pilot, "Type below and press Enter")
         await pilot.press("escape")
         for key, title in (("1", "1 Peers"), ("2", "2 Layer split"), ("3", "3 Hops"), ("4", "4 Logs"), ("5", "5 Chat")):
             await pilot.press(key)

@@ -311,8 +311,8 @@ def test_a_log_line_begins_with_what_happened_and_one_that_is_cut_says_so() -> N
     assert re.fullmatch(r"The model was re-read after…  mini \d\d:\d\d", cut)
     assert cell_len(cut) == 40
     first, *rest = short_lines(line, 40, wraps=True)
-    assert re.fullmatch(r"The model was re-read +mini \d\d:\d\d", first)
-    assert " ".join(row.strip() for row in rest) == "after the fan had been cleaned."
+    assert re.fullmatch(r"The model was re-read after +mini \d\d:\d\d", first)
+    assert " ".join(row.strip() for row in rest) == "the fan had been cleaned."
     warned = msgspec.structs.replace(line, level="WARN")
     assert short_lines(warned, 80, wraps=False)[0].startswith("WARN The model")
     assert len(long_lines(line, 50)) > len(long_lines(line, 50, wraps=False)) == 1
