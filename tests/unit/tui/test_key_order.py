@@ -136,7 +136,7 @@ async def test_a_colon_opens_the_palette_where_no_text_is_written_and_what_was_c
             burst(app, ":")
             await until(lambda: isinstance(app.screen, CommandPalette))
             burst(app, "system prompt")
-            await until(lambda: first_of(app).startswith("Sampling: how the answers are asked for  "))
+            await until(lambda: first_of(app).startswith("Chat settings: temperature, system prompt, format  "))
             burst(app, "enter")
             await until(lambda: isinstance(app.screen, SamplingScreen))
             burst(app, "escape")

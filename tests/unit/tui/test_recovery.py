@@ -340,7 +340,7 @@ async def test_without_its_model_it_says_which_to_load() -> None:
         await someone.sees("─── answer interrupted ───")
         someone.app.dashboard.chat.focus()
         await someone.pilot.press("c")
-        await someone.until(lambda: any("Ctrl+O loads that" in n.message for n in someone.app._notifications))
+        await someone.until(lambda: any("Load it first (Ctrl+O)" in n.message for n in someone.app._notifications))
         assert someone.app.state.answer is None
 
 
