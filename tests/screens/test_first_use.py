@@ -151,7 +151,7 @@ def recover(mine: Terminal) -> None:
     """The answer goes on here, and is stopped, unless it was quicker and is as long as an answer may be."""
     held = mine.shows(f"{PORCH} is offline", "Nothing lost so far", "1▸ Continue", "Stop", "paused at token")
     mine.shows(f"─── {PORCH} dropped out", "holds the whole model")
-    mine.until(lambda s: "keep what's written" not in s, "the offer stays")
+    mine.until(lambda s: s.count(f"─── {PORCH} dropped out") <= 1 and "keep what's written" not in s, "the offer stays")
     mine.finds(r" 1( of |/)2 Macs")
     mine.until(lambda s: tokens(s) > paused_at(held) or LONGEST in s, "the answer does not go on")
     mine.type("Escape")

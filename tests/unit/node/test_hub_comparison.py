@@ -159,7 +159,7 @@ async def test_a_block_that_two_macs_fetched_and_only_one_of_them_as_it_is_goes_
     one.has(macs.blocks[:-1])
     two.has({0, 1, macs.blocks[-1]}, flipped=1)
     await one.ensure()
-    with pytest.raises(TransferError, match=r"acme/toy on the hub|from acme/toy don't match"):
+    with pytest.raises(TransferError, match=r"from acme/toy don't match"):
         await two.ensure()
     assert set(two.map.hashes[NAME]) == {0, macs.blocks[-1]}, "the next load fetches it anew"
     check_compared(two.directory)
