@@ -142,7 +142,7 @@ async def test_a_colon_opens_the_palette_where_no_text_is_written_and_what_was_c
             burst(app, "escape")
             await until(lambda: app.screen is app.dashboard)
         burst(app, ":")
-        await until(lambda: isinstance(app.screen, CommandPalette) and first_of(app).startswith("Sampling"))
+        await until(lambda: isinstance(app.screen, CommandPalette) and first_of(app).startswith("Chat settings"))
         burst(app, "history")  # what it is called elsewhere, before titles that have its letters somewhere
         await until(lambda: first_of(app).startswith("Conversations: open"))
         burst(app, "ctrl+u", "api")  # as the footer calls it

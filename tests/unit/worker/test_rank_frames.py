@@ -200,7 +200,8 @@ def test_what_slows_the_head_is_seen_in_its_own_phase_of_every_step(
     else:  # the others are in this process, too, and quick
         slow(monkeypatch, idle.linked.head._sender, "_transmit")
     request = partial(a_request, PROMPT, max_tokens=STEPS)
-    assert delayed(idle.stages[0].meter, lambda: asking.answered(request())) == {phase}
+    # the other ranks compute in this thread, and the head waits for them: on a slow machine for 20 ms, too
+    assert delayed(idle.stages[0].meter, lambda: asking.answered(request()), aside="recv_wait") == {phase}
 
 
 def asked(ranks: Ranks) -> None:
