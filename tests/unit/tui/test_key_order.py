@@ -146,7 +146,7 @@ async def test_a_colon_opens_the_palette_where_no_text_is_written_and_what_was_c
         burst(app, "history")  # what it is called elsewhere, before titles that have its letters somewhere
         await until(lambda: first_of(app).startswith("Conversations: open"))
         burst(app, "ctrl+u", "api")  # as the footer calls it
-        await until(lambda: first_of(app).startswith("Other programs: "))
+        await until(lambda: first_of(app).startswith("API for other programs: "))
 
 
 async def test_a_slash_command_with_words_sets_what_it_names() -> None:
