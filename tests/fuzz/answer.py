@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 
 from core.answer_parts import AnswerPart, Tool, ToolCall
-from core.models.text.answer_reader import AnswerReader
 from core.models.text.text_messages import Parts
 from core.pipe_messages import pack
 from tests.fuzz.target import Target
@@ -39,7 +38,7 @@ def _bare(text: str) -> str:
 
 def _told(family: Family, pieces: list[str], is_whole: bool) -> list[tuple[str, str]]:
     """The parts, each whole."""
-    reader = AnswerReader(family, "normal", _TOOLS)
+    reader = family.reader(_TOOLS)
     parts: list[AnswerPart] = [part for piece in pieces for part in reader.read(piece)] + reader.end(is_whole)
     pack(Parts(parts=tuple(parts)))
     told: list[tuple[str, str]] = []
