@@ -18,8 +18,9 @@ from core.models.text.template_values import spec_of
 _ID_LETTERS: Final = string.ascii_letters + string.digits
 _ID_LENGTH: Final = 9  # required in a history by Mistral's templates
 _KEYS: Final = ("name", "type", "function", "parameters", "arguments", "id")  # of a call without an opening
+Kind = type[TextPart] | type[ReasoningPart]
 _FIRST_KEY: Final = re.compile(r'\{\s*(?:"(\w*)("?))?')
-_KINDS: Final = {"normal": TextPart, "reasoning": ReasoningPart}
+_KINDS: Final[dict[str, Kind]] = {"normal": TextPart, "reasoning": ReasoningPart}
 # by state: the marks that end it, with the next state
 Edges = Mapping[str, Mapping[str, str]]
 
@@ -101,36 +102,32 @@ class TaggedReader:
         form, rest = self._form, self._rest
         while form.closing and (at := rest.find(form.closing, self._tried)) >= 0:
             self._tried = at + len(form.closing)
-            if calls := self._parsed(rest[:at]):
-                self._rest = rest[self._tried :]
-                return [*self._ended(calls)]
-            if form.is_json and is_closed(rest[:at]):
-                return []
-        if form.is_json and rest.strip() and rest.lstrip()[0] not in "{[":
+            if form.is_json and not is_closed(rest[:at]):
+                continue
+            if (calls := self._parsed(rest[:at], rest[self._tried :])) or form.is_json:
+                return calls
+        begin = rest[:64].lstrip()
+        if form.is_json and begin and begin[0] not in "{[":
             return []
         if is_whole is None:
             return None
-        calls = self._parsed(rest) if is_whole else None
-        if calls:
-            self._rest = ""
-            return [*self._ended(calls)]
-        return []
-
-    def _ended(self, calls: list[ToolCall]) -> list[ToolCall]:
-        self._state = "normal"
-        self._words.begin()
-        return calls
+        return self._parsed(rest, "") if is_whole else []
 
     def _said_opening(self) -> Iterator[AnswerPart]:
         if self._state == "call":
             self._state, self._has_said = self._back, self._has_said or self._back == "normal"
             yield from self._say(self._opening)
 
-    def _parsed(self, written: str) -> list[ToolCall] | None:
+    def _parsed(self, written: str, rest: str) -> list[AnswerPart]:
+        """The calls in `written`; if there are any, reading goes on with `rest`."""
         try:
-            return offered_calls(self._form.parse(written, self._tools), self._tools)
+            calls = offered_calls(self._form.parse(written, self._tools), self._tools)
         except Exception:  # the parsers raise many kinds of errors
-            return None
+            return []
+        if calls:
+            self._state, self._rest = "normal", rest
+            self._words.begin()
+        return [*calls]
 
     def _say(self, text: str) -> list[AnswerPart]:
         self._has_said = self._has_said or (self._state == "normal" and bool(text.strip()))
@@ -146,7 +143,7 @@ class Words:
     def begin(self, between: str = "") -> None:
         self._is_fresh, self._blank = True, between
 
-    def say(self, kind: type[TextPart] | type[ReasoningPart], said: str) -> list[AnswerPart]:
+    def say(self, kind: Kind, said: str) -> list[AnswerPart]:
         text = self._blank + (said.lstrip() if self._is_fresh else said)
         shown = text.rstrip()
         self._blank = text[len(shown) :]

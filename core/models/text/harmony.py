@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool
 from core.constraint import Grammar
-from core.models.text.answer_reader import Words, offered_calls, split_at
+from core.models.text.answer_reader import Kind, Words, offered_calls, split_at
 from core.models.text.call_grammar import FREE, TERMS, arguments_of, inlined
 from core.models.text.marks import Mark, quoted
 from core.models.text.template_values import spec_of
@@ -41,7 +41,7 @@ class HarmonyReader:
         self._words, self._told = Words(is_fresh=False), set[type[AnswerPart]]()
         self._rest = self._recipient = self._call = ""
         self._header: str | None = ""  # of the message that begins; None inside a message
-        self._kind: type[TextPart] | type[ReasoningPart] = TextPart
+        self._kind: Kind = TextPart
         self._is_marked = False
 
     def read(self, text: str) -> list[AnswerPart]:
