@@ -42,7 +42,7 @@ gc.disable()  # until everything is collected: nothing of what is imported is ga
 # what starts nodes, workers or terminals, or looks for what is rare
 SLOW = ("gpu", "processes", "screens", "network", "attacks", "fuzz", "replay")
 # they take minutes, and begin first: at the end none of them is to run alone
-LONG = ("test_atlas.py", "test_cache_state.py", "test_answers.py", "test_bench.py", "test_chaos.py")
+LONG = ("test_atlas.py", "test_screenshots.py", "test_answers.py", "test_faults.py", "test_chaos.py")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -138,7 +138,7 @@ async def test_keys_requests_and_what_to_paste_are_on_the_screen_and_serving_end
             assert f'base_url="{served.url}/v1"' in copied[1]
             async with httpx2.AsyncClient(headers={"x-api-key": key}, verify=False, timeout=60) as http:
                 asking = asyncio.create_task(http.post(f"{served.url}/v1/chat/completions", json=asked))
-                await person.sees("on · 1 request", f"mck-…{key[-4:]}")
+                await person.sees("on · 1 request", "written", f"mck-…{key[-4:]}")
                 await until(lambda: len(head.now.batch.rows) == 1)
                 (row,) = head.now.batch.rows
                 assert row.client == "laptop"

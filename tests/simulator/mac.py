@@ -1,4 +1,4 @@
-"""A Mac: its disk and rosters, which outlive everything, and the node that runs on it, made of the real parts."""
+"""A Mac: its disk and rosters, which outlive everything, and its node, made of the real parts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class _Journal(Journal):
 
 
 class Node:
-    """One life of a Mac's node: the real parts, joined as in `core.node.parts`, over a simulated network, disk and
+    """One life of a Mac's node: the real parts, joined as in `core.node.parts`, over simulated network, disk and
     worker.
     """
 
@@ -236,8 +236,10 @@ def _own_peer(home: Mac) -> Peer:
 
 
 class Mac:
-    """`load_s`: what its worker takes to load; `fails`: how many of the next loads run out of memory. `leads`: whether
-    a person loads models and asks here.
+    """A Mac and its person.
+
+    `load_s`: seconds its worker takes to load; `fails`: number of next loads that run out of memory. `leads`: whether a
+    person loads models and asks here.
     """
 
     def __init__(
@@ -269,17 +271,17 @@ class Mac:
 
     @property
     def state(self) -> RecoveryState:
-        """How the plan is that it leads, as a person sees it."""
+        """The state of the plan it leads, as a person sees it."""
         recovery = self.node.bus.now.recovery
         return recovery.state if recovery else "running"
 
     @property
     def is_over(self) -> bool:
-        """Whether it leads no plan, and none is being recovered."""
+        """Whether it leads no plan and recovers none."""
         return self.is_up and self.state in ("running", "parked") and self.node.leader.plan is None
 
     def boot(self) -> None:
-        """The node starts anew."""
+        """Start the node again."""
         if not self.is_up:
             self.node = Node(self, self._network)
 
@@ -291,14 +293,14 @@ class Mac:
             self.worker.process.soon(self.worker.die, 0, after=0.001)
 
     def power_cut(self) -> None:
-        """Nobody is told, and what was not forced to the disk may be gone."""
+        """Cut the power: no process is informed, and unforced data may be lost."""
         self.node.process.kill()
         if self.worker:
             self.worker.die(-9, silently=True)
         self.disk.power_cut(self._random)
 
     def processes(self) -> list[Process]:
-        """Its node and its worker."""
+        """The processes of its node and worker."""
         return [self.node.process, *([self.worker.process] if self.worker else [])]
 
     def _runs_out_of_memory(self) -> bool:
@@ -306,7 +308,7 @@ class Mac:
         return fails
 
     def run_worker(self) -> Program:
-        """Its node starts a worker."""
+        """Start a worker for its node."""
         self.worker = Worker(self.device_id, self.node.process, self._network, self._random, self.load_s)
         self.worker.disk, self.worker.stutters = self.disk, self._stutters
         self.worker.runs_out_of_memory = self._runs_out_of_memory

@@ -1,4 +1,4 @@
-"""The answers of a head's node. Only the worker's process is played, at its pipe."""
+"""The answers of a head's node. The worker's process is replaced at its pipe."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LOST = StageFailed("mini is on fire.", "Put it out.").problem
 
 
 class Heard(Bus):
-    """Remembers all that was published."""
+    """Keeps every published event."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Heard(Bus):
 
 
 class Pipe:
-    """What the node writes to its worker, read as the worker reads it."""
+    """Pipe to the worker: keeps the commands that the node writes, decoded as the worker decodes them."""
 
     def __init__(self) -> None:
         self.sent: list[Command] = []
@@ -77,12 +77,12 @@ class Pipe:
 
 
 class AnswersHarness:
-    """A node's answers, with a plan of two Macs that is ready, and a person who asks."""
+    """A node's answers with a plan of two Macs that is ready."""
 
     def __init__(self, folder: Path, model: Path, read: Callable[[Path], Awaitable[TokenizerHere]] = read_here) -> None:
         self.folder, self.model = folder, model
         self.again: AnswersHarness | None = None
-        self.before: dict[str, int] = {}  # tokens that were written before this desk went on
+        self.before: dict[str, int] = {}  # tokens written before the restart
         self.bus, self.pipe = Heard(), Pipe()
         journal = Journal(folder / "log", "me", self.bus)
         tasks = tasks_of(journal)
@@ -101,7 +101,7 @@ class AnswersHarness:
         return self
 
     async def ask(self, text: str = "hello", sampling: Sampling | None = None, **more: object) -> Request:
-        """What the worker was asked for."""
+        """Ask for an answer; returns the request that the worker received."""
         message = Message(role="user", content=text)
         request = ChatRequest(messages=(message,), raw=True, sampling=sampling or Sampling(), **more)  # type: ignore[arg-type]
         accepted = await self.answers.ask(request)
@@ -114,7 +114,7 @@ class AnswersHarness:
         return [command for command in self.pipe.sent if isinstance(command, Request)]
 
     def handed(self, request_id: str) -> Request:
-        """What the worker was asked for last in this answer."""
+        """The newest request that the worker received for this answer."""
         return [one for one in self.asked if one.request_id == request_id][-1]
 
     @property
@@ -127,7 +127,7 @@ class AnswersHarness:
         self.answers.handle_report(told)
 
     def writes(self, request: Request, tokens: Sequence[int]) -> None:
-        """The next tokens of the answer."""
+        """The worker sends the next tokens of the answer."""
         for index, token in enumerate(tokens, len(self.told(request)) + self.before.get(request.request_id, 0)):
             self.says(Token(request_id=request.request_id, index=index, token=token))
 
@@ -149,7 +149,7 @@ class AnswersHarness:
         return [e for e in events if e.request_id == request.request_id]
 
     async def done(self, request: Request) -> RequestDone:
-        """What is told of its end, once its log is on disk."""
+        """Wait until the log is on disk; returns the event that ends the request."""
         await until(lambda: bool(self._ends_of(request)))
         (done,) = self._ends_of(request)
         return done
@@ -167,7 +167,7 @@ class AnswersHarness:
         return read_token_log(self.node.home.tokens / f"{request.request_id}.mct", self.secret)
 
     def crashes(self) -> AnswersHarness:
-        """The node is started anew, on the same folder: whatever was under way is left as it is."""
+        """Restart the node on the same folder, with running answers left as they are."""
         self.again = AnswersHarness(self.folder, self.model)
         self.again.before = {name: written for name, (_, written) in self.answers.under_way.items()}
         for running in self.answers._running.values():

@@ -1,4 +1,4 @@
-"""The API for other programs over a head's answers, whose worker is played."""
+"""The API for other programs over a head's answers, with a simulated worker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEY = "sesame"
 
 
 class Unlinked:
-    """Links of a Mac that has none; `led` is what others are known to lead."""
+    """Links of a Mac that has none; `led` lists the plans that other Macs lead."""
 
     def __init__(self) -> None:
         self.led: dict[str, Leads] = {}
@@ -47,7 +47,7 @@ class Unlinked:
 
 
 class ServedDesk(AnswersHarness):
-    """A desk whose answers other programs can ask for; `asker` has a key."""
+    """A node's answers served over the API; `asker` has a key."""
 
     served: ApiServed
     asker: httpx2.AsyncClient
@@ -55,15 +55,15 @@ class ServedDesk(AnswersHarness):
     worker: WorkerState
     links: Unlinked
 
-    disk: tuple[str, ...] = ()  # models that lie there
+    disk: tuple[str, ...] = ()  # models on disk
     loads: list[str]
 
     async def begin_load(self, request: LoadRequest) -> None:
-        """What a program had loaded by its request; `loaded` ends it."""
+        """Record a load that a request started; `loaded` ends it."""
         self.loads.append(request.model)
 
     def loaded(self, name: str) -> None:
-        """That model is ready, in the place of the one before."""
+        """Make that model ready in place of the one before."""
         assert self.leader.plan
         plan = replace(self.leader.plan, model=name, plan_gen=self.leader.plan.plan_gen + 1)
         self.bus.publish(PlanUnloaded(plan_gen=self.leader.plan.plan_gen))

@@ -20,8 +20,9 @@ NOWHERE = Path("/nonexistent")
 
 
 def context_of(*, own_id: str = "", config: dict[str, Any] | None = None, **parts: Any) -> NodeContext:
-    """A context with those parts; what a test does not have is None, and fails where it is used. With
-    an `own_id` the identity is only that."""
+    """A context with those parts; each other part is None and fails where it is used. With `own_id`, the identity is
+    only that.
+    """
     options: dict[str, Any] = {"home": Home(NOWHERE), "name": "mac", "host": "127.0.0.1", "port": 0, "budget_bytes": 0}
     bus = parts.get("bus") or Bus()
     journal = parts.get("journal") or Journal(NOWHERE / "log", "mac", bus)

@@ -1,4 +1,4 @@
-"""Two Macs of which one gets a model from the other."""
+"""Two Macs; one gets a model from the other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Blocks = Callable[[RunRequest, bytes], bytes]
 
 
 class Links(ByteLinks):
-    """Real links over loopback between Macs that are called by plain names."""
+    """Real links over loopback between Macs with plain names."""
 
     def __init__(self, name: str, macs: dict[str, int]) -> None:
         self._macs = macs
@@ -45,8 +45,9 @@ class Links(ByteLinks):
 
 
 class Mac:
-    """One end of links that carry real frames. `wrong`: what the other end makes of a message on its way, `blocks` of
-    what it reads from its disk. After `lives_for` runs of blocks it is gone.
+    """One end of links that carry real frames.
+
+    `wrong` changes a message on its way, `blocks` the data read from the disk. The Mac is gone after `lives_for` runs.
     """
 
     def __init__(self, name: str, folder: Path, macs: dict[str, int]) -> None:
@@ -80,7 +81,7 @@ class Mac:
         return sum(run.count for run in self.given)
 
     def give(self, run: RunRequest, data: bytes) -> bytes:
-        """What leaves for a run that another Mac asks for."""
+        """Data that leaves for a run another Mac asked for."""
         if len(self.given) >= self.lives_for:
             raise LinkLost("It is gone.")
         self.given.append(run)
@@ -111,7 +112,7 @@ class Pair:
         return helper
 
     def empty(self, name: str) -> Mac:
-        """Another Mac, which has nothing of it yet."""
+        """Another Mac without the model."""
         folder = self.sender.folder.parent / name
         folder.mkdir()
         made = self.asker.others[name] = self.sender.others[name] = self.mac(name, folder)
@@ -136,7 +137,7 @@ class Pair:
 
     @property
     def blocks_given(self) -> int:
-        """To anybody, by all Macs."""
+        """Blocks that all Macs gave, to any Mac."""
         return sum(mac.blocks_given for mac in self.macs.values())
 
 
