@@ -46,6 +46,8 @@ from core.node.disks.room import DisksRoom
 from core.node.disks.transfers import Transfers
 from core.node.peers.messages import LinkProbe, LogReply, LogRequest, PeerSpeedRequest, SpeedResultSent
 from core.node.peers.room import PeersRoom
+from core.settings import Home
+from tests.support.contexts import context_of
 from tests.support.copies import Links, Pair, held_model_named, pair
 from tests.support.node_messages import FOUND, from_frame
 from tests.support.plans import mac_id, plan_of
@@ -270,9 +272,8 @@ async def test_a_copy_from_a_mac_that_is_revoked_in_the_middle_ends_at_once(pair
 def transfers(folder: Path, pair: Pair, link: Any, bus: Bus) -> tuple[Transfers, Tasks]:
     tasks = tasks_of(Journal(folder / "log", "node", bus))
     holdings = ModelInventory(OWN, pair.asker.copying._models, link, bus)
-    copying, paused = pair.asker.copying, folder / "paused.json"
-    found = Transfers(OWN, holdings, copying, link, folder, paused, bus=bus, journal=tasks._journal, tasks=tasks)
-    return found, tasks
+    node = context_of(own_id=OWN, config={"home": Home(folder)}, bus=bus, tasks=tasks, journal=tasks._journal)
+    return Transfers(node, holdings, pair.asker.copying, link, folder), tasks
 
 
 @pytest.mark.promise("P28")

@@ -16,6 +16,7 @@ from core.node.base.journal import LINE_LIMIT, Journal
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.peers.messages import LOGS, MAX_LOG_LINES, LogEntry, LogReply, LogRequest
 from core.node.peers.peer_logs import PeerLogs
+from tests.support.contexts import context_of
 from tests.support.macs import cluster, mac
 from tests.support.meshes import HOST, LOW, MIDDLE, SIZE, Post, posted
 from tests.support.node_messages import from_frame
@@ -87,6 +88,7 @@ async def test_lines_and_questions_without_end_cost_what_a_mac_asks_for_and_hide
 def _reading(post: Post, journal: Journal) -> PeerLogs:
     """The reader of logs over that Mac's links."""
     logs = PeerLogs(post.mesh, journal, post.bus, post.tasks)
+    logs = PeerLogs(context_of(bus=post.bus, journal=journal, tasks=post.tasks), post.mesh)
 
     async def hear(device_id: str, message: NodeMessage) -> None:
         if isinstance(message, LogRequest | LogReply):

@@ -17,14 +17,13 @@ import pytest
 from core.address import Place
 from core.events import AnyEvent, Peer, PeerGone, PeerSeen
 from core.link.control_link import serve_control
-from core.node.base.signals import Signals
 from core.node.peers.advertised_macs import MAX_RECORDS
 from core.node.peers.discovery import AdvertisementEnded, Discovery, IdContested, Sighting
 from core.trust.identity import text_id
 from core.trust.levels import carries_prompts
+from tests.support.contexts import context_of
 from tests.support.macs import cluster, mac
 from tests.support.nodes import HOST, advertise, free_port, own_port, paired_home, responder, running_node
-from tests.support.tasks import tasks_of
 from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("bonjour")
@@ -54,11 +53,11 @@ class Browser:
         self.seen: list[Sighting] = []
         self.vanished: list[AdvertisementEnded] = []
         self.contests: list[IdContested] = []
-        signals = Signals()
-        signals.on(Sighting, self.seen.append)
-        signals.on(AdvertisementEnded, self.vanished.append)
-        signals.on(IdContested, self.contests.append)
-        self.discovery = Discovery(device_id, name, HOST, signals, tasks_of())
+        node = context_of(own_id=device_id, name=name)
+        node.signals.on(Sighting, self.seen.append)
+        node.signals.on(AdvertisementEnded, self.vanished.append)
+        node.signals.on(IdContested, self.contests.append)
+        self.discovery = Discovery(node)
 
     def places(self, device_id: str) -> set[Place]:
         return {place for s in self.seen if s.device_id == device_id for place in s.places}

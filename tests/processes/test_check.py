@@ -9,14 +9,13 @@ import msgspec
 import pytest
 
 from core.errors import UsageError
-from core.node.base.signals import Signals
 from core.node.peers.discovery import Discovery, Sighting
 from core.requests.checks import Finding
 from core.settings import Home
 from tests.support.command import macluster
+from tests.support.contexts import context_of
 from tests.support.macs import mac
 from tests.support.nodes import HOST, advertise, paired_home, responder, running_node
-from tests.support.tasks import tasks_of
 
 SEEN_S = 120.0
 
@@ -71,9 +70,9 @@ async def test_looking_again_finds_what_was_found_before() -> None:
     """A Mac that was removed from the table is reported again."""
     seen: asyncio.Queue[str] = asyncio.Queue()
     own, other = (mac(number).text_id for number in (0, 1))
-    signals = Signals()
-    signals.on(Sighting, lambda sighting: seen.put_nowait(sighting.device_id))
-    discovery = Discovery(own, "studio", HOST, signals, tasks_of())
+    node = context_of(own_id=own, name="studio")
+    node.signals.on(Sighting, lambda sighting: seen.put_nowait(sighting.device_id))
+    discovery = Discovery(node)
 
     async def sighted() -> None:
         async with asyncio.timeout(SEEN_S):

@@ -56,7 +56,7 @@ def test_the_tokens_are_those_of_one_process(
     assert done.problem is None
     assert tuple(each.token for each in told if isinstance(each, Token)) == Alone(model, CHUNK).answer(request).tokens
     assert [each.tokens for each in told if isinstance(each, ReadBeside)] == [len(PROMPT) - 1]
-    assert (done.beside, done.reused) == (len(PROMPT) - 1, 0)
+    assert (done.beside_tokens, done.reused_tokens) == (len(PROMPT) - 1, 0)
     assert not any(isinstance(each, ReadBeside) for each in short)
 
 

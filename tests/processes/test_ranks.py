@@ -145,7 +145,7 @@ def test_a_conversation_goes_on_where_it_was(ring: WorkerRing, alone: Alone) -> 
     said = ring.generate_all([first])[0].tokens
     second = a_request([*first.tokens, *said, 301, 302], max_tokens=6)
     answer = ring.generate_all([second])[0]
-    assert answer.done.reused > len(first.tokens)
+    assert answer.done.reused_tokens > len(first.tokens)
     assert answer.tokens == alone.answer(second).tokens
 
 
@@ -153,7 +153,7 @@ def test_guesses_change_no_answer(ring: WorkerRing, alone: Alone) -> None:
     request = a_request([21, 22, 23, 24, 25, 26] * 4, max_tokens=24)
     (answer,) = ring.generate_all([request])
     assert answer.tokens == alone.answer(request).tokens
-    assert answer.done.drafted > 0
+    assert answer.done.drafted_tokens > 0
 
 
 def test_three_ranks_add_up_long_chunks_piece_by_piece(made: Make) -> None:

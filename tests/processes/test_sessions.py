@@ -104,7 +104,7 @@ def test_what_was_saved_in_forward_goes_on_anywhere(made: Make, tmp_path: Path, 
             assert load(ring, path) == SessionLoaded()
             answer = ring.generate([*FIRST, *one, *SECOND], max_tokens=ANSWER)
             assert list(answer.tokens) == two, topology
-            assert answer.done.reused == len(session.tokens)
+            assert answer.done.reused_tokens == len(session.tokens)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_other_answers_run_while_one_is_saved_and_loaded(model: Path, ring: Work
         answers = ring.collect([request.request_id for request in others])
         assert [answer.tokens for answer in answers] == expected
         answer = ring.generate([*reading(saved, SECRET)[0].tokens, 7, 8], max_tokens=2)
-        assert answer.done.reused == len(FIRST) + ANSWER - 1
+        assert answer.done.reused_tokens == len(FIRST) + ANSWER - 1
 
 
 def test_what_is_stopped_at_any_moment_is_over_and_the_next_one_is_whole(
@@ -162,7 +162,7 @@ def test_what_is_stopped_at_any_moment_is_over_and_the_next_one_is_whole(
                 again, kept = reading(path, SECRET)
                 assert (again.tokens, dict(kept)) == (session.tokens, held)
         answer = ring.generate([*session.tokens, 7, 8], max_tokens=2)
-        assert answer.done.reused == len(session.tokens)
+        assert answer.done.reused_tokens == len(session.tokens)
     assert stopped
 
 
@@ -172,7 +172,7 @@ def test_links_that_break_hold_it_up_only(model: Path, saved: Path, tmp_path: Pa
     with worker_ring(model, (3, 6), topology=topology, chunk=CHUNK) as ring:
         through_a_break(ring, LoadSession(path=str(saved), secret=SECRET))
         answer = ring.generate([*tokens, 7, 8], max_tokens=2)
-        assert answer.done.reused == len(tokens)
+        assert answer.done.reused_tokens == len(tokens)
         said = [*tokens, 7, 8, *answer.tokens]
         through_a_break(ring, SaveSession(path=str(path), secret=SECRET, tokens=said, messages=SAID, created_at=5.0))
     session, caches = reading(path, SECRET)

@@ -164,7 +164,7 @@ def test_guessed_tokens_change_no_answer(pair: WorkerRing, alone: dict[str, Alon
     for request in (again, circling, seeded):
         (answer,) = pair.generate_all([request])
         assert answer.tokens == alone["llama"].answer(request).tokens
-        drafted, accepted = drafted + answer.done.drafted, accepted + answer.done.accepted
+        drafted, accepted = drafted + answer.done.drafted_tokens, accepted + answer.done.accepted_tokens
     assert drafted > accepted
     assert accepted > 0 or pair.plan.topology == "forward"
 
@@ -222,7 +222,7 @@ def test_what_is_forced_goes_round_at_once_and_guesses_are_such_as_may_follow(mo
     with worker_ring(model, (3,), chunk=CHUNK) as ring:
         forced, guessed = [ring.generate_all([each])[0] for each in asked]
     assert [forced.tokens, guessed.tokens] == expected
-    assert forced.done.drafted == forced.done.accepted > len(forced.tokens) // 2
+    assert forced.done.drafted_tokens == forced.done.accepted_tokens > len(forced.tokens) // 2
     there = [forward.generate_all([renamed(each)])[0] for each in (*asked, hot)]
     assert [each.tokens for each in there] == [*expected, tuple(token.token for token in by_chance)]
     assert [t.logprob for t in there[2].reports] == pytest.approx([t.logprob for t in by_chance], abs=1e-4)
@@ -230,7 +230,7 @@ def test_what_is_forced_goes_round_at_once_and_guesses_are_such_as_may_follow(mo
         [token for token, _ in t.top] for t in by_chance
     ]
     for each in (there[0], there[2]):
-        assert each.done.drafted == each.done.accepted == forced.done.drafted
+        assert each.done.drafted_tokens == each.done.accepted_tokens == forced.done.drafted_tokens
 
 
 def shaped_request(tokens: list[int], sampling: Sampling) -> Request:

@@ -33,7 +33,7 @@ def on_workers(rounds: list[list[Prompt]], context: int) -> Replayed:
 
         def ask(requests: list[Request]) -> list[Told]:
             answers = ring.generate_all(requests, timeout_s=3600)
-            return [Told(answer.done.reused, answer.tokens) for answer in answers]
+            return [Told(answer.done.reused_tokens, answer.tokens) for answer in answers]
 
         return replay(rounds, context, ask)
 

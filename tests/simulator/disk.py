@@ -12,7 +12,16 @@ from core.engine.sessions import SessionFile
 from core.events import FinishReason
 from core.node.answers import token_log
 from core.node.answers.token_log import AnswerEnd, AnswerRecord, MacsJoined, Written
+from core.settings import Home
 from tests.simulator.loop import PROCESS
+
+
+class DiskHome(Home, frozen=True):
+    """The state folder of a node whose files are on a simulated disk."""
+
+    disk: Any
+
+    tokens = sessions = property(lambda home: home.disk)
 
 
 class Disk:

@@ -95,8 +95,6 @@ class Engine(Head):
                 finish_reason="error" if lost else reason,  # type: ignore[arg-type]
                 prompt_tokens=len(self.prompts[request_id]),
                 tokens=self._told[request_id],
-                ttft_s=None,
-                decode_s=0.0,
                 problem=lost,
             )
         )

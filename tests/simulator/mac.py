@@ -52,10 +52,10 @@ from core.node.ring.worker_supervisor import Supervisor
 from core.node.trust.room import TrustRoom
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
-from core.settings import GB, MIB, Home
+from core.settings import GB, MIB
 from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import KnownFaults, TrustAssessment
-from tests.simulator.disk import Disk
+from tests.simulator.disk import Disk, DiskHome
 from tests.simulator.keys import NAMES, NOWHERE, chain, mac
 from tests.simulator.kind import Kind
 from tests.simulator.loop import Process
@@ -105,7 +105,12 @@ class Node:
         messages = MessageTable(lambda: store.forked is not None)
         node = NodeContext(
             config=NodeConfig(
-                home=Home(NOWHERE), name=home.name, host="", port=0, budget_bytes=home.budget_bytes, has_spare=False
+                home=DiskHome(NOWHERE, home.disk),
+                name=home.name,
+                host="",
+                port=0,
+                budget_bytes=home.budget_bytes,
+                has_spare=False,
             ),
             name=home.name,
             identity=identity,
@@ -129,7 +134,7 @@ class Node:
         self.mesh = mesh = cast(Any, Mesh)(own_id, self.process, network, store, own, signals, messages)
         self.peers = peers = PeerTable(node, own, worker, sightings, book, mesh)
         paths = Paths(identity, store, mesh, networks, book)
-        speed = SpeedTests(own_id, mesh, paths, bus, tasks)
+        speed = SpeedTests(node, mesh, paths)
 
         # trust
         self.enforcement = enforcement = RosterEnforcement(node, book, mesh, peers, worker)
@@ -138,23 +143,20 @@ class Node:
         # disks
         inventory = ModelInventory(own_id, models, mesh, bus)
         copies = ModelCopies(models, mesh, ByteLinks(identity, store.cluster, paths.ways, ""), NOWHERE, tasks)
-        transfers = Transfers(own_id, inventory, copies, mesh, NOWHERE, NOWHERE, bus=bus, journal=journal, tasks=tasks)
+        transfers = Transfers(node, inventory, copies, mesh, NOWHERE)
 
         # ring
         self.supervisor = supervisor = Supervisor(node, worker)
         self.member = member = PlanMember(node, mesh, paths, supervisor, worker, models, models)
         files = StageFiles(models, models, transfers, models)
         self.leader = leader = PlanLeader(node, mesh, member, files, worker)
-        tracing = Tracing(own_id, mesh, supervisor, worker, leader, signals, tasks)
+        tracing = Tracing(node, mesh, supervisor, worker, leader)
         throughput = ThroughputHistory(NOWHERE)
-        planning = Planning(models, models, models, files, peers, leader, throughput, assessment)
+        planning = Planning(node, models, models, files, peers, leader, throughput)
 
         # answers and their recovery
-        self.answers = answers = Answers(
-            leader, supervisor, bus, journal, tasks, cast(Any, home.disk), b"", ModelTokenizer(read_tokenizer)
-        )
-        sessions = SavedSessions(leader, supervisor, answers, journal, cast(Any, home.disk), b"")
-        self.sessions = sessions
+        self.answers = answers = Answers(node, leader, supervisor, ModelTokenizer(read_tokenizer))
+        self.sessions = sessions = SavedSessions(node, leader, supervisor, answers)
         self.recovery = RecoveryDriver(node, planning, peers, leader, answers, sessions)
 
         relay = Relay(mesh, worker, bus, tasks, answers.opening.check_trust, is_on=False)
@@ -174,7 +176,7 @@ class Node:
                 discovery=none,
                 search=none,
                 speed=speed,
-                logs=PeerLogs(mesh, journal, bus, tasks),
+                logs=PeerLogs(node, mesh),
                 check=none,
             ),
             TrustRoom(node=node, enforcement=enforcement, commands=trust),

@@ -31,6 +31,7 @@ from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.pipe_messages import LENGTH, pack
 from core.requests.answers import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
+from core.settings import Home
 from core.worker.messages import (
     AnswerDone,
     Cancel,
@@ -48,7 +49,6 @@ from tests.support.tasks import tasks_of
 from tests.support.tokenizers import TokenizerHere, read_here
 from tests.support.waiting import until
 
-SECRET = b"s" * 32
 ROWS = 2
 TEXT = "Zwei Flüsse, 日本, and a 🐢 end of it."
 LOST = StageFailed("mini is on fire.", "Put it out.").problem
@@ -86,10 +86,12 @@ class AnswersHarness:
         self.bus, self.pipe = Heard(), Pipe()
         journal = Journal(folder / "log", "me", self.bus)
         tasks = tasks_of(journal)
-        self.node = context_of(identity=mac(0), bus=self.bus, journal=journal, tasks=tasks)
+        config = {"home": Home(folder)}
+        self.node = context_of(identity=mac(0), config=config, bus=self.bus, journal=journal, tasks=tasks)
+        self.secret = self.node.identity.secret("token log")
         self.leader = PlanLeader(self.node, None, None, None, WorkerState())  # type: ignore[arg-type]
         tokenizer: Any = ModelTokenizer(read)
-        self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET, tokenizer)  # type: ignore[arg-type]
+        self.answers = Answers(self.node, self.leader, self.pipe, tokenizer)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 
     async def load(self, context: int = 500) -> AnswersHarness:
@@ -137,7 +139,7 @@ class AnswersHarness:
                 prompt_tokens=len(request.tokens),
                 tokens=5,
                 ttft_s=0.25,
-                decode_s=2.0,
+                decode_tokens_per_s=2.0,
                 problem=problem,
             )
         )
@@ -162,7 +164,7 @@ class AnswersHarness:
         return self.log_of(request)[:2]
 
     def log_of(self, request: Request) -> Written:
-        return read_token_log(self.folder / "tokens" / f"{request.request_id}.mct", SECRET)
+        return read_token_log(self.node.home.tokens / f"{request.request_id}.mct", self.secret)
 
     def crashes(self) -> AnswersHarness:
         """Restart the node on the same folder, with running answers left as they are."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 from msgspec.structs import replace
 
 from core.events import ApiServed, PlanLoaded, PlanProposed, PlanUnloaded
@@ -90,14 +92,15 @@ async def served_desk(folder: Path, model: Path, options: ApiOptions | None = No
     keys = ApiKeys(folder / "keys.json")
     keys.add("tests", 1.0, KEY)
     options, tasks = options or ApiOptions(port=0), tasks_of()
-    secret = b"s" * 32
     clients = Clients(keys, desk.bus)
     desk.worker, desk.links = WorkerState(), Unlinked()
     relay = Relay(desk.links, desk.worker, desk.bus, tasks, desk.answers.opening.check_trust, is_on=True)
     desk.loads = []
     loading = LoadOnRequest(lambda: desk.disk, desk.begin_load, desk.bus) if options.allow_load else None
     answering = ApiAnswers(desk.answers, lambda: desk.bus.now, relay.model, tasks, options.queue, loading)
-    desk.api = PublicApi(options, answering, keys, clients, desk.bus, tasks, folder / "certificate", secret)
+    config = msgspec.structs.replace(desk.node.config, api=options)
+    node = dataclasses.replace(desk.node, config=config, tasks=tasks)
+    desk.api = PublicApi(node, answering, keys, clients)
     desk.served = await desk.api.start()
     url = desk.served.url.replace("0.0.0.0", "127.0.0.1")
     headers = {"Authorization": f"Bearer {KEY}"}

@@ -16,11 +16,12 @@ from core.models.made.maker import make_model
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.node_message import NodeMessage, to_frame
+from core.node.disks.block_fetch import CopyReports
 from core.node.disks.block_serving import BlockReader
 from core.node.disks.byte_links import ByteLinks, RunRequest
 from core.node.disks.local_models import LocalModels
 from core.node.disks.messages import FileWord, HeldModel
-from core.node.disks.model_copies import CopyReports, ModelCopies
+from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import held_model
 from tests.support.macs import cluster, mac
 from tests.support.models import read_entry
