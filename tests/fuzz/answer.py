@@ -1,6 +1,4 @@
-"""What a model writes, by the parsers of every family: in however many pieces it comes, it is told the same, and all of
-it that is no call.
-"""
+"""Answers of a model, read by the parsers of every family: the result does not depend on how the text is cut."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ _TOOLS = (Tool(name="look_up", parameters=_SCHEMA),)
 
 
 def attack(data: bytes) -> None:
-    """The first byte says which family, the second one how long the pieces are."""
+    """Read text; the first byte chooses the family, the second one the size of the pieces."""
     number = data[0] % len(_NAMES) if data else 0
     family = _READERS[number]
     size = 1 + (data[1] if len(data) > 1 else 0) % 16
@@ -51,10 +49,8 @@ def _bare(text: str) -> str:
     return "".join(text.split())
 
 
-def _told(
-    family: Callable[[tuple[Tool, ...]], AnswerReader], pieces: list[str], is_whole: bool
-) -> list[tuple[str, str]]:
-    """The parts, each whole."""
+def _told(family: Reads, pieces: list[str], is_whole: bool) -> list[tuple[str, str]]:
+    """The parts of an answer, with neighbours of the same kind joined."""
     reader = family(_TOOLS)
     parts: list[AnswerPart] = [part for piece in pieces for part in reader.read(piece)] + reader.end(is_whole)
     pack(Parts(parts=tuple(parts)))
@@ -72,7 +68,7 @@ def _told(
 
 
 def target() -> Target:
-    """Two calls of each family, behind a thought."""
+    """Calls of each family, after a thought."""
     seeds = [bytes([len(FAMILIES) + number, 3]) + text.encode() for number, text in enumerate(_OWN.values())]
     for number, name in enumerate(FAMILIES):
         call = FAMILIES[name].call
