@@ -35,6 +35,7 @@ LONGEST_WAIT_S: Final = 300.0
 MAX_REDIRECTS: Final = 5
 LOOK_S: Final = 0.5
 _RANGE: Final = re.compile(r"bytes (\d{1,20})-(\d{1,20})/(\d{1,20})")
+_SPENT: Final = re.compile(r";\s*r=0\s*;\s*t=(\d{1,6})\b")  # no request left for so many seconds
 _FOR_GOOD: Final = (RepositoryNotFoundError, RevisionNotFoundError, EntryNotFoundError)
 
 _T = TypeVar("_T")
@@ -210,7 +211,9 @@ def _wait_of(error: Exception) -> float | None:
         return 0.0
     status = error.response.status_code
     if status in (408, 429) or status >= 500:
-        return _retry_after(error.response.headers.get("retry-after", ""))
+        headers = error.response.headers
+        limit = _SPENT.search(headers.get("ratelimit", ""))
+        return max(_retry_after(headers.get("retry-after", "")), float(limit[1]) if limit else 0.0)
     return 0.0 if status in (403, 404, 410) and not _is_of_hub(error) else None
 
 
