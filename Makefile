@@ -10,13 +10,13 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
 
-test: $(STAMP)  ## every test that gates a change, four files side by side
-	@$(BIN)/python -m pytest -m "not nightly" -n 4 --dist loadfile --no-loadscope-reorder
+test: $(STAMP)  ## every test that gates a change, six files side by side: most of them wait
+	@$(BIN)/python -m pytest -m "not nightly" -n 6 --dist loadfile --no-loadscope-reorder
 
 fast: $(STAMP)  ## the quick tests: none starts a node or a worker
 	@$(BIN)/python -m pytest -m "not slow" -n 4 --dist worksteal
 
-nightly: $(STAMP) evaluated  ## chaos, soak, the benches' smoke tests and lm-eval over the ring
+nightly: $(STAMP) evaluated  ## chaos, soak, held-out questions, the benches' smoke tests and lm-eval over the ring
 	@$(BIN)/python -m pytest -m nightly -n 2 --dist loadfile
 	@$(BIN)/python -m tests.soak --hours 0.05
 

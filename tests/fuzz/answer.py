@@ -1,6 +1,4 @@
-"""What a model writes, by the parsers of every family: in however many pieces it comes, it is told the same, and all of
-it that is no call.
-"""
+"""Answers of a model, read by the parsers of every family: the result does not depend on how the text is cut."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ _TOOLS = (Tool(name="look_up", parameters=_SCHEMA),)
 
 
 def attack(data: bytes) -> None:
-    """The first byte says which family, the second one how long the pieces are."""
+    """Read text; the first byte chooses the family, the second one the size of the pieces."""
     family = _FAMILIES[data[0] % len(_FAMILIES)] if data else _FAMILIES[0]
     size = 1 + (data[1] if len(data) > 1 else 0) % 16
     text = data[2:].decode("utf-8", "replace")
@@ -38,7 +36,7 @@ def _bare(text: str) -> str:
 
 
 def _told(family: Family, pieces: list[str], is_whole: bool) -> list[tuple[str, str]]:
-    """The parts, each whole."""
+    """The parts of an answer, with neighbours of the same kind joined."""
     reader = AnswerReader(family, "normal", _TOOLS)
     parts: list[AnswerPart] = [part for piece in pieces for part in reader.read(piece)] + reader.end(is_whole)
     pack(Parts(parts=tuple(parts)))
@@ -56,7 +54,7 @@ def _told(family: Family, pieces: list[str], is_whole: bool) -> list[tuple[str, 
 
 
 def target() -> Target:
-    """Two calls of each family, behind a thought."""
+    """Two calls of each family, after a thought."""
     seeds = []
     for number, name in enumerate(_NAMES):
         call = FAMILIES[name].call

@@ -1,4 +1,4 @@
-"""How the families of mlx-lm write calls of tools, as far as what reads them asks."""
+"""Tool calls as the families of mlx-lm write them, with the attributes that the reader of answers needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 
 class Family:
-    """As much of a wrapped tokenizer as the reader of answers asks, of a family that has the parser of that name."""
+    """The part of a wrapped tokenizer that the reader of answers needs, for the family with that parser."""
 
     think_start, think_end = "<think>", "</think>"
 
@@ -22,7 +22,7 @@ class Family:
 
 
 class Written(NamedTuple):
-    """A call of look_up with the word "hop", what is between two calls, and what is around all of them."""
+    """A call of look_up with the word "hop", the text between two calls, and the text around all of them."""
 
     call: str
     between: str = ""
@@ -55,7 +55,7 @@ FAMILIES: Final = {
 
 
 def written(parser: str, *calls: str) -> str:
-    """An answer that calls tools so."""
+    """An answer with tool calls in that form."""
     family, (_, between, around) = Family(parser), FAMILIES[parser]
     inside = f"{around[:1]}{between.join(calls)}{around[1:]}"
     return f"So: {family.tool_call_start}{inside}{family.tool_call_end}"

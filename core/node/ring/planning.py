@@ -17,8 +17,8 @@ from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
 from core.models.text.vocabulary import ids_fingerprint
+from core.node.base.context import NodeContext
 from core.node.disks.holdings import Holdings
-from core.node.disks.local_models import LocalModels
 from core.node.disks.messages import HeldModel
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
@@ -41,7 +41,6 @@ from core.plan.survival import options_after_loss
 from core.requests.disks import DiskUse
 from core.requests.plans import Forecast, LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from core.settings import DEFAULT_CONTEXT
-from core.trust.trust_assessment import TrustAssessment
 
 GENERATIONS = 100
 
@@ -71,20 +70,17 @@ class Planning:
 
     def __init__(
         self,
-        models: LocalModels,
+        node: NodeContext,
         profiles: SplitProfiles,
         inventory: ModelInventory,
         files: StageFiles,
         peers: PeerTable,
         leader: PlanLeader,
         throughput: ThroughputHistory,
-        assessment: TrustAssessment,
-        *,
-        simulated: bool = False,
     ) -> None:
-        self._models, self._profiles, self._inventory, self._files = models, profiles, inventory, files
-        self._peers, self._leader = peers, leader
-        self._throughput, self._assessment, self._simulated = throughput, assessment, simulated
+        self._models, self._profiles, self._inventory, self._files = inventory.models, profiles, inventory, files
+        self._assessment, self._simulated = node.assessment, bool(node.config.chip)
+        self._peers, self._leader, self._throughput = peers, leader, throughput
         self._beside = PrefillChoice(inventory, peers, self._speeds)
         self._plan_gen = 0
 

@@ -66,7 +66,7 @@ def test_it_answers_what_newcomers_ask_first(loaded: tuple[Any, Any]) -> None:
     assert [(v.asked, v.answer) for v in answer_held_out(*loaded, NEWCOMERS) if not v.right] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_answers_held_out_questions(loaded: tuple[Any, Any]) -> None:
     """A sample, so that a bad export is noticed; `python -m tests.demo_model.evaluate` asks all of them."""
     held = answer_held_out(*loaded, held_out()[::12])
