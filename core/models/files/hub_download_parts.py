@@ -41,14 +41,6 @@ MAX_SMALL_BYTES: Final = 64 * MIB
 Report = Callable[[Fetched], None]
 
 
-class Known(NamedTuple):
-    """A file of the model, as listed by the hub."""
-
-    name: str
-    size: int
-    etag: str
-
-
 class Run(NamedTuple):
     """Blocks [start, stop) of a file, fetched as one range."""
 
@@ -187,7 +179,7 @@ class _Bringing:
 
     def _bring(self, run: Run) -> None:
         facts = self._writer.map.files[run.name]
-        file: RemoteFile = Known(run.name, facts.size, facts.sha256)
+        file = RemoteFile(run.name, facts.size, facts.sha256)
         begin, end = run.start * BLOCK_BYTES, _end(self._writer.map.files, run)
         held, block = bytearray(), run.start
         try:

@@ -14,7 +14,7 @@ from huggingface_hub.hf_api import RepoFile
 from core.errors import BadModel, TransferError
 from core.models.files.checked_files import MAX_JSON_BYTES, POINTER
 from core.models.files.hub_origin import HubOrigin
-from core.models.files.hub_reader import Patience
+from core.models.files.hub_reader import Patience, RemoteFile
 from core.models.files.model_settings import SMALL_FILES, settings_of
 from core.models.files.safetensors import INDEX_NAME, OTHER_VERSION, is_stale, no_weights, parse_index, weight_names
 from core.models.files.suitability import check_suitable
@@ -27,12 +27,8 @@ _TEMPLATES: Final = "additional_chat_templates/"
 _ETAG: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-class HubFile(NamedTuple):
-    """A file of a repository: size in bytes and hash, hex (SHA-256 of large files, else git's SHA-1)."""
-
-    name: str
-    size: int
-    etag: str
+class HubFile(RemoteFile):
+    """A file as the hub lists it."""
 
     @property
     def is_large(self) -> bool:

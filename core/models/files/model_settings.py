@@ -21,7 +21,7 @@ class ModelSettings(NamedTuple):
     name: str
     config: dict[str, Any]  # config.json
     contents: Mapping[str, bytes]  # existing DECIDING_FILES by name
-    files: Collection[str]  # names of all its files, also of those that are never read
+    files: Collection[str]  # names of all its files, read or not
 
     def json(self, file: str) -> dict[str, Any]:
         """JSON object in one of the files; empty if it doesn't exist. Raises BadModel."""

@@ -35,9 +35,15 @@ ALIASES: Final = {
 }
 
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json")
-_TEMPLATES: Final = ("chat_template.jinja", "chat_template.json")
-_TEMPLATE_KEYS: Final = ("chat_template", "chat_template_type")
-_PACKED: Final = ("nvfp4-pack-quantized", "mxfp4-pack-quantized", "pack-quantized")  # of compressed-tensors
+# keys of tokenizer_config.json and names of files that give a chat template
+_TEMPLATES: Final = (
+    "chat_template", "chat_template_type", "chat_template.jinja", "chat_template.json", "additional_chat_templates",
+)  # fmt: skip
+# methods of quantisation that mlx-lm reads, some only in one form
+_READABLE: Final = (
+    "bitnet", "mxfp4", "mxfp8", ("modelopt", "NVFP4"), ("awq", "4 bits"), ("gptq", "4 bits"),
+    *(("compressed-tensors", form) for form in ("nvfp4-pack-quantized", "mxfp4-pack-quantized", "pack-quantized")),
+)  # fmt: skip
 _IMPORTED: Final = re.compile(r"^from \.(\w*) import ([\w, ]+)", re.MULTILINE)
 NO_TEMPLATE: Final = "The model has no chat template: it continues a text, and takes one message at a time."
 
@@ -51,13 +57,10 @@ def check_suitable(settings: ModelSettings) -> None:
 
 
 def notes_on(settings: ModelSettings) -> tuple[str, ...]:
-    """What the user should know about a model that runs."""
-    keys = settings.json("tokenizer_config.json").keys()
-    has_template = any(key in keys for key in _TEMPLATE_KEYS) or any(
-        name in _TEMPLATES or name.startswith("additional_chat_templates") for name in settings.files
-    )
+    """Sentences for the plan of a model that runs."""
+    known = {*settings.json("tokenizer_config.json"), *(file.partition("/")[0] for file in settings.files)}
     renders = _says(settings.config["model_type"], "chat_template_type")
-    return () if has_template or renders else (NO_TEMPLATE,)
+    return () if renders or not known.isdisjoint(_TEMPLATES) else (NO_TEMPLATE,)
 
 
 def check_architecture(config: dict[str, Any], name: str) -> None:
@@ -80,46 +83,20 @@ def check_architecture(config: dict[str, Any], name: str) -> None:
 
 def _unreadable_form(settings: ModelSettings) -> str:
     """The quantisation, if mlx-lm can't read it; "" if it can."""
-    config = settings.config
-    if config.get("quantization"):
+    found = text_config(settings.config).get("quantization_config") or settings.json("hf_quant_config.json")
+    if settings.config.get("quantization") or not isinstance(found, dict) or not found:
         return ""
-    found = next(
-        (
-            each
-            for each in (
-                config.get("quantization_config"),
-                text_config(config).get("quantization_config"),
-                settings.json("hf_quant_config.json"),
-            )
-            if isinstance(each, dict) and each
-        ),
-        None,
-    )
-    if found is None:
+    method, inner = str(found.get("quant_method", "something unknown")), found.get("quantization")
+    detail = str(found.get("format") or (inner if isinstance(inner, dict) else found).get("quant_algo") or "")
+    if method in ("awq", "gptq"):
+        index = parse_index(settings.contents.get(INDEX_NAME), settings.name) or {}
+        is_reordered = any(tensor.endswith(".g_idx") for tensor in index)
+        detail = "with g_idx" if is_reordered else f"{found.get('bits', 4)} bits"
+    is_mx = (found.get("scale_fmt"), found.get("weight_block_size")) == ("ue8m0", [32, 32])
+    if method == "fp8" and (is_mx or _says(settings.config["model_type"], "weight_scale_inv")):
         return ""
-    method = clean_text(str(found.get("quant_method", "an unnamed method")))[:50]
-    inner = found.get("quantization")
-    algorithm = (inner if isinstance(inner, dict) else found).get("quant_algo")
-    match method:
-        case "bitnet" | "mxfp4" | "mxfp8":
-            is_readable = True
-        case "fp8":
-            is_mx = (found.get("scale_fmt"), found.get("weight_block_size")) == ("ue8m0", [32, 32])
-            is_readable = is_mx or _says(config["model_type"], "weight_scale_inv")
-        case "compressed-tensors":
-            is_readable = found.get("format") in _PACKED
-            method = f"{method} ({clean_text(str(found.get('format')))[:50]})"
-        case "modelopt":
-            is_readable, method = algorithm == "NVFP4", f"{method} ({clean_text(str(algorithm))[:50]})"
-        case "awq" | "gptq":
-            bits = found.get("bits", 4)
-            index = parse_index(settings.contents.get(INDEX_NAME), settings.name) or {}
-            is_reordered = any(tensor.endswith(".g_idx") for tensor in index)
-            is_readable = bits == 4 and not is_reordered
-            method = f"{method} ({'with g_idx' if is_reordered else f'{bits!r:.20} bits'})"
-        case _:
-            is_readable = False
-    return "" if is_readable else method
+    is_readable = method in _READABLE or (method, detail) in _READABLE
+    return "" if is_readable else clean_text(f"{method} ({detail})" if detail else method)[:100]
 
 
 def _check_tokenizer(settings: ModelSettings) -> None:
@@ -130,14 +107,12 @@ def _check_tokenizer(settings: ModelSettings) -> None:
     if code or "tiktoken.model" in files or "auto_map" in settings.json("tokenizer_config.json"):
         brings = f" ({clean_text(code)})" if code else ""
         what = f"{name} brings its tokenizer as code{brings}, which macluster never runs."
-        raise UnsupportedModel(what, "Choose a version of it that has a tokenizer.json.")
-    if "tekken.json" in files:
+    elif "tekken.json" in files:
         what = f"{name} has its tokenizer only in Mistral's own form (tekken.json)."
-        raise UnsupportedModel(
-            what, "Choose a version of it that has a tokenizer.json, for example from mlx-community."
-        )
-    fix = "Copy tokenizer.json and tokenizer_config.json from the model it was made of, or choose another version."
-    raise BadModel(f"{name} has no tokenizer.", fix)
+    else:
+        fix = "Copy tokenizer.json and tokenizer_config.json from the model it was made of, or choose another version."
+        raise BadModel(f"{name} has no tokenizer.", fix)
+    raise UnsupportedModel(what, "Choose a version of it that has a tokenizer.json, for example from mlx-community.")
 
 
 @cache

@@ -101,7 +101,7 @@ async def test_an_index_that_is_left_over_on_the_hub_hinders_nobody(hub: Hub, tm
     await asyncio.to_thread(hub_download_whole.fetch, whole, lambda _: None, ByteRateLimit())
 
 
-def refusal(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError, **headers: str) -> HfHubHTTPError:
+def refusal(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError, /, **headers: str) -> HfHubHTTPError:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return kind(
         "no", response=httpx2.Response(status, headers=named, request=httpx2.Request("GET", "https://x.example"))
@@ -135,4 +135,4 @@ def test_each_refusal_of_the_hub_has_its_own_words(error: Exception, what: str, 
     ],
 )
 def test_a_limited_request_waits_as_long_as_the_hub_says(headers: dict[str, str], wait_s: float) -> None:
-    assert _wait_of(refusal(429, **headers)) == wait_s
+    assert _wait_of(refusal(429, HfHubHTTPError, **headers)) == wait_s
