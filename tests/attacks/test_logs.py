@@ -87,7 +87,6 @@ async def test_lines_and_questions_without_end_cost_what_a_mac_asks_for_and_hide
 
 def _reading(post: Post, journal: Journal) -> PeerLogs:
     """The reader of logs over that Mac's links."""
-    logs = PeerLogs(post.mesh, journal, post.bus, post.tasks)
     logs = PeerLogs(context_of(bus=post.bus, journal=journal, tasks=post.tasks), post.mesh)
 
     async def hear(device_id: str, message: NodeMessage) -> None:
