@@ -1,4 +1,4 @@
-"""Tools for chat templates that know none: what they are is told in text, and so are calls and results."""
+"""Tools for chat templates that know none: the prompt describes them in words, and so are calls and results."""
 
 from __future__ import annotations
 
