@@ -37,11 +37,11 @@ _FRAME_BYTES: Final = 32  # of a message without its data, at most
 Work = Callable[[bytes], tuple[int, bytes]]
 
 
-class _Request(msgspec.Struct, frozen=True, array_like=True):
+class _JobRequest(msgspec.Struct, frozen=True, array_like=True):
     data: bytes
 
 
-class _Answer(msgspec.Struct, frozen=True, array_like=True):
+class _JobAnswer(msgspec.Struct, frozen=True, array_like=True):
     status: int
     data: bytes
 
@@ -99,12 +99,12 @@ class ReadyChild:
 def _exchanged(child: _Child, job: Job, request: bytes) -> tuple[int, bytes]:
     deadline = time.monotonic() + job.seconds
     child.line.settimeout(job.seconds)
-    child.line.sendall(pack(_Request(data=request)))
+    child.line.sendall(pack(_JobRequest(data=request)))
     child.line.settimeout(POLL_S)
     read = bytearray()
     while True:
         for body in split(read):
-            answer = msgspec.msgpack.decode(body, type=_Answer)
+            answer = msgspec.msgpack.decode(body, type=_JobAnswer)
             return answer.status, answer.data
         try:
             part = child.line.recv(READ_BYTES)
@@ -135,10 +135,10 @@ def _serve(work: Work, seconds: int) -> NoReturn:
     end_with_parent()
     with socket.socket(fileno=os.dup(0)) as line:
         for body in read_messages(line.recv):
-            request = msgspec.msgpack.decode(body, type=_Request)
+            request = msgspec.msgpack.decode(body, type=_JobRequest)
             allow(seconds)
             status, answer = work(request.data)
-            line.sendall(pack(_Answer(status=status, data=answer)))
+            line.sendall(pack(_JobAnswer(status=status, data=answer)))
     os._exit(0)
 
 
