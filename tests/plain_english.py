@@ -2,7 +2,7 @@
 
 `python -m tests.plain_english [PATH ...]` prints each phrase of the old idiom with its place and exits with 1 if there
 is one. To allow a line, end it with the comment `# plain: allowed`, or `<!-- plain: allowed -->` in Markdown; for a
-string of several lines the comment stands behind its last line.
+string of several lines put the comment after its last line.
 """
 
 from __future__ import annotations

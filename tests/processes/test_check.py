@@ -67,7 +67,7 @@ async def test_a_node_with_bonjour_hears_itself_and_looks_again_when_asked(tmp_p
 
 @pytest.mark.usefixtures("bonjour")
 async def test_looking_again_finds_what_was_found_before() -> None:
-    """Whoever was lost from the table, for whatever reason, is told of again."""
+    """A Mac that was removed from the table is reported again."""
     seen: asyncio.Queue[str] = asyncio.Queue()
     own, other = (mac(number).text_id for number in (0, 1))
     node = context_of(own_id=own, name="studio")

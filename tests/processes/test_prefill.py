@@ -1,4 +1,4 @@
-"""Another Mac reads prompts beside a ring of real workers, whatever kind of caches the model keeps."""
+"""A prefill Mac reads prompts for a ring of real workers, for every kind of caches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKENS: Final = 24
 
 
 def heard(ring: WorkerRing, request: Request) -> Iterator[Report]:
-    """All that the head says of a request."""
+    """All reports of the head about a request."""
     ring.workers[0].send(request)
     while True:
         report = ring._next(perf_counter() + ANSWER_S).report

@@ -1,4 +1,4 @@
-"""What an answer leaves in memory is what the next turn begins with, as far as the caches of the model allow it."""
+"""A turn reuses the caches that the answer before it left in memory, where the model's kind of cache allows it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMON: Final = [100 + 7 * at % 60 for at in range(60)]
     ],
 )
 def test_a_turn_reads_what_is_new_in_it(made: Make, family: str, kept: int) -> None:
-    """`kept`: tokens that are not read again where the first answer is changed after its first few tokens."""
+    """`kept`: tokens not read again if the first answer is changed after its first few tokens."""
     directory = model_of(Kind(family), made)
     alone = Alone(directory, CHUNK)
     with worker_ring(directory, (3, 6), chunk=CHUNK) as ring:

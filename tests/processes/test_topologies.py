@@ -1,4 +1,6 @@
-"""Whoever embeds and whoever samples: the tokens are mlx_lm's, and no Mac sees more than its topology says."""
+"""For every choice of embedding and sampling Mac the tokens are mlx_lm's, and no Mac sees more than its topology
+allows.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,7 @@ def test_a_ring_that_breaks_goes_on_where_it_was(
 
 
 def test_guessed_tokens_change_no_answer(pair: WorkerRing, alone: dict[str, Alone]) -> None:
-    """A prompt that repeats itself makes guesses, and the answer to it makes most of them wrong."""
+    """A prompt that repeats itself makes guesses, and its answer makes most of them wrong."""
     again = a_request([21, 22, 23, 24, 25, 26] * 4, max_tokens=60)
     biased = Sampling(logit_bias={n: 25.0 - n / 9 for n in range(20, 24)}, frequency_penalty=2.0, frequency_context=9)
     circling = a_request([21, 22, 23, 24] * 3, max_tokens=60, sampling=biased)

@@ -1,4 +1,4 @@
-"""The ring of bare workers that benches and other tests stand on."""
+"""The ring of bare workers that benches and other tests use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(model: Path) -> tuple[int, ...]:
-    """What mlx_lm answers in one process."""
+    """The answer of mlx_lm in one process."""
     whole = mlx_lm.load(str(model))[0]
     return tuple(int(token) for token, _ in generate_step(mx.array(PROMPT), whole, max_tokens=8))
 

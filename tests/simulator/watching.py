@@ -25,15 +25,9 @@ from tests.simulator.stand_ins import EOS, LAYERS, Layout, entry
 from tests.simulator.world import World
 from tests.support.simulated import alone
 
-# reasons that end an answer of a ready plan, other than completion and cancellation
 # rest before each further attempt, by the number of failures in a row without a token
-RESTS_S = (
-    0.0,
-    0.0,
-    0.5,
-    1.0,
-    2.0,
-)  # rest before each further attempt, by the number of failures in a row without a token
+RESTS_S = (0.0, 0.0, 0.5, 1.0, 2.0)
+# reasons that end an answer of a ready plan, other than completion and cancellation
 PROBLEMS = frozenset({"Parked", "NotLoaded", "NotPaired", "RosterFork"})
 
 

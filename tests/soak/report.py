@@ -11,7 +11,7 @@ import msgspec
 from tests.soak.drift import Bound, Samples, drifts, thinned, trend
 
 PLAIN: Final = "latency"
-LEVEL: Final = "latency over work beside it"
+LEVEL: Final = "latency over fixed work"
 # by the start of a figure's name, up to its comma
 BOUNDS: Final = {
     "memory (MiB)": Bound(0.05, 2.0),
@@ -21,11 +21,11 @@ BOUNDS: Final = {
     LEVEL: Bound(0.10, 0.0),
 }
 HOW: Final = (
-    "The slope is the median of those between all pairs of samples (Theil–Sen), each the median of a sixtieth of the "
-    "run behind its first tenth; the interval is Sen's, of 95 %. A figure drifts where the whole interval lies above "
-    "the bound. Processes that were started again go on in the line of their kind. Latency is that of an answer over "
-    "the median of the same question: in seconds, which has no bound, as it shows what else the machine does; and over "
-    "the time of a fixed piece of work that was done beside it."
+    "The slope is the median slope between all pairs of samples (Theil–Sen); a sample is the median of a sixtieth of "
+    "the run after its first tenth. The interval is Sen's, of 95 %. A figure drifts if the whole interval lies above "
+    "the bound. Restarted processes continue the line of their kind. Latency is an answer's time over the median for "
+    "the same question. In seconds it has no bound, because it depends on the machine's other work; the second figure "
+    "divides it by the time of a fixed piece of work done meanwhile."
 )
 
 
@@ -116,9 +116,9 @@ def _lines(told: Soaked) -> Iterator[str]:
     verdict = f"{', '.join(drifting)}: DRIFTS" if drifting else f"None of {len(told.figures)} figures drifts"
     yield (
         f"{told.clients} clients ask the API of three simulated Macs, {told.leaving:.0%} leave before they are "
-        f"answered; meanwhile a Mac is killed and comes back, and the model is loaded anew, in turn. **{verdict}.**"
+        f"answered; meanwhile a Mac is killed and comes back, and the model is loaded again, in turn. **{verdict}.**"
     )
-    yield from _table("What came of a question|Times", (f"{what}|{many}" for what, many in sorted(told.come.items())))
+    yield from _table("Result of a question|Times", (f"{what}|{many}" for what, many in sorted(told.come.items())))
     yield from _table(
         "What was done|Times|Seconds: median|longest",
         (

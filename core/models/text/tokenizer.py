@@ -10,17 +10,18 @@ import inspect
 import json
 from collections.abc import Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import mlx_lm.utils as mlx_utils
 
 from core.answer_parts import CallRules, Tool
 from core.constraint import MAX_SOURCE, Constraint, Grammar
-from core.errors import BadModel, ModelNotFound, UnsupportedModel, UsageError
+from core.errors import BadModel, UnsupportedModel, UsageError
 from core.models.files.checked_files import name_of
 from core.models.files.model_folder import read_settings
 from core.models.files.ready_child import ReadyChild
 from core.models.files.sandbox import Run, run_child
+from core.models.files.suitability import check_suitable
 from core.models.text.answer_reader import AnswerReader
 from core.models.text.call_grammar import FREE, call_grammar, form_of, shape_of
 from core.models.text.chat_template import render
@@ -29,6 +30,8 @@ from core.models.text.grammar_check import check
 from core.models.text.template_values import said_before, spec_of
 from core.models.text.vocabulary import read_vocabulary
 from core.requests.answers import Message, TemplateOptions
+
+_PLAIN: Final = "ministral"  # an architecture whose tokenizer is exactly what tokenizer.json says
 
 
 class TextStream:
@@ -66,16 +69,21 @@ class Tokens:
     def load(cls, directory: Path) -> Tokens:
         """Load the tokenizer in `directory`, offline and without its code. Raises ModelNotFound, BadModel."""
         settings = read_settings(directory)  # checks file sizes, because transformers opens any file
-        if not any(name in settings.contents for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
-            raise ModelNotFound(f"{settings.name} has no tokenizer.", "Download the model again.")
+        check_suitable(settings)
         generation = settings.json("generation_config.json")
         eos = generation.get("eos_token_id") or settings.config.get("eos_token_id")
-        local = {"trust_remote_code": False, "local_files_only": True}
+        local: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+        config, template = settings.json("tokenizer_config.json"), settings.json("chat_template.json")
+        if "chat_template" in template and not ("chat_template" in config or "chat_template.jinja" in settings.files):
+            local["chat_template"] = template["chat_template"]  # the library reads that file for images only
+        # its own code is never run, so read what is in tokenizer.json
+        plain = {"tokenizer_type": _PLAIN} if "auto_map" in config and "tokenizer.json" in settings.files else {}
         try:
-            wrapper = mlx_utils.load_tokenizer(directory, local, eos_token_ids=eos)
+            wrapper = mlx_utils.load_tokenizer(directory, local | plain, eos_token_ids=eos)
         except Exception as error:  # the tokenizers library raises bare Exception for a damaged tokenizer.json
             reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-            raise BadModel(f"The tokenizer of {name_of(directory)} cannot be read: {reason}") from error
+            what = f"The tokenizer of {name_of(directory)} cannot be read: {reason}"
+            raise BadModel(what, "Choose a version of the model that has a tokenizer.json of its own.") from error
         return cls(wrapper, directory)
 
     @property
@@ -92,10 +100,13 @@ class Tokens:
     ) -> list[int]:
         """Token ids of the prompt.
 
-        `raw`, or without a chat template: the last message alone, as mlx_lm encodes a string prompt. Otherwise the
-        conversation in the chat template with `tools` and `options`, ready for the answer. Raises BadModel or
-        UsageError if the template does.
+        `raw`: the last message alone, as mlx_lm encodes a string prompt; without a chat template, too, if it is the
+        only one. Otherwise the conversation in the chat template with `tools` and `options`, ready for the answer.
+        Raises UsageError for a conversation without a template, and BadModel or UsageError if the template does.
         """
+        if not raw and not self.has_chat_template and len(messages) > 1:
+            fix = "Send one message alone, or load a model that was made for chats."
+            raise UsageError(f"{name_of(self._directory)} has no chat template, so it takes no conversation.", fix)
         if raw or not self.has_chat_template:
             return self._encode_raw(messages[-1].content)
         return self._encode_chat(messages, [spec_of(tool) for tool in tools] or None, options or {})

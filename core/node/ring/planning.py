@@ -224,7 +224,7 @@ class Planning:
             **how,
         )
         plan = with_draft(self._mirrored(plan, request, profile, layout, macs), drafter.draft)
-        plan = self._beside.added(plan, request, profile, layout)
+        plan = _noted(self._beside.added(plan, request, profile, layout), entry)
         verify = False
         if request.verify:
             plan, verify = with_verification(plan, layout.total_bytes)
@@ -313,7 +313,7 @@ class Planning:
         if preview.plan:
             mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
             mirrored = self._beside.added(mirrored, request, profile, layout)
-            preview = msgspec.structs.replace(preview, plan=with_draft(mirrored, draft))
+            preview = msgspec.structs.replace(preview, plan=_noted(with_draft(mirrored, draft), entry))
         work = plan_work_of(
             preview.plan or split, layout, hop_bytes(split, profile), preview.total_bytes + preview.kv_bytes
         )
@@ -380,6 +380,10 @@ class Planning:
     def _speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
         chips = {mac.device_id: mac.chip for mac in macs}
         return MacSpeeds(chips, self._peers.rtt, self._throughput.curves, self._simulated)
+
+
+def _noted(plan: Plan, entry: ModelEntry) -> Plan:
+    return msgspec.structs.replace(plan, notes=(*plan.notes, *entry.notes))
 
 
 def _with_less(request: LoadRequest) -> list[LoadRequest]:

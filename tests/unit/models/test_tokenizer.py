@@ -12,7 +12,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from core.answer_parts import CallRules
 from core.constraint import Constraint
-from core.errors import BadModel, ModelNotFound, UsageError
+from core.errors import BadModel, UsageError
 from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import Message
@@ -57,11 +57,42 @@ def test_raw_equals_a_prompt_that_is_a_string(tokens: Tokens, theirs: TokenizerW
     assert tokens.encode([*CHAT, Message(role="user", content=text)], raw=True) == expected
 
 
-def test_without_a_template_a_conversation_is_sent_raw(tmp_path: Path) -> None:
+def test_without_a_template_one_message_is_sent_raw_and_a_conversation_is_refused(tmp_path: Path) -> None:
     make_model(tmp_path, "llama", layers=1, chat=False)
     plain = Tokens.load(tmp_path)
     assert not plain.has_chat_template
-    assert plain.encode(CHAT, raw=False) == plain.encode(CHAT, raw=True)
+    assert plain.encode(CHAT[-1:], raw=False) == plain.encode(CHAT, raw=True)
+    with pytest.raises(UsageError, match="has no chat template"):
+        plain.encode(CHAT, raw=False)
+
+
+def test_a_template_in_chat_template_json_is_used_where_no_other_is(
+    directory: Path, tokens: Tokens, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(directory, tmp_path / "copy"))
+    config = json.loads((copy / "tokenizer_config.json").read_text())
+    template = {"chat_template": config.get("chat_template") or (copy / "chat_template.jinja").read_text()}
+    (copy / "chat_template.json").write_text('{"chat_template": "{{ 1 }}"}')
+    assert Tokens.load(copy).encode(CHAT, raw=False) == tokens.encode(CHAT, raw=False)
+    (copy / "chat_template.jinja").unlink(missing_ok=True)
+    config.pop("chat_template", None)
+    (copy / "tokenizer_config.json").write_text(json.dumps(config))
+    (copy / "chat_template.json").write_text(json.dumps(template))
+    assert Tokens.load(copy).encode(CHAT, raw=False) == tokens.encode(CHAT, raw=False)
+
+
+def test_a_tokenizer_that_also_comes_as_code_is_read_from_tokenizer_json(
+    directory: Path, tokens: Tokens, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(directory, tmp_path / "copy"))
+    config = json.loads((copy / "tokenizer_config.json").read_text())
+    config |= {
+        "tokenizer_class": "OwnTokenizer",
+        "auto_map": {"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]},
+    }
+    (copy / "tokenizer_config.json").write_text(json.dumps(config))
+    (copy / "tokenization_own.py").write_text("raise SystemExit('this code ran')")
+    assert Tokens.load(copy).encode(CHAT, raw=False) == tokens.encode(CHAT, raw=False)
 
 
 def test_no_option_of_a_client_says_what_becomes_of_the_text_that_code_of_mlx_lm_renders(
@@ -104,7 +135,7 @@ def test_a_missing_or_broken_tokenizer_is_named(directory: Path, tmp_path: Path)
     with pytest.raises(BadModel, match="tokenizer"):
         Tokens.load(copy)
     (copy / "tokenizer.json").unlink()
-    with pytest.raises(ModelNotFound, match="tokenizer"):
+    with pytest.raises(BadModel, match="copy has no tokenizer"):
         Tokens.load(copy)
 
 
