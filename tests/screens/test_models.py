@@ -1,4 +1,4 @@
-"""The model picker over a real demo of two Macs: copied, downloaded, and loaded as it was chosen, at both sizes."""
+"""The model picker over a real demo of two Macs: a model is copied, downloaded and loaded as chosen, at both sizes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def opened(viewer: Person, width: int) -> ModelsScreen:
 
 
 async def to(viewer: Person, screen: ModelsScreen, name: str) -> None:
-    """Move the cursor there, as a person does."""
+    """Move the cursor to an entry by keys."""
     for _ in range(9):
         if screen.list.pointed and screen.list.pointed.name == name:
             return

@@ -8,13 +8,16 @@ HF_TOKEN follow huggingface_hub's rules.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 import threading
+from typing import Final
 
 import httpx2
 import msgspec
 from huggingface_hub.errors import (
+    DisabledRepoError,
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
@@ -29,6 +32,13 @@ from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.child_start import say_hello
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, FetchOrder, LimitOrder, PartsOrder
 from core.text import clean_text
+
+_CURES: Final = {
+    401: "The token is wrong or has expired: set HF_TOKEN to a valid one, or to none for public models, and restart "
+    "the node. `hf auth login` may have stored one, too.",
+    403: "Use a token that may read this repository: set HF_TOKEN, then restart the node.",
+    429: "The hub limits how often it is asked: wait some minutes, or set HF_TOKEN, which allows more.",
+}
 
 
 def explained(error: Exception, repo: str) -> MaclusterError:
@@ -48,8 +58,16 @@ def explained(error: Exception, repo: str) -> MaclusterError:
             return TransferError(f"{repo!r} is not the name of a repository.", "Names are owner/name.")
         case OfflineModeIsEnabled():
             return TransferError("HF_HUB_OFFLINE is set: nothing is downloaded.", "Start the node without it.")
+        case DisabledRepoError():
+            return TransferError(f"The hub has disabled {repo}.", "Choose another repository.")
         case HfHubHTTPError(response=response):
-            return TransferError(f"The hub answered HTTP {response.status_code}.", "Try again later.")
+            what = f"The hub answered HTTP {response.status_code}."
+            if said := clean_text(response.headers.get("x-error-message", ""))[:200].rstrip("."):
+                what = f"{what[:-1]}: {said}."
+            return TransferError(what, _CURES.get(response.status_code, "Try again later."))
+        case json.JSONDecodeError():
+            cure = "If this network asks for a login, open a browser and log in; else check HF_ENDPOINT."
+            return TransferError("A web page came in place of the hub's answer.", cure)
         case httpx2.HTTPError():
             cure = "Check the network and HF_ENDPOINT, then try again; the download resumes."
             return TransferError(f"The hub cannot be reached ({type(error).__name__}).", cure)

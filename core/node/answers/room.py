@@ -48,16 +48,8 @@ class AnswersRoom(Room):
 
     @classmethod
     def build(cls, node: NodeContext, ring: RingRoom) -> Self:
-        home, identity, leader, supervisor = node.home, node.identity, ring.leader, ring.supervisor
-        secret, tokenizer = identity.secret("token log"), ModelTokenizer(Tokenizer.start)
-        answers = Answers(leader, supervisor, node.bus, node.journal, node.tasks, home.tokens, secret, tokenizer)
-        return cls(
-            node=node,
-            answers=answers,
-            sessions=SavedSessions(
-                leader, supervisor, answers, node.journal, home.sessions, identity.secret("session")
-            ),
-        )
+        answers = Answers(node, ring.leader, ring.supervisor, ModelTokenizer(Tokenizer.start))
+        return cls(node=node, answers=answers, sessions=SavedSessions(node, ring.leader, ring.supervisor, answers))
 
     def routes(self) -> Iterable[web.RouteDef]:
         answers, sessions = self.answers, self.sessions

@@ -17,8 +17,8 @@ from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
 from core.models.text.vocabulary import ids_fingerprint
+from core.node.base.context import NodeContext
 from core.node.disks.holdings import Holdings
-from core.node.disks.local_models import LocalModels
 from core.node.disks.messages import HeldModel
 from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
@@ -40,7 +40,6 @@ from core.plan.stage_sizes import StageSizes
 from core.plan.survival import options_after_loss
 from core.requests.disks import DiskUse
 from core.requests.plans import Forecast, LoadRequest, ModelChoice, PlanPreview, PlanRequest
-from core.trust.trust_assessment import TrustAssessment
 
 GENERATIONS = 100
 
@@ -77,20 +76,17 @@ class Planning:
 
     def __init__(
         self,
-        models: LocalModels,
+        node: NodeContext,
         profiles: SplitProfiles,
         inventory: ModelInventory,
         files: StageFiles,
         peers: PeerTable,
         leader: PlanLeader,
         throughput: ThroughputHistory,
-        assessment: TrustAssessment,
-        *,
-        simulated: bool = False,
     ) -> None:
-        self._models, self._profiles, self._inventory, self._files = models, profiles, inventory, files
-        self._peers, self._leader = peers, leader
-        self._throughput, self._assessment, self._simulated = throughput, assessment, simulated
+        self._models, self._profiles, self._inventory, self._files = inventory.models, profiles, inventory, files
+        self._assessment, self._simulated = node.assessment, bool(node.config.chip)
+        self._peers, self._leader, self._throughput = peers, leader, throughput
         self._beside = PrefillChoice(inventory, peers, self._speeds)
         self._plan_gen = 0
 
@@ -230,7 +226,7 @@ class Planning:
             **how,
         )
         plan = with_draft(self._mirrored(plan, request, profile, layout, macs), drafter.on(macs[0], plan.context))
-        plan = self._beside.added(plan, request, profile, layout)
+        plan = _noted(self._beside.added(plan, request, profile, layout), entry)
         verify = False
         if request.verify:
             plan, verify = with_verification(plan, layout.total_bytes)
@@ -317,7 +313,8 @@ class Planning:
         if preview.plan:
             mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
             mirrored = self._beside.added(mirrored, request, profile, layout)
-            preview = msgspec.structs.replace(preview, plan=with_draft(mirrored, drafter.on(macs[0], split.context)))
+            drafted = with_draft(mirrored, drafter.on(macs[0], split.context))
+            preview = msgspec.structs.replace(preview, plan=_noted(drafted, entry))
         missing = self._inventory.holdings(entry.fingerprint).missing(split)
         copied = sum(layout.layer_bytes[layer] for layers in missing.values() for layer in layers)
         try:
@@ -379,6 +376,10 @@ class Planning:
 def _work(plan: Plan, layout: Layout, profile: SplitProfile | None) -> PlanWork:
     kv_bytes = StageSizes(layout, profile, plan.context, plan.kv_bits).kv_bytes(range(layout.layers))
     return plan_work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes + kv_bytes)
+
+
+def _noted(plan: Plan, entry: ModelEntry) -> Plan:
+    return msgspec.structs.replace(plan, notes=(*plan.notes, *entry.notes))
 
 
 def _with_less(request: LoadRequest) -> list[LoadRequest]:

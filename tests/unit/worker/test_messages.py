@@ -125,9 +125,7 @@ REPORTS: list[Report] = [
     PromptLogprobs(request_id=ID, start=1, tokens=(TokenLogprobs(token=7, logprob=-0.5, top=((7, -0.5),)),)),
     Token(request_id=ID, index=0, token=2**31),
     Token(request_id=ID, index=1, token=7, logprob=-0.5, top=((7, -0.5), (9, -1.25))),
-    AnswerDone(
-        request_id=ID, finish_reason="stop", prompt_tokens=1, tokens=2, ttft_s=None, decode_s=0.0, problem=PROBLEM
-    ),
+    AnswerDone(request_id=ID, finish_reason="stop", prompt_tokens=1, tokens=2, ttft_s=None, problem=PROBLEM),
     SessionSaved(),
     SessionLoaded(),
     SessionFailed(problem=PROBLEM),
