@@ -92,8 +92,8 @@ class Tokenizing:
             case EndStream(stream=name):
                 self._streams.pop(name, None)
                 return Decoded()
-            case BeginReading(stream=name, prompt_end=prompt_end, tools=tools, shaped=shaped):
-                self._readers[name] = self._tokens.reader(prompt_end, tools, shaped=shaped)
+            case BeginReading(stream=name, prompt_end=prompt_end, tools=tools):
+                self._readers[name] = self._tokens.reader(prompt_end, tools)
                 return Parts()
             case ReadText(stream=name, text=text):
                 return Parts(parts=tuple(self._readers[name].read(text)))
