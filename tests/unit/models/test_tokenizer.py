@@ -1,4 +1,4 @@
-"""Prompts are encoded as mlx_lm encodes them, and answers are decoded character by whole character."""
+"""Prompts are encoded as mlx_lm encodes them, and answers are decoded by whole characters."""
 
 from __future__ import annotations
 
