@@ -327,8 +327,8 @@ class PromptLogprobs(Event, frozen=True, kw_only=True):
     tokens: tuple[TokenLogprobs, ...]
 
 
-class RequestDone(Event, frozen=True, kw_only=True):
-    """A request ended."""
+class AnswerFigures(Event, frozen=True, kw_only=True):
+    """How a request ended, and its figures."""
 
     request_id: str
     finish_reason: FinishReason
@@ -338,12 +338,17 @@ class RequestDone(Event, frozen=True, kw_only=True):
     beside_tokens: Size = 0  # prompt tokens read by the prefill Mac
     drafted_tokens: Size = 0  # guessed by speculation
     accepted_tokens: Size = 0  # guessed right
-    text: str = ""  # held back until the end of the answer
     ttft_s: Seconds | None = None  # since admission
     decode_tokens_per_s: Rate | None = None
+    problem: Problem | None = None
+
+
+class RequestDone(AnswerFigures, frozen=True, kw_only=True):
+    """A request ended."""
+
+    text: str = ""  # held back until the end of the answer
     stop_text: str = ""  # which stop text ended it
     is_valid: bool | None = None  # whether it has the requested shape (False if cut off); None: no shape
-    problem: Problem | None = None
 
 
 class Recovery(Event, frozen=True, kw_only=True):

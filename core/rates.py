@@ -1,4 +1,4 @@
-"""How often something may happen: token buckets, throttles, back-off. Pure; times are seconds of a monotonic clock."""
+"""How often something may happen (token buckets, throttles, back-off), or did. Times: seconds of a monotonic clock."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ class Rate(NamedTuple):
 
     per_s: float
     burst: float
+
+
+def decode_rate(tokens: int, first: float | None, last: float | None) -> float | None:
+    """Tokens per second from the `first` of `tokens` tokens to the `last`; None for fewer than two."""
+    return (tokens - 1) / (last - first) if first and last and tokens > 1 and last > first else None
 
 
 class TokenBucket:

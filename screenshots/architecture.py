@@ -1,7 +1,7 @@
 """README's picture of the architecture: every room as a row, every import between rooms as an arc, from the imports.
 
-The rows are the import contracts of pyproject.toml, from the top floor down. An arc that climbs, of which there may be
-none, would stand on the left, in red.
+The rows are the import contracts of pyproject.toml, from the top floor down. An arc that climbs would stand on the
+left, in red; there may be none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLOURS: Final = {"tui": "#2a78b8", "core.node": "#b3541e", "core.models": "#4b7
 
 
 def rooms() -> list[str]:
-    """Every room, from the top floor down: the layers of the contracts, a floor that has rooms replaced by them."""
+    """Every room, from the top floor down: the contracts' layers, with a floor of rooms replaced by its rooms."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     floors = {parent: layers for contract in contracts for parent, layers in _layers(contract)}
 
@@ -37,7 +37,8 @@ def rooms() -> list[str]:
         return [inner for layer in floors[room] for inner in within(layer)] if room in floors else [room]
 
     everything = [room for package in ("tui", "core") for room in within(package)]
-    return [room for room in everything if _file_of(room).exists()]  # a contract may name one that is yet to come
+    # a contract may name a room that does not exist yet
+    return [room for room in everything if _file_of(room).exists()]
 
 
 def _layers(contract: Mapping[str, Any]) -> list[tuple[str, list[str]]]:

@@ -1,7 +1,7 @@
-"""`make screenshots`: records what real demos show, draws every screen from that, and the pictures of benches.
+"""`make screenshots`: records real demos, draws every screen from the recordings, and the pictures of benches.
 
-`--replay` draws again from what was recorded last. Beside each picture its text is kept, by which CI sees whether it is
-still what the app draws.
+`--replay` draws again from the last recordings. The text of each picture is kept next to it; CI compares it with the
+app's current screens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TEXTS = Path(__file__).parent / "text"
 
 
 async def look(name: str, size: tuple[int, int], *, picture: bool = False) -> str:
-    """A scene as text: what stands on the screen, then the colours of each theme. Draws the `picture`, too."""
+    """A scene as text: the screen, then the colours of each theme. Draws the `picture`, too."""
     told = recording.load(SCENES[name].recording)
     parts: list[str] = []
 
@@ -33,7 +33,8 @@ async def look(name: str, size: tuple[int, int], *, picture: bool = False) -> st
                 png.write(f"{name}-{size[0]}x{size[1]}", svg)
         parts.append(f"--- {app.theme}\n{colours_of(app)}")
 
-    with patch.dict(os.environ, XDG_CONFIG_HOME="/Users/anna/.config"):  # the help says where keys are changed
+    # the help names the file where keys are changed
+    with patch.dict(os.environ, XDG_CONFIG_HOME="/Users/anna/.config"):
         missing = await drawn(name, told, size, take)
     if missing:
         raise LookupError(f"The recording {SCENES[name].recording} lacks {missing}; run `make screenshots`.")

@@ -1,8 +1,8 @@
-"""A real demo, shown as if its Macs held the large model: what a node says of the demo model, a model of 70 billion
-parameters in its place, and the times that the node expects of such Macs.
+"""A real demo, shown as if its Macs held the large model.
 
-Nobody ran that model for the pictures: its plan, its bytes and its pace are what the node makes of its headers and of
-the Macs' chips. The words of the answers are the demo model's.
+The node's texts about the demo model are changed to a model of 70 billion parameters, and times to those the node
+expects of such Macs. That model never ran for the pictures: the node computes its plan, bytes and speed from its
+headers and the Macs' chips. The text of the answers is the demo model's.
 """
 
 from __future__ import annotations
@@ -46,20 +46,22 @@ from tui.cli.what_if import imagined_plan
 from tui.client import ANSWER_S
 
 _SMALL: Final = DEMO_MODEL.name
-_SYSTEM_BYTES: Final = 3 * GB  # what a Mac uses beside a model
+_SYSTEM_BYTES: Final = 3 * GB  # a Mac's memory use besides a model
 _KV_BYTES_A_TOKEN: Final = 327_680
-# a frame on a cable between two Macs; the simulated ones share a processor, which all of them wait for
+# a frame on a cable between two Macs; the simulated ones share one processor and wait for it
 _HOP_S: Final = 0.0012
 _SEND_S: Final = 0.0005
 _RTT_S: Final = 0.0014
-_LOST_PART: Final = 0.13  # of the model, which the smallest Mac holds
+_LOST_PART: Final = 0.13  # of the model, on the smallest Mac
 _BUDGETS_GB: Final = {"studio": 64, "mbp": 32}  # of the Macs that are short of memory
 _SHORT: Final = re.compile(rf"{_SMALL} needs [^)]*\)\.")
 _TOOK: Final = re.compile(r"[\d.]+ s$")
 
 
 class LargeClient(RecordingClient):
-    """Tells every token at the pace of such Macs; `told` is what it told, and when, in seconds since the epoch."""
+    """Sends every token at the speed of such Macs; `told` has the events, with their times in seconds since
+    the epoch.
+    """
 
     is_slowed = True
 
@@ -156,7 +158,7 @@ class LargeClient(RecordingClient):
         return large
 
     async def _planned(self, macs: tuple[str, ...]) -> PlanPreview:
-        """The large model over these Macs. Their links may be new, so that the node needs a moment."""
+        """The plan of the large model over these Macs. Their links may be new, so the node needs a moment."""
         snapshot = await self._now()
         others = tuple(p.device_id for p in snapshot.peers if p.device_id not in macs)
         return await self.plan(PreviewRequest(model=large_model.NAME, without=others))
@@ -204,13 +206,15 @@ class LargeClient(RecordingClient):
 
 
 class QuickClient(LargeClient):
-    """The same as quickly as the node tells it; `slowed` gives everything its time afterwards."""
+    """Sends events as fast as the node does; `slowed` sets their times afterwards."""
 
     is_slowed = False
 
 
 class ShortClient(LargeClient):
-    """Two Macs that the demo model fills, as two that the large one fills: its plan is made without their node."""
+    """Two Macs that the demo model fills, shown as two that the large one fills: the plan is made without
+    their node.
+    """
 
     def _large_peer(self, peer: Peer) -> Peer:
         budget = _BUDGETS_GB[peer.name] * GB if peer.budget_bytes else 0
@@ -249,7 +253,7 @@ class ShortClient(LargeClient):
 
 
 def slowed(told: Sequence[tuple[float, AnyEvent]], expected: Forecast) -> Iterator[tuple[float, AnyEvent]]:
-    """The same at the pace of such Macs: tokens, and the layers of a Mac that is lost, which others must read."""
+    """The events at the speed of such Macs: tokens, and the reading of a lost Mac's layers by the others."""
     shift, token_at, held_at = 0.0, told[0][0], 0.0
     for at, event in told:
         if isinstance(event, TokenEvent):
@@ -274,9 +278,7 @@ def _macs_of(plan: Plan) -> tuple[str, ...]:
 
 
 def _over_cables(preview: PlanPreview) -> PlanPreview:
-    """With hops as they are between Macs, and a prompt read as quickly as such chips guess; what is simulated says
-    neither.
-    """
+    """The plan with hops and prefill as estimated for real Macs, which the simulation does not show."""
     if (told := preview.forecast) is None:
         return preview
     hops_s, prompt_s = tuple(min(s, _HOP_S) for s in told.hops_s), told.prompt_s

@@ -1,5 +1,6 @@
-"""A model of 70 billion parameters as far as plans ask for it: its configuration and the headers of its weights. The
-files are as long as the real ones and hold nothing, so that they take no room on a disk that knows holes.
+"""A model of 70 billion parameters, reduced to the parts that plans need: configuration and headers of its weights.
+
+The files have the real length without content, so they take no room on a disk that supports sparse files.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Shapes = dict[str, tuple[str, tuple[int, ...]]]
 
 
 def make(folder: Path) -> Path:
-    """The model in `folder`, in a folder of its own."""
+    """Make the model in its own folder inside `folder`."""
     directory = folder / NAME
     directory.mkdir(parents=True)
     (directory / "config.json").write_text(json.dumps(_CONFIG))
@@ -83,7 +84,7 @@ def _layer(number: int) -> Shapes:
 
 
 def _matrix(name: str, out: int, into: int) -> Shapes:
-    """As mlx keeps a matrix in few bits: the numbers packed into words, a scale and a bias for each group."""
+    """A quantised matrix as mlx stores it: the numbers packed into words, a scale and a bias for each group."""
     groups = ("BF16", (out, into // _GROUP))
     return {f"{name}.weight": ("U32", (out, into * _BITS // 32)), f"{name}.scales": groups, f"{name}.biases": groups}
 

@@ -1,5 +1,7 @@
-"""The moving picture of the README: an answer that survives a pulled cable. A recording keeps what the node said and
-when; it is played to the app of today, and what that draws becomes one SVG that moves by itself.
+"""The moving picture of the README: an answer that survives a pulled cable.
+
+A recording has the node's events with their times. They are played to today's app, and its screens become one SVG that
+moves by itself.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ from tui.state import state
 from tui.state.state import UiState
 
 NAME: Final = "survives"
-_REPLIES: Final = "lost"  # the recording that has what a node answers meanwhile
+_REPLIES: Final = "lost"  # the recording with the node's replies meanwhile
 SIZE: Final = (100, 36)
 FRAME_S: Final = 0.4
-LAST_S: Final = 4.0  # how long the end is seen
+LAST_S: Final = 4.0  # how long the end is shown
 _WIDTH, _HEIGHT, _EDGE = 8.4, 18.0, 12.0  # of a cell, and around all, in pixels
 _FONTS: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
 
@@ -39,7 +41,7 @@ Row = tuple[tuple[str, str, str, bool], ...]  # text, its colour, that of its gr
 
 
 class Played(msgspec.Struct, frozen=True):
-    """The state of the UI at `at`, and what the node said from then on: seconds since the epoch. A Mac was lost at
+    """The state of the UI at `at`, and the node's later events: seconds since the epoch. A Mac was lost at
     `lost_at`.
     """
 
@@ -63,7 +65,7 @@ def save(played: Played) -> None:
 
 
 async def play(played: Played, moments: Iterable[float]) -> list[list[Row]]:
-    """What the app shows at these moments, row by row."""
+    """The app's screen at these moments, row by row."""
     client = ReplayingClient(Recording(state=played.state, at=played.at, replies=recording.load(_REPLIES).replies))
     frames, now, waiting = [], played.at, list(played.events)
     with standing_still(played.at), TemporaryDirectory() as folder, patch("time.time", lambda: now):
@@ -104,7 +106,7 @@ def _colours(style: Style | None) -> tuple[str, str]:
 
 
 def svg(frames: list[list[Row]], words: list[str]) -> str:
-    """One picture of all frames, each of which has a line of `words` below it."""
+    """One picture of all frames, each with a line of `words` below it."""
     rows: dict[str, int] = {}
     ground = frames[0][0][0][2]
     width, height = SIZE[0] * _WIDTH + 2 * _EDGE, (SIZE[1] + 2) * _HEIGHT + 2 * _EDGE

@@ -1,4 +1,4 @@
-"""Runs real demos, leads the app through its screens over them, and keeps what the nodes said."""
+"""Runs real demos, leads the app through its screens over them, and keeps the nodes' replies."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PULLED_AT: Final = 8
 
 
 class TwoModels(Demo):
-    """A demo whose Macs have the large model on their disks, too."""
+    """A demo with the large model on its Macs' disks, too."""
 
     def _models(self, index: int, model: Path) -> Path:
         return model.parent
@@ -53,7 +53,7 @@ class TwoModels(Demo):
 
 @asynccontextmanager
 async def large_demo(budgets_gb: tuple[float, ...], api_ports: tuple[int, ...] = ()) -> AsyncIterator[Demo]:
-    """A demo of Macs that have the large model beside the demo model; it ends with the block."""
+    """A demo of Macs that have the large model and the demo model; it ends with the block."""
     with TemporaryDirectory() as folder:
         large_model.make(Path(folder))
         small = Path(folder) / DEMO_MODEL.name
@@ -85,7 +85,7 @@ async def together() -> None:
     """Three Macs with a model, and a fourth one that is not paired: at rest, busy, and pairing."""
     async with large_demo((64, 32, 16, 24)) as demo:
         await demo.find_each_other()
-        for other in demo.watches[1:PAIRED]:  # the last one is there to be paired
+        for other in demo.watches[1:PAIRED]:  # the last one stays unpaired
             await pair(demo.head, other)
         await demo.head.until(lambda w: len(_linked(w)) == PAIRED, START_S, "Linking the nodes")
         await demo.load()
@@ -108,7 +108,7 @@ async def together() -> None:
 
 
 async def keep_busy(demo: Demo, app: MaclusterApp, pilot: Pilot[None]) -> None:
-    """More requests than rows."""
+    """Send more requests than there are rows."""
     await demo.head.client.load(LoadRequest(model=demo.model, rows=4, context=4096))
     await until(lambda: app.state.snapshot.plan_status == "loading", pilot)
     await until(lambda: app.state.snapshot.plan_status == "ready", pilot)
@@ -123,7 +123,7 @@ async def keep_busy(demo: Demo, app: MaclusterApp, pilot: Pilot[None]) -> None:
 
 
 async def losing() -> None:
-    """Two Macs of which neither could go on alone, and one of them stands still in the middle of an answer."""
+    """Two Macs that can't continue alone; one of them hangs in the middle of an answer."""
     async with large_demo(TOO_SMALL_GB) as demo:
         await demo.join()
         await demo.load()
@@ -148,7 +148,7 @@ async def losing() -> None:
 
 
 async def pulling() -> None:
-    """Three Macs, of which one is gone in the middle of an answer: what the moving picture is played from."""
+    """Three Macs, one of them lost in the middle of an answer: the recording of the moving picture."""
     async with large_demo((64, 32, 16)) as demo:
         await demo.join()
         await demo.load()
@@ -173,7 +173,7 @@ async def pulling() -> None:
 
 
 async def serving() -> None:
-    """Two Macs, and other programs that ask them."""
+    """Two Macs, and other programs that use their API."""
     async with large_demo((64, 32), (API_PORT,)) as demo:
         await demo.join()
         await demo.load()
@@ -231,7 +231,7 @@ async def ask(app: MaclusterApp, pilot: Pilot[None], question: str) -> None:
 
 
 async def keep(name: str, demo: Demo, app: MaclusterApp, pilot: Pilot[None], state: UiState | None = None) -> None:
-    """Lead the app through the scenes of that recording, and write what it saw."""
+    """Lead the app through the scenes of that recording, and write the result."""
     state, at = state or app.state, time.time()
     client = app.client
     assert isinstance(client, RecordingClient)

@@ -1,4 +1,4 @@
-"""What a node said to the UI once, so that a picture of it can be drawn again, to the letter, without the node."""
+"""Replies of a node to the UI, kept so that a picture can be drawn again, to the letter, without the node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDINGS = Path(__file__).parent / "recordings"
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """The state of the UI at `at`, seconds since the epoch, and the node's answers by what was asked."""
+    """The state of the UI at `at`, seconds since the epoch, and the node's replies by request."""
 
     state: UiState
     at: float
@@ -30,14 +30,14 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 def asked(method: str, path: str, body: Body | None) -> str:
-    """What was asked, as the key of its answer. What is kept on disk has an id and the time of writing."""
+    """The request as the key of its reply, without the id and time in requests that write to disk."""
     if method == "PUT":
         path, body = path.rpartition("/")[0], None
     return " ".join([method, path, msgspec.json.encode(body).decode() if body is not None else ""]).strip()
 
 
 class RecordingClient(NodeClient):
-    """A client that remembers what the node answered."""
+    """A client that keeps the node's replies."""
 
     def __init__(self, home: Home) -> None:
         super().__init__(home)
@@ -62,7 +62,9 @@ class RecordingClient(NodeClient):
 
 
 class ReplayingClient(NodeClient):
-    """Answers as the node did then, and says nothing of its own accord. `missing` is what was never asked then."""
+    """Answers with the recorded replies, and sends no event by itself. `missing` lists requests without a recorded
+    reply.
+    """
 
     def __init__(self, recording: Recording) -> None:
         super().__init__(Home(Path("/Users/you/.macluster")))
@@ -94,7 +96,7 @@ def load(name: str) -> Recording:
 
 
 def save(name: str, recording: Recording, hidden: dict[str, str]) -> None:
-    """Write it, with the paths of this machine replaced as `hidden` says."""
+    """Write the recording, with the paths of this machine replaced as `hidden` says."""
     text = msgspec.json.format(msgspec.json.encode(recording), indent=1).decode()
     for path, shown in hidden.items():
         text = text.replace(path, shown)

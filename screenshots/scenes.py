@@ -1,4 +1,4 @@
-"""Every screen of the UI as keys that lead to it: the same for recording it over real nodes and for drawing it."""
+"""Every screen of the UI with the keys that lead to it, for recording over real nodes and for drawing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tui.app import MaclusterApp
 SIZES: Final = ((120, 36), (80, 24))
 THEMES: Final = ("macluster-dark", "macluster-colour-blind", "textual-light")
 NOTE: Final = "demo: simulated Macs on this one"
-SETTLED: Final = 4  # equal looks, one after the other
+SETTLED: Final = 4  # equal looks in a row
 LOOK_S: Final = 0.15
 PATIENCE_S: Final = 60.0
 
@@ -34,7 +34,7 @@ class Scene(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What the app says of where it runs; a Mac that is alone is as it would be at home."""
+        """The app's note about where it runs; a Mac that is alone has none, as at home."""
         return "" if self.recording == "alone" else NOTE
 
 
@@ -62,7 +62,7 @@ SCENES: Final[dict[str, Scene]] = {
 
 
 async def lead(app: MaclusterApp, pilot: Pilot[None], scene: Scene) -> None:
-    """Press the keys of `scene`, each when the one before has been drawn."""
+    """Press the keys of `scene`, each after the screen is drawn."""
     for step in scene.steps:
         if step.startswith("["):
             await app.run_action(step.strip("[]").replace("STRANGER", _stranger(app)))
@@ -102,8 +102,8 @@ def colours_of(app: MaclusterApp) -> str:
 async def drawn(
     name: str, recording: Recording, size: tuple[int, int], then: Callable[[MaclusterApp], None]
 ) -> list[str]:
-    """Draw a scene from its recording and hand the app to `then`, once for each theme; returns what the recording had
-    no answer for.
+    """Draw a scene from its recording and hand the app to `then`, once for each theme; returns requests without a
+    reply.
     """
     client = ReplayingClient(recording)
     state = replace(recording.state, ticked_at=recording.at)
@@ -127,7 +127,7 @@ async def drawn(
 
 @contextmanager
 def standing_still(at: float) -> Iterator[None]:
-    """The time of day is `at`, in UTC, and no tick changes the state; clocks that measure go on."""
+    """Fix the time of day at `at`, in UTC, and stop ticks; clocks that measure continue."""
     no_tick = patch("tui.state.state.ticked", lambda state, now: state)
     with patch.dict("os.environ", TZ="UTC"), patch("time.time", lambda: at), no_tick:
         time.tzset()

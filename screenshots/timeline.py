@@ -1,4 +1,4 @@
-"""Runs the two stages of the benches and draws who computed when: the picture of lanes, and that of a window."""
+"""Runs the two stages of the benches and draws when each computed: the pictures of lanes and of a window."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHUNK = prefill.CHUNKS[0]
 
 
 class Panel(NamedTuple):
-    """One run: what it is, what came of it, and who computed when."""
+    """One run: its title, its figures, and when each stage computed."""
 
     title: str
     figures: str
@@ -33,7 +33,7 @@ class Panel(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """Panels over one time axis of `seconds`; `legend`: what the colours are, from the first one on."""
+    """Panels over one time axis of `seconds`; `legend`: the meaning of the colours, from the first one on."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""What every test may rely on: nothing of ours is left behind, and mlx ends cleanly."""
+"""Rules for all tests: nothing of ours is left running, and mlx ends cleanly."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from hypothesis import HealthCheck, settings
 from core.settings import DEVICE
 from tests.support.search import SEARCH
 
-# no time gates, not even that of making an input: machines are shared
+# no time gates, also none for making an input: machines are shared
 settings.register_profile(
     "macluster", max_examples=100 * SEARCH, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("macluster")
 
-# a shell has what it runs in the background ignore Ctrl-C, and every child would inherit that
+# a shell makes background processes ignore Ctrl-C, and every child would inherit that
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# nothing here asks the web, whose certificates every process that imports aiohttp would read; httpx2 insists on one
+# no test uses the web, whose certificates every process that imports aiohttp would read; httpx2 insists on one
 os.environ["SSL_CERT_DIR"] = os.devnull
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "nobody.pem")
 
-# on a CPU mlx has the system's compiler build each fused kernel, which takes a second; what is computed is the same
+# on a CPU mlx has the system's compiler build each fused kernel, which takes a second; the results are the same
 os.environ["MLX_DISABLE_COMPILE"] = "1"
 
-# tokens can be compared on a CPU only: on a GPU sums depend on shapes. Workers obey it too; tests/gpu has its own
+# tokens are comparable on a CPU only: on a GPU sums depend on shapes. Workers obey it too; tests/gpu has its own
 os.environ[DEVICE] = "cpu"
 
-gc.disable()  # until everything is collected: nothing of what is imported is garbage
+gc.disable()  # until everything is collected: no import is garbage
 
-# what starts nodes, workers or terminals, or looks for what is rare
+# files that start nodes, workers or terminals, or search for rare faults
 SLOW = ("gpu", "processes", "screens", "network", "attacks", "fuzz", "replay")
-# they take minutes, and begin first: at the end none of them is to run alone
+# they take minutes, and start first so that none runs alone at the end
 LONG = ("test_atlas.py", "test_screenshots.py", "test_answers.py", "test_faults.py", "test_chaos.py")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """What is slow as a whole is not even imported by `make fast`."""
+    """Skip the import of slow files in `make fast`."""
     return collection_path.name in SLOW or None if config.option.markexpr == "not slow" else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first."""
+    """Put the long ones first."""
     for item in items:
         if item.path.parent.name in SLOW:
             item.add_marker("slow")
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the collector need not look at it again and again. What computes does so on the CPU."""
+    """Freeze imported objects, so that the garbage collector skips them; compute on the CPU."""
     if "mlx.core" in sys.modules:
         from core.models.metal import obey_device
 
@@ -71,8 +71,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_open(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A connection that outlives the loop of its test is found there, not in whichever test runs later. What a test
-    made is young: to look at all there is would take a fifth of the time of the quick tests.
+    """Find a connection that outlives its test's loop in that test, not in a later one.
+
+    A test's objects are young; a full collection would take a fifth of the time of the quick tests.
     """
     yield
     if request.node.get_closest_marker("asyncio"):
@@ -81,9 +82,7 @@ def nothing_is_open(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def bonjour() -> Iterator[None]:
-    """What is advertised on loopback is seen by every test that looks there: only one does at a time, in whichever
-    process it runs.
-    """
+    """Let one test at a time advertise on loopback, in all processes: tests would see each other there."""
     folder = os.open(Path(__file__).parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -93,7 +92,7 @@ def bonjour() -> Iterator[None]:
 
 
 def our_children(modules: tuple[str, ...] = ("core.node", "core.worker")) -> list[str]:
-    """Command lines of nodes and workers below this process, or of other `modules`; zombies left out."""
+    """Command lines of nodes and workers below this process, or of other `modules`, without zombies."""
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
@@ -107,7 +106,7 @@ def our_children(modules: tuple[str, ...] = ("core.node", "core.worker")) -> lis
 
 @pytest.fixture(scope="session", autouse=True)
 def own_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Not the file of whoever runs the tests; and no spare workers, but where a test is about them."""
+    """Use an own configuration file, without spare workers unless a test is about them."""
     folder = tmp_path_factory.mktemp("config")
     (folder / "macluster").mkdir()
     (folder / "macluster" / "config.toml").write_text("[node]\nspare_worker = false\n")
@@ -118,8 +117,9 @@ def own_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_drive_is_waited_for() -> Iterator[None]:
-    """Nothing of a test has to outlast a real power cut, and a drive takes milliseconds for each of thousands of files.
-    What is about them (tests/support/power.py) looks at who forces what to disk, and when.
+    """Make syncs to disk instant: no test must outlast a power cut, and a drive takes milliseconds per file.
+
+    Tests about syncs (tests/support/power.py) check which files are forced to disk, and when.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr("fcntl.F_FULLFSYNC", raising=False)
@@ -129,7 +129,7 @@ def no_drive_is_waited_for() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """After the last test no node and no worker runs."""
+    """Check that no node and no worker runs after the last test."""
     yield
     assert our_children(("core.",)) == []
     if "mlx.core" in sys.modules:

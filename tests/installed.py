@@ -1,5 +1,7 @@
-"""The wheel as a person has it: `python -m tests.installed WHEEL` installs it into an environment of its own, without
-this repository, and runs demo, serve, doctor and verify from there. The dependencies are those of this environment.
+"""Checks an installed wheel: `python -m tests.installed WHEEL`.
+
+It installs the wheel into its own environment, without this repository, and runs demo, serve, doctor and verify from
+there. The dependencies are those of this environment.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ RUN_S = 240
 
 
 def main(wheel: Path) -> None:
-    """Raises where something does not hold."""
+    """Run all checks; raises if one fails."""
     names = ZipFile(wheel).namelist()
     assert not [name for name in names if name.startswith(LEFT_OUT)], "the wheel holds what nobody needs who runs it"
     with tempfile.TemporaryDirectory(prefix="mc-") as folder:
@@ -57,8 +59,9 @@ def main(wheel: Path) -> None:
 
 
 def served(program: Path, load: Callable[[], object], folder: str, environment: Mapping[str, str]) -> str:
-    """What the API says of the model that is loaded then: the node is the one that `macluster serve` becomes, on
-    loopback and at ports that are free.
+    """The API's answer to a question after `load`.
+
+    It runs the node that `macluster serve` becomes, on loopback and at free ports.
     """
     alone = ["--host", "127.0.0.1", "--port", "0", "--no-multicast", "--budget", "2", "--until-eof"]
     api = ["--serve", "--tell", "json", "--api-port", str(free_port()), "--no-key"]

@@ -2,7 +2,7 @@
 
 `python -m tests.plain_english [PATH ...]` prints each phrase of the old idiom with its place and exits with 1 if there
 is one. To allow a line, end it with the comment `# plain: allowed`, or `<!-- plain: allowed -->` in Markdown; for a
-string of several lines the comment stands behind its last line.
+string of several lines put the comment after its last line.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 
 ALLOWED: Final = "plain: allowed"
 ROOT: Final = Path(__file__).parents[1]
+# folders whose strings are data and are not checked
+TESTS: Final = ("tests", "screenshots")
 
 # a phrase of the old idiom, and what to write instead
 PHRASES: Final = {
@@ -76,19 +78,26 @@ def phrases_in(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def in_python(path: Path) -> Iterator[Finding]:
-    """Findings in the comments, docstrings and strings of a module."""
+    """Findings in the comments, docstrings and strings of a module; in one of the tests, strings are data."""
     source = path.read_text("utf-8")
     lines = source.splitlines()
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    docstrings = {node.body[0].lineno for node in nodes if ast.get_docstring(node)}
+    has_data = any(ROOT / folder in path.resolve().parents for folder in TESTS)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        is_text = token.type == tokenize.COMMENT or (token.type == tokenize.STRING and " " in token.string)
+        is_string = token.type == tokenize.STRING and (token.start[0] in docstrings or not has_data)
+        is_text = token.type == tokenize.COMMENT or (is_string and " " in token.string)
         if is_text and ALLOWED not in lines[token.end[0] - 1]:
             for index, phrase, advice in phrases_in(token.string):
                 yield Finding(path, token.start[0] + index, phrase, advice)
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            words = (ast.get_docstring(node) or "").split(maxsplit=1)
-            if words and words[0] in FIRST_WORDS and ALLOWED not in lines[(node.body[0].end_lineno or 1) - 1]:
-                yield Finding(path, node.body[0].lineno, words[0], "start with a verb or a noun")
+    for node in nodes:
+        words = (ast.get_docstring(node) or "").split(maxsplit=1)
+        if words and words[0] in FIRST_WORDS and ALLOWED not in lines[(node.body[0].end_lineno or 1) - 1]:
+            yield Finding(path, node.body[0].lineno, words[0], "start with a verb or a noun")
 
 
 def in_markdown(path: Path) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
-"""Which tests check which promise of SECURITY.md.
+"""Finds the tests that check each promise of SECURITY.md.
 
-A test names the promises it checks by a marker: `@pytest.mark.promise("P1", "T1")`. `python -m tests.promises --write`
-writes tests/PROMISES.md from the markers; without `--write` it prints the table.
+A test names its promises by a marker: `@pytest.mark.promise("P1", "T1")`. `python -m tests.promises --write` writes
+tests/PROMISES.md from the markers; without `--write` it prints the table.
 """
 
 from __future__ import annotations

@@ -32,6 +32,6 @@ def ask_all(ring: WorkerRing, requests: Sequence[Request], *, fresh: bool = True
     for answer in answers:
         if answer.done.problem:
             raise error_from(answer.done.problem)
-        if fresh and answer.done.reused:
-            raise WorkerError(f"{answer.done.reused} tokens of the prompt were in memory already.")
+        if fresh and answer.done.reused_tokens:
+            raise WorkerError(f"{answer.done.reused_tokens} tokens of the prompt were in memory already.")
     return answers

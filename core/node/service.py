@@ -40,7 +40,7 @@ class Node:
         await parts.peers.mesh.start(self._config.host, self._config.port)
         parts.peers.table.refresh_own()
         parts.ring.supervisor.start()
-        parts.disks.transfers.own.restore(parts.node.identity.text_id)
+        parts.disks.transfers.own.restore()
         await parts.local_server.start(self._config.home.socket)
         if self._config.serves:
             self._on_served(await parts.api.api.start())

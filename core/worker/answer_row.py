@@ -9,6 +9,7 @@ from core.engine.sampling import Picked, RowSampler
 from core.engine.scheduler import EndedRow
 from core.errors import Problem, StageFailed
 from core.events import FinishReason
+from core.rates import decode_rate
 from core.worker.messages import AnswerDone, Departed, Token
 from core.worker.reading import Waited
 
@@ -21,7 +22,7 @@ class AnswerRow:
         self._started = waited.since if waited else monotonic()
         self._beside = waited.tokens if waited else 0
         self._first: float | None = None  # the first token chosen here
-        self._last = 0.0
+        self._last: float | None = None
         self._count = len(request.written)  # tokens of the answer
         self._seal_s = 0.0
         self._left_at: float | None = None  # when the first frame of the prompt left
@@ -56,12 +57,12 @@ class AnswerRow:
             finish_reason="error" if problem else reason,
             prompt_tokens=len(self.request.tokens),
             tokens=self._count,
-            reused=max(0, min(ended.reused, len(self.request.tokens)) - self._beside) if ended else 0,
-            beside=self._beside,
-            drafted=ended.drafted if ended else 0,
-            accepted=ended.accepted if ended else 0,
+            reused_tokens=max(0, min(ended.reused, len(self.request.tokens)) - self._beside) if ended else 0,
+            beside_tokens=self._beside,
+            drafted_tokens=ended.drafted if ended else 0,
+            accepted_tokens=ended.accepted if ended else 0,
             ttft_s=self._first - self._started if self._first else None,
-            decode_s=self._last - self._first if self._first else 0.0,
+            decode_tokens_per_s=decode_rate(self._count - len(self.request.written), self._first, self._last),
             problem=problem,
         )
 
@@ -73,8 +74,6 @@ def untouched(request: Request, reason: FinishReason, problem: Problem | None = 
         finish_reason=reason,
         prompt_tokens=len(request.tokens),
         tokens=len(request.written),
-        ttft_s=None,
-        decode_s=0.0,
         problem=problem,
     )
 

@@ -12,7 +12,7 @@ import msgspec
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import Problem
-from core.events import Batch, FinishReason, Plan, PromptLogprobs, Sight
+from core.events import AnswerFigures, Batch, Plan, PromptLogprobs, Sight
 from core.link.network_paths import MAX_NETWORK_PATHS, NetworkPath
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.numbers import Seconds, Size
@@ -232,20 +232,8 @@ class Token(PipeMessage, frozen=True, kw_only=True):
     top: tuple[tuple[int, float], ...] = ()
 
 
-class AnswerDone(PipeMessage, frozen=True, kw_only=True):
-    """The answer ended. Times in seconds, of tokens that were not written before."""
-
-    request_id: str
-    finish_reason: FinishReason
-    prompt_tokens: int
-    tokens: int  # in all
-    reused: int = 0  # tokens of the prompt that were cached
-    beside: int = 0  # tokens of the prompt that the prefill Mac read
-    drafted: int = 0  # draft tokens that went round
-    accepted: int = 0  # draft tokens that were right
-    ttft_s: float | None
-    decode_s: float  # from the first token to the last
-    problem: Problem | None = None
+class AnswerDone(AnswerFigures, frozen=True, kw_only=True):
+    """The answer ended. `tokens` counts all; times are of tokens that were not written before."""
 
 
 class GpuFailed(PipeMessage, frozen=True, kw_only=True):
@@ -267,12 +255,6 @@ class Worked(PipeMessage, frozen=True, kw_only=True):
     """The last step that this stage has finished, reported during work and before it idles."""
 
     step: int
-
-
-class Batching(PipeMessage, frozen=True, kw_only=True):
-    """The head's rows and queue, twice a second while they change, and when nothing runs any more."""
-
-    batch: Batch
 
 
 class SessionSaved(PipeMessage, frozen=True, kw_only=True):
@@ -436,7 +418,7 @@ Report = (
     | Worked
     | GpuFailed
     | GroupBroken
-    | Batching
+    | Batch
 )
 
 _command_decoder = msgspec.msgpack.Decoder(Command)

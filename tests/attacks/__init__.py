@@ -1,1 +1,1 @@
-"""Attackers of security.md §1 against real processes; SECURITY.md says which promise each test proves."""
+"""Attackers of security.md §1 against real processes; SECURITY.md lists the promise that each test proves."""

@@ -1,9 +1,9 @@
-"""`python -m tests.attacks.flood PORT,PORT --seconds 5 --silent 1000 --rate 200`: a machine that only wants to disturb.
+"""`python -m tests.attacks.flood PORT,PORT --seconds 5 --silent 1000 --rate 200`: a machine that floods ports.
 
-It holds `silent` connections open without a word, makes `rate` TLS handshakes a second with a leaf that nobody knows,
-or opens `churn` connections a second from `hosts` addresses of loopback (Linux), `says` a few bytes on each or none,
-and forgets it soon. Without ports it takes every one that somebody listens at in this network namespace, but for `but`.
-It prints as JSON what it achieved.
+It holds `silent` connections open without a byte, or makes `rate` TLS handshakes a second with an unknown leaf. Or it
+opens `churn` connections a second from `hosts` addresses of loopback (Linux), each with `says` as its bytes, and drops
+them soon. Without ports it takes every listening port in this network namespace, except `but`. It prints its counts as
+JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BIND_ADDRESS_NO_PORT = 24
 
 
 def knock(address: tuple[str, int]) -> socket.socket | None:
-    """A connection to `address`, or None if nobody answers: a full queue drops what comes."""
+    """A connection to `address`, or None without an answer: a full queue drops it."""
     try:
         return socket.create_connection(address, timeout=CONNECT_S)
     except OSError:
@@ -40,7 +40,7 @@ def knock(address: tuple[str, int]) -> socket.socket | None:
 
 
 def hold(stack: ExitStack, addresses: list[tuple[str, int]], count: int) -> tuple[int, int]:
-    """Connect `count` times all at once; how many of them stood, and how many were hung up on within CONNECT_S."""
+    """Connect `count` times at once; returns how many stood, and how many were closed within CONNECT_S."""
     stood = 0
     selector = stack.enter_context(selectors.DefaultSelector())
     waiting = []
@@ -62,7 +62,7 @@ def hold(stack: ExitStack, addresses: list[tuple[str, int]], count: int) -> tupl
 
 
 def handshakes(addresses: list[tuple[str, int]], rate: int, seconds: float) -> int:
-    """So many handshakes a second, as evenly as may be; how many were begun."""
+    """Make `rate` handshakes a second, evenly; returns how many were begun."""
     context, begun = Stranger().context(ssl.PROTOCOL_TLS_CLIENT), 0
     started = time.monotonic()
     while (now := time.monotonic() - started) < seconds:
@@ -77,14 +77,15 @@ def handshakes(addresses: list[tuple[str, int]], rate: int, seconds: float) -> i
 
 
 def listeners() -> list[int]:
-    """The TCP ports (IPv4) at which somebody in this network namespace listens."""
+    """The TCP ports (IPv4) with a listener in this network namespace."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == LISTENING]
 
 
 def churn(ports: Callable[[], list[int]], rate: int, hosts: int, says: bytes, seconds: float) -> tuple[int, int]:
-    """Connect so many times a second, each time from the next address; how often that was tried, and how many of those
-    stood when they were given up.
+    """Connect `rate` times a second, each time from the next address.
+
+    Returns the number of tries, and of connections that still stood when they were dropped.
     """
     held: deque[socket.socket] = deque()
     tried = stood = 0

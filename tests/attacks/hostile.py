@@ -1,4 +1,4 @@
-"""Text that would drive a terminal, and a model that writes nothing else."""
+"""Text that would control a terminal, and a model that writes nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.models.made.maker import make_model
 
 
 def payloads(marker: str) -> tuple[str, ...]:
-    """Each would do something to a terminal; `marker` is the part that may be read."""
+    """Texts that would each change a terminal; `marker` is the part that may be read."""
     return (
         f"\x1b]52;c;{marker}\x07",
         f"\x1b]0;{marker}\x1b\\",
@@ -25,7 +25,7 @@ def payloads(marker: str) -> tuple[str, ...]:
 
 
 def hostile_model(directory: Path, marker: str) -> None:
-    """A tiny model; every token but the single bytes is one of the payloads, told apart by its number."""
+    """A tiny model; every token except the single bytes is one of the payloads, with its number in it."""
     make_model(directory, "llama")
     path = directory / "tokenizer.json"
     tokenizer = json.loads(path.read_text("utf-8"))

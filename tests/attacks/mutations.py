@@ -1,4 +1,4 @@
-"""Ways to bend a frame or a message, by dice that can be thrown again."""
+"""Mutations of frames and messages, from reproducible dice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PIECES = (b"", b"\0", b"\xff\xfe", b"null", b"[]", b"{}", b'"\\u001b]52;c;aGk=\
 
 
 def mutate(good: bytes, other: bytes, dice: random.Random) -> bytes:
-    """`good`, a whole frame, changed in at least one bit; `other` is a frame to splice in."""
+    """`good`, a whole frame, with at least one bit changed; `other` is a frame to splice in."""
     while True:
         bad = bytearray(good)
         match dice.randrange(8):
@@ -34,7 +34,7 @@ def mutate(good: bytes, other: bytes, dice: random.Random) -> bytes:
                 bad[dice.randrange(_SIZE, len(bad))] = dice.randrange(256)
             case 4:
                 del bad[dice.randrange(len(bad)) :]
-            case 5:  # longer, and says so
+            case 5:  # longer, with a matching length
                 more = dice.randbytes(dice.randrange(1, 40))
                 bad[8:12] = (len(bad) - _SIZE + len(more)).to_bytes(4, "little")
                 bad += more
@@ -47,7 +47,7 @@ def mutate(good: bytes, other: bytes, dice: random.Random) -> bytes:
 
 
 def mutated_json(message: NodeMessage, dice: random.Random) -> tuple[FrameType, bytes]:
-    """A message that no honest node sends: cut, pieced together, with values that are none, or in another's frame."""
+    """A message that no honest node sends: cut, spliced, with wrong values, or in another type's frame."""
     kind, body = to_frame(message)
     match dice.randrange(5):
         case 0:
@@ -65,7 +65,7 @@ def mutated_json(message: NodeMessage, dice: random.Random) -> tuple[FrameType, 
 
 
 def _bent(value: dict[str, object], dice: random.Random) -> bytes:
-    """One field of it at random replaced by something of another kind or size."""
+    """The value with one random field replaced by another kind or size."""
     holder = value
     while nested := [v for v in holder.values() if isinstance(v, dict) and v]:
         if dice.random() < 0.5:

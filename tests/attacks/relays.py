@@ -1,4 +1,4 @@
-"""Those who sit on the wire between two Macs: one that ends TLS on both sides, one that only touches bytes."""
+"""Attackers on the wire between two Macs: one ends TLS on both sides, one changes bytes below TLS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Way = Literal["up", "down"]
 
 
 class Session:
-    """What passed in one connection, and which record of it is to be changed."""
+    """The records of one connection, and the record to change."""
 
     def __init__(self, aim: tuple[Way, int] | None) -> None:
         self.aim = aim
@@ -22,7 +22,7 @@ class Session:
 
 
 class _Relay:
-    """Listens, calls `target` for each connection, and leaves nothing open. What passes is up to the kinds of it."""
+    """Listens, calls `target` for each connection, and leaves nothing open; subclasses handle the bytes."""
 
     def __init__(self, target: int, near: ssl.SSLContext | None = None, far: ssl.SSLContext | None = None) -> None:
         self._target, self._near, self._far = target, near, far
@@ -31,7 +31,7 @@ class _Relay:
         self.last = Session(None)
 
     async def __aenter__(self) -> int:
-        """The port to dial."""
+        """Listen; returns the port to dial."""
         self._server = await asyncio.start_server(self._call, HOST, 0, ssl=self._near)
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -58,7 +58,7 @@ class _Relay:
             ]
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         except OSError:
-            pass  # nobody is at the other end
+            pass  # the other end is gone
         finally:
             for each in writers:
                 each.transport.abort()
@@ -80,7 +80,7 @@ class _Relay:
 
 
 class Middle(_Relay):
-    """Shows one leaf to who dials, another to who is dialled, and passes on every byte in between."""
+    """Shows one leaf to the dialler, another to the target, and passes on every byte in between."""
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way, session: Session
@@ -91,7 +91,7 @@ class Middle(_Relay):
 
 
 class Meddler(_Relay):
-    """Below TLS: knows where TLS records begin, keeps them in `last`, and may change one bit of one of each session."""
+    """Changes one bit of one TLS record per session, below TLS; `last` keeps the records."""
 
     def __init__(self, target: int, seed: int = 0) -> None:
         super().__init__(target)

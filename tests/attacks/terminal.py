@@ -1,4 +1,4 @@
-"""A terminal that keeps every byte written to it, and what of that would be more than drawing."""
+"""A terminal that keeps every byte written to it, and finds bytes that do more than draw."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.|$)", re.DOTALL)
-# what Textual's driver says: colours, where to write, the alternate screen, mouse, focus, paste, synchronised output,
-# the keyboard protocol, and the shape of the mouse pointer
+# sequences of Textual's driver: colours, cursor, alternate screen, mouse, focus, paste, synchronised output, keyboard
+# protocol, and shape of the mouse pointer
 DRAWING = re.compile(
     r"\x1b\]22;[a-z-]*\x07|\x1b\[("
     r"[0-9;:]*m|[0-9]+;[0-9]+H|\?(1049|25|1000|1002|1003|1004|1006|1015|1016|2004|2026|2048|7)[hl]"
@@ -73,16 +73,16 @@ class Terminal:
                 return  # Linux says so when the last process of the terminal has ended
 
     def type(self, keys: str) -> None:
-        """As a person does."""
+        """Type keys."""
         os.write(self._master, keys.encode())
 
     @property
     def text(self) -> str:
-        """Everything that was written; bytes that are no UTF-8 fail."""
+        """All text written; bytes that are no UTF-8 fail."""
         return bytes(self._written).decode("utf-8", "strict" if self.process.poll() is not None else "ignore")
 
     def until(self, reached: Callable[[str], bool], what: str) -> None:
-        """Until the words written so far, without the drawing between them, are what they should be."""
+        """Wait until the text written so far, without drawing, satisfies the condition."""
         deadline = time.monotonic() + WAIT_S
         while not reached(words(self.text)):
             assert self.process.poll() is None, f"it ended before {what}:\n{words(self.text)[-2000:]}"
@@ -90,17 +90,17 @@ class Terminal:
             time.sleep(0.05)
 
     def shows(self, *said: str) -> None:
-        """Until all of these are written."""
+        """Wait until all of these are written."""
         self.until(lambda text: all(word in text for word in said), f"{said}")
 
 
 def words(text: str) -> str:
-    """What is left for a reader."""
+    """The text without escape sequences."""
     return ESCAPE.sub("", text)
 
 
 def beyond_drawing(text: str) -> list[str]:
-    """Everything in `text` that a terminal would obey and that is no drawing."""
+    """Everything in `text` that a terminal would obey and that is not drawing."""
     sequences = [match.group() for match in ESCAPE.finditer(text)]
     found = [s for s in sequences if not DRAWING.fullmatch(s)]
     rest = words(text)

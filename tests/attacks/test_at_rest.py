@@ -1,4 +1,4 @@
-"""T14: after an answer that is kept, nothing of the prompt or the answer lies in clear in any file of any Mac."""
+"""T14: after a kept answer, nothing of the prompt or the answer lies in clear in any file of any Mac."""
 
 from __future__ import annotations
 

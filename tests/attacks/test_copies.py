@@ -1,4 +1,4 @@
-"""A paired Mac that turned hostile, and what it gets of copies, lists and tests."""
+"""A paired Mac that turned hostile, and its attacks on copies, lists and tests."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ from core.node.disks.room import DisksRoom
 from core.node.disks.transfers import Transfers
 from core.node.peers.messages import LinkProbe, LogReply, LogRequest, PeerSpeedRequest, SpeedResultSent
 from core.node.peers.room import PeersRoom
+from core.settings import Home
+from tests.support.contexts import context_of
 from tests.support.copies import Links, Pair, held_model_named, pair
 from tests.support.node_messages import FOUND, from_frame
 from tests.support.plans import mac_id, plan_of
@@ -61,7 +63,7 @@ FLOOD = 500
 
 
 class Deaf:
-    """A link whose other end asks and does not read until it is `heard`; `sent` lies in the memory of this Mac."""
+    """A link whose other end asks and does not read until `heard`; `sent` lies in this Mac's memory."""
 
     def __init__(self) -> None:
         self.contacts: dict[str, object] = {OTHER: object()}
@@ -264,15 +266,14 @@ async def test_a_copy_from_a_mac_that_is_revoked_in_the_middle_ends_at_once(pair
     assert not (pair.asker.folder / "solo").exists()
 
 
-# ---- copies that a Mac makes for another one, and what is said of those
+# ---- copies that a Mac makes for another one, and reports of them
 
 
 def transfers(folder: Path, pair: Pair, link: Any, bus: Bus) -> tuple[Transfers, Tasks]:
     tasks = tasks_of(Journal(folder / "log", "node", bus))
     holdings = ModelInventory(OWN, pair.asker.copying._models, link, bus)
-    copying, paused = pair.asker.copying, folder / "paused.json"
-    found = Transfers(OWN, holdings, copying, link, folder, paused, bus=bus, journal=tasks._journal, tasks=tasks)
-    return found, tasks
+    node = context_of(own_id=OWN, config={"home": Home(folder)}, bus=bus, tasks=tasks, journal=tasks._journal)
+    return Transfers(node, holdings, pair.asker.copying, link, folder), tasks
 
 
 @pytest.mark.promise("P28")
@@ -323,7 +324,7 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
     made, tasks = transfers(tmp_path, pair, link, bus)
     model = held_model_named("evil")
     made._inventory._others[OTHER] = SimpleNamespace(models=(model,), broken=())  # type: ignore[assignment]
-    pair.asker.others.clear()  # whoever asks it for the files finds nobody
+    pair.asker.others.clear()  # its question for the files finds no Mac
     for _ in range(FLOOD):
         await made.handle_message(OTHER, PeerCopyRequest(fingerprint=model.fingerprint))
         await made.own.ended()

@@ -1,4 +1,4 @@
-"""T2, T4, T6 where activations flow: a real worker process, and a stage beside it whose keys the test holds."""
+"""T2, T4, T6 on the links of activations: a real worker process, and a neighbour stage whose keys the test holds."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Beside:
         self._listener.close()
 
     def ask(self) -> None:
-        """Have the victim wait for its neighbour, for ten seconds, under a plan of the next generation."""
+        """Make the victim wait ten seconds for its neighbour, under a plan of the next generation."""
         self.plan = msgspec.structs.replace(self.plan, plan_gen=self.plan.plan_gen + 1)
         port = self._listener.getsockname()[1]
         encoded = self.cluster.encode()
@@ -75,7 +75,7 @@ class Beside:
         )
 
     def see_that_it_waits(self) -> None:
-        """Ask it again if it has given up meanwhile."""
+        """Make the victim wait again if it has given up."""
         with suppress(WorkerError):
             while True:
                 report = self.victim.next(0.0).report
@@ -83,7 +83,7 @@ class Beside:
                     self.ask()
 
     def dial(self, port: int = 0) -> Sender:
-        """An honest dial; `port` leads through somebody else. Raises LinkError."""
+        """An honest dial; `port` may lead through a relay. Raises LinkError."""
         return dial(
             HOST,
             port or self.victim.port,
@@ -95,12 +95,12 @@ class Beside:
         ).sender()
 
     def link(self) -> tuple[Sender, Receiver]:
-        """Both links: to the victim, and from it, for in this plan it dials us back in the name of stage 2."""
+        """Both links: to the victim, and from it; it dials us back as stage 2."""
         self.ask()
         return self.finish(self.dial())
 
     def finish(self, sender: Sender) -> tuple[Sender, Receiver]:
-        """The second link, once the first one stands; the victim says that it has both."""
+        """Accept the second link, once the first one stands; the victim reports both."""
         receiver = accept(
             self._listener,
             identity=self.third,
@@ -114,7 +114,7 @@ class Beside:
         return sender, receiver
 
     def seal(self, sender: Sender, work: WorkFrame, base: int = 1) -> bytes:
-        """A frame as a stage 0 sends it, sealed but not sent."""
+        """A sealed frame of stage 0, not sent."""
         first, generation = self.plan.stages[0], self.plan.plan_gen & 0xFFFF
         sealed = sender._sealer.seal(
             work.kind,
@@ -128,11 +128,11 @@ class Beside:
         return bytes(sealed)
 
     def send(self, sender: Sender, kind: FrameType, body: bytes) -> None:
-        """A frame that belongs to no work."""
+        """Send a frame that belongs to no work."""
         sender.send(kind, plan_gen=self.plan.plan_gen & 0xFFFF, parts=[body])
 
     def begin(self, sender: Sender) -> None:
-        """As an honest head begins: the victim forgets what it held, and holds row 1 then. The next step is 2."""
+        """Begin as an honest head: the victim drops all rows, and then holds row 1. The next step is 2."""
         self.send(sender, FrameType.RESUME_STATE, encode_resume_state(ResumeState(secrets.token_bytes(16), 1)))
         sender._sock.sendall(self.seal(sender, composition(1, New(1))))
 
@@ -169,7 +169,7 @@ async def ready(beside: Beside, port: int) -> int:
 
 
 async def comes_through(beside: Beside) -> None:
-    """An honest dial, again where the victim gave up just then."""
+    """Whether an honest dial succeeds; repeated if the victim gave up just then."""
     async with asyncio.timeout(LINK_S * 4):
         while True:
             beside.see_that_it_waits()
@@ -182,7 +182,7 @@ async def comes_through(beside: Beside) -> None:
 
 @pytest.mark.promise("P2")
 async def test_of_500_data_sessions_through_a_man_in_the_middle_none_is_ready(beside: Beside) -> None:
-    """The other 500 are those of the control plane, in `test_middle`. After each man, an honest dial comes through."""
+    """The other 500 are those of the control plane, in `test_middle`. After each man, an honest dial succeeds."""
     own, theirs = (stage.device_id for stage in beside.plan.stages[:2])
     men = {
         "a stranger": (Stranger().context(SERVER), Stranger().context(CLIENT)),
@@ -204,7 +204,7 @@ async def test_of_500_data_sessions_through_a_man_in_the_middle_none_is_ready(be
     async with meddler as port:
         for number in range(SESSIONS):
             meddler.aim = dice.choice(places)
-            for _ in range(TRIES):  # where the victim gave up just then, nothing came by that could be spoilt
+            for _ in range(TRIES):  # if the victim gave up just then, there was nothing to spoil
                 assert await ready(beside, port) == 0, meddler.aim
                 if meddler.hits == number + 1:
                     break
@@ -213,7 +213,7 @@ async def test_of_500_data_sessions_through_a_man_in_the_middle_none_is_ready(be
 
 
 class Heard(NamedTuple):
-    """What the victim sent on, round the ring, until it hung up, and why it did."""
+    """Frames that the victim sent on before it closed the link, and its reason."""
 
     kinds: list[FrameType]
     problem: Problem | None
@@ -223,7 +223,7 @@ HONEST = [FrameType.RESUME_STATE, FrameType.COMPOSE, ACTIVATION, ERROR]
 
 
 def attacked(beside: Beside, attack: Callable[[Sender], None]) -> Heard:
-    """What comes of this on the victim's link, behind an honest beginning; at the end the link is gone."""
+    """The result of an attack on the victim's link after an honest start; the link is gone at the end."""
     sender, receiver = beside.link()
     kinds, problem = [], None
     try:
@@ -243,7 +243,7 @@ def attacked(beside: Beside, attack: Callable[[Sender], None]) -> Heard:
 
 
 def check_honest(beside: Beside) -> None:
-    """The victim computes for whoever is honest, and says why it ends."""
+    """Check that the victim computes for an honest neighbour, and gives a reason when it ends."""
     honest = attacked(beside, lambda sender: sender._sock.sendall(beside.seal(sender, activation(2))))
     assert honest.kinds == HONEST
     assert honest.problem
@@ -256,7 +256,7 @@ def rss(beside: Beside) -> int:
 
 @pytest.mark.promise("P6")
 def test_mutated_frames_on_a_hop_are_never_computed(beside: Beside) -> None:
-    """The honest frame comes back as an activation; of the others only the reason comes, or nothing."""
+    """The honest frame comes back as an activation; the others give only a reason, or nothing."""
     dice = random.Random(9)
 
     def bend(sender: Sender) -> None:
@@ -304,7 +304,7 @@ def test_a_hostile_stage_is_refused_and_the_worker_lives(beside: Beside) -> None
             )
 
     def try_odd(sender: Sender) -> None:
-        with suppress(LinkError):  # it may have hung up after the first
+        with suppress(LinkError):  # it may have closed after the first one
             odd(sender)
 
     for _ in range(FRAMES):
@@ -382,10 +382,10 @@ def test_a_body_that_no_honest_stage_sends_ends_the_link_and_nothing_else(
 
 @pytest.mark.promise("P9")
 def test_no_stage_makes_another_hold_rows_or_replies_without_end(beside: Beside) -> None:
-    """One new row after the other, of which no answer is ever waited for."""
+    """The flood is one new row after the other, without waiting for an answer."""
 
     def flood(sender: Sender) -> None:
-        with suppress(OSError):  # it is hung up on
+        with suppress(OSError):  # the victim closes the link
             for step in range(2, 20 * HANDLES_LIMIT):
                 sender._sock.sendall(beside.seal(sender, composition(step, New(2**32 - step))))
 

@@ -1,4 +1,4 @@
-"""Floods before authentication: answers stream on, token for token, and memory stays. Rates are printed, not judged."""
+"""Floods before authentication: answers continue, token for token, and memory stays. Rates are printed, not judged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIB = 1 << 20
 
 
 class Window(NamedTuple):
-    """What was written while something went on beside it."""
+    """Answers written during a flood, and the seconds it took."""
 
     answers: list[list[int]]
     seconds: float
@@ -43,7 +43,7 @@ class Window(NamedTuple):
 
 
 async def streamed(demo: Demo, beside: asyncio.Task[str]) -> Window:
-    """One answer after the other until `beside` is done."""
+    """Run one answer after the other until `beside` is done."""
     answers, started = [], time.monotonic()
     while not beside.done():
         answers.append((await ask(demo.head, PROMPT, TOKENS)).tokens)
@@ -56,7 +56,7 @@ async def nothing() -> str:
 
 
 async def flood(*words: str) -> str:
-    """A flood from a process of its own; what it achieved."""
+    """Flood from another process; returns its counts."""
     command = [sys.executable, "-m", "tests.attacks.flood", *words, "--seconds", str(WINDOW_S)]
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
     return (await asyncio.wait_for(process.communicate(), 240))[0].decode()
@@ -64,7 +64,7 @@ async def flood(*words: str) -> str:
 
 @asynccontextmanager
 async def peaks(pids: list[int]) -> AsyncIterator[dict[int, int]]:
-    """The most that each process held in memory meanwhile, in bytes."""
+    """The peak memory of each process meanwhile, in bytes."""
     most: dict[int, int] = {}
 
     def look() -> None:

@@ -1,4 +1,6 @@
-"""T4, T6: mutated frames, by whoever sits on the wire and by a hostile member: none is taken, nothing dies of them."""
+"""T4, T6: mutated frames, from an attacker on the wire and from a hostile member: none is accepted, none kills a
+process.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,7 @@ def linked(victim: Victim, sock: socket.socket) -> tuple[LinkSession, Sealer]:
 
 
 def send_and_hang_up(sock: socket.socket, data: bytes) -> None:
-    """Nothing more follows, so a frame that claims to be longer ends here."""
+    """Send data and close: a frame that claims to be longer ends here."""
     assert isinstance(sock, ssl.SSLSocket)
     sock.sendall(data)
     sock.shutdown(socket.SHUT_WR)
@@ -113,7 +115,7 @@ async def test_mutated_frames_on_the_wire_are_not_taken_and_the_node_lives(victi
 
 @pytest.mark.promise("T4")
 async def test_a_member_that_sends_nonsense_well_sealed_harms_nobody(victim: Victim) -> None:
-    """T4: it holds the keys, so every frame opens; what it says is junk, or a message bent out of shape."""
+    """T4: it holds the keys, so every frame opens; the content is junk, or a changed message."""
     dice = random.Random(6)
     async with Observer(victim) as observer:
         for _ in range(SENT):
@@ -137,7 +139,7 @@ def claims(length: int, seq: int) -> bytes:
 
 @pytest.mark.promise("P9")
 def test_a_frame_that_claims_1_gib_costs_no_memory(victim: Victim) -> None:
-    """Before anyone proved himself there is no length at all; afterwards it is judged before anything is allocated."""
+    """Before authentication there is no length at all; afterwards it is checked before anything is allocated."""
 
     def claim(length: int) -> None:
         with call(victim.port, member_client(cast().low)) as sock:

@@ -1,4 +1,4 @@
-"""T4 at the head of a ring: a real worker that answers requests; the test holds the keys of the stage behind it."""
+"""T4 at the head of a ring: a real worker that answers requests; the test holds the keys of the next stage."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Behind:
         self._listener.close()
 
     def link(self) -> None:
-        """Both links under the next plan; the head asks then how the ring stands."""
+        """Make both links under the next plan; the head then asks for the state of the ring."""
         self.plan = msgspec.structs.replace(self.plan, plan_gen=self.plan.plan_gen + 1)
         self.victim.send(
             Connect(
@@ -85,13 +85,13 @@ class Behind:
         self.receiver.close()
 
     def stand(self, **lies: object) -> None:
-        """Say how it stands: this stage is new."""
+        """Answer the head's question: this stage is new."""
         asked = decode_resume_state(self.receiver.recv(FRAME_S))
         told = msgspec.structs.replace(asked, **({"lost": (1,)} | lies))
         self.send(STANDING, encode_resume_state(told))
 
     def send(self, kind: FrameType, body: bytes) -> None:
-        """A frame that belongs to no work."""
+        """Send a frame that belongs to no work."""
         self.sender.send(kind, plan_gen=self.plan.plan_gen & 0xFFFF, parts=[body])
 
     def answer(self, work: WorkFrame) -> None:
@@ -108,29 +108,29 @@ class Behind:
         )
 
     def asked(self) -> WorkFrame:
-        """The next step, in order; questions on the way are answered."""
+        """The next step, in order; questions of the head before it are answered."""
         while True:
             frame = self.receiver.recv(FRAME_S)
             if frame.header.type is TELEMETRY:
                 self.tell(frame)
-            elif frame.header.type is STANDING:  # everybody begins anew
+            elif frame.header.type is STANDING:  # every stage starts again
                 self.send(STANDING, bytes(frame.body))
             else:
                 work, _ = read_work(frame)
                 return work._replace(payload=(bytes(work.payload[0]),))
 
     def tell(self, frame: Frame) -> None:
-        """Figures, as an honest stage adds them."""
+        """Send figures, as an honest stage adds them."""
         self.send(TELEMETRY, msgspec.msgpack.encode([*read_samples(frame), StageSample(index=1)]))
 
     def broken(self) -> Problem:
-        """Why the head says that these links are gone."""
+        """The head's reason for the end of these links."""
         while (told := self.victim.expect(LinkBroken, LINK_S)).plan_gen != self.plan.plan_gen:
             pass
         return told.problem
 
     def done(self, request: Request) -> AnswerDone:
-        """How a request ended."""
+        """The end of a request."""
         while (told := self.victim.expect(AnswerDone, LINK_S)).request_id != request.request_id:
             pass
         return told
@@ -148,7 +148,7 @@ def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
 
 
 def begun(behind: Behind, *, sampling: Sampling = WARM) -> tuple[Request, WorkFrame]:
-    """A request, and the first step that has a tensor; what came before it is answered as an honest stage does."""
+    """Start a request; returns its first step with a tensor. Earlier work is answered as an honest stage does."""
     behind.link()
     behind.stand()
     request = a_request([5], max_tokens=3, sampling=sampling)
@@ -159,7 +159,7 @@ def begun(behind: Behind, *, sampling: Sampling = WARM) -> tuple[Request, WorkFr
 
 
 def check_honest(behind: Behind) -> None:
-    """Layers that change nothing are layers too: the head answers, and says why the one before did not end."""
+    """Check that the head answers over layers that change nothing, and gives a reason for the failure before."""
     request, work = begun(behind)
     while True:
         behind.answer(work)
@@ -225,7 +225,7 @@ def test_a_body_that_was_not_asked_for_ends_the_link_and_nothing_else(
 ) -> None:
     begun(behind)
     behind.send(kind, body)
-    if kind is TELEMETRY:  # the first may answer a question that is on its way
+    if kind is TELEMETRY:  # the first may answer a question of the head
         with suppress(LinkError):
             behind.send(kind, body)
     assert behind.broken().kind == "ProtocolError"
@@ -269,7 +269,7 @@ FIGURES = {
 
 @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in FIGURES.items()])
 def test_figures_that_cannot_be_end_the_link_and_nothing_else(behind: Behind, body: bytes) -> None:
-    """The head asks for them in the middle of an answer, and paces the prompts by them."""
+    """The head asks for figures in the middle of an answer, and sizes prompt chunks by them."""
     begun(behind)
     while behind.receiver.recv(FRAME_S).header.type is not TELEMETRY:
         pass
@@ -283,7 +283,7 @@ def test_figures_that_cannot_be_end_the_link_and_nothing_else(behind: Behind, bo
 def test_hidden_states_that_are_no_numbers_give_tokens_that_are_none_and_the_worker_lives(
     behind: Behind, value: float
 ) -> None:
-    """A paired Mac can change what it passes on; nothing else comes of it."""
+    """A paired Mac can change its output; that has no other effect."""
     request, work = begun(behind)
     while work.kind is ACTIVATION:
         behind.answer(work._replace(payload=tensor(1, 1, HIDDEN, value=value)))

@@ -1,4 +1,4 @@
-"""A hub, a store of its files or a line to them that cannot be trusted, and what each of them gets."""
+"""A hub, a file store or a connection to them that can't be trusted, and what each can reach."""
 
 from __future__ import annotations
 

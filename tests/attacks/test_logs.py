@@ -1,4 +1,4 @@
-"""T4: a paired Mac that turned hostile, and the log that others read of it and that it reads of others."""
+"""T4: a paired Mac that turned hostile, and the logs that it reads and sends."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from core.node.base.journal import LINE_LIMIT, Journal
 from core.node.base.node_message import NodeMessage, to_frame
 from core.node.peers.messages import LOGS, MAX_LOG_LINES, LogEntry, LogReply, LogRequest
 from core.node.peers.peer_logs import PeerLogs
+from tests.support.contexts import context_of
 from tests.support.macs import cluster, mac
 from tests.support.meshes import HOST, LOW, MIDDLE, SIZE, Post, posted
 from tests.support.node_messages import from_frame
@@ -26,14 +27,14 @@ FLOOD = LogReply(run=1, last=1, now=1e11, lines=LINES)
 
 
 class Heard:
-    """What a hostile member is told, and asked, over its link."""
+    """Messages that a hostile member receives over its link."""
 
     def __init__(self, link: ControlLink) -> None:
         self._link = link
         self.asked = self.told = 0
 
     async def read(self) -> None:
-        """It answers no ping: what it floods with is sign of life enough."""
+        """Read messages without answering pings: the flood is sign of life enough."""
         while True:
             kind, body = await self._link.recv()
             if kind is FrameType.LOG:
@@ -42,7 +43,7 @@ class Heard:
                 self.told += isinstance(message, LogReply)
 
     async def flood(self) -> None:
-        """Lines without end, and questions in between."""
+        """Send endless lines, with questions in between."""
         while True:
             await self._link.send(*to_frame(FLOOD))
             await self._link.send(*to_frame(LogRequest(run=0, after=0)))
@@ -85,8 +86,8 @@ async def test_lines_and_questions_without_end_cost_what_a_mac_asks_for_and_hide
 
 
 def _reading(post: Post, journal: Journal) -> PeerLogs:
-    """What reads the logs over that Mac's links."""
-    logs = PeerLogs(post.mesh, journal, post.bus, post.tasks)
+    """The reader of logs over that Mac's links."""
+    logs = PeerLogs(context_of(bus=post.bus, journal=journal, tasks=post.tasks), post.mesh)
 
     async def hear(device_id: str, message: NodeMessage) -> None:
         if isinstance(message, LogRequest | LogReply):

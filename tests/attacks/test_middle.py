@@ -1,4 +1,4 @@
-"""T2: somebody between two Macs, with every certificate that he can have, gets no session; nor does a recording."""
+"""T2: a man in the middle with any certificate gets no session, and neither does a recording."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_of_500_control_sessions_through_a_man_in_the_middle_none_is_ready
 
 
 async def meddle(victim: Victim, count: int) -> int:
-    """Links that came about although one bit of one TLS record was changed on the way, wherever in the handshake."""
+    """Links that stood although one bit of one TLS record was changed, anywhere in the handshake."""
     dice, links = random.Random(1), 0
     places: list[tuple[Way, int]] = [*(("up", n) for n in range(6)), *(("down", n) for n in range(7))]
     meddler = Meddler(victim.port, seed=2)
@@ -103,7 +103,7 @@ async def meddle(victim: Victim, count: int) -> int:
 
 
 async def recorded(victim: Victim) -> relays.Session:
-    """The TLS records of an honest session, in which both sides have said something."""
+    """The TLS records of an honest session, with messages of both sides."""
     recorder = Meddler(victim.port)
     async with recorder as port:
         link = await victim.dial(cast().low, port=port)
@@ -143,7 +143,7 @@ async def test_a_mirror_opens_nothing(victim: Victim) -> None:
         assert await ready(victim, port, 20) == 0
 
 
-# ---- the same below TLS: for whoever breaks it, or holds a member's TLS key, the inner session must be enough
+# ---- the same below TLS: the inner session must hold against an attacker who breaks TLS, or has a member's TLS key
 
 
 async def test_the_inner_handshake_of_yesterday_does_not_open_today(victim: Victim) -> None:
@@ -159,7 +159,7 @@ async def test_the_inner_handshake_of_yesterday_does_not_open_today(victim: Vict
 
 
 async def test_a_hello_relayed_by_another_member_is_refused(victim: Victim) -> None:
-    """A dialler that does not look at the certificate is led astray, and still gets no session."""
+    """A dialler that ignores the certificate reaches the wrong Mac, and still gets no session."""
 
     def astray(port: int) -> bytes:
         with call(port, member_client(cast().low)) as sock:

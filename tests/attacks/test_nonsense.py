@@ -1,4 +1,4 @@
-"""T4, T10: a paired Mac pushes a model folder of nonsense to this Mac's disk, and tells of itself in absurd numbers."""
+"""T4, T10: a paired Mac copies a model folder of nonsense to this Mac's disk, and reports absurd numbers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ POOR = msgspec.structs.replace(STATUS, name="evil", budget_bytes=0, has_model=Fa
 
 
 class Evil:
-    """A paired Mac that turned hostile: how it is, and the folder that it likes others to copy."""
+    """A paired Mac that turned hostile: its reported state, and the folder it offers for copies."""
 
     def __init__(self, link: ControlLink, status: Status, folder: Path | None = None) -> None:
         self.link, self.status, self._folder = link, status, folder
@@ -64,7 +64,7 @@ class Evil:
         await self.link.send(*to_frame(message))
 
     async def speak(self) -> None:
-        """Answer what is asked, for as long as the link stands."""
+        """Answer every question while the link stands."""
         with suppress(MaclusterError):
             while True:
                 message = from_frame(*await self.link.recv())
@@ -97,7 +97,7 @@ class Evil:
 
 
 def name_of_hostile() -> str:
-    """As the roster has it, whatever it calls itself."""
+    """The hostile Mac's name in the roster, whatever it calls itself."""
     member = cluster().roster.member(mac(HOSTILE).device_id)
     assert member
     return member.name
@@ -109,7 +109,7 @@ def _sha256(file: Path) -> str:
 
 @asynccontextmanager
 async def evil(watch: Watch, status: Status, folder: Path | None = None) -> AsyncIterator[Evil]:
-    """It is linked with the node, and answers."""
+    """The hostile Mac, linked with the node and answering."""
     link = await dial_control(
         *(HOST, own_port(watch)),
         identity=mac(HOSTILE),
@@ -144,7 +144,7 @@ def nonsense(model: Path, tmp_path: Path) -> Path:
 
 
 async def check_all_works(watch: Watch, bad: set[str]) -> None:
-    """The list, a plan, and a load by name; and each of `bad` is listed with the reason."""
+    """Check the list, a plan, and a load by name; and that each of `bad` is listed with the reason."""
     listed = {choice.name: choice for choice in await watch.client.models()}
     assert {"good", *bad} <= listed.keys()
     assert all(listed[name].layers == 0 and listed[name].preview.problem for name in bad)

@@ -1,4 +1,4 @@
-"""T2, T5, T7: what a real node is offered by those who are not who they say, or who want less than it demands."""
+"""T2, T5, T7: offers to a real node by impostors, and by members that ask for weaker parameters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def victim() -> Iterator[Victim]:
 
 
 def hello_of(sock: socket.socket, victim: Victim, number: int, knows: Cluster | None = None) -> bytes:
-    """The hello that a member would say over its TLS connection to the victim."""
+    """The hello of a member over its TLS connection to the victim."""
     assert isinstance(sock, ssl.SSLSocket)
     group = knows or cluster(SIZE)
     peer = group.roster.member(victim.me.device_id)
@@ -106,7 +106,7 @@ async def test_an_offer_of_anything_else_is_met_with_silence(victim: Victim, off
 )
 @pytest.mark.promise("T7")
 async def test_who_dials_is_told_in_words_what_the_other_end_offered(offer: str, said: str) -> None:
-    """A member that answers with less: the typed error names it, and both versions where it is the version."""
+    """A member answers with a weaker offer: the typed error names it, and both versions if it is the version."""
     me, them = mac(cast().victim), cast().high
     at, value = OFFERS[offer]
 
@@ -144,11 +144,11 @@ async def test_an_older_tls_is_refused_by_who_dials_too(victim: Victim) -> None:
         await victim.dial(cast().low, port=port)
 
 
-# ---- leaves that nobody confirmed
+# ---- leaves that were never confirmed
 
 
 def leaves() -> dict[str, ssl.SSLContext | None]:
-    """Everything that somebody without a member's key can show."""
+    """All leaves that an attacker without a member's key can show."""
     low, own = mac(cast().low).text_id, mac(cast().victim).text_id
     minted = Stranger(issuer=low, signer=signing_key(cast().low))
     in_its_name = Stranger(name=low, issuer=low, signer=signing_key(cast().low))
@@ -180,7 +180,7 @@ async def test_whoever_is_not_in_the_roster_gets_no_word(victim: Victim, leaf: s
                     sock.shutdown(socket.SHUT_WR) if leaf == "no TLS at all" else None
                     assert last_words(sock)[:4] != b"MCH1"
             except OSError:
-                pass  # its TLS said no at once
+                pass  # its TLS refused at once
         assert await observer.links() == before
 
 
@@ -197,7 +197,7 @@ async def test_a_mac_whose_certificate_could_mint_others_is_refused_at_pairing(c
                 peer = await compared(sock, observer)
                 sock.sendall(noted(peer.pack(encode_card(Card(leaf)))))
                 theirs = decode_card(peer.unpack(exactly(sock, int.from_bytes(exactly(sock, 4), "little"))))
-                with suppress(OSError):  # it may have hung up by now
+                with suppress(OSError):  # it may have closed by now
                     sock.sendall(noted(peer.pack(found_with(me, "evil", b"E" * 16, peer, theirs))))
                 assert (last_words(sock) == b"") is ca, "with an honest certificate the same pairing goes through"
             if not ca:
@@ -206,7 +206,7 @@ async def test_a_mac_whose_certificate_could_mint_others_is_refused_at_pairing(c
 
 
 async def compared(sock: socket.socket, observer: Observer) -> Confirmed:
-    """The pairing up to where both persons have typed the digits, as the one who asks."""
+    """Pair as the asking side, up to the point where both have typed the digits."""
     offer = Offer(mac(cast().low), "evil", secrets.token_bytes)
     sock.sendall(offer.commit)
     head = exactly(sock, REVEAL_BYTES)
@@ -229,7 +229,7 @@ def is_pairing(event: object, state: str) -> bool:
 
 @pytest.mark.promise("P4", "T12")
 def test_a_session_is_tls_1_3_never_resumed_and_never_compressed(victim: Victim) -> None:
-    """T12 and T2: a resumed session would skip the certificates, and compressed lengths tell of what is inside."""
+    """T12 and T2: a resumed session would skip the certificates, and compressed lengths leak the content."""
     context = member_client(cast().low)
     with call(victim.port, context) as first:
         assert isinstance(first, ssl.SSLSocket)

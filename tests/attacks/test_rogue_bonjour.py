@@ -1,4 +1,4 @@
-"""T3: a rogue advertises a member's name, and a member's id; a real node dials it, and it gains nothing."""
+"""T3: a rogue advertises a member's name and a member's id; a real node dials it, and it gains nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_rogue_with_a_members_name_stays_unpaired() -> None:
 @pytest.mark.parametrize("leaf", ["a stranger's", "one in the member's name", "another member's"])
 @pytest.mark.promise("P12")
 async def test_a_rogue_with_a_members_id_gets_no_link_and_takes_none_away(leaf: str) -> None:
-    """The node dials it, for that id is a member's; the key that answers is what counts."""
+    """The node dials it, as that id is a member's; the key that answers decides."""
     claimed = mac(cast().high).text_id
     server = ssl.PROTOCOL_TLS_SERVER
     contexts = {
@@ -80,7 +80,7 @@ async def test_a_rogue_with_a_members_id_gets_no_link_and_takes_none_away(leaf: 
 
 
 async def honest_link_stands(victim: Victim, observer: Observer, claimed: str) -> None:
-    """The member itself links while the rogue speaks in its name: it is the one who is connected, and paired."""
+    """The member itself links while the rogue uses its name: it is connected, and paired."""
     link = await victim.dial(cast().high)
     while (frame := await link.recv())[0] is not FrameType.PING:
         pass

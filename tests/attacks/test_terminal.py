@@ -1,4 +1,4 @@
-"""T13: names, errors, directories and words of a model that hold escapes; of what reaches a terminal none is left."""
+"""T13: names, errors, directories and model output with escapes; none of them reaches a terminal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def victim(model: Path) -> Iterator[Victim]:
-    """A node whose roster calls a member as that member likes to be called; an admin signed it."""
+    """A node whose roster has a hostile name for a member, signed by an admin."""
     evil = msgspec.structs.replace(member_of(mac(EVIL), SIZE + 1), raw_name=NAME.encode())
     rosters = (*chain(SIZE), add(chain(SIZE)[-1], mac(0), evil))
     leaf = mac(EVIL).certificate_der
@@ -52,7 +52,7 @@ def victim(model: Path) -> Iterator[Victim]:
 
 @asynccontextmanager
 async def surrounded(victim: Victim) -> AsyncIterator[Observer]:
-    """The victim among Macs that say hostile things: a paired one in all its messages, a rogue by Bonjour."""
+    """The victim among hostile Macs: a paired one in all its messages, a rogue by Bonjour."""
     group = RosterStore(victim.home.rosters).cluster()
     async with Observer(victim) as observer, advertised(text_id(b"r" * 16), b"\x1b]0;ROG\x07\xc2\x9b2J", 9):
         link = await dial_control(
@@ -71,7 +71,7 @@ async def surrounded(victim: Victim) -> AsyncIterator[Observer]:
 
 
 async def speak(link: ControlLink) -> None:
-    """Hostile words wherever a message of a paired Mac has room for them. Its budget is zero: it is in no plan."""
+    """Send hostile texts in every message of a paired Mac with room for them. Its budget is zero: it is in no plan."""
     status = msgspec.structs.replace(
         STATUS, name=payloads("SAID")[0], chip="".join(payloads("CHIP")), budget_bytes=0, rtts={}
     )
@@ -104,7 +104,7 @@ async def test_no_escape_of_a_peer_or_a_model_reaches_the_terminal_through_the_s
             terminal.type("\x0f")  # Ctrl+O, the models
             await asyncio.to_thread(terminal.shows, "Choose a model", "DIRN")
             written = len(terminal.text)
-            terminal.type("\x1b")  # what comes with it in one read is no key of its own
+            terminal.type("\x1b")  # bytes of the same read are part of an escape sequence
             await asyncio.to_thread(terminal.until, lambda _: "Chat" in words(terminal.text[written:]), "the chat")
             await observer.until(lambda w: any(isinstance(e, RequestDone) for e in w.seen), 240, "The answer")
             terminal.type("\x11")  # Ctrl+Q
@@ -115,7 +115,7 @@ async def test_no_escape_of_a_peer_or_a_model_reaches_the_terminal_through_the_s
 
 @pytest.mark.promise("T13")
 async def test_no_escape_reaches_the_terminal_through_the_commands(victim: Victim, model: Path) -> None:
-    """Printed as plain text there is no drawing at all, in a terminal as in a pipe."""
+    """Plain text has no drawing at all, in a terminal as in a pipe."""
     async with surrounded(victim):
         for command, shows in {
             ("status",): "NAME",

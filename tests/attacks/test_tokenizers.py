@@ -1,6 +1,4 @@
-"""Tokenizers and chat templates that are made to harm: their rules stop no node, and what they did is told to whoever
-asked.
-"""
+"""Tokenizers and chat templates made to do harm: their rules stop no node, and the client gets the reason."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ async def start() -> AsyncIterator[Start]:
 
 
 def bent(good: Path, folder: Path, **parts: Any) -> Path:
-    """A model whose tokenizer has other parts."""
+    """A model with other parts in its tokenizer."""
     copy = Path(shutil.copytree(good, folder / "bent"))
     tokenizer = json.loads((copy / "tokenizer.json").read_text())
     (copy / "tokenizer.json").write_text(json.dumps({**tokenizer, **parts}))
@@ -65,7 +63,7 @@ def part(model: Path, name: str) -> dict[str, Any]:
 
 
 def swelling(count: int) -> list[dict[str, Any]]:
-    """Rules each of which makes ten letters of one, from q on."""
+    """`count` rules; each replaces a letter by ten of the next one, from q on."""
     letters = "qrstuvwxyz"
     return [
         {"type": "Replace", "pattern": {"String": letters[n]}, "content": letters[n + 1] * 10} for n in range(count)
@@ -111,7 +109,7 @@ async def test_a_rule_that_meets_the_limit_of_its_library_is_refused_and_the_nex
     assert await tokenizer.encode(HELLO, raw=True)
 
 
-BOMBS = {  # what is constant would be computed where the template is compiled
+BOMBS = {  # constants would be computed while the template compiles
     "loops without end": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
     "string times": "{{ 'a' * (4000000000 * messages | length) }}",
     "doubling": "{% set ns = namespace(s='aaaaaaa') %}{% for i in range(40) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",

@@ -54,12 +54,12 @@ class Cast(NamedTuple):
 
 @cache
 def cast() -> Cast:
-    """Who plays whom: mac 0 is the admin, whichever part falls to it."""
+    """The Macs by their parts; mac 0 is the admin, in any part."""
     return Cast(*sorted(range(SIZE), key=lambda number: mac(number).device_id))
 
 
 class Victim(NamedTuple):
-    """A node process, its folder, its port, and who it is."""
+    """A node process, its folder, its port, and its identity."""
 
     process: subprocess.Popen[bytes]
     home: Home
@@ -68,7 +68,7 @@ class Victim(NamedTuple):
 
     @property
     def rss_bytes(self) -> int:
-        """What the node holds in memory."""
+        """Resident memory of the node."""
         return int(psutil.Process(self.process.pid).memory_info().rss)
 
     @property
@@ -77,7 +77,7 @@ class Victim(NamedTuple):
         return self.process.poll() is None
 
     async def dial(self, number: int, *, port: int = 0, knows: Cluster | None = None) -> ControlLink:
-        """An honest dial of a member; `port` leads through somebody else. Raises LinkError."""
+        """An honest dial of a member; `port` may lead through a relay. Raises LinkError."""
         return await dial_control(
             HOST,
             port or self.port,
@@ -95,8 +95,10 @@ def running_victim(
     rosters: tuple[Roster, ...] | None = None,
     certificates: tuple[bytes, ...] = (),
 ) -> Iterator[Victim]:
-    """`mac(number)` as a node of its own, in the cluster of all four unless `rosters` say otherwise; with none of them
-    it was never paired. `certificates`: those of further members.
+    """Run `mac(number)` as a node in the cluster of all four, unless `rosters` says otherwise; an empty one means
+    unpaired.
+
+    `certificates`: those of further members.
     """
     folder = Path(tempfile.mkdtemp(prefix="mc-"))
     try:
@@ -119,7 +121,7 @@ def running_victim(
         finally:
             _end(node)
         said = complaints.read_text()
-        assert said == "", said  # an error that nobody expected would be here
+        assert said == "", said  # an unexpected error would be here
     finally:
         shutil.rmtree(folder)
 
@@ -135,7 +137,7 @@ def _end(node: subprocess.Popen[bytes]) -> None:
 
 
 def port_of(pid: int) -> int:
-    """The port on which a process listens, as soon as it does."""
+    """The port where a process listens, as soon as it does."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         for connection in psutil.Process(pid).net_connections("tcp"):
@@ -146,7 +148,7 @@ def port_of(pid: int) -> int:
 
 
 class Observer(Watch):
-    """What the victim's own screen would show; enter it before the attack."""
+    """Events as on the victim's own screen; enter it before the attack."""
 
     def __init__(self, victim: Victim) -> None:
         super().__init__(victim.home)
@@ -158,8 +160,9 @@ class Observer(Watch):
         return self
 
     async def links(self) -> int:
-        """How many control links the node has had that ended: it writes a line for each. An honest link of our own
-        goes last, so that everything before it has been seen; such links do not count.
+        """The number of control links of the node that have ended: it logs a line for each.
+
+        An honest link of our own goes last, so that everything before it has been seen; such links do not count.
         """
         reason = f"fence {len(self.seen)}"
         link = await self._victim.dial(cast().low)
@@ -171,7 +174,7 @@ class Observer(Watch):
         return sum("fence" not in text for text in self._ends())
 
     def reasons(self, words: str) -> int:
-        """How many of the ends had these words as their reason."""
+        """How many links ended with this text in the reason."""
         return sum(text.endswith(f": {words}") for text in self._ends())
 
     def _ends(self) -> list[str]:
@@ -182,7 +185,7 @@ class Observer(Watch):
 
 
 def reckless(context: ssl.SSLContext) -> ssl.SSLContext:
-    """The same context without any judgement of the other end."""
+    """The same context without any check of the other end."""
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
@@ -190,25 +193,25 @@ def reckless(context: ssl.SSLContext) -> ssl.SSLContext:
 
 @cache
 def member_client(number: int) -> ssl.SSLContext:
-    """A member's own leaf, and no judgement of who answers."""
+    """Context with a member's own leaf, for dials without a check of the server."""
     return reckless(client_context(mac(number), cluster(SIZE)))
 
 
 @cache
 def member_server(number: int) -> ssl.SSLContext:
-    """A member's own leaf, and no judgement of who calls."""
+    """Context with a member's own leaf, for a server without a check of the client."""
     return reckless(server_context(mac(number), cluster(SIZE)))
 
 
 class Stranger:
-    """A key that is in no roster, with a leaf in any name, signed by itself or by whoever is asked to."""
+    """A key that is in no roster, with a leaf in any name, signed by itself or by `signer`."""
 
     def __init__(self, name: str = "", issuer: str = "", signer: Ed25519PrivateKey | None = None) -> None:
         self._key = Ed25519PrivateKey.generate()
         self.leaf = certificate(self._key, name=name, issuer=issuer, signer=signer)
 
     def context(self, protocol: int, *, chain: tuple[bytes, ...] = ()) -> ssl.SSLContext:
-        """A TLS context that shows this leaf and takes whatever it is shown."""
+        """A TLS context that shows this leaf and accepts any other."""
         pem = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
         context = reckless(ssl.SSLContext(protocol))
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
@@ -219,7 +222,7 @@ class Stranger:
 
 
 def signing_key(number: int) -> Ed25519PrivateKey:
-    """The device key of a member, for what it should not be used for."""
+    """The device key of a member, for misuse."""
     return mac(number)._key
 
 
@@ -236,7 +239,7 @@ def call(port: int, context: ssl.SSLContext | None = None, host: str = HOST) -> 
 
 
 def exactly(sock: socket.socket, length: int) -> bytes:
-    """So many bytes. Raises EOFError where the other end hung up before."""
+    """Exactly `length` bytes. Raises EOFError if the other end closes before."""
     data = b""
     while len(data) < length:
         piece = sock.recv(length - len(data))
@@ -247,7 +250,7 @@ def exactly(sock: socket.socket, length: int) -> bytes:
 
 
 def last_words(sock: socket.socket) -> bytes:
-    """What the other end says until it hangs up, as it must within 10 seconds."""
+    """All bytes from the other end until it closes, as it must within 10 seconds."""
     said = b""
     try:
         while piece := sock.recv(65536):
@@ -261,8 +264,9 @@ def last_words(sock: socket.socket) -> bytes:
 
 @contextmanager
 def serving(serve: Callable[[socket.socket], None], context: ssl.SSLContext | None = None) -> Iterator[int]:
-    """The port of a server of an attacker's own: `serve` has each connection to itself, inside TLS if there is a
-    context. What goes wrong for him is his own affair.
+    """Port of an attacker's server: `serve` handles each connection, inside TLS if there is a context.
+
+    Its own errors are ignored.
     """
     listener = socket.create_server((HOST, 0))
     threads: list[threading.Thread] = []
@@ -302,7 +306,7 @@ def serving(serve: Callable[[socket.socket], None], context: ssl.SSLContext | No
 
 
 def dialler_at(sock: socket.socket, victim: Victim, number: int) -> Dialler:
-    """The inner handshake of a member over its TLS connection, by hand, whoever it is that answered."""
+    """The inner handshake of a member by hand, over its TLS connection to any server."""
     assert isinstance(sock, ssl.SSLSocket)
     peer = cluster(SIZE).roster.member(victim.me.device_id)
     assert peer
@@ -311,7 +315,7 @@ def dialler_at(sock: socket.socket, victim: Victim, number: int) -> Dialler:
 
 
 def handshake(sock: socket.socket, victim: Victim, number: int) -> tuple[LinkSession, bytes]:
-    """An honest one; the session, and every byte that was sent for it."""
+    """Make an honest handshake; returns the session, and every byte that was sent for it."""
     dialler = dialler_at(sock, victim, number)
     sock.sendall(dialler.hello)
     auth, session = dialler.finish(exactly(sock, REPLY_BYTES))
@@ -327,7 +331,7 @@ DEEP = b"\x91" * 60_000 + b"\xc0"
 
 @asynccontextmanager
 async def advertised(device_id: str, name: bytes, port: int) -> AsyncIterator[None]:
-    """A record that says what it likes."""
+    """A Bonjour record with any content."""
     rogue = AsyncZeroconf(interfaces=[HOST], ip_version=IPVersion.V4Only)
     info = AsyncServiceInfo(
         SERVICE_TYPE,

@@ -96,7 +96,7 @@ class BatchRings(NamedTuple):
         """Rows of `tokens` tokens each, asked for at once. Raises what the ring reports."""
         way = WAYS[name]
         ring = self.one_lane if way.is_one_lane else self.lanes
-        ring.traces()  # what was computed before
+        ring.traces()  # discards traces of earlier work
         answers = ask_all(ring, [a_request([FIRST_TOKEN + row], max_tokens=tokens) for row in range(way.rows)])
         traces = ring.traces()
         turn = BatchRun(

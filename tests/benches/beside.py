@@ -73,7 +73,7 @@ def _run(alone: WorkerRing, helped: WorkerRing, prompt: Sequence[int], number: i
         ring_s=by_ring.first_s,
         beside_s=beside.first_s,
         same_tokens=by_ring.answer.tokens == beside.answer.tokens
-        and (by_ring.answer.done.beside, beside.answer.done.beside) == (0, len(prompt) - 1),
+        and (by_ring.answer.done.beside_tokens, beside.answer.done.beside_tokens) == (0, len(prompt) - 1),
     )
 
 

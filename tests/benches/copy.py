@@ -89,11 +89,11 @@ async def _turns(model: Path, plain: Path, rounds: int, ends: tuple[SecondProces
 
 
 async def _sealed(demo: Demo, model: Path) -> float:
-    """The seconds of a copy, which is thrown away."""
+    """The seconds of a copy, which is deleted."""
     head, other = demo.watches
     own, mac = (next(peer.device_id for peer in watch.now.peers if peer.is_self) for watch in demo.watches)
     choice = await _listed(head, model.name, (own,))
-    await _listed(other, model.name, (own,))  # which copies nothing that it has not heard of
+    await _listed(other, model.name, (own,))  # copies nothing before it knows of it
     mark, began = len(head.seen), monotonic()
     await head.client.copy(CopyRequest(fingerprint=choice.fingerprint, to=(mac,)))
 
@@ -127,7 +127,7 @@ async def _listed(watch: Watch, name: str, held_by: tuple[str, ...]) -> ModelCho
 
 
 async def _plain(model: Path, into: Path, out: SecondProcess, taking: SecondProcess) -> float:
-    """The seconds until all files lie in `into`, which is thrown away."""
+    """The seconds until all files lie in `into`, which is deleted."""
     return await asyncio.to_thread(_copy_plain, model, into, out, taking)
 
 
@@ -146,7 +146,7 @@ def _copy_plain(model: Path, into: Path, out: SecondProcess, taking: SecondProce
 
 
 def send_plain(pipe: Connection[Any, Any]) -> None:
-    """A process that sends files, told a port and their paths."""
+    """A process that sends files to a port."""
     while True:
         port, paths = pipe.recv()
         with socket.create_connection((LOOPBACK_HOST, port)) as sock:
@@ -157,8 +157,8 @@ def send_plain(pipe: Connection[Any, Any]) -> None:
 
 
 def take_plain(pipe: Connection[Any, Any]) -> None:
-    """A process that writes what comes to files, told their paths and sizes; it says on which port, and when all is
-    on disk.
+    """A process that writes received bytes to files, by paths and sizes; it reports its port, and when all
+    is on disk.
     """
     room = memoryview(bytearray(MIB))
     while True:

@@ -77,8 +77,8 @@ class DraftSides(NamedTuple):
         return DraftRun(
             drafted_tokens_per_s=tokens / drafted.seconds,
             plain_tokens_per_s=tokens / plain.seconds,
-            drafted=drafted.answer.done.drafted,
-            accepted=drafted.answer.done.accepted,
+            drafted=drafted.answer.done.drafted_tokens,
+            accepted=drafted.answer.done.accepted_tokens,
             same_tokens=drafted.answer.tokens == plain.answer.tokens,
         )
 

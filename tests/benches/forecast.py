@@ -32,7 +32,7 @@ from tui.cli.watch import Watch
 
 BUDGETS_GB: Final = (1.0, 1.0, 1.0, 1.0)
 WITHIN: Final = 1.15
-NEAR: Final = 1.1  # to a border: what lies between is neither
+NEAR: Final = 1.1  # around the border, neither verdict counts
 DTYPES: Final = ("float32", "bfloat16")
 ANSWER_S: Final = 600.0
 ANSWERS: Final = 3  # per load; the first of new workers includes one-time work that no forecast covers
@@ -127,7 +127,7 @@ class Forecasts:
         return {"model": self._model, "without": without, "context": 2048, **case.how}
 
     async def _ask(self) -> RequestDone:
-        """A prompt of `PROMPT_TOKENS` tokens; what it took, once that is learned."""
+        """Ask with `PROMPT_TOKENS` tokens; returns the measured times, once they are learned."""
         self._asked += 1
         prompt = tuple(_FIRST + (13 * self._asked + _STEP * at) % _WORDS for at in range(PROMPT_TOKENS))
         wanted = ChatRequest(

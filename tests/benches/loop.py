@@ -83,7 +83,7 @@ class EngineLoop:
         self._times: list[float] = []
 
     def generate(self, prompt: Sequence[int], tokens: int) -> MlxLmAnswer:
-        """Greedy tokens behind `prompt`. Raises StageFailed."""
+        """Greedy tokens after `prompt`. Raises StageFailed."""
         self._tokens, self._times = [], []
         asked = perf_counter()
         self._head.submit(a_request(prompt, max_tokens=tokens))

@@ -58,8 +58,10 @@ def make(folder: Path, sizes: ModelSize, family: str = "llama") -> Path:
 
 
 def make_circling(folder: Path, sizes: ModelSize) -> Path:
-    """As `make`, but its answers repeat themselves: behind a token comes the next of its `circle`, since the head looks
-    for the embedding of the one before. The layers take as long as ever, and add nothing.
+    """Like `make`, but its answers repeat themselves.
+
+    After a token comes the next one of its `circle`, because the head looks for the embedding of the one before. The
+    layers take as long as before, and add nothing.
     """
     before = mx.array([at - at % CIRCLE + (at - 1) % CIRCLE for at in range(VOCABULARY)])
 
@@ -70,8 +72,9 @@ def make_circling(folder: Path, sizes: ModelSize) -> Path:
 
 
 def make_striding(folder: Path, sizes: ModelSize, rate: float = 1.0) -> Path:
-    """As `make_circling`, but its circle has nearly all tokens, so that no answer comes to its end. Of a part of the
-    tokens, 1 - `rate`, it says wrongly what follows: a draft for one that is always right.
+    """Like `make_circling`, but its circle has nearly all tokens, so that no answer comes to its end.
+
+    For a part of the tokens, 1 - `rate`, its next token is wrong: a draft for a model that is always right.
     """
     random, said = Random(0), list(range(FIRST_TOKEN, VOCABULARY))
     follows = [said[(at + STRIDE) % len(said)] for at in range(len(said))]
@@ -87,8 +90,8 @@ def make_striding(folder: Path, sizes: ModelSize, rate: float = 1.0) -> Path:
 
 
 def make_babbling(folder: Path, sizes: ModelSize) -> Path:
-    """As `make`, but its answers wander through few tokens only: what followed on some of them before says little of
-    what follows now.
+    """Like `make`, but its answers wander through few tokens: earlier successors of a token say little
+    about the next.
     """
     token = mx.arange(VOCABULARY)[:, None]
     is_said = (token >= FIRST_TOKEN) & (token < FIRST_TOKEN + WORDS)
@@ -103,7 +106,7 @@ def _changed(directory: Path, changes: Callable[[Weights], Weights]) -> Path:
     """The model with other values for some of its weights, as `changes` gives them from all."""
     files: dict[Path, Any] = {file: mx.load(str(file)) for file in sorted(directory.glob("*.safetensors"))}
     weights = {name: array for part in files.values() for name, array in part.items()}
-    mx.eval(weights)  # a file that is written anew can no longer be read
+    mx.eval(weights)  # the file can't be read while it is written
     changed = changes(weights)
     for file, part in files.items():
         mx.save_safetensors(str(file), part | {n: changed[n] for n in part if n in changed}, {"format": "mlx"})
@@ -124,7 +127,7 @@ def add_sizes(parser: argparse.ArgumentParser, default: ModelSize) -> None:
 
 
 def sizes_of(args: argparse.Namespace) -> ModelSize:
-    """What the person chose."""
+    """The sizes chosen on the command line."""
     return ModelSize(args.layers, args.hidden, args.dtype)
 
 

@@ -40,9 +40,7 @@ class MlxServer:
         self.pid, self._port = pid, port
 
     def generate(self, prompt: str, tokens: int) -> MlxLmAnswer:
-        """Greedy tokens behind `prompt`, timed as they are streamed, which does not tell what they are. Raises
-        WorkerError.
-        """
+        """Greedy tokens after `prompt`, timed as they are streamed, without their ids. Raises WorkerError."""
         asked, times = perf_counter(), []
         with self._asked(_body(prompt, tokens) | {"stream": True}) as reply:
             for line in reply:
@@ -81,8 +79,9 @@ def _body(prompt: str, tokens: int) -> dict[str, Any]:
 
 
 def _spread(times: list[float], tokens: int) -> tuple[float, ...]:
-    """A time for each of `tokens` tokens, spread evenly between the first piece and the last: some tokens arrive
-    together, since half a character is not sent. Raises WorkerError.
+    """A time for each of `tokens` tokens, spread evenly between the first piece and the last.
+
+    Some tokens arrive together, since half a character is not sent. Raises WorkerError.
     """
     if len(times) < 2 or tokens < 2:
         raise WorkerError("mlx_lm.server told too few pieces to measure.")

@@ -64,7 +64,7 @@ class Pipe:
         self.pids = tuple(rank.pid for rank in ranks)
 
     def generate(self, prompt: Sequence[int], tokens: int) -> MlxLmAnswer:
-        """Greedy tokens behind `prompt`. Raises WorkerDied or WorkerError."""
+        """Greedy tokens after `prompt`. Raises WorkerDied or WorkerError."""
         for rank in self._ranks:
             rank.send((tuple(prompt), tokens))
         said: list[MlxLmAnswer] = [rank.receive(ANSWER_S) for rank in self._ranks]

@@ -134,7 +134,7 @@ class PrefillSides:
     def play(self, way: PrefillWay, number: int) -> PrefillPlayed:
         """The prompt of run `number` in this way."""
         ring = self._rings[way]
-        ring.traces()  # what was computed before
+        ring.traces()  # discards traces of earlier work
         prompt = a_prompt(self._tokens, number)
         started = perf_counter()
         (answer,) = ask_all(ring, [a_request(prompt, max_tokens=1, sampling=ASKED)])

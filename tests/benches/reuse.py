@@ -103,7 +103,7 @@ class Pair(NamedTuple):
             turns[name] = ReuseRun(
                 prompt=len(tokens),
                 new=new,
-                prefilled=len(tokens) - kept.answer.done.reused,
+                prefilled=len(tokens) - kept.answer.done.reused_tokens,
                 first_s=kept.first_s,
                 fresh_first_s=fresh.first_s,
             )

@@ -105,7 +105,7 @@ class SchemaSides(NamedTuple):
         said = {way: self._play(way, prompt, tokens) for way in order}
         return SchemaRun(
             tokens_per_s={way: _speed(said[way]) for way in WAYS},
-            forced=said["forced"].done.accepted,
+            forced=said["forced"].done.accepted_tokens,
             form_tokens=len(said["forced"].tokens),
             same_tokens=said["forced"].tokens == said["plain"].tokens,
         )

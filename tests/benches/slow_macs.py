@@ -1,4 +1,4 @@
-"""Macs of other paces on one machine: a process that is stopped for a part of the time is slower by that part."""
+"""Macs of other speeds on one machine: stopping a process for a part of the time slows it by that part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PERIOD_S: Final = 0.02
 
 @contextmanager
 def slowed(pids: Sequence[int], times: float) -> Iterator[None]:
-    """Inside, these processes run for one `times`-th of the time, all at once."""
+    """Run these processes for one `times`-th of the time inside the block, all at once."""
     end = threading.Event()
 
     def send(what: signal.Signals) -> None:

@@ -32,7 +32,7 @@ WARM_UP_TOKENS: Final = 4
 
 class SoloRun(msgspec.Struct, frozen=True, kw_only=True):
     """All sides once: tokens a second, the median token in milliseconds, each stage's parts of a token over two stages,
-    and what of it is outside of both stages' compute, ms.
+    and the time outside of both stages' compute, ms.
     """
 
     solo_tokens_per_s: float

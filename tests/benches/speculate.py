@@ -134,7 +134,7 @@ class SpeculateSides(NamedTuple):
             said = self.solo.generate(prompt, tokens)
             return _Once(said.times[-1] - said.asked, said.tokens)
         answer, _, seconds = ask(self.speculative if way == "speculative" else self.plain, prompt, tokens)
-        return _Once(seconds, answer.tokens, answer.done.drafted, answer.done.accepted)
+        return _Once(seconds, answer.tokens, answer.done.drafted_tokens, answer.done.accepted_tokens)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: faults at random points of real answers over real nodes, and what came of them.
+"""`python -m tests.chaos`: faults at random points of real answers over real nodes, and a report.
 
 A thousand kills take an hour: `for seed in 100 200 300 400; do python -m tests.chaos --round kills --seed $seed; done`.
 """
@@ -21,7 +21,7 @@ REPORT: Final = Path(__file__).parent / "REPORT.md"
 
 
 def main() -> None:
-    """A round; the status says whether all went as it must."""
+    """Run a round; the status is 0 if every try went well."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--round", choices=("full", "short", "kills"), default="full", help="kills: 310")
     parser.add_argument("--only", choices=[fault.name for fault in FAULTS], action="append", help="may be given again")

@@ -1,4 +1,4 @@
-"""Where faults are tried: a cluster with the network that it stands in, and how it is made whole again in between."""
+"""A cluster and its network for tries of faults, repaired between the tries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_AGAIN: Final = 64
 HELD: Final[frozenset[RecoveryState]] = frozenset({"hold", "replan", "rebuild", "wait", "parked"})
 NEEDS_ROOT: Final = frozenset[Where]({"lan", "pair", "skewed"})
 RANKS: Final[Mapping[Where, int]] = {"two-ranks": 2, "three-ranks": 3}
-# three Macs can share it, and the two or the one of them that is left, who say the same: it computes in float32
+# three Macs can share it, and so can two, or one alone; all give the same answer, as it computes in float32
 make_shared: Final = partial(
     make_model, family="llama", layers=4, hidden=96, intermediate=192, heads=6, kv_heads=6, head_dim=16
 )
@@ -38,9 +38,11 @@ SHARED_CONTEXT: Final = 2048  # its tokens are short
 
 
 class Bed(NamedTuple):
-    """Three Macs on one desk; or in a network that can be spoilt ("lan"); two that need each other ("pair"); three of
-    which one lives ten years ahead and one ten years behind, while Bonjour flaps ("skewed"); three on one desk whose
-    plans have a mirror ("mirrored"); or two or three on one desk that each have a part of every layer.
+    """Three Macs in one network.
+
+    "desk": on one host. "lan": in a network that can be disturbed. "pair": two that need each other. "skewed": one
+    lives ten years ahead, one ten years back, and Bonjour flaps. "mirrored": on one host, with a mirror. Ranks: two or
+    three on one host that each have a part of every layer.
     """
 
     where: Where
@@ -50,7 +52,7 @@ class Bed(NamedTuple):
     meddler: Meddler | None = None
 
     async def disturb(self, point: Point, fault: Fault) -> Tried:
-        """One try. What is mirrored may not be read again."""
+        """Run one try. A mirrored row must not be read again."""
         plan = self.cluster.head.now.plan
         assert plan
         assert (plan.topology == "tensor") == (self.where in RANKS)
@@ -62,17 +64,18 @@ class Bed(NamedTuple):
         return tried
 
     def victim(self, dice: random.Random) -> Mac:
-        """A Mac of the plan that is not the head."""
+        """A Mac of the plan other than the head."""
         return self.cluster.mac(dice.choice(self.cluster.stages[1:]))
 
     @property
     def states(self) -> set[RecoveryState]:
-        """What states of recovery were told since the last try began."""
+        """The states of recovery since the last try began."""
         return {h.event.state for h in self.cluster.heard if isinstance(h.event, Recovery)}
 
     async def unmoved(self, attempt: Callable[[], Awaitable[Tried]]) -> Tried:
-        """Nobody may be taken for lost. It is tried again where that is all that is wrong: a machine that is busy with
-        something else keeps a Mac silent for long enough, now and then.
+        """Run a try in which no Mac may be taken for lost.
+
+        A false loss alone is tried again: a busy machine sometimes keeps a Mac silent for long enough.
         """
         for _ in range(TRIES):
             tried = await attempt()
@@ -83,13 +86,13 @@ class Bed(NamedTuple):
         return tried._replace(wrong=(f"A Mac was taken for lost: {', '.join(wrongly)}.",))
 
     def without(self, mac: Mac, tried: Tried) -> Tried:
-        """The others must have gone on without that Mac."""
+        """Add a fault to the try unless the others continued without that Mac."""
         if mac.name in self.cluster.stages:
             return tried._replace(wrong=(*tried.wrong, f"It went on with {mac.name}, not without it."))
         return tried
 
     async def heal(self, *, whole: bool) -> None:
-        """Every node up, the plan ready; on all Macs if it must be `whole`. Raises MaclusterError."""
+        """Bring every node up and the plan to ready, on all Macs if it must be `whole`. Raises MaclusterError."""
         cluster = self.cluster
         for mac in cluster.macs:
             if not mac.is_up:
@@ -105,7 +108,7 @@ class Bed(NamedTuple):
 
 @asynccontextmanager
 async def bed(where: Where, model: Path, folder: Path, undisturbed: Undisturbed, seed: int) -> AsyncIterator[Bed]:
-    """A bed of that kind over state folders below `folder`, of which nothing stays."""
+    """A bed of that kind over state folders below `folder`; all processes end with it."""
     with ExitStack() as stack:
         setup = Setup(model, folder)
         if where in ("desk", "mirrored"):

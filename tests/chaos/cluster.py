@@ -1,4 +1,4 @@
-"""Paired Macs with a model loaded, and all that the head said, with its time."""
+"""Paired Macs with a model loaded, and all events of the head with their times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Heard(NamedTuple):
 
 
 class Cluster:
-    """Paired Macs. `heard_of` is all that each of them said so far, by its name."""
+    """Paired Macs. `heard_of` has all events of each, by the Mac's name."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -52,7 +52,7 @@ class Cluster:
 
     @property
     def heard(self) -> list[Heard]:
-        """What the head said."""
+        """All events of the head."""
         return self.heard_of[self.macs[0].name]
 
     def mac(self, name: str) -> Mac:
@@ -60,7 +60,7 @@ class Cluster:
         return self.macs[NAMES.index(name)]
 
     async def start(self) -> None:
-        """All nodes up and linked with each other."""
+        """Start all nodes and wait until they are linked with each other."""
         for mac in self.macs:
             mac.start()
         for mac in self.macs:
@@ -76,7 +76,7 @@ class Cluster:
         await self._introduce(mac)
 
     async def linked(self, mac: Mac, within_s: float = START_S) -> None:
-        """Until a Mac sees all the others that are up."""
+        """Wait until a Mac sees all others that are up."""
         assert mac.watch
         others = {other.device_id for other in self.macs if other.is_up} - {mac.device_id}
 
@@ -86,15 +86,15 @@ class Cluster:
         await mac.watch.until(sees_all, within_s, f"Linking {mac.name}")
 
     async def with_spares(self, within_s: float) -> None:
-        """Until every Mac of the plan has a second worker, as where faults are minutes apart; or for so long."""
+        """Wait until every Mac of the plan has a spare worker, at most `within_s`: real faults are minutes apart."""
         macs = [self.mac(name) for name in self.stages]
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while any(len(workers_of(mac.node)) < 2 for mac in macs):  # noqa: ASYNC110 - this tells nobody
+                while any(len(workers_of(mac.node)) < 2 for mac in macs):  # noqa: ASYNC110 - no event tells it
                     await asyncio.sleep(0.1)
 
     def order(self, without: Sequence[Mac] = ()) -> LoadRequest:
-        """What is asked for, over all Macs but those."""
+        """The request to load over all Macs but those."""
         return LoadRequest(
             model=str(self.setup.model),
             context=self.setup.context,
@@ -104,8 +104,9 @@ class Cluster:
         )
 
     async def load(self, head: Mac | None = None, without: Sequence[Mac] = ()) -> None:
-        """Load the model over all Macs that are up but for those, as often as it takes; the first Mac leads, or that
-        `head`. Raises MaclusterError.
+        """Load the model over all Macs that are up but those, with retries.
+
+        The first Mac leads, or `head`. Raises MaclusterError.
         """
         head = head or self.macs[0]
         await self.linked(head)
@@ -122,11 +123,11 @@ class Cluster:
                 await asyncio.sleep(0.3)
 
     async def ready(self, within_s: float = READY_S) -> None:
-        """Until the plan of the head runs. Raises LinkTimeout."""
+        """Wait until the head's plan runs. Raises LinkTimeout."""
         await ready(self.head, within_s)
 
     def forget(self) -> None:
-        """Begin with what is heard anew."""
+        """Forget all events so far."""
         for mac in self.macs:
             self.heard_of[mac.name].clear()
             if mac.watch:
@@ -139,8 +140,9 @@ class Cluster:
         return tuple(stage.peer for stage in plan.stages) if plan else ()
 
     async def settled(self, within_s: float = 60.0) -> str:
-        """Until every node that is up has one worker, and no other worker of ours runs: what is wrong with that after
-        `within_s`, or "".
+        """Wait until every node that is up has one worker, and no other worker of ours runs.
+
+        Returns the fault that remains after `within_s`, or "".
         """
         deadline = monotonic() + within_s
         while wrong := self._wrong_processes():
@@ -150,7 +152,7 @@ class Cluster:
         return ""
 
     async def stop(self) -> None:
-        """End everything. Those that hang are killed."""
+        """End everything; processes that hang are killed."""
         await self._stack.aclose()
         for mac in self.macs:
             await asyncio.to_thread(mac.end)
@@ -165,7 +167,7 @@ class Cluster:
         await mac.attach(self._stack, on_event)
 
     async def _introduce(self, mac: Mac) -> None:
-        """Tell a Mac where the others are, and the others where it is, for want of Bonjour."""
+        """Give a Mac the addresses of the others, and the others its own, as Bonjour would."""
         for other in self.macs:
             if other is not mac and other.is_up and other.watch and mac.watch:
                 await mac.watch.client.know(other.address)
@@ -181,13 +183,13 @@ class Cluster:
 
 
 async def ready(head: Watch, within_s: float = READY_S) -> None:
-    """Until the plan runs that this Mac leads. Raises LinkTimeout."""
+    """Wait until the plan that this Mac leads runs. Raises LinkTimeout."""
     await head.until(lambda w: w.now.plan_status == "ready" and w.now.recovery is None, within_s, "Being ready")
 
 
 @asynccontextmanager
 async def running(setup: Setup) -> AsyncIterator[Cluster]:
-    """A cluster with the model loaded, of which nothing stays but its folder."""
+    """A cluster with the model loaded; only its folder remains."""
     cluster = Cluster(setup)
     try:
         await cluster.start()
@@ -198,7 +200,7 @@ async def running(setup: Setup) -> AsyncIterator[Cluster]:
 
 
 def _pair(macs: Sequence[Identity], homes: Sequence[Home]) -> None:
-    """All in one roster, as if paired by people."""
+    """Put all Macs in one roster, as if people had paired them."""
     rosters = [found(macs[0], NAMES[0], CLUSTER_ID)]
     for number, mac in enumerate(macs[1:], 1):
         member = msgspec.structs.replace(member_of(mac, number + 1), raw_name=NAMES[number].encode())

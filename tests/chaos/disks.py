@@ -1,4 +1,4 @@
-"""What befalls disks: they are full."""
+"""Faults of disks: they are full."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.chaos.trial import ANSWER_S, LONG, SHORT, TOKENS, Ask, Point, Tried, 
 
 
 async def full_disk_at_save(bed: Bed, dice: random.Random) -> Tried:
-    """No room for a session: the one before it stays, the answer that runs goes on, the reason is clear."""
+    """No room for a session: the one before it stays, the running answer continues, the reason is clear."""
     cluster = bed.cluster
     wrong: list[str] = []
     with _small_disk(cluster.macs[0].home.sessions, "16m"):
@@ -42,8 +42,8 @@ async def full_disk_at_save(bed: Bed, dice: random.Random) -> Tried:
 
 
 async def full_disk_at_log(bed: Bed, dice: random.Random) -> Tried:
-    """No room for the token log: the answer ends with the reason, and what was shown is right; the next one runs."""
-    cluster, ask = bed.cluster, Ask(dice.choice(LONG), TOKENS)  # the log of a short one lies in a block it has already
+    """No room for the token log: the answer ends with the reason, and its shown tokens are right; the next one runs."""
+    cluster, ask = bed.cluster, Ask(dice.choice(LONG), TOKENS)  # a short log fits in the block it already has
     expected = await bed.undisturbed.of(cluster, ask)
     with _small_disk(cluster.macs[0].home.tokens, "256k"):
         cluster.forget()
@@ -64,7 +64,7 @@ async def full_disk_at_log(bed: Bed, dice: random.Random) -> Tried:
 
 @contextmanager
 def _small_disk(folder: Path, size: str) -> Iterator[None]:
-    """Meanwhile `folder` is a disk of its own that has little room. Needs root."""
+    """Mount a small disk of its own over `folder` for a while. Needs root."""
     private_folder(folder)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", folder], check=True)
     try:
@@ -74,7 +74,7 @@ def _small_disk(folder: Path, size: str) -> Iterator[None]:
 
 
 def _fill(folder: Path) -> Path:
-    """Take all the room that is left there; the file that holds it."""
+    """Fill the disk; returns the file that does."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         try:
@@ -85,5 +85,5 @@ def _fill(folder: Path) -> Path:
 
 
 def _sessions_of(home: Home) -> dict[str, bytes]:
-    """The saved conversations as they are on disk."""
+    """The saved conversations on disk."""
     return {path.name: path.read_bytes() for path in home.sessions.glob("*.mcs")}

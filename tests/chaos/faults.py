@@ -1,4 +1,4 @@
-"""The table of faults: what is done, where, how often, and what is demanded then."""
+"""The table of faults: the action, its place, the number of tries, and the demand."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ Run = Callable[[Bed, random.Random], Awaitable[Tried]]
 
 
 class Fault(NamedTuple):
-    """A row of the report: `run` is one try; `full`, `short` and `kills` say how many there are of it in a round of
-    that kind. `whole`: it begins with all Macs in the plan. `demand` is what the table of faults asks for.
+    """A row of the report: `run` is one try; `full`, `short` and `kills` are the numbers of tries in a round of that
+    kind.
+
+    `whole`: it begins with all Macs in the plan. `demand` is the text of the table of faults.
     """
 
     name: str

@@ -1,5 +1,5 @@
-"""`python -m tests.chaos.flapping DEVICE_ID HOST PORT`: once a second another host's Bonjour says that a Mac is there,
-then that it is gone, until standard input ends.
+"""`python -m tests.chaos.flapping DEVICE_ID HOST PORT`: announces and removes a Mac once a second, from another host's
+Bonjour, until standard input ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HALF_S = 0.5
 
 
 async def flap(device_id: str, host: str, port: int) -> None:
-    """Half a second there, half a second gone."""
+    """Announce for half a second, remove for half a second."""
     zeroconf = AsyncZeroconf(interfaces=[host], ip_version=IPVersion.V4Only)
     ended = asyncio.ensure_future(asyncio.to_thread(sys.stdin.buffer.read))
     try:

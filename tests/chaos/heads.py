@@ -1,4 +1,4 @@
-"""What befalls those who share Macs, or come back: two heads at the same time, and a conversation that was saved."""
+"""Faults of shared Macs and of saved conversations: two heads at the same time, and a conversation that is loaded."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ AGAIN_S: Final = 0.5
 
 
 async def two_heads(bed: Bed, dice: random.Random) -> Tried:
-    """The first Mac answers alone, the second one with the third: a worker of either plan is killed, or the third Mac's
-    node, and both answers are what they were.
+    """The first Mac answers alone, the second one with the third; a worker of either plan or the third Mac's node is
+    killed, and both answers equal the undisturbed ones.
     """
     cluster = bed.cluster
     first, second, third = cluster.macs
@@ -76,14 +76,14 @@ async def two_heads(bed: Bed, dice: random.Random) -> Tried:
 
 
 async def kill_at_load_of_session(bed: Bed, dice: random.Random) -> Tried:
-    """A worker is killed while a saved conversation is loaded: it is loaded again, and goes on as if never saved."""
+    """A worker is killed while a saved conversation is loaded: it is loaded again and continues as if never saved."""
     cluster, asked = bed.cluster, Ask(dice.choice(SHORT), 16)
     said = await bed.undisturbed.of(cluster, asked)
     before = (Message(role="user", content=asked.prompt), Message(role="assistant", content=said.text))
     ask = await _wandering(bed, [Ask(prompt, TOKENS, dice.choice(SEEDS), before) for prompt in dice.sample(SHORT, 5)])
     await ended(cluster.head, await begin(cluster.head, asked))
     await cluster.head.client.save_session(SESSION)
-    for prompt in LONG[:2]:  # what is in memory of it goes
+    for prompt in LONG[:2]:  # drops its rows from memory
         await ended(cluster.head, await begin(cluster.head, Ask(prompt, 1)))
     victim, late_s = cluster.mac(dice.choice(cluster.stages)).worker, dice.uniform(0.0, 0.06)
 
@@ -111,7 +111,7 @@ async def kill_at_load_of_session(bed: Bed, dice: random.Random) -> Tried:
 
 
 async def _wandering(bed: Bed, asks: Sequence[Ask]) -> Ask:
-    """The first of them whose answer wanders: what is said to a short conversation may not."""
+    """The first question whose answer wanders; answers in a short conversation may repeat themselves."""
     for ask in asks:
         with suppress(DoesNotWander):
             await bed.undisturbed.of(bed.cluster, ask)

@@ -1,4 +1,4 @@
-"""What befalls the network: a Mac cannot be reached, a line is bad, somebody spoils what passes."""
+"""Faults of the network: an unreachable Mac, a bad line, spoilt records."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ BAD_S: Final = 4.0
 
 
 async def half_open(bed: Bed, dice: random.Random) -> Tried:
-    """Nothing passes to or from a Mac, and nobody is told."""
+    """Drop all packets to or from a Mac, without notice to any end."""
     assert bed.network
     return bed.without(bed.cluster.macs[-1], (await _away(bed, dice, bed.network.cut, bed.network.join))[0])
 
 
 async def pulled(bed: Bed, dice: random.Random) -> Tried:
-    """A Mac's cable is pulled, and put in again."""
+    """Pull a Mac's cable, and plug it in again."""
     return bed.without(bed.cluster.macs[-1], (await _away(bed, dice, *_cable(bed)))[0])
 
 
 async def pulled_alone(bed: Bed, dice: random.Random) -> Tried:
-    """The same of a Mac without which the model does not fit: the answer waits for it."""
+    """Pull the cable of a Mac that the model needs: the answer waits for it."""
     tried, healed = await _away(bed, dice, *_cable(bed))
     wrong = tried.wrong if "wait" in bed.states else (*tried.wrong, f"It did not wait: {sorted(bed.states)}.")
     ready = next((h.at for h in bed.cluster.heard if h.at >= healed and isinstance(h.event, PlanLoaded)), healed)
@@ -38,7 +38,7 @@ async def pulled_alone(bed: Bed, dice: random.Random) -> Tried:
 
 
 async def bad_line(bed: Bed, dice: random.Random, *, fate: Fate, moment: Moment) -> Tried:
-    """A line that is only bad loses nobody."""
+    """Make a line bad; no Mac may be taken for lost."""
     assert bed.network
     wire = bed.network.wire
 
@@ -57,7 +57,7 @@ async def bad_line(bed: Bed, dice: random.Random, *, fate: Fate, moment: Moment)
 
 
 async def spoilt(bed: Bed, dice: random.Random, *, fault: str, moment: Moment) -> Tried:
-    """A record on a data link is spoilt: its receiver closes the link. `detected` is when it had."""
+    """Spoil a record on a data link: its receiver closes the link. `detected` is when it had."""
     meddler = bed.meddler
     assert meddler
 
@@ -75,7 +75,7 @@ async def spoilt(bed: Bed, dice: random.Random, *, fault: str, moment: Moment) -
 async def _away(
     bed: Bed, dice: random.Random, part: Callable[[], None], join: Callable[[], None]
 ) -> tuple[Tried, float]:
-    """The last Mac cannot be reached for a while; when it could be again."""
+    """Make the last Mac unreachable for a while; returns the try and the time it was reachable again."""
     head, mac, healed = bed.cluster.macs[0], bed.cluster.macs[-1], [0.0]
 
     async def act() -> None:
@@ -94,6 +94,6 @@ async def _away(
 
 
 def _cable(bed: Bed) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Out, and in."""
+    """Calls that pull the cable and plug it in."""
     assert bed.network
     return partial(bed.network.wire.plug, in_=False), partial(bed.network.wire.plug, in_=True)

@@ -1,4 +1,4 @@
-"""One simulated Mac: a real node with its worker that may be ended, stopped and started again over its folder."""
+"""One simulated Mac: a real node with its worker that can be ended, stopped and started again over its folder."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ MARK = "MACLUSTER_CHAOS"
 
 
 class Place(NamedTuple):
-    """Where a Mac runs: its address (port 0: one that is free), what its command begins with, and what its environment
-    has besides.
-    """
+    """A Mac's address (port 0: a free one), the prefix of its command, and its extra environment variables."""
 
     host: str = HOST
     port: int = 0
@@ -40,7 +38,7 @@ class Place(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """Which Macs there are, the head first."""
+    """The Macs of a cluster, the head first, and their model."""
 
     model: Path
     folder: Path
@@ -53,7 +51,7 @@ class Setup(NamedTuple):
 
 
 class Mac:
-    """One simulated Mac: a state folder, which stays, and a node with its worker, which need not."""
+    """One simulated Mac: a state folder, which stays, and a node with its worker, which may not."""
 
     def __init__(self, setup: Setup, number: int) -> None:
         self.name = NAMES[number]
@@ -69,7 +67,7 @@ class Mac:
 
     @property
     def address(self) -> Address:
-        """Where the others find it."""
+        """Address for the other Macs."""
         return Address(device_id=self.device_id, host=self.place.host, port=self.port)
 
     @property
@@ -80,7 +78,7 @@ class Mac:
 
     @property
     def worker(self) -> int:
-        """Process id of its worker, which is older than the spare one. Raises LookupError while it has none."""
+        """Process id of its worker, which is older than the spare one. Raises LookupError without a worker."""
         return next(iter(workers_of(self.node)))
 
     @property
@@ -89,7 +87,7 @@ class Mac:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the node; it ends with this process, however that ends."""
+        """Start the node; it ends with this process, however this process ends."""
         command = [
             *(*self.place.prefix, sys.executable, "-m", "core.node", "--home", str(self.home.root)),
             *("--name", self.name, "--host", self.place.host, "--port", str(self.port), "--until-eof"),
@@ -110,7 +108,7 @@ class Mac:
 
     @property
     def log(self) -> str:
-        """The last lines of its log, for whoever wants to know why."""
+        """The last lines of its log, as evidence."""
         with suppress(OSError):
             return "\n".join(self.home.log.read_text().splitlines()[-12:])
         return ""
@@ -122,13 +120,13 @@ class Mac:
         return self.watch
 
     def signal(self, number: signal.Signals) -> None:
-        """To the node and its worker."""
+        """Send a signal to the node and its worker."""
         for pid in (self.node, *workers_of(self.node)):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def kill(self) -> None:
-        """kill -9 of the node; its worker must end by itself."""
+        """Kill the node with kill -9; its worker must end by itself."""
         assert self._process
         assert self._process.stdin
         self._process.kill()
@@ -136,7 +134,7 @@ class Mac:
         self._process.stdin.close()
 
     def end(self) -> None:
-        """End the node in good order, stopped as it may be."""
+        """End the node in good order, even if it is stopped."""
         if self._process is None:
             return
         if self.is_up:
@@ -155,7 +153,7 @@ def _made(folder: Path) -> Path:
 
 
 def workers_of(node: int) -> list[int]:
-    """Process ids of the workers that this node has now, the oldest first."""
+    """Process ids of this node's workers, the oldest first."""
     with suppress(psutil.Error):
         found = [child for child in psutil.Process(node).children() if "core.worker" in child.cmdline()]
         return [child.pid for child in sorted(found, key=psutil.Process.create_time)]
@@ -163,7 +161,7 @@ def workers_of(node: int) -> list[int]:
 
 
 def ours(folder: Path) -> set[int]:
-    """What a node of this cluster started, and the nodes, wherever they hang in the tree now; a zombie is dead."""
+    """Process ids of this cluster's nodes and of their children, wherever they are in the tree; a zombie is dead."""
     return {process.pid for process in psutil.process_iter() if _isours(process, str(folder))}
 
 

@@ -1,5 +1,7 @@
-"""`python -m tests.chaos.meddling`: passes on the calls that the firewall leads here, and spoils a TLS record of theirs
-when told so on standard input: flip, duplicate, reorder, truncate. It prints its port, and what it did when asked.
+"""`python -m tests.chaos.meddling`: relays connections that the firewall redirects here, and spoils a TLS record on
+command.
+
+Commands on standard input: flip, duplicate, reorder, truncate. It prints its port, and the result when asked.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ import msgspec
 
 HEAD: Final = 5
 APPLICATION: Final = 23
-SETTLED: Final = 6  # records of application data that belong to the handshake, at most
+SETTLED: Final = 6  # records of application data in the handshake, at most
 ORIGINAL_DESTINATION: Final = 80  # SO_ORIGINAL_DST
 SECOND_S: Final = 1.0
 
 
 class Meddling:
-    """`armed`: what the next record is to suffer."""
+    """Relays connections. `armed`: the fault for the next record."""
 
     def __init__(self) -> None:
         self.armed = ""
@@ -32,13 +34,13 @@ class Meddling:
         self._closed_s = 0.0
 
     def take(self) -> bytes:
-        """What was done since it was last asked."""
+        """The faults since the last call."""
         told = msgspec.json.encode({"faults": self._faults, "closed_s": self._closed_s})
         self._faults, self._closed_s = 0, 0.0
         return told
 
     async def call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on one call to where it was meant to go."""
+        """Relay one connection to its original destination."""
         raw = writer.get_extra_info("socket").getsockopt(socket.SOL_IP, ORIGINAL_DESTINATION, 16)
         port, address = struct.unpack_from("!2xH4s", raw)
         with suppress(OSError, asyncio.IncompleteReadError):

@@ -1,4 +1,4 @@
-"""Macs in network namespaces of one bridge, and what can be done to the cable of one of them."""
+"""Macs in network namespaces of one bridge, and faults of one Mac's cable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLOSE_S: Final = 10.0
 
 
 class Net:
-    """A bridge with a namespace for each Mac; the cable of the last one is a `Wire`, and its firewall is ours."""
+    """A bridge with a namespace for each Mac; the last one has a `Wire` as its cable, and a firewall of ours."""
 
     def __init__(self, addresses: dict[str, str], wire: Wire) -> None:
         self.places = tuple(Place(host, CONTROL_PORT, tuple(inside(name))) for name, host in addresses.items())
@@ -33,24 +33,24 @@ class Net:
             self._nft(f"add chain inet chaos {hook} {{ type filter hook {hook} priority 0; policy accept; }}")
 
     def cut(self) -> None:
-        """Nothing passes to or from the last Mac, and nobody is told."""
+        """Drop all packets to or from the last Mac, without notice to any end."""
         for hook, way in HOOKS.items():
             self._nft(f"add rule inet chaos {hook} {way} lo accept")
             self._nft(f"add rule inet chaos {hook} drop")
 
     def join(self) -> None:
-        """All passes again."""
+        """Let all packets pass again."""
         self._nft("flush table inet chaos")
 
     @contextmanager
     def flapping(self, device_id: str, port: int) -> Iterator[None]:
-        """Meanwhile another host says every second that this Mac comes and goes."""
+        """Announce and remove this Mac every second from another host, for a while."""
         with self._beside("flapping", device_id, self.host, str(port)):
             yield
 
     @contextmanager
     def meddler(self) -> Iterator[Meddler]:
-        """Somebody sits on the data links to the last Mac; links that stand already pass it by."""
+        """Put a meddler on new data links to the last Mac; existing links bypass it."""
         with self._beside("meddling") as process:
             meddler = Meddler(process)
             self._nft("add table ip chaos_nat")
@@ -66,7 +66,7 @@ class Net:
 
     @contextmanager
     def _beside(self, module: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A program in the namespace of the last Mac, which ends when its standard input does."""
+        """A program in the last Mac's namespace that ends with its standard input."""
         command = inside(self.last, sys.executable, "-m", f"tests.chaos.{module}", *words)
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin
@@ -84,27 +84,27 @@ class Net:
 
 
 class Meddled(msgspec.Struct, frozen=True):
-    """What was done to so many records, and after how long at most the receiver had closed the link."""
+    """The number of spoilt records, and the longest time until a receiver closed the link."""
 
     faults: int
     closed_s: float
 
 
 class Meddler:
-    """Tells the process on the wire what to do to the next record that passes."""
+    """Sends commands to the meddling process."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.port = int(self._line())
 
     def arm(self, fault: str) -> None:
-        """To the next record of application data."""
+        """Arm a fault for the next record of application data."""
         assert self._process.stdin
         self._process.stdin.write(fault.encode() + b"\n")
         self._process.stdin.flush()
 
     def done(self) -> Meddled:
-        """What came of it since it was armed."""
+        """The result since it was armed."""
         self.arm("tell")
         return msgspec.json.decode(self._line(), type=Meddled)
 
@@ -115,7 +115,7 @@ class Meddler:
 
 @contextmanager
 def net(macs: int, seed: int) -> Iterator[Net]:
-    """Namespaces for the first `macs` Macs; nothing of them stays. Needs root."""
+    """Namespaces for the first `macs` Macs, removed at the end. Needs root."""
     names = [f"mc-{name}-{os.getpid()}" for name in NAMES[: macs - 1]] + [f"mc-last-{os.getpid()}"]
     with ExitStack() as stack:
         addresses = stack.enter_context(lan(*names))

@@ -1,4 +1,4 @@
-"""What befalls processes: they are killed, or stopped for a while."""
+"""Faults of processes: killed, or stopped for a while."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def kill_own_worker(bed: Bed, dice: random.Random) -> Tried:
 
 
 async def kill_node(bed: Bed, dice: random.Random) -> Tried:
-    """kill -9 of a member's node: its worker goes with it, and the others go on without that Mac."""
+    """kill -9 of a member's node: its worker ends too, and the others continue without that Mac."""
     mac = bed.victim(dice)
 
     async def act() -> None:
@@ -86,8 +86,8 @@ async def kill_head(bed: Bed, dice: random.Random) -> Tried:
 
 
 async def kill_at_load(bed: Bed, dice: random.Random) -> Tried:
-    """kill -9 of a worker, or of a member's node, while the model is loaded: that ends in time, with a model or with a
-    reason, and what is answered once it is loaded is what it was.
+    """kill -9 of a worker, or of a member's node, during a load: the load ends in time, with a model or a reason, and
+    later answers equal the undisturbed ones.
     """
     cluster, mac, late_s = bed.cluster, dice.choice(bed.cluster.macs), dice.uniform(0.0, LOADING_S)
     await cluster.head.client.unload()
@@ -107,7 +107,7 @@ async def kill_at_load(bed: Bed, dice: random.Random) -> Tried:
 
 
 async def pause(bed: Bed, dice: random.Random, *, seconds: float) -> Tried:
-    """SIGSTOP of a member's node and worker, SIGCONT after so long."""
+    """SIGSTOP of a member's node and worker, SIGCONT after `seconds`."""
     return await _pause(bed, dice, bed.victim(dice), seconds)
 
 
@@ -123,21 +123,21 @@ async def _pause(bed: Bed, dice: random.Random, mac: Mac, seconds: float) -> Tri
 
 
 async def short_pause(bed: Bed, dice: random.Random) -> Tried:
-    """A second is no loss."""
+    """Pause a Mac for a second; it may not be taken for lost."""
     return await bed.unmoved(partial(pause, bed, dice, seconds=1.0))
 
 
 async def long_pause(bed: Bed, dice: random.Random) -> Tried:
-    """The others go on long before it wakes; what it says then is refused, and it is let in again."""
+    """Pause a Mac for so long that the others continue: its late messages are refused, and it joins again."""
     mac = bed.victim(dice)
     tried = bed.without(mac, await _pause(bed, dice, mac, LONG_S))
     await bed.cluster.linked(bed.cluster.macs[0])
-    late = await bed.disturb(draw("decode", dice), nothing)  # the zombie's words may come now
+    late = await bed.disturb(draw("decode", dice), nothing)  # late messages of the paused Mac may come here
     return tried._replace(wrong=(*tried.wrong, *late.wrong))
 
 
 async def pause_worker(bed: Bed, dice: random.Random) -> Tried:
-    """SIGSTOP of a stage's worker alone for a second: its node goes on beating."""
+    """SIGSTOP of a stage's worker alone for a second: its node still sends beats."""
 
     async def act() -> None:
         worker = bed.victim(dice).worker
@@ -151,7 +151,9 @@ async def pause_worker(bed: Bed, dice: random.Random) -> Tried:
 
 
 async def wrong_clocks(bed: Bed, dice: random.Random) -> Tried:
-    """Clocks ten years ahead and behind, and Bonjour that flaps: an answer as ever, and a worker that is replaced."""
+    """Clocks ten years ahead and back, and Bonjour that flaps: the answer is unchanged, and a killed worker is
+    replaced.
+    """
     calm = await bed.unmoved(lambda: bed.disturb(draw("decode", dice), partial(asyncio.sleep, CALM_S)))
     tried = await kill_worker(bed, dice)
     return tried._replace(wrong=(*calm.wrong, *tried.wrong))

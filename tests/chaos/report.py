@@ -1,4 +1,4 @@
-"""What a round came to: one line a try as it goes, REPORT.md and REPORT.json at its end."""
+"""Results of a round: one line for each try, REPORT.md and REPORT.json at its end."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ COMMAND: Final = "python -m tests.chaos --only {name} --seed {seed} --tries 1"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One try: the seconds count from the fault, `None` where there was nothing to count. `again`: tokens that were
-    read again, where a mirror was there. `wrong` is empty where all was as it must be, and `evidence` then too: the
-    last lines of the Macs' logs.
+    """One try: the seconds count from the fault, `None` if there was nothing to measure.
+
+    `again`: tokens read again despite a mirror. `wrong` lists the faults found; `evidence` has the last lines of the
+    Macs' logs if there are any.
     """
 
     fault: str
@@ -37,12 +38,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> str:
-        """How to see it again."""
+        """The command that repeats it."""
         return COMMAND.format(name=self.fault, seed=self.seed)
 
     @property
     def line(self) -> str:
-        """For whoever watches the round."""
+        """The line shown during the round."""
         said = "; ".join(self.wrong) if self.wrong else "equal"
         times = ", ".join(f"{name} {_seconds([value])}" for name, value in zip(COLUMNS, self.times, strict=True))
         again = "" if self.again is None else f", {self.again} tokens read again"
@@ -50,12 +51,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def times(self) -> tuple[float | None, ...]:
-        """In the order of `COLUMNS`."""
+        """Times in the order of `COLUMNS`."""
         return self.detected_s, self.recovered_s, self.pause_s, self.back_s
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """All tries, and the machine that they ran on. `skipped`: faults that this machine cannot make, and why."""
+    """All tries, and their machine. `skipped`: faults that this machine can't make, and why."""
 
     kind: str
     seed: int
@@ -70,12 +71,12 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
-        """Those that went wrong."""
+        """The tries with a fault found."""
         return tuple(one for one in self.outcomes if one.wrong)
 
 
 def write(told: Round, markdown: Path) -> None:
-    """The report for people, and beside it the one for programs."""
+    """Write the report as Markdown and as JSON."""
     markdown.write_text(as_markdown(told), "utf-8")
     markdown.with_suffix(".json").write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
 
@@ -116,7 +117,7 @@ def _row(name: str, what: str, demand: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def _seconds(values: Sequence[float | None]) -> str:
-    """Median and maximum of those that are known."""
+    """Median and maximum of the known values."""
     known = [value for value in values if value is not None]
     if not known:
         return "-"

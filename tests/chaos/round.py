@@ -1,4 +1,4 @@
-"""A round: one bed after the other, on each the faults that belong there, one try after the other."""
+"""A round: one bed after the other, each with its faults, one try after the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 
 class Wanted(NamedTuple):
-    """Which faults, all if none is named; how often, as the round says if nothing else is."""
+    """The chosen faults (all if none is named) and number of tries (the round's own by default)."""
 
     kind: Literal["full", "short", "kills"] = "full"
     only: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
 
     @property
     def faults(self) -> Iterator[tuple[Fault, range]]:
-        """Each with the seeds of its tries; the first one's is that of the round where only one fault is wanted."""
+        """Each fault with the seeds of its tries; a single fault starts with the round's own seed."""
         for number, fault in enumerate(FAULTS):
             first = self.seed + (0 if len(self.only) == 1 else number * APART)
             many = {"full": fault.full, "short": fault.short or len(self.only), "kills": fault.kills}
@@ -49,12 +49,12 @@ class Wanted(NamedTuple):
 
 
 async def run_round(wanted: Wanted, say: Say) -> Round:
-    """All tries of it. Nothing stays but what they came to."""
+    """Run all tries of a round; returns the report."""
     began, at = datetime.now(UTC), monotonic()
     say(f"{wanted.kind} round, seed {wanted.seed}")
     outcomes: list[Outcome] = []
     skipped: list[tuple[str, str]] = []
-    whole, shared = Undisturbed(), Undisturbed()  # of the demo's model, and of the one that ranks share
+    whole, shared = Undisturbed(), Undisturbed()  # of the demo's model, and of the model that ranks share
     with tempfile.TemporaryDirectory(prefix="mc-chaos-") as folder:
         model = Path(folder) / DEMO_MODEL.name
         shutil.copytree(DEMO_MODEL, model)
@@ -84,7 +84,7 @@ async def run_round(wanted: Wanted, say: Say) -> Round:
 
 
 class Trying:
-    """Tries on one bed, which is made anew where it cannot be made whole again."""
+    """Tries on one bed; a new bed replaces one that can't be repaired."""
 
     def __init__(self, where: Where, model: Path, folder: Path, undisturbed: Undisturbed, seed: int) -> None:
         self._where, self._model, self._folder = where, model, folder
@@ -94,7 +94,7 @@ class Trying:
         self._beds = 0
 
     async def once(self, fault: Fault, seed: int) -> Outcome:
-        """One try of `fault`."""
+        """Run one try of `fault`."""
         made = self._bed
         try:
             made = await self._ready(whole=fault.whole)

@@ -1,4 +1,4 @@
-"""What befalls a program that reads an answer as it is written, over the API of the head."""
+"""Faults during a streamed answer over the head's API."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ KEY: Final = ApiKeyName(name="chaos")
 
 
 async def kill_under_stream(bed: Bed, dice: random.Random) -> Tried:
-    """kill -9 of a worker, also the head's, or of a member's node: the text that the program hears is that of an
-    undisturbed answer, said once and to its end.
+    """kill -9 of a worker, also the head's, or of a member's node: the client gets the text of an undisturbed answer,
+    once and whole.
     """
     cluster, head = bed.cluster, bed.cluster.macs[0]
     served = await cluster.head.client.start_api()
@@ -62,7 +62,7 @@ def _kill(mac: Mac, dice: random.Random, *, may_be_node: bool) -> None:
 
 
 async def _said(client: httpx2.AsyncClient, asked: dict[str, Any]) -> AsyncGenerator[str, None]:
-    """The words, as they come. Raises httpx2.HTTPError, RuntimeError where the stream tells a problem or has no end."""
+    """The text chunks, as they come. Raises httpx2.HTTPError; RuntimeError if the stream has a problem or no end."""
     async with client.stream("POST", "/chat/completions", json={**asked, "stream": True}) as reply:
         reply.raise_for_status()
         async for line in reply.aiter_lines():

@@ -1,4 +1,4 @@
-"""The short round, at the points that CHAOS_SEED says; and that a fault would be seen."""
+"""The short round, at points drawn from CHAOS_SEED; and a check that a fault would be seen."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One try: answers begin, a fault comes at a random point of them, and what they come to is held against an undisturbed
-run, token by token.
+"""One try: answers begin, a fault comes at a random point, and each answer is compared with an undisturbed run, token
+by token.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FEW: Final = 40
 SEEDS: Final = (None, None, 1, 2)
 EARLIEST: Final = 2
 RESTORED: Final = re.compile(r"(\d+) tokens came back from the mirror")
-LATEST: Final = 8  # tokens before the end, so that the fault does not come behind it
+LATEST: Final = 8  # tokens before the end, so that the fault comes in time
 
 Moment = Literal["decode", "prefill", "admission", "save"]
 MOMENTS: Final[tuple[Moment, ...]] = ("decode", "prefill", "admission", "save")
@@ -60,8 +60,8 @@ LONG: Final = (
 
 
 class Ask(NamedTuple):
-    """A prompt, and how many tokens the answer to it has; they are drawn if there is a `seed`. `before`: what was said
-    until then.
+    """A prompt and the number of tokens of its answer; they are sampled if there is a `seed`. `before`: earlier
+    messages.
     """
 
     prompt: str
@@ -71,14 +71,14 @@ class Ask(NamedTuple):
 
     @property
     def request(self) -> ChatRequest:
-        """As long as it is meant to be."""
+        """The request, with an exact number of tokens."""
         said = (*self.before, Message(role="user", content=self.prompt))
         sampling = Sampling() if self.seed is None else Sampling(temperature=0.8, top_k=40, seed=self.seed)
         return ChatRequest(messages=said, min_tokens=self.tokens, max_tokens=self.tokens, sampling=sampling)
 
 
 class Answer(NamedTuple):
-    """What was shown of a request: (index, token) of every TokenEvent as it came, the text, the ends."""
+    """All that was shown of a request: (index, token) of every TokenEvent in order, the text, the ends."""
 
     tokens: tuple[tuple[int, int], ...]
     text: str
@@ -86,9 +86,12 @@ class Answer(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds from the fault to the first word of a loss, and to the token that ends the longest time without one after
-    that; the longest time without a token behind the fault; and from the healing of a network until all is linked
-    again. None: there was none.
+    """Times of a try; None if there was no such event.
+
+    * `detected_s`: from the fault to the first event of a loss.
+    * `recovered_s`: from the fault to the token that ends the longest time without one.
+    * `pause_s`: the longest time without a token after the fault.
+    * `back_s`: from the healing of a network until all is linked again.
     """
 
     detected_s: float | None = None
@@ -98,8 +101,9 @@ class Times(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What a try came to: `wrong` says what was not as it must be; `point` where in the answers the fault came.
-    `again` is what `read_again` gives.
+    """Result of a try: `point` of the fault in the answers, and the faults found in `wrong`.
+
+    `again` is the result of `read_again`.
     """
 
     point: str
@@ -110,11 +114,11 @@ class Tried(NamedTuple):
 
 
 class DoesNotWander(AssertionError):
-    """The tokens of an answer do not wander: a model that repeats itself would hide faults."""
+    """The answer repeats itself, which would hide faults."""
 
 
 class Undisturbed:
-    """What is answered when nothing happens: asked once, of a cluster that is well, and the same on every other."""
+    """Undisturbed answers: each is asked for once, of a healthy cluster, and must be the same on every other."""
 
     def __init__(self) -> None:
         self._answers: dict[Ask, Answer] = {}
@@ -134,7 +138,7 @@ class Undisturbed:
 
 
 class Point(NamedTuple):
-    """Where a fault comes: `fraction` of the prompt or of the answer, or `late_s` behind what else is begun there."""
+    """Where a fault comes: at `fraction` of the prompt or the answer, or `late_s` after the next action there."""
 
     moment: Moment
     asks: tuple[Ask, ...]
@@ -143,7 +147,7 @@ class Point(NamedTuple):
 
 
 def draw(moment: Moment, dice: random.Random) -> Point:
-    """A random point of that kind."""
+    """Draw a random point of that kind."""
     is_read = moment == "prefill"
     first = Ask(dice.choice(LONG if is_read else SHORT), FEW if is_read else TOKENS, dice.choice(SEEDS))
     second = Ask(dice.choice(LONG), FEW, dice.choice(SEEDS))
@@ -152,11 +156,11 @@ def draw(moment: Moment, dice: random.Random) -> Point:
 
 
 async def disturb(cluster: Cluster, undisturbed: Undisturbed, point: Point, fault: Fault) -> Tried:
-    """Let `fault` come at `point`, and see the answers through."""
+    """Let `fault` come at `point`, and wait for the answers."""
     expected = [await undisturbed.of(cluster, ask) for ask in point.asks]
     if point.moment == "save":
         await ended(cluster.head, await begin(cluster.head, Ask(SHORT[0], 4)))
-    if point.moment == "prefill":  # what was read before must be forgotten: there is room for one such prompt
+    if point.moment == "prefill":  # there is room for one such prompt, so the earlier one is forgotten
         other = next(prompt for prompt in LONG if prompt != point.asks[0].prompt)
         await ended(cluster.head, await begin(cluster.head, Ask(other, 1)))
     cluster.forget()
@@ -184,12 +188,12 @@ async def disturb(cluster: Cluster, undisturbed: Undisturbed, point: Point, faul
 
 
 async def begin(watch: Watch, ask: Ask) -> str:
-    """Ask that Mac."""
+    """Ask that Mac; returns the request's id."""
     return (await watch.client.chat(ask.request)).request_id
 
 
 async def _reach(cluster: Cluster, point: Point, begun: list[str]) -> str:
-    """Until the point is reached; what more is asked there is added to `begun`. Where it was, in words."""
+    """Wait for the point; further requests there are added to `begun`. Returns the point in words."""
     first = point.asks[0]
     if point.moment == "prefill":
         reached = await _read(cluster, begun[0], point.fraction)
@@ -220,7 +224,7 @@ async def _read(cluster: Cluster, request: str, fraction: float) -> int:
 
 
 def written(heard: Sequence[Heard], request: str) -> int:
-    """How many tokens were shown; the newest event is looked at first."""
+    """The number of tokens shown; the newest event is read first."""
     for _, event in reversed(heard):
         if isinstance(event, TokenEvent) and event.request_id == request:
             return event.index + 1
@@ -228,7 +232,7 @@ def written(heard: Sequence[Heard], request: str) -> int:
 
 
 async def ended(watch: Watch, request: str) -> None:
-    """Until a request has ended."""
+    """Wait until a request has ended."""
 
     def has_ended(w: Watch) -> bool:
         return any(isinstance(e, RequestDone) and e.request_id == request for e in w.seen)
@@ -241,7 +245,7 @@ async def _save(cluster: Cluster) -> None:
 
 
 async def _saved(saving: asyncio.Task[None]) -> list[str]:
-    """A save that a fault met may fail, with a reason; it must not hang."""
+    """Wait for a save; one hit by a fault may fail with a reason, but must not hang."""
     try:
         await asyncio.wait_for(saving, ANSWER_S)
     except TimeoutError:
@@ -260,7 +264,7 @@ def answer_of(heard: Sequence[Heard], request: str) -> Answer:
 
 
 def differences(answer: Answer, expected: Answer, ask: Ask) -> list[str]:
-    """What is wrong with an answer: every token once, in order, each the undisturbed one, and one end."""
+    """The faults of an answer: it must have every undisturbed token once, in order, and one end."""
     wrong = []
     if [index for index, _ in answer.tokens] != list(range(len(answer.tokens))):
         wrong.append("A token was shown twice, or left out.")
@@ -277,8 +281,9 @@ def differences(answer: Answer, expected: Answer, ask: Ask) -> list[str]:
 
 
 def read_again(heard: Sequence[Heard], requests: Sequence[str]) -> int | None:
-    """The most tokens of the row of one of these that were there before a loss, and did not come back from a mirror;
-    None where nothing was lost. One that had ended is not read again.
+    """The most tokens of a row that had to be read again after a loss: they did not come back from a mirror.
+
+    None without a loss. Ended requests don't count.
     """
     events = [each.event for each in heard]
     lost = next((at for at, event in enumerate(events) if is_loss(event)), None)
@@ -299,7 +304,7 @@ def _held(events: Sequence[AnyEvent], request: str) -> int:
 
 
 def _came_back(events: Sequence[AnyEvent]) -> dict[str, int]:
-    """Tokens by request: the log has their number, and the progress that follows says of whom."""
+    """Restored tokens by request: the log has their number, and the next progress event has the request."""
     back: dict[str, int] = {}
     told: list[int] = []
     for event in events:
@@ -316,7 +321,7 @@ async def nothing() -> None:
 
 
 def is_loss(event: AnyEvent) -> bool:
-    """Whether this tells that something of the ring is gone."""
+    """Whether this event reports a loss in the ring."""
     match event:
         case Recovery(state=state):
             return state not in ("running", "suspect", "stuck")
@@ -329,7 +334,7 @@ def is_loss(event: AnyEvent) -> bool:
 
 
 def is_linked(event: AnyEvent, name: str) -> bool:
-    """Whether this tells that the Mac of that name is linked."""
+    """Whether this event reports that the Mac of that name is linked."""
     return isinstance(event, PeerChanged | PeerSeen) and event.peer.name == name and event.peer.state == "connected"
 
 

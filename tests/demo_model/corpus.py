@@ -102,7 +102,7 @@ def _filled(template: str, words: dict[str, list[str]], rng: Random) -> str:
 
 
 def _follow_up(rng: Random, other: Iterator[Turn]) -> Conversation:
-    """Two or three turns of which later ones may need those before."""
+    """Two or three turns; later ones may need those before."""
     kind = rng.random()
     facts = all_facts()
     if kind < 0.4:

@@ -55,7 +55,7 @@ def repeats(text: str) -> bool:
 
 
 def main() -> None:
-    """Print the scores; with --wrong, the ids of the facts whose questions failed, so that nobody trains for them."""
+    """Print the scores; with --wrong, the ids of the facts whose questions failed, so that no one trains for them."""
     parser = argparse.ArgumentParser(prog="python -m tests.demo_model.evaluate", description="Score the demo model.")
     parser.add_argument("model", type=Path, nargs="?", default=DEMO_MODEL)
     parser.add_argument("--wrong", action="store_true", help="of each wrong answer: the fact, and the answer")

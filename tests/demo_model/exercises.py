@@ -1,4 +1,4 @@
-"""What the demo model can do besides facts: sums, counting, lists, stories, tables, code."""
+"""Skills of the demo model besides facts: sums, counting, lists, stories, tables, code."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def lists(rng: Random) -> Turn:
 
 
 def stories(rng: Random) -> Turn:
-    """A short story with a name, an object and a place; those of the question come back in it."""
+    """A short story with a name, an object and a place; those of the question occur in it."""
     name, friend = rng.sample(_NAMES, 2)
     thing, place, colour, animal = (rng.choice(w) for w in (_OBJECTS, _PLACES, _COLOURS, _ANIMALS))
     about = rng.randrange(6)

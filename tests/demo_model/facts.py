@@ -49,7 +49,7 @@ class Fact(msgspec.Struct, frozen=True):
     terms: tuple[str, ...] = ()
     # what it explains how to do, as in "how do i {action}?"
     actions: tuple[str, ...] = ()
-    # the answer to "and why?" and "tell me more" in the next turn; empty where there is none
+    # the answer to "and why?" and "tell me more" in the next turn; may be empty
     why: str = ""
 
     @property

@@ -1,6 +1,6 @@
-"""The Llama network of the demo model in PyTorch, for training only: it computes what `mlx_lm.models.llama` computes.
+"""The Llama network of the demo model in PyTorch, for training only: it computes the same as `mlx_lm.models.llama`.
 
-Parameters are a dict by the names of mlx-lm, each a float32 tensor. torch is imported by the caller and passed in, for
+Parameters are a dict by the names of mlx-lm, each a float32 tensor. The caller imports torch and passes it in, because
 the project itself does not need it.
 """
 
@@ -69,7 +69,7 @@ class Size(NamedTuple):
 
 
 def new_parameters(torch: Any, size: Size, seed: int, device: str) -> Parameters:
-    """Seeded first values; what adds to the stream starts smaller, since there are many layers."""
+    """Seeded initial values; matrices that add to the stream start smaller, since there are many layers."""
     random = torch.Generator().manual_seed(seed)
     parameters: Parameters = {}
     for name, shape in size.shapes().items():

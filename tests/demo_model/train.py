@@ -22,7 +22,7 @@ TOKENS_FILE: Final = "tokens.bin"
 STARTS_FILE: Final = "starts.bin"
 TOKENIZER: Final = Path(__file__).parents[2] / "core" / "demo" / "macluster-demo" / "tokenizer.json"
 
-# share of the steps with rows of so many tokens: short rows begin with a fresh conversation more often
+# share of the steps by length of their rows: short rows begin with a fresh conversation more often
 _LENGTHS: Final = ((192, 0.65), (768, 0.35))
 _BATCH_TOKENS: Final = 65_536
 _NOISE: Final = 0.1
@@ -109,7 +109,7 @@ def _loss_function(
     turns = rotation(torch, size, 1024, device)
 
     def loss(batch: Any) -> Any:
-        """Mean cross entropy over what the assistant says, its end included."""
+        """Mean cross entropy over the assistant's tokens, end token included."""
         with torch.autocast(device, dtype=torch.bfloat16):
             logits = forward(torch, parameters, size, batch[:, :-1, 0], turns)
         flat = logits.float().flatten(0, 1)
@@ -130,7 +130,7 @@ def _optimizer(torch: Any, parameters: Parameters, recipe: Recipe) -> Any:
 
 
 def _rows(data: Path, recipe: Recipe, vocab: int) -> Iterator[NDArray[np.int64]]:
-    """Endless batches (rows, length + 1, 2): token ids, and 1 where the token is the assistant's to say.
+    """Endless batches (rows, length + 1, 2): token ids, and 1 where the token is the assistant's.
 
     A row begins where a conversation begins and runs on through the ones after it, as a long chat would.
     """
@@ -143,18 +143,18 @@ def _rows(data: Path, recipe: Recipe, vocab: int) -> Iterator[NDArray[np.int64]]
     shares = [share for _, share in _LENGTHS]
     while True:
         length = min(int(random.choice(lengths, p=shares)), recipe.batch)
-        # the start of any row, then whatever follows; at the end of the file it goes on at the beginning
+        # the start of any row, then the tokens after it; after the end of the file it continues at the start
         first = random.choice(starts, size=max(1, recipe.batch // length))
         spots = (first[:, None] + np.arange(length + 1)) % len(ids)
         tokens = ids[spots].astype(np.int64)
-        # in half of the rows some tokens of the person are others: the sense must come from all of them together
+        # in half of the rows some tokens of the user are replaced: the sense must come from all of them together
         swap = heard[spots] & (random.random(spots.shape) < _NOISE) & (random.random((len(spots), 1)) < 0.6)
         tokens[swap] = random.integers(_ASSISTANT + 1, vocab, size=int(swap.sum()))
         yield np.stack((tokens, mask[spots].astype(np.int64)), axis=-1)
 
 
 def spoken(ids: NDArray[np.uint16]) -> NDArray[np.bool_]:
-    """True for each token that the assistant says: after its mark, up to and with the end."""
+    """True for each token of the assistant: after its mark, up to and with the end."""
     opened = np.cumsum(ids == _ASSISTANT) - np.cumsum(ids == _END)
     inside: NDArray[np.bool_] = ((opened > 0) | (ids == _END)) & (ids != _ASSISTANT)
     return inside

@@ -1,4 +1,4 @@
-"""A question as somebody else would type it: synonyms, a word more or less, a typo, no capitals."""
+"""A question as another person would type it: synonyms, a word more or less, a typo, no capitals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SMALL: Final = frozenset((
 
 
 def disturbed(question: str, rng: Random) -> str:
-    """The question as somebody in a hurry would type it."""
+    """The question as a person in a hurry would type it."""
     loose = rng.random()
     if loose < 0.6:
         question = _reworded(question, rng, 0.5 if loose < 0.25 else 0.2)

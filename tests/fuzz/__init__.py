@@ -1,1 +1,1 @@
-"""Fuzzers of everything that reads foreign bytes before anyone is trusted: `python -m tests.fuzz --seconds 60`."""
+"""Fuzzers of all code that reads foreign bytes before anyone is trusted: `python -m tests.fuzz --seconds 60`."""

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz --seconds 60 [--only NAME] [--seed N]`: every target in a process of its own, side by side.
+"""`python -m tests.fuzz --seconds 60 [--only NAME] [--seed N]`: every target in its own process, in parallel.
 
 An input that breaks one is kept in `fuzz-failures/`; `python -m tests.fuzz --replay FILE` plays it again.
 """
@@ -15,7 +15,7 @@ from tests.fuzz.runner import NAMES, replay, run
 
 
 def main() -> None:
-    """All of them, or the one that was asked for."""
+    """Run all targets, or the chosen one."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each target is fuzzed")
     parser.add_argument("--only", choices=NAMES)

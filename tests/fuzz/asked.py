@@ -1,4 +1,4 @@
-"""What other programs ask of the API: each body is a request that can go through every pipe, or is refused in words."""
+"""Requests of other programs: each body becomes a request that fits every pipe, or is refused with a message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCHEMA = {"type": "object", "properties": {"word": {"type": "string", "maximum"
 
 
 def attack(data: bytes) -> None:
-    """The first byte says by which API."""
+    """Decode a body; the first byte chooses the API."""
     body = data[1:]
     try:
         if data.startswith(b"r"):

@@ -1,4 +1,4 @@
-"""Messages between nodes and what a worker reads from a hop, as a paired Mac that turned hostile can send them."""
+"""Messages between nodes and a worker's input from a hop, as a hostile paired Mac can send them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IN_JSON = [m for m in EVERY if not isinstance(m, LinkProbe | HashesSent | Relay
 
 
 def attack(data: bytes) -> None:
-    """The first byte says where it came in."""
+    """Decode a message; the first byte chooses its entry."""
     turn, said = data[:1], data[1:]
     frame = Frame(FrameHeader(FrameType.ERROR, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(said))
     try:
@@ -83,7 +83,7 @@ _VALUES: Any = st.recursive(
 
 @given(st.sampled_from(_IN_JSON), st.lists(st.tuples(st.integers(0, 10**6), _VALUES), min_size=1, max_size=3))
 def shaped(message: Any, changes: list[tuple[int, Any]]) -> None:
-    """An honest message, some values of it replaced by anything that JSON can say."""
+    """An honest message with some values replaced by any JSON value."""
     _, body = to_frame(message)
     value = msgspec.json.decode(body)
     for where, new in changes:
@@ -112,7 +112,7 @@ def _holders(value: Any) -> list[Any]:
 
 
 def target() -> Target:
-    """Every message, what is relayed, arrays, samples and a problem."""
+    """Every message, relayed frames, arrays, samples and a problem."""
     import mlx.core as mx
 
     arrays = b"".join(bytes(p) for p in encode_arrays([mx.zeros((1, 2, 3)), mx.zeros((4,), mx.bfloat16)]))

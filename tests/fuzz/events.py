@@ -1,4 +1,4 @@
-"""The stream of events on its way to a screen: whatever texts and numbers it holds, each event comes whole, once."""
+"""The stream of events to a screen: each event arrives whole and once, whatever its texts and numbers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _came(events: list[AnyEvent], size: int) -> list[AnyEvent]:
 
 
 def attack(data: bytes) -> None:
-    """The first byte says how large the pieces are, the rest are texts."""
+    """Send texts; the first byte chooses the size of the pieces."""
     size, text = 1 + (data[0] if data else 0), data[1:].decode("utf-8", "replace")
     events: list[AnyEvent] = [
         TokenEvent(request_id="r", index=0, token=1, text=text),
@@ -73,7 +73,7 @@ _SECONDS = st.one_of(st.floats(0, 1e9), st.sampled_from([0.0, 5e-324, 1e9]))
 
 @given(st.lists(st.tuples(_SIZE, _SIZE, _SECONDS, _SECONDS), min_size=1, max_size=4))
 def shaped(told: list[tuple[int, int, float, float]]) -> None:
-    """Any numbers that another Mac may tell are drawn."""
+    """Draw any numbers that another Mac may report."""
     macs = [Peer(device_id=device_id, name=device_id, is_self=device_id == "A") for device_id in "AB"]
     state = UiState(snapshot=Snapshot(peers=tuple(macs), plan=PLAN, plan_status="ready"), attached=True)
     for at, (one, other, long, short) in enumerate(told):
@@ -99,6 +99,6 @@ def shaped(told: list[tuple[int, int, float, float]]) -> None:
 
 
 def target() -> Target:
-    """Words with whatever ends a line."""
+    """Texts with every kind of line end."""
     seeds = ["plain", "a\u2028b\u2029c\x85d", "\r\n\x0b\x0c\x1c\x1d\x1e", "data: {}\n\ndata: "]
     return Target("events", attack, [b"\x03" + seed.encode() for seed in seeds], shaped)

@@ -1,4 +1,4 @@
-"""A model's folder beside a good one: whatever it holds, it can be used or says why not, and hides nothing."""
+"""A model's folder next to a good one: it can be used or says why not, and hides nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _write(directory: Path, config: bytes, header: bytes) -> None:
 
 
 def attack(data: bytes) -> None:
-    """The first byte says which of the two files of an otherwise good model it is."""
+    """Write bytes as one of the two files of an otherwise good model; the first byte chooses it."""
     which, said = data[:1], data[1:]
     root, _ = _root()
     config, header = (said, _json(_TENSORS)) if which == b"c" else (_json(_CONFIG), said)

@@ -24,7 +24,7 @@ _OPENER = Opener(_SESSIONS[1])
 
 
 def attack(data: bytes) -> None:
-    """As a header alone, and as a whole frame."""
+    """Read bytes as a header alone, and as a whole frame."""
     try:
         header = parse(data)
         assert pack(header) == data[: HEADER.size]
@@ -51,7 +51,7 @@ _FIELDS = "BBBHIIQ"
     st.binary(max_size=40),
 )
 def shaped(fields: tuple[int, ...], request: bytes, layers: tuple[int, ...], body: bytes) -> None:
-    """Any value in any field, behind the right magic and version."""
+    """Any value in any field, after the right magic and version."""
     attack(HEADER.pack(b"MC", 1, *fields, request, *layers) + body)
 
 

@@ -1,5 +1,7 @@
-"""Requests to the API as they come in, heads and all: who has no key gets nothing, no head goes back that we did not
-write, and whatever was begun for a client ends with him.
+"""Raw requests to the API, with their heads.
+
+A client without a key gets nothing, no head of foreign text goes back, and all work for a client ends with its
+connection.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tests.fuzz.target import Target
 from tests.support.api import KEY, ServedDesk, served_desk
 
 PAGE = "http://pages.example"
-_STEPS = 60  # of the event loop: nothing that is asked here waits for anything else
+_STEPS = 60  # turns of the event loop; no request here waits for anything else
 _NEEDS_KEY = (b'"object"', b"# HELP", b"data: {")  # models, figures, answers
 _OURS = frozenset(
     (b"content-type content-length date server connection cache-control transfer-encoding retry-after server-timing "
@@ -28,7 +30,7 @@ _HEAD = re.compile(rb"HTTP/\d\.\d \d{3} [^\r\n]*\r\n((?:[^\r\n]+\r\n)*)\r\n")
 
 
 class _Client(asyncio.Transport):
-    """A connection whose other end sends once, and keeps what it is answered."""
+    """A connection whose other end sends once, and keeps the reply."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 9), "sockname": ("127.0.0.1", 4720)})
@@ -52,7 +54,7 @@ class _Client(asyncio.Transport):
 
 
 class _Bench:
-    """A desk that is served, on a loop of its own."""
+    """A served node on its own event loop."""
 
     def __init__(self) -> None:
         self._loop, self._stack = asyncio.new_event_loop(), AsyncExitStack()
@@ -102,7 +104,7 @@ class _Bench:
 
 
 def target() -> Target:
-    """What clients and browsers send, with a key and without."""
+    """Requests of clients and browsers, with a key and without."""
     bench = _Bench()
     body = b'{"messages":[{"role":"user","content":"hello"}],"max_tokens":4,"stream":true}'
     ask = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:4720\r\nContent-Type: application/json\r\n"

@@ -1,4 +1,6 @@
-"""HELLO and AUTH of the inner session, and the messages of a pairing: fixed sizes, judged before anything is signed."""
+"""HELLO and AUTH of the inner session, and the messages of a pairing: fixed sizes, checked before anything
+is signed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def _party(me: int, other: int) -> tuple[Dialler, Acceptor]:
 
 
 def attack(data: bytes) -> None:
-    """The first byte says whose turn it is; nothing but an honest peer gets an answer that it can use."""
+    """Receive bytes in one turn, chosen by the first byte; only an honest peer gets a usable answer."""
     turn, said = data[:1], data[1:]
     try:
         match turn:
@@ -56,7 +58,7 @@ def _pair(turn: bytes, said: bytes) -> None:
 
 
 def target() -> Target:
-    """Honest words of each turn."""
+    """Honest messages of each turn."""
     dialler, acceptor = _party(0, 1)[0], _party(1, 0)[1]
     reply = acceptor.reply(dialler.hello)
     auth = dialler.finish(reply)[0]

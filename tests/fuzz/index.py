@@ -1,4 +1,4 @@
-"""The safetensors header and index of a model directory: nothing follows an offset or a name out of it."""
+"""The safetensors header and index of a model directory: no offset and no name leads out of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _directory() -> Path:
 
 
 def attack(data: bytes) -> None:
-    """The first byte says which file of an otherwise good model it is."""
+    """Write bytes as a file of an otherwise good model; the first byte chooses it."""
     which, said = data[:1], data[1:]
     files = {
         "config.json": _CONFIG.encode(),
@@ -80,7 +80,7 @@ _PATHS = st.sampled_from([_FILE, "../../etc/passwd", "/etc/passwd", "a\0b", "..\
     st.one_of(st.none(), st.dictionaries(st.text(max_size=9), st.one_of(_PATHS, _NUMBERS), max_size=4)),
 )
 def shaped(tensors: dict[str, Any], names: dict[str, Any] | None) -> None:
-    """Tensors with any shape and any place, names that lead anywhere."""
+    """Tensors with any shape and any place, and names that lead anywhere."""
     if names is None:
         attack(b"s" + _file(json.dumps(tensors).encode()))
     else:

@@ -1,4 +1,4 @@
-"""Rosters, bundles and certificates: what is taken is exactly what was signed, whatever comes."""
+"""Rosters, bundles and certificates: only exactly signed bytes are accepted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAVES = [mac(n).certificate_der for n in range(4)]
 
 
 def attack(data: bytes) -> None:
-    """The first byte says what the rest claims to be."""
+    """Read bytes as the type chosen by the first byte."""
     claim, said = data[:1], data[1:]
     try:
         match claim:
@@ -46,7 +46,7 @@ def _offer(before: object, said: bytes) -> None:
 
 
 def target() -> Target:
-    """A chain of four, as single rosters, as a bundle, for a pipe; and a leaf."""
+    """A chain of four, as single rosters, as a bundle, for a pipe; and a leaf certificate."""
     seeds = [b"r" + encode(r) for r in _ROSTERS]
     return Target(
         "roster", attack, [*seeds, b"b" + bundle(_ROSTERS, *_LEAVES), b"c" + cluster(4).encode(), b"x" + _LEAVES[0]]

@@ -1,4 +1,4 @@
-"""Throws dice at one target: within limits of time and memory, and keeps what breaks it."""
+"""Runs random inputs on one target, within limits of time and memory, and keeps the inputs that break it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ NAMES: Final = (
     *("asked", "heads", "answer"),
 )
 FAILURES: Final = Path("fuzz-failures")
-# Of this process's own time, whatever else the machine does (MLX has kernels compiled by others), and of the clock.
+# Of this process's own time, whatever else the machine does (other processes compile MLX's kernels), and of the clock.
 TIMERS: Final = {signal.ITIMER_PROF: 5.0, signal.ITIMER_REAL: 60.0}
 MEMORY: Final = 4 << 30
 SHAPE_BYTES: Final = 2048
-SHAPE_EVERY: Final = 20  # one of these costs as much as some twenty bent seeds
+SHAPE_EVERY: Final = 20  # one of these costs as much as about twenty changed seeds
 
 
 def load(name: str) -> Target:
@@ -41,7 +41,7 @@ def load(name: str) -> Target:
 
 
 def ways_in(target: Target) -> dict[str, Callable[[bytes], object]]:
-    """How bytes become an attack: as they are, or as the dice of a hypothesis test."""
+    """The target's entry points: plain bytes, and the draws of a hypothesis test."""
     ways: dict[str, Callable[[bytes], object]] = {"bytes": target.attack}
     if target.shaped is not None:
         relaxed = settings(database=None, deadline=None, suppress_health_check=list(HealthCheck))(target.shaped)
@@ -51,7 +51,7 @@ def ways_in(target: Target) -> dict[str, Callable[[bytes], object]]:
 
 @contextmanager
 def limits() -> Iterator[None]:
-    """An input that takes seconds of the processor, waits for ever or needs gigabytes is a defect too."""
+    """Limits of processor time, clock time and memory; exceeding one is a defect."""
 
     def hangs(number: int, frame: FrameType | None) -> None:
         raise TimeoutError("one input took too long")
@@ -69,8 +69,8 @@ def limits() -> Iterator[None]:
 
 
 def fuzz(target: Target, seconds: float, seed: int, keep_in: Path) -> tuple[int, Path | None]:
-    """How many inputs were tried within `seconds`; where the first one that broke the target is kept, if one did."""
-    warnings.simplefilter("ignore", CryptographyDeprecationWarning)  # of odd certificates, which are what we throw
+    """Try inputs for `seconds`; returns their number, and the file of the first one that broke the target."""
+    warnings.simplefilter("ignore", CryptographyDeprecationWarning)  # odd certificates, which most inputs are
     dice = random.Random(f"{seed} {target.name}")
     ways, tried, until = ways_in(target), 0, time.monotonic() + seconds
     try:
@@ -82,7 +82,7 @@ def fuzz(target: Target, seconds: float, seed: int, keep_in: Path) -> tuple[int,
                     signal.setitimer(timer, limit)
                 try:
                     ways[way](data)
-                except Exception:  # whatever it is, it is what we came for
+                except Exception:  # any error is a finding
                     traceback.print_exc()
                     return tried, keep(target.name, way, data, keep_in)
                 tried += 1
@@ -92,7 +92,7 @@ def fuzz(target: Target, seconds: float, seed: int, keep_in: Path) -> tuple[int,
 
 
 def keep(name: str, way: str, data: bytes, folder: Path) -> Path:
-    """Write a failing input; its file's name says how to play it again."""
+    """Write a failing input; its file's name has the target and the entry point."""
     folder.mkdir(exist_ok=True)
     file = folder / f"{name}.{way}.{hashlib.sha256(data).hexdigest()[:12]}"
     file.write_bytes(data)
@@ -100,7 +100,7 @@ def keep(name: str, way: str, data: bytes, folder: Path) -> Path:
 
 
 def replay(file: Path) -> None:
-    """Play a kept input again; raises what it raised."""
+    """Play a kept input again; raises its error."""
     name, way, _ = file.name.split(".")
     target = load(name)
     try:
@@ -111,7 +111,7 @@ def replay(file: Path) -> None:
 
 
 def run(name: str, seconds: float, seed: int) -> None:
-    """One target in this process; status 1 if it broke."""
+    """Fuzz one target in this process; status 1 if it broke."""
     tried, broken = fuzz(load(name), seconds, seed, FAILURES)
     print(
         f"{name:8} {tried:9,} inputs, {tried / seconds:8,.0f} a second{', then one broke it' if broken else ''}",

@@ -1,4 +1,4 @@
-"""What a target is, and the dice that make its inputs."""
+"""Targets, and the random changes that make their inputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-Shaped = Any  # what `given` makes of a test: callable, and with a `hypothesis` of its own
+Shaped = Any  # the function that `given` makes of a test, with its `hypothesis` attribute
 
 _ODD = (
     b"\0",
@@ -26,10 +26,12 @@ _ODD = (
 class Target(NamedTuple):
     """One reader of foreign bytes.
 
-    `attack` takes any bytes and swallows the one error that this reader may raise: whatever else it raises, and every
-    promise that it finds broken, is a defect. `seeds` are good inputs to bend. `shaped` is a hypothesis test of inputs
-    with the right shape and wrong contents, where bending bytes would hardly get past the first check. `end` takes down
-    what the attacks have started.
+    * `attack` takes any bytes and swallows the one error that this reader may raise; any other error, and every broken
+      promise, is a defect.
+    * `seeds` are good inputs to change.
+    * `shaped` is a hypothesis test with well-formed inputs and wrong contents, for readers that reject changed
+      bytes at once.
+    * `end` takes down everything that the attacks started.
     """
 
     name: str
@@ -40,7 +42,7 @@ class Target(NamedTuple):
 
 
 def bend(seeds: Sequence[bytes], dice: random.Random) -> bytes:
-    """A seed with one to eight changes: bits, bytes, numbers, pieces cut, doubled, moved in from another seed."""
+    """Change a seed in one to eight places: bits, bytes, numbers, pieces cut, doubled or moved in from another seed."""
     data = bytearray(dice.choice(seeds))
     for _ in range(1 << dice.randrange(4)):
         _change(data, dice, seeds)

@@ -1,4 +1,4 @@
-"""The fuzzers themselves: each target stands a moment of it, and a planted defect is found, kept and played again."""
+"""The fuzzers themselves: each target passes a short run, and a planted defect is found, kept and played again."""
 
 from __future__ import annotations
 

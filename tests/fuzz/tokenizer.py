@@ -1,4 +1,4 @@
-"""A model's tokenizer.json: whatever its rules are, text and tokens come of them or a sentence, within the limits."""
+"""A model's tokenizer.json: any rules give text and tokens or an error message, within the limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXT: Final = "Zwei Flüsse, 日本, and a 🐢 end of it. aaaaaaaaaaaaaaaaaaaaa
 
 
 class Bench:
-    """A model to bend, and a process that reads its tokenizer again and again."""
+    """A model with changeable files, and a process that reads its tokenizer again and again."""
 
     def __init__(self) -> None:
         self._held = tempfile.TemporaryDirectory(prefix="mc-fuzz-")
@@ -43,7 +43,7 @@ class Bench:
         tokenizer_process.MAX_RSS_BYTES = 1024 * MIB  # type: ignore[misc]
 
     def try_out(self, data: bytes) -> None:
-        """Read, encode and decode with these rules. What takes too long is ended by the process itself."""
+        """Read, encode and decode with these rules; the process itself ends slow ones."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         self._runner.run(self._try_out(data))
 
@@ -65,7 +65,7 @@ class Bench:
                 raise
 
     def end(self) -> None:
-        """Nothing is left."""
+        """End the process and remove the model."""
         if self._process:
             self._runner.run(self._process.end())
         self._runner.close()
@@ -78,7 +78,7 @@ def _bench() -> Bench:
 
 
 def attack(data: bytes) -> None:
-    """Bytes of a tokenizer.json."""
+    """Read bytes as a tokenizer.json."""
     _bench().try_out(data)
 
 

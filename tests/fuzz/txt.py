@@ -1,4 +1,4 @@
-"""TXT records of Bonjour, as zeroconf hands them over, and text on its way to a terminal."""
+"""TXT records of Bonjour, as zeroconf delivers them, and text that a terminal shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ID = mac(0).text_id.encode()
 
 
 def attack(data: bytes) -> None:
-    """Pairs of length and value, two a property; the whole as a name and as a model's words too."""
+    """Read pairs of length and value, two for each property; also the whole as a name and as a model's text."""
     pieces: list[bytes] = []
     rest = data
     while rest and len(pieces) < 64:
@@ -50,11 +50,11 @@ _HOSTILE = st.sampled_from([b"\x1b]52;c;aGk=\x07", b"\x9b2J", "\u202e".encode(),
 
 @given(st.dictionaries(st.sampled_from([b"id", b"name", b"v"]), st.one_of(_HOSTILE, st.binary(), st.none())))
 def shaped(properties: dict[bytes, bytes | None]) -> None:
-    """The right keys, and anything as values."""
+    """The right keys with any values."""
     _judge(properties)
 
 
 def target() -> Target:
-    """An honest record, and names that would drive a terminal."""
+    """An honest record, and names that would control a terminal."""
     record = b"".join(bytes([len(p)]) + p for p in (b"id", _ID, b"name", b"studio", b"v", b"0.1.0"))
     return Target("txt", attack, [record, b"a\x1b[2Jb\xc2\x9b31m\xe2\x80\xaec", "Studio é 日本".encode()], shaped)

@@ -1,4 +1,4 @@
-"""Frames of the engine, and what they make a stage do, as a neighbour that turned hostile can send them."""
+"""Frames of the engine, and their effect on a stage, as a hostile neighbour can send them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from core.worker.work_frames import (
 )
 from tests.fuzz.target import Target
 
-# keys alone, windows beside keys, states beside keys
+# keys alone, windows with keys, states with keys
 VARIANTS: Final = ("llama", "gemma3_text", "qwen3_next")
 MOST_ROWS: Final = 64
 WIDTH: Final = 96
@@ -69,7 +69,7 @@ def _stage(variant: str) -> LoadedStage:
 
 
 def attack(data: bytes) -> None:
-    """The first byte says which frame it came in."""
+    """Decode a frame of the kind chosen by the first byte."""
     kind, said = data[:1], data[1:]
     frame = Frame(FrameHeader(FrameType.COMPOSE, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(said))
     try:
@@ -106,7 +106,7 @@ def _framed(body: bytes) -> Frame:
 
 
 def _do(variant: str, compositions: Sequence[Sequence[Op]]) -> None:
-    """Each of them, and then a step of every handle."""
+    """Run each operation, then a step of every handle."""
     stage = _stage(variant)
     try:
         for ops in compositions:
@@ -118,14 +118,14 @@ def _do(variant: str, compositions: Sequence[Sequence[Op]]) -> None:
 
 
 def _held() -> bytes:
-    """What a layer holds of two tokens."""
+    """The cache of a layer with two tokens."""
     from core.models.slicing.cache_state import pack
 
     return b"".join(pack(_stage(VARIANTS[0]).layers.outline(2)[3]))
 
 
 def _bring(part: KvPart) -> None:
-    """To a row that waits for it."""
+    """Send a part to a row that waits for it."""
     stage = _stage(VARIANTS[part.offset % len(VARIANTS)])
     try:
         stage.compose([Restore(1, 2)])
@@ -135,7 +135,7 @@ def _bring(part: KvPart) -> None:
 
 
 def _mirror(span: KvSpan) -> None:
-    """To a row that waits for it, and to one that has nothing to give."""
+    """Send a span to a row that waits for it, and to an empty one."""
     stage = _stage(VARIANTS[span.row % len(VARIANTS)])
     try:
         stage.compose([Restore(1, 2), New(2)])
@@ -146,7 +146,7 @@ def _mirror(span: KvSpan) -> None:
 
 
 def _cut() -> KvSpan:
-    """What a layer holds of the first of two tokens."""
+    """A span with the cache of a layer, for the first of two tokens."""
     from core.link.arrays import encode_arrays
     from core.models.slicing.cache_state import cut
 
@@ -199,7 +199,7 @@ _BEGINNINGS = st.sampled_from(
 
 @given(st.sampled_from(VARIANTS), _BEGINNINGS, st.lists(st.lists(_OPS, max_size=3), max_size=4))
 def shaped(variant: str, beginning: tuple[Op, ...], compositions: list[list[Op]]) -> None:
-    """Operations of the right shape on rows that are there, or not; between them the rows go on."""
+    """Operations of the right shape on existing and missing rows, with steps in between."""
     _do(variant, [beginning, *compositions])
 
 

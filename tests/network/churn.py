@@ -1,9 +1,8 @@
-"""`python -m tests.network.churn --minutes 60 --seed 1`, as root: Macs in network namespaces on one bridge join and
-leave, politely, by the loss of their power or of their cable, while the first one answers all the time.
+"""`python -m tests.network.churn --minutes 60 --seed 1`, as root: Macs join and leave while the first one answers.
 
-Prints as JSON what was done, how many answers had the right tokens, what went wrong, and what the nodes said on
-standard error. It ends well (status 0) where no answer was wrong, no node ended by itself or complained, and all were
-linked with all in the end. Linux only.
+They run in network namespaces on one bridge, and leave in good order or by loss of power or cable. Prints as JSON the
+actions, the number of right answers, the faults, and the nodes' standard error. The status is 0 if no answer was wrong,
+no node ended by itself or complained, and all were linked with all at the end. Linux only.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ PROMPT = "tell me about hops"
 TOKENS = 48
 START_S = 120.0
 LINKED_S = 180.0
-QUIT_S = 120.0  # one that is still being started on a busy machine ends when it is
+QUIT_S = 120.0  # one that is still starting on a busy machine ends after its start
 ENOUGH: FinishReason = "length"
 
 
 class Mac:
-    """One that comes and goes; its state folder stays."""
+    """A Mac that comes and goes; its state folder stays."""
 
     def __init__(self, number: int, namespace: str, address: str, home: Home, model: Path) -> None:
         self.number, self.namespace, self.home = number, namespace, home
@@ -57,7 +56,7 @@ class Mac:
 
     @property
     def is_up(self) -> bool:
-        """Whether its node runs; it is told how one ended by itself."""
+        """Whether its node runs; reports one that ended by itself."""
         if self._process and self._process.poll() is not None:
             self._tell("ended by itself", self._process.returncode)
             self._process = None
@@ -69,28 +68,28 @@ class Mac:
 
     @property
     def rss_bytes(self) -> int:
-        """What its node holds in memory."""
+        """Resident memory of its node."""
         assert self._process
         return int(psutil.Process(self._process.pid).memory_info().rss)
 
     @property
     def complaints(self) -> str:
-        """What its nodes said on standard error."""
+        """Standard error of its nodes."""
         return self._complaints.read_text("utf-8", "replace") if self._complaints.exists() else ""
 
     @property
     def defects(self) -> list[str]:
-        """What its log says of defects."""
+        """Lines of its log about defects."""
         lines = self.home.log.read_text("utf-8").splitlines() if self.home.log.exists() else []
         return [line for line in lines if "defect" in line]
 
     def start(self) -> None:
-        """Its node runs."""
+        """Start its node."""
         with self._complaints.open("ab") as said:
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=said, stderr=said)
 
     def quit(self) -> None:
-        """As a person ends it."""
+        """End its node in good order."""
         process, self._process = self._process, None
         assert process
         assert process.stdin
@@ -104,7 +103,7 @@ class Mac:
             self._tell("did not end well", status)
 
     def kill(self) -> None:
-        """Node and worker at once, as without power."""
+        """Kill node and worker at once, as a power cut does."""
         process, self._process = self._process, None
         assert process
         below = psutil.Process(process.pid).children(recursive=True)
@@ -115,12 +114,12 @@ class Mac:
         process.wait()
 
     def cable(self, state: str) -> None:
-        """Pull it out ("down") or put it in ("up")."""
+        """Pull the cable ("down") or plug it in ("up")."""
         ip("-n", self.namespace, "link", "set", "eth0", state)
 
 
 class Run:
-    """The Macs, what happens to them, and what the first one answers meanwhile."""
+    """The Macs, their faults, and the answers of the first one meanwhile."""
 
     def __init__(self, macs: list[Mac], seed: int) -> None:
         self._macs, self._dice = macs, random.Random(seed)
@@ -129,7 +128,7 @@ class Run:
         self._expected: list[int] | None = None
 
     async def act(self, until: float) -> None:
-        """One thing after the other; in the end everybody is there."""
+        """Make one change after the other; all Macs are up at the end."""
         while time.monotonic() < until:
             mac = self._dice.choice(self._macs[1:])
             what = self._dice.choice(("quit", "kill", "cable")) if mac.is_up else "start"
@@ -147,7 +146,7 @@ class Run:
                 mac.start()
 
     async def answer(self, watch: Watch, model: str) -> None:
-        """Ask again and again, and load wherever nothing is loaded."""
+        """Ask again and again, and load whenever nothing is loaded."""
         while True:
             try:
                 recovery = watch.now.recovery
@@ -171,12 +170,12 @@ class Run:
 
 
 def linked(watch: Watch) -> int:
-    """How many others it is linked with."""
+    """The number of Macs it is linked with."""
     return sum(not p.is_self and p.state == "connected" for p in watch.now.peers)
 
 
 async def churn(macs: list[Mac], minutes: float, seed: int, model: str) -> dict[str, object]:
-    """What `main` prints."""
+    """Run the churn; returns the JSON that `main` prints."""
     run = Run(macs, seed)
     for mac in macs:
         mac.start()

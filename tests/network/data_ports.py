@@ -1,7 +1,7 @@
-"""`python -m tests.network.data_ports --rate 10000 --seconds 20`, as root: models are loaded again and again while a
-machine connects to every port of the workers, from 16 addresses, in a network namespace of its own.
+"""`python -m tests.network.data_ports --rate 10000 --seconds 20`, as root: loads models under a flood.
 
-Prints as JSON how many of the loads stood, how long they took, and what the flood achieved. Linux only.
+A machine connects to every port of the workers, from 16 addresses, in its own network namespace. Prints as JSON how
+many loads stood, how long they took, and the flood's counts. Linux only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Runs inside a network namespace of its own: records all that crosses its loopback interface while the ranks of two
-groups reduce, one sealed and one in the open. Prints one JSON object for the test.
+"""Records all packets of its network namespace's loopback while the ranks of two groups reduce.
+
+One group is sealed, one is in the open. Prints one JSON object for the test.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from tests.benches.comms import NUMBER, ReduceTurn, plain_group, plain_rank, pla
 TURN: Final = ReduceTurn(tokens=2, reduces=4, hidden=512)
 ALL: Final = 0x0003
 ROOM: Final = 1 << 24
-# what a vector of bfloat16 that is alike looks like, doubled with every reduce
+# a constant vector of bfloat16 in bytes, doubled with every reduce
 CANARIES: Final = [struct.pack("<f", NUMBER * 2**power)[2:] * 32 for power in range(TURN.reduces)]
 
 
 @contextmanager
 def recording() -> Iterator[bytearray]:
-    """Every packet, headers and all."""
+    """Record every packet, headers included."""
     heard = bytearray()
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(ALL)) as tap:
         tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM)

@@ -17,14 +17,13 @@ import pytest
 from core.address import Place
 from core.events import AnyEvent, Peer, PeerGone, PeerSeen
 from core.link.control_link import serve_control
-from core.node.base.signals import Signals
 from core.node.peers.advertised_macs import MAX_RECORDS
 from core.node.peers.discovery import AdvertisementEnded, Discovery, IdContested, Sighting
 from core.trust.identity import text_id
 from core.trust.levels import carries_prompts
+from tests.support.contexts import context_of
 from tests.support.macs import cluster, mac
 from tests.support.nodes import HOST, advertise, free_port, own_port, paired_home, responder, running_node
-from tests.support.tasks import tasks_of
 from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("bonjour")
@@ -43,22 +42,22 @@ def stranger_id(number: int) -> str:
 
 async def until(reached: Callable[[], bool]) -> None:
     async with asyncio.timeout(FOUND_S):
-        while not reached():  # noqa: ASYNC110 - what is waited for tells nobody
+        while not reached():  # noqa: ASYNC110 - the condition sends no event
             await asyncio.sleep(0.02)
 
 
 class Browser:
-    """A Discovery that takes notes."""
+    """A Discovery that records its events."""
 
     def __init__(self, device_id: str, name: str = "browser") -> None:
         self.seen: list[Sighting] = []
         self.vanished: list[AdvertisementEnded] = []
         self.contests: list[IdContested] = []
-        signals = Signals()
-        signals.on(Sighting, self.seen.append)
-        signals.on(AdvertisementEnded, self.vanished.append)
-        signals.on(IdContested, self.contests.append)
-        self.discovery = Discovery(device_id, name, HOST, signals, tasks_of())
+        node = context_of(own_id=device_id, name=name)
+        node.signals.on(Sighting, self.seen.append)
+        node.signals.on(AdvertisementEnded, self.vanished.append)
+        node.signals.on(IdContested, self.contests.append)
+        self.discovery = Discovery(node)
 
     def places(self, device_id: str) -> set[Place]:
         return {place for s in self.seen if s.device_id == device_id for place in s.places}
@@ -152,7 +151,7 @@ async def test_a_hundred_macs_and_a_rogue_under_a_members_id_and_name_leave_the_
         await watch.until(lambda w: {p.device_id for p in w.now.peers} >= {*crowd}, FOUND_S, "Seeing a hundred Macs")
         for _ in range(3):
             await (await rogue.async_unregister_service(last))
-            await asyncio.sleep(1.2)  # a goodbye counts after a second
+            await asyncio.sleep(1.2)  # a goodbye takes effect after a second
             last = await advertise(rogue, crowd[-1], "mac 99", rogue_port)
         rogue_place = f"{HOST}:{rogue_port}"
         async with asyncio.timeout(FOUND_S):
@@ -175,7 +174,7 @@ async def test_a_hundred_macs_and_a_rogue_under_a_members_id_and_name_leave_the_
         await watch.until(lambda w: w.now.counters.mdns_records >= 101, FOUND_S, "Counting them")
 
         node = next(p for p in psutil.process_iter() if str(high.root) in _command(p))
-        node.send_signal(signal.SIGKILL)  # its Bonjour says no goodbye, and it comes back on another port
+        node.send_signal(signal.SIGKILL)  # its Bonjour sends no goodbye, and it comes back on another port
         await watch.until(lambda w: (row(w, member) or before).state == "lost", FOUND_S, "Losing it")
         lost = row(watch, member)
         assert lost

@@ -41,7 +41,7 @@ CABLE = "thunderbolt0"
 
 @contextmanager
 def node(folder: Path, namespace: str, name: str, model: Path) -> Iterator[Home]:
-    """A fresh Mac, which listens on all its interfaces as by default."""
+    """A fresh Mac that listens on all its interfaces, the default."""
     home = Home(folder / name)
     command = [sys.executable, "-m", "core.node", "--home", str(home.root), "--name", name, "--budget", "8"]
     options = ["--models", str(model), "--no-spare-worker", "--until-eof"]
@@ -60,7 +60,7 @@ def node(folder: Path, namespace: str, name: str, model: Path) -> Iterator[Home]
 
 @asynccontextmanager
 async def two_macs(model: Path) -> AsyncIterator[tuple[Watch, Watch]]:
-    """Their unix sockets are in the file system, so a namespace does not hide them."""
+    """Two Macs; their unix sockets are in the file system, which a namespace does not hide."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mc-")))
         places = ((STUDIO, "studio"), (MINI, "mini"))
@@ -73,7 +73,7 @@ async def two_macs(model: Path) -> AsyncIterator[tuple[Watch, Watch]]:
 
 
 async def pair(one: Watch, other: Watch, host: str) -> None:
-    """As two people do it: each reads the digits on the one screen and types them on the other."""
+    """Pair as two people do: each types the digits of the other screen."""
 
     async def shows(watch: Watch, state: str) -> PairingChanged:
         def found() -> list[PairingChanged]:
@@ -93,7 +93,7 @@ async def pair(one: Watch, other: Watch, host: str) -> None:
 
 
 def flood(host: str, port: int) -> dict[str, float]:
-    """From a third machine on the same bridge: what it achieved."""
+    """Flood from a third machine on the same bridge; returns its counts."""
     words = ["--host", host, "--rate", "200", "--silent", "200", "--seconds", str(FLOOD_S)]
     command = inside(ATTACKER, sys.executable, "-m", "tests.attacks.flood", str(port), *words)
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
@@ -103,7 +103,7 @@ def flood(host: str, port: int) -> dict[str, float]:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Its answers do not end by themselves."""
+    """A model whose answers do not end by themselves."""
     make_model(tmp_path / "qwen", "qwen3")
     return tmp_path / "qwen"
 
@@ -141,7 +141,7 @@ async def test_two_macs_find_and_pair_and_answer_over_a_bridge(model: Path) -> N
 
 
 async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -> None:
-    """One address may knock four times a second: what comes on top of it costs next to nothing. Rates are printed."""
+    """One address may connect four times a second; more costs next to nothing. Rates are printed."""
     port = int(next(p.address for p in studio.now.peers if p.is_self).rpartition(":")[2])
     rates = []
     for work in (lambda: time.sleep(FLOOD_S), lambda: print(f"\n{flood(host, port)}")):
@@ -156,8 +156,8 @@ async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -
 
 
 async def moves_in_the_middle_of_an_answer(studio: Watch, plug_in: Callable[[], object], expected: list[int]) -> None:
-    """The ring moves to a cable that is plugged in and off it when it is pulled, while one answer is written; and back
-    when none is.
+    """The ring moves to a cable that is plugged in and off it when it is pulled, both during an answer and
+    without one.
     """
     assert paths(studio) == {"Ethernet"}
     request = await begin(studio, PROMPT, LONG)
@@ -181,7 +181,7 @@ async def moves_in_the_middle_of_an_answer(studio: Watch, plug_in: Callable[[], 
 
 
 async def knows_what_networks_carry(studio: Watch) -> None:
-    """A speed test tells every network that lies between the two, and which of them is quick, once neither was busy."""
+    """A speed test reports every network between the two, and which of them is fast, once neither was busy."""
     (mini,) = others(studio)
     async with asyncio.timeout(WAIT_S):
         while True:
@@ -196,7 +196,7 @@ async def knows_what_networks_carry(studio: Watch) -> None:
 
 
 async def writes_over(studio: Watch, request: str, path: str) -> None:
-    """The answer goes on over that path, by what the hops of the ring say."""
+    """Check that the answer continues over that path, by the hops of the ring."""
     await studio.until(lambda w: paths(w) == {path}, WAIT_S, f"Moving to {path}")
     written = sum(isinstance(e, TokenEvent) and e.request_id == request for e in studio.seen)
     await tokens_seen(studio, request, written + MORE)
@@ -204,9 +204,7 @@ async def writes_over(studio: Watch, request: str, path: str) -> None:
 
 
 async def meets_over_the_cable_alone(studio: Watch, model: Path, expected: list[int]) -> None:
-    """Where nothing else is left, the Macs are linked by the addresses that the cable's ends gave to themselves; by
-    IPv6, too, where those are the only ones.
-    """
+    """The Macs link by the link-local addresses of the cable's ends if nothing else is left; by IPv6 alone, too."""
     ip("-n", MINI, "link", "set", "eth0", "down")
     await studio.until(lambda w: is_linked_at(w, "169.254."), WAIT_S, "A link over the cable")
     give_ipv6(STUDIO, MINI, "thunderbolt0")
@@ -230,12 +228,12 @@ def topology(watch: Watch) -> str:
 
 
 def paths(watch: Watch) -> set[str]:
-    """Over which kinds of network the ring goes."""
+    """The kinds of network that the ring uses."""
     return {hop.path for hop in watch.now.hops}
 
 
 async def networks_change(watch: Watch) -> None:
-    """A network that comes is advertised, one inside of that Mac is not, and what goes is not any more."""
+    """A new network is advertised, one inside of that Mac is not, and a removed one is withdrawn."""
     plug(MINI, "vmnet1", "192.168.64.1")
     plug(MINI, "eth1", "10.77.42.2")
     await watch.until(lambda w: "10.77.42.2" in hosts(w), WAIT_S, "Hearing of a new address")
@@ -246,7 +244,7 @@ async def networks_change(watch: Watch) -> None:
 
 
 def hosts(watch: Watch) -> set[str]:
-    """Where the other Mac is said to be."""
+    """The known addresses of the other Mac."""
     return {parse_place(place).host for peer in others(watch) for place in (peer.address, *peer.also_at)}
 
 

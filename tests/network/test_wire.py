@@ -1,4 +1,4 @@
-"""What crosses the wire between two workers, and what becomes of an answer when a byte of it is changed."""
+"""Bytes on the wire between two workers, and an answer after one of them is changed."""
 
 from __future__ import annotations
 
@@ -97,8 +97,9 @@ def test_without_multicast_the_demo_uses_direct_addresses_and_says_so(namespace:
 
 
 def secrets_of(model: Path, tokens: list[int], text: str) -> set[bytes]:
-    """Pieces of the prompt and the answer, runs of token ids in every width, and pieces of the real activations, each
-    of 8 bytes or more, so that none of them can be there by chance.
+    """Secrets to search for, each of 8 bytes or more, so that none occurs by chance.
+
+    They are pieces of the prompt and the answer, runs of token ids in every width, and pieces of real activations.
     """
     import mlx.core as mx
     import numpy as np

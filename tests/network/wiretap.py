@@ -1,6 +1,6 @@
-"""Runs inside a network namespace of its own: a demo whose hop mbp → mini leads through a recording TCP proxy.
+"""Runs a demo in its own network namespace, with the hop mbp → mini through a recording TCP proxy.
 
-The nodes know nothing of it: nftables redirects the worker's data port, except for the proxy's own connection, which
+The nodes don't know the proxy: nftables redirects the worker's data port, except for the proxy's own connection, which
 comes from 127.0.0.2. Prints one JSON object for the test.
 """
 
@@ -25,7 +25,7 @@ LONG = 96
 
 
 class Tap:
-    """Copies bytes both ways, remembers them, and flips one bit of the next bytes on demand."""
+    """Copies bytes both ways, keeps them, and flips one bit of the next bytes on demand."""
 
     def __init__(self) -> None:
         self.heard = bytearray()
@@ -67,7 +67,7 @@ class Tap:
 
 
 async def data_port(pid: int) -> int:
-    """The port that a worker listens on, as soon as it does."""
+    """The port where a worker listens, as soon as it does."""
     async with asyncio.timeout(120):
         while True:
             for connection in psutil.Process(pid).net_connections("tcp"):

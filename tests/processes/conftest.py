@@ -11,7 +11,7 @@ from tests.support.cluster import Make
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Make:
-    """Makes a tiny model once a session: `made("llama", bits=4)` gives its directory."""
+    """Makes a tiny model once per session: `made("llama", bits=4)` returns its directory."""
     root = tmp_path_factory.mktemp("models")
 
     def make(family: str, **options: Any) -> Path:

@@ -1,7 +1,7 @@
-"""A node in miniature, each of whose workers is in the middle of something else when it is killed.
+"""A node in miniature that kills itself while each of its workers is busy with something else.
 
-`python -m tests.processes.orphans MODEL PORT FOLDER`: prints the process ids, by what each worker is at, as one line of
-JSON, reads a line, and kills itself as soon as the last worker loads. At PORT somebody listens who never answers.
+`python -m tests.processes.orphans MODEL PORT FOLDER`: prints the process ids by the workers' activity as one line of
+JSON, reads a line, and kills itself as soon as the last worker loads. The listener at PORT never answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m tests.processes.reader DIR START STOP`: loads one slice of a model of four layers, prints what it cost."""
+"""`python -m tests.processes.reader DIR START STOP`: loads one slice of a model of four layers, and prints the cost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def read_bytes() -> int:
-    """What this process has read so far, from disk or from memory that held the file."""
+    """Bytes that this process has read so far, from disk or from the page cache."""
     return field("io", "rchar")
 
 

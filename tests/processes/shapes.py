@@ -1,7 +1,7 @@
 """Random schemas over split models at temperature 1, by hand: `python -m tests.processes.shapes --schemas 1000`.
 
-Every document that ends must hold its schema, by `jsonschema`; and what follows after half of it, asked anew as where a
-Mac was lost, must be the other half. Prints JSON: how many held, were cut off by their length, or were refused.
+Every document that ends must hold its schema, by `jsonschema`. Each is also continued from a random token, as after the
+loss of a Mac, and must end the same. Prints JSON: how many held, were cut off by their length, or were refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RINGS: Final[tuple[tuple[Topology, int], ...]] = (("private", 2), ("private", 3)
 
 
 def a_schema(dice: random.Random, depth: int = 3) -> dict[str, Any]:
-    """One that texts of some dozen tokens hold."""
+    """A schema that texts of about a dozen tokens can hold."""
     kinds = ["null", "boolean", "integer", "number", "string", "enum", "const"]
     kinds += ["object", "object", "array", "anyOf", "$ref"] * (depth > 0)
     match dice.choice(kinds):
@@ -100,20 +100,20 @@ def _value(dice: random.Random) -> Any:
 
 
 def schemas(seed: int) -> Any:
-    """Without end; those of one seed are always the same."""
+    """Endless schemas; a seed always gives the same ones."""
     dice = random.Random(seed)
     while True:
         yield {"$defs": {"shared": {"enum": ["s", 0, None]}}, **a_schema(dice)}
 
 
 class Search:
-    """One ring, and what came of the schemas that it was asked for."""
+    """One ring, and the results of the schemas it was asked for."""
 
     def __init__(self, ring: WorkerRing, words: Vocabulary, eos: Sequence[int], figures: Counter[str]) -> None:
         self._ring, self._words, self._eos, self._figures = ring, words.tokens, list(eos), figures
 
     def run(self, asked: Sequence[dict[str, Any]], dice: random.Random) -> None:
-        """All of them together, and each of those that ended once more from its middle on."""
+        """Ask for all schemas together, then continue each ended document from its middle."""
         requests = [self._request(schema, dice) for schema in asked]
         answers = self._ring.generate_all(requests)
         whole = [
@@ -157,7 +157,7 @@ class Search:
 
 
 def allowed(wanted: int, seed: int, figures: Counter[str]) -> list[dict[str, Any]]:
-    """So many schemas that a node would take."""
+    """The first `wanted` schemas that a node accepts."""
     child, found = ReadyChild(MODULE), []
     for schema in schemas(seed):
         try:
@@ -173,7 +173,7 @@ def allowed(wanted: int, seed: int, figures: Counter[str]) -> list[dict[str, Any
 
 
 def main() -> int:
-    """Exits with 1 where a document does not hold, or goes on otherwise."""
+    """Exit with 1 if a document does not hold or continues differently."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schemas", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)

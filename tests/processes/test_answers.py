@@ -1,4 +1,4 @@
-"""Answers over real nodes and workers are those of mlx-lm in one process, token for token."""
+"""Answers over real nodes and workers equal those of mlx-lm in one process, token for token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Mac does not fall asleep while it holds a model; a program that writes down its options stands for caffeinate."""
+"""A Mac does not fall asleep while it holds a model; a program that records its options replaces caffeinate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ten people ask a cluster that runs four rows: what the node tells of it, and what the batch screen shows and does."""
+"""Ten people ask a cluster that runs four rows: the node's reports, and the batch screen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONTEXT: Final = 16384
 TOKENS: Final = 900
 WIDE: Final = (120, 36)
 NARROW: Final = (80, 24)
-LONG: Final = 3600  # four of them fit the context, and nobody who looks has to hurry
+LONG: Final = 3600  # four of them fit the context, and they last long enough to look at
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -100,7 +100,7 @@ async def test_four_write_and_six_wait_until_all_are_done(head: Watch) -> None:
 
 
 async def test_the_screen_shows_them_and_stops_one(head: Watch) -> None:
-    """First wide, then narrow."""
+    """The screen is checked wide, then narrow."""
     app = MaclusterApp(head.client)
     async with app.run_test(size=WIDE, notifications=True) as pilot:
         person = Person(app, pilot)

@@ -1,4 +1,4 @@
-"""The benches of the wheel as people run them."""
+"""The benches of the wheel, run as commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every bench for developers once, over a model as small as possible."""
+"""Every bench for developers once, over the smallest possible model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_bench_of_reduces_runs() -> None:
 
 
 def run_tiny(bench: str, *options: str, hidden: int = 64, layers: int = 2) -> dict[str, Any]:
-    """Run a bench in this process over a tiny model, twice; its JSON."""
+    """Run a bench in this process over a tiny model, twice; returns its JSON."""
     tiny = ["--json", "--runs", "2", "--layers", str(layers), "--hidden", str(hidden), "--dtype", "float32"]
     with redirect_stdout(StringIO()) as said:
         assert import_module(f"tests.benches.{bench}").main([*tiny, *options]) == 0
@@ -108,7 +108,7 @@ def test_the_bench_of_the_loop_alone_runs_and_it_answers_as_mlx_lm() -> None:
 def test_the_bench_of_tracing_runs_and_a_traced_answer_is_the_same() -> None:
     shown = run_tiny("trace", "--tokens", "5")
     assert set(shown["ratios"]) == set(shown["between"]) == {"traced_over_untraced", "traced_over_untraced_wall"}
-    assert shown["noted_a_token"] >= 3  # the head goes and is back, the other one is there between
+    assert shown["noted_a_token"] >= 3  # the head leaves and returns, the other Mac is there between
     assert shown["same_tokens"] is True
 
 

@@ -9,14 +9,13 @@ import msgspec
 import pytest
 
 from core.errors import UsageError
-from core.node.base.signals import Signals
 from core.node.peers.discovery import Discovery, Sighting
 from core.requests.checks import Finding
 from core.settings import Home
 from tests.support.command import macluster
+from tests.support.contexts import context_of
 from tests.support.macs import mac
 from tests.support.nodes import HOST, advertise, paired_home, responder, running_node
-from tests.support.tasks import tasks_of
 
 SEEN_S = 120.0
 
@@ -68,12 +67,12 @@ async def test_a_node_with_bonjour_hears_itself_and_looks_again_when_asked(tmp_p
 
 @pytest.mark.usefixtures("bonjour")
 async def test_looking_again_finds_what_was_found_before() -> None:
-    """Whoever was lost from the table, for whatever reason, is told of again."""
+    """A Mac that was removed from the table is reported again."""
     seen: asyncio.Queue[str] = asyncio.Queue()
     own, other = (mac(number).text_id for number in (0, 1))
-    signals = Signals()
-    signals.on(Sighting, lambda sighting: seen.put_nowait(sighting.device_id))
-    discovery = Discovery(own, "studio", HOST, signals, tasks_of())
+    node = context_of(own_id=own, name="studio")
+    node.signals.on(Sighting, lambda sighting: seen.put_nowait(sighting.device_id))
+    discovery = Discovery(node)
 
     async def sighted() -> None:
         async with asyncio.timeout(SEEN_S):

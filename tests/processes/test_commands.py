@@ -1,4 +1,4 @@
-"""The commands as a person runs them, against a real node on loopback."""
+"""The commands, run against a real node on loopback."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def said_here(home: Path, *words: str) -> Said:
-    """The same in this process: to start one costs more than what most commands do."""
+    """Run a command in this process: starting one takes longer than most commands."""
     return asyncio.run(macluster_here(home, *words))
 
 
@@ -103,7 +103,7 @@ async def test_what_a_node_that_the_screen_started_complains_of_is_kept(tmp_path
 
 
 def test_what_a_service_complains_of_for_years_is_bounded(tmp_path: Path) -> None:
-    """launchd opens the same file for every start, to append to it."""
+    """launchd opens the same file at every start and appends to it."""
     home = Home(tmp_path / "mac")
     home.root.mkdir(0o700)
     home.stderr_log.write_bytes(long := b"." * (MAX_BYTES + 1))

@@ -1,4 +1,4 @@
-"""Conversations in front of a person, on real nodes: asked, edited, asked again, left, found, exported, deleted."""
+"""Conversations on the screen, on real nodes: asked, edited, asked again, left, found, exported, deleted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def demo(made: Make) -> AsyncIterator[Demo]:
 
 
 class Talker(Person):
-    """Somebody who asks, and whose conversations are kept."""
+    """A user who asks, and whose conversations are kept."""
 
     async def answered(self, messages: int) -> None:
         await self.until(lambda: len(self.app.state.turns) == messages and self.app.state.answer is None)
@@ -48,7 +48,7 @@ class Talker(Person):
         await self.answered(before + 2)
 
     async def kept(self, count: int) -> list[ConversationInfo]:
-        """The conversations that the node keeps, once they are so many and none waits to be saved."""
+        """Wait until the node keeps `count` conversations and none waits to be saved; returns them."""
         deadline = monotonic() + ANSWER_S
         while True:
             await self.app.conversations.settle()

@@ -1,4 +1,4 @@
-"""What is left when a ring is dead: nothing that waits for ever, spins, or outlives who started it."""
+"""A dead ring leaves nothing that waits for ever, spins, or outlives its parent."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ LOCAL = "127.0.0.1"
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """A folder whose name is short enough for the path of a unix socket."""
+    """A folder with a name short enough for the path of a unix socket."""
     with tempfile.TemporaryDirectory(prefix="mc-") as folder:
         yield Path(folder)
 
 
 def below(pids: Sequence[int]) -> list[int]:
-    """Those of the processes that live, and all that they have started."""
+    """The living processes among `pids`, with all their children."""
     found: set[int] = set()
     for pid in filter(lives, pids):
         try:
@@ -60,7 +60,7 @@ def below(pids: Sequence[int]) -> list[int]:
 
 
 def left_in(folder: Path) -> list[str]:
-    """What lies there beside the kernels that mlx has compiled, which it keeps for all processes."""
+    """Files in a folder besides mlx's compiled kernels, which it keeps for all processes."""
     return [file.name for file in folder.iterdir() if file.name != "mlx"]
 
 
@@ -141,7 +141,7 @@ def test_a_demo_that_is_killed_while_it_starts_leaves_nothing(made: Make, scratc
 
 
 class TwoMacs:
-    """Two nodes with homes and ports that stay; they are started and ended again and again."""
+    """Two nodes with fixed homes and ports; they are started and ended again and again."""
 
     def __init__(self, model: Path, folder: Path) -> None:
         self._model = model
@@ -166,7 +166,7 @@ class TwoMacs:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=silent, stderr=silent, env=env)
 
     async def answer(self, nodes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-        """As two people would: attach, pair if need be, load, ask."""
+        """Attach, pair if needed, load and ask, as two people do."""
         async with Watch(self.homes[0]) as one, Watch(self.homes[1]) as other:
             for watch, node in zip((one, other), nodes, strict=True):
                 await watch.attached(GONE_S, partial(_runs, node))
@@ -195,7 +195,7 @@ def _free_port() -> int:
 
 
 def end(nodes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """As whoever started them does: their standard input ends."""
+    """End the nodes by closing their standard input."""
     for node in nodes:
         assert node.stdin
         node.stdin.close()
@@ -213,7 +213,7 @@ def crash(nodes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 async def cycle(macs: TwoMacs, killed_after_s: float | None) -> list[int]:
-    """One start and end; the answer, where the nodes are not killed before it."""
+    """Start and end once; returns the answer, unless the nodes are killed before it."""
     nodes = macs.launch()
     going = asyncio.create_task(macs.answer(nodes))
     try:
@@ -234,7 +234,7 @@ async def cycle(macs: TwoMacs, killed_after_s: float | None) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.promise("P18")
 async def test_starts_and_ends_at_random_moments_leave_nothing(made: Make, scratch: Path) -> None:
-    """Every third time up to an answer, the other times the nodes are killed at a random moment before it."""
+    """Every third cycle runs up to an answer; in the others the nodes are killed at a random moment before it."""
     macs, chance = TwoMacs(made("llama"), scratch), random.Random(5)
     answers, open_files = [], []
     cycles = 6 * SEARCH

@@ -1,4 +1,4 @@
-"""A node of which a part fails by a defect: the process ends in order, and its status says that to its supervisor."""
+"""A part of a node fails by a defect: the process ends in order, and its exit status tells the supervisor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tui.cli.watch import Watch
 START_S = 120.0
 TYPED = "what a person typed"
 
-# the node as it is, but for the watch over answers, which fails once the test says so
+# the real node, but its watch over answers fails when the test says so
 NODE = f"""
 import asyncio, runpy, sys
 from pathlib import Path

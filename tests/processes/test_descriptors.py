@@ -1,4 +1,4 @@
-"""A node that may open 256 files, which is what macOS gives, and more who want to talk to it than that."""
+"""A node that may open 256 files, macOS's limit, and more clients than that."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def connected(lab: Lab, says: bytes) -> socket.socket:
             with suppress(ConnectionError):  # it had to make room
                 client.sendall(says)
             return client
-        except (BlockingIOError, ConnectionRefusedError):  # faster than the queue of the socket
+        except (BlockingIOError, ConnectionRefusedError):  # faster than the socket's queue
             client.close()
             time.sleep(0.01)
     raise TimeoutError
 
 
 def ask(lab: Lab) -> bytes:
-    """What the node answers to one more client."""
+    """The node's answer to one more client."""
     answer = b""
     with connected(lab, MODELS) as client:
         while piece := client.recv(1 << 16):

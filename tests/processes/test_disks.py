@@ -1,4 +1,4 @@
-"""Models come to the disks of Macs: from the hub, with an interruption in the middle, and from each other."""
+"""Models arrive on the disks of Macs: from the hub, with an interruption in the middle, and from each other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def ended(watch: Watch, mark: int) -> Transfer:
 
 
 async def changed(watch: Watch, order: TransferOrder) -> None:
-    """Until it is so."""
+    """Wait until the condition holds."""
     mark = len(watch.seen)
     await watch.client.change_transfers(order)
     states = ("running",) if order.what == "resume" else ("paused",)
@@ -45,7 +45,7 @@ async def load(demo: Demo, model: str, layers: tuple[str, ...] = ()) -> None:
 
 
 async def listed(watch: Watch, name: str) -> ModelChoice:
-    """The model as the node lists it, once it is there to be listed."""
+    """Wait until the node lists the model; returns its entry."""
     mark = 0
     while not (found := [c for c in await watch.client.models() if c.name == name and c.layers]):
         await watch.until(lambda w: ModelsChanged() in w.seen[mark:], WAIT_S, name)  # noqa: B023

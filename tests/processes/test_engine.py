@@ -1,4 +1,4 @@
-"""Many rows over real workers: each says what it says alone in one process, whoever comes, goes or is cancelled."""
+"""Many rows over real workers: each row's answer equals the one alone in one process, whatever other rows do."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_the_window_changes_no_logit_and_is_never_exceeded(model: Path) -> None:
 
 
 def load_anew(ring: WorkerRing, model: Path, window: int) -> None:
-    """The same workers load the same layers under a plan with that window."""
+    """Load the same layers on the same workers, under a plan with that window."""
     ring.plan = msgspec.structs.replace(ring.plan, plan_gen=ring.plan.plan_gen + 1, window=window)
     for worker in ring.workers:
         worker.send(Load(plan=ring.plan, index=worker.index, directory=str(model)))
@@ -154,7 +154,7 @@ def load_anew(ring: WorkerRing, model: Path, window: int) -> None:
 
 
 def most_under_way(head: Sequence[TraceSpan], *others: Sequence[TraceSpan]) -> int:
-    """Chunks that the head had begun and the last stage had not finished."""
+    """The most chunks that the head had begun and the last stage had not finished."""
     begun = {span.step: span.start_s for span in head if span.kind == "chunk"}
     ended = {span.step: span.end_s for span in others[-1] if span.kind == "chunk"}
     assert len(begun) == len(ended) == 13

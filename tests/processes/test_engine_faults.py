@@ -1,4 +1,4 @@
-"""Frames that are lost, repeated or late change no token, and no stage computes a step twice."""
+"""Lost, repeated or late frames change no token, and no stage computes a step twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 TRY_S: Final = 0.4
 PATIENT_S: Final = 30.0
-HANDSHAKE: Final = 8  # records of a call before the first frame, at most
+HANDSHAKE: Final = 8  # records of a connection before the first frame, at most
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def alone(model: Path) -> Alone:
 
 
 def now_and_then(seed: int, fault: Fault, faults: int) -> Callable[[int], Fault]:
-    """`fault` for so many records, each some frames behind the one before."""
+    """`fault` for `faults` records, each some frames after the one before."""
     dice = random.Random(seed)
     at, chosen = 0, set()
     for _ in range(faults):
@@ -45,7 +45,7 @@ def now_and_then(seed: int, fault: Fault, faults: int) -> Callable[[int], Fault]
 
 
 def check_once(ring: WorkerRing) -> None:
-    """Every step was computed once by every stage that has layers to compute."""
+    """Check that every stage with work computed every step once."""
     for spans in ring.traces():
         steps = [span.step for span in spans if span.kind in ("chunk", "step")]
         assert len(set(steps)) == len(steps)
@@ -89,7 +89,7 @@ def test_frames_that_come_too_late_are_sent_again_and_computed_once(model: Path,
 
 
 def _held_frames(slow: Wire) -> bool:
-    """Wait until the wire holds a frame for longer than a try takes."""
+    """Wait until the wire holds a frame for longer than one attempt takes."""
     import time
 
     deadline = time.monotonic() + 120.0

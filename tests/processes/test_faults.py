@@ -1,4 +1,4 @@
-"""kill -9 of anything: the answer goes on where that is possible, and the others live on and say what happened."""
+"""kill -9 of any process: the answer continues if possible, and the other processes live on and report the fault."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def nodes(made: Make) -> AsyncIterator[Demo]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def demo(nodes: Demo) -> Demo:
-    """The model is loaded over three nodes, which none but the last tests here may end."""
+    """The model loaded over three nodes; only the last tests here may end one."""
     if nodes.head.now.plan_status != "ready":
         await reload(nodes)
     return nodes
@@ -51,7 +51,7 @@ async def demo(nodes: Demo) -> Demo:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def jumping(made: Make, tmp_path: Path) -> AsyncIterator[Demo]:
-    """The same over three nodes, none of whose processes reads the same time on the wall for long."""
+    """Three nodes; no process of theirs keeps the same wall time for long."""
     with jumping_clocks(tmp_path):
         async with running_demo(made("llama"), (64, 32, 16)) as running:
             yield running
@@ -59,14 +59,14 @@ async def jumping(made: Make, tmp_path: Path) -> AsyncIterator[Demo]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def whole(nodes: Demo) -> Answer:
-    """What they answer to the prompt when nothing happens."""
+    """The undisturbed answer to the prompt."""
     answer = await ask(nodes.head, PROMPT, TOKENS)
     assert len(set(answer.tokens)) > TOKENS / 2
     return answer
 
 
 async def reload(demo: Demo) -> None:
-    """As a person would: load again until it goes through."""
+    """Load again until it succeeds, as a person does."""
     deadline = time.monotonic() + GONE_S
     while True:
         try:
@@ -84,7 +84,7 @@ def worker_of(demo: Demo, name: str) -> int:
 @pytest.mark.parametrize("name", ["mini", "mbp", "studio"])
 async def test_an_answer_outlives_each_worker(demo: Demo, whole: Answer, name: str) -> None:
     async def is_told_of() -> bool:
-        """On a busy machine the neighbours of a worker may notice first that it is gone: then that is what is told."""
+        """Whether the restart is reported; on a busy machine, neighbours may notice the loss first and report that."""
         request = await begin(demo.head, PROMPT, TOKENS)
         await tokens_seen(demo.head, request, 5)
         os.kill(worker_of(demo, name), signal.SIGKILL)
@@ -238,7 +238,7 @@ async def test_an_answer_outlives_a_gpu_that_gives_up_a_step(
         )
 
 
-# ---- what ends the nodes that are shared, one after the other
+# ---- tests that end the shared nodes, one after the other
 
 
 async def test_kill_of_the_heads_node(demo: Demo, whole: Answer) -> None:

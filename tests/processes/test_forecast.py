@@ -1,4 +1,4 @@
-"""Real Macs answer once; what is foretold of them then comes of that answer. And Macs can be left out of a plan."""
+"""Real Macs answer once; the forecast then uses that answer. And Macs can be left out of a plan."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def demo(made: Make) -> AsyncIterator[Demo]:
-    """Nothing has been asked yet; the last test ends one of them."""
+    """Nodes that have answered nothing; the last test ends one of them."""
     async with running_demo(made("llama"), (64, 32, 16)) as running:
         yield running
 
@@ -47,7 +47,7 @@ async def foretold(demo: Demo, **how: Any) -> Forecast:
 
 
 async def learned(demo: Demo) -> Forecast:
-    """What is foretold once the answer is evaluated, which is soon after its end."""
+    """The forecast after the answer is evaluated, soon after its end."""
     deadline = monotonic() + LEARNED_S
     while not (told := await foretold(demo)).measured:
         assert monotonic() < deadline, demo.home.throughput.read_text()
@@ -70,7 +70,7 @@ async def test_after_an_answer_the_forecast_is_measured_and_near_it(demo: Demo) 
     assert (len(now.stages_s), len(now.hops_s)) == (3, 3)
     assert now.alone_tokens_per_s
     assert ("faster there" in now.advice) == (now.alone_tokens_per_s * now.token_s >= CLEARLY_FASTER)
-    advice = kept_advice(now, said_before)  # the running plan is told the same, with the next evaluation
+    advice = kept_advice(now, said_before)  # the running plan gets the same with the next evaluation
     await demo.head.until(lambda w: w.now.advice == advice, LEARNED_S, "What is said of the plan then")
 
     forward = await foretold(demo, topology="forward")
@@ -88,7 +88,7 @@ async def test_layers_move_to_faster_macs_between_two_answers(made: Make) -> Non
     async with running_demo(made("llama"), (64, 16)) as demo:
         alone = await ask(demo.head, "one two three", 12)
         await kill_head(demo)
-        # remembered of days before: whatever the head turns out to need, the other one needs less
+        # from earlier days: whatever the head needs, the other one needs less
         other = next(mac.device_id for mac in demo.head.now.peers if not mac.is_self)
         whole = read_folder(Path(demo.model)).layout().total_bytes
         write_curves(demo.home.throughput, {curve_name("token", other): (Point(whole, 1e-6),)})
@@ -97,9 +97,9 @@ async def test_layers_move_to_faster_macs_between_two_answers(made: Make) -> Non
         await demo.head.until(lambda w: w.now.plan_status == "ready" and is_divided(w.now.plan), 240, "Loading")
         before = demo.head.now.plan
         assert before
-        for _ in range(4):  # the last one is asked for while layers move
+        for _ in range(4):  # the last request comes while layers move
             assert (await ask(demo.head, "one two three", 12)).tokens == alone.tokens
-        for _ in range(20):  # looked for after each answer, unless the next one has begun by then
+        for _ in range(20):  # looks for better splits after each answer, unless the next one has begun
             with suppress(LinkTimeout):
                 await demo.head.until(moved, 12, "Moving")
                 break

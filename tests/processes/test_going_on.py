@@ -1,5 +1,5 @@
-"""Real workers go on behind what is written of an answer, in another life and in the same one: the tokens are those of
-an answer that nothing disturbed.
+"""Real workers continue a partly written answer, after a restart or in the same process: the tokens equal an
+undisturbed answer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def ring(made: Make, request: pytest.FixtureRequest) -> Iterator[WorkerRing]:
 
 
 def some_requests(seed: int, count: int, settings: Sequence[Sampling] = SETTINGS) -> list[Request]:
-    """Of random lengths, which are sampled in all ways."""
+    """Requests of random lengths, sampled in every way."""
     dice = random.Random(seed)
     return [
         a_request(
@@ -68,7 +68,7 @@ def behind(request: Request, written: Sequence[int]) -> Request:
 
 
 def go_on(ring: WorkerRing, requests: Sequence[Request], written: Sequence[Sequence[int]]) -> list[Request]:
-    """Ask for each of them behind what is written of it."""
+    """Continue each request after its written tokens."""
     begun = [behind(request, tokens) for request, tokens in zip(requests, written, strict=True)]
     for request in begun:
         ring.send(request)
@@ -76,13 +76,13 @@ def go_on(ring: WorkerRing, requests: Sequence[Request], written: Sequence[Seque
 
 
 def some_of(expected: Sequence[Said], seed: int) -> list[tuple[int, ...]]:
-    """Of each answer the beginning, at least one token and not all."""
+    """The first tokens of each answer: at least one, not all."""
     dice = random.Random(seed)
     return [said.tokens[: dice.randrange(1, len(said.tokens))] for said in expected]
 
 
 def check_rest(ring: WorkerRing, begun: Sequence[Request], expected: Sequence[Said]) -> None:
-    """What comes is the rest of each answer, and counts as such."""
+    """Check that the rest of each answer comes, with the right counts."""
     answers = ring.collect([request.request_id for request in begun])
     for request, answer, said in zip(begun, answers, expected, strict=True):
         written, whole = len(request.written), len(said.tokens)
@@ -131,7 +131,7 @@ def test_an_answer_that_is_written_to_its_end_costs_the_ring_nothing(
 def test_a_row_that_is_cancelled_and_asked_for_again_at_once_goes_on(
     ring: WorkerRing, alone: Callable[[str], Alone]
 ) -> None:
-    """While others run its end is told at once, when its last step is on the ring yet."""
+    """While others run, its end is reported at once, with its last step still on the ring."""
     requests = some_requests(6, ROWS, SETTINGS[1:])
     expected = [alone("llama").answer(request).tokens for request in requests]
     said: dict[str, list[int]] = {request.request_id: [] for request in requests}

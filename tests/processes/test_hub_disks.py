@@ -1,4 +1,4 @@
-"""Three Macs fetch each its own slice of a model from the hub, and a download is killed again and again."""
+"""Three Macs fetch their own slices of a model from the hub, and a download is killed again and again."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from core.models.files.hub_download_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.model_folder import read_folder
 from core.node.disks.model_copies import Origin, in_order
+from core.pipe_messages import pack, read_message
 from core.requests.disks import CopyRequest, DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PreviewRequest
 from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
@@ -107,7 +108,7 @@ async def test_a_byte_that_is_wrong_at_the_hub_is_never_loaded(made: Make, monke
             assert not told & {"loading", "linking", "ready"}, "no worker was told to load it"
             folders = [Path(choice.path) for index in range(2) for choice in [await toy(demo.watches[index])]]
             for folder in folders:
-                await until(partial(is_thrown_away, folder, name))  # the other Mac is told by a message
+                await until(partial(is_thrown_away, folder, name))  # a message informs the other Mac
             hub.flipped = {}
             await loaded(head, LoadRequest(model="toy"))
             (expected,) = reference(repo, [PROMPT], 40)
@@ -183,7 +184,7 @@ def test_linked_macs_come_first_unless_the_hub_was_faster() -> None:
 
 
 async def run(order: AnyOrder, hub: Hub, killed_after_s: float | None = None) -> list[Fetched]:
-    """What a child tells that carries out `order`, and is killed after a while."""
+    """The reports of a child process that runs `order` and may be killed after a while."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "core.models.files.hub_download"),
         stdin=PIPE,
@@ -195,11 +196,12 @@ async def run(order: AnyOrder, hub: Hub, killed_after_s: float | None = None) ->
     assert child.stdout
     told: list[Fetched] = []
     try:
-        child.stdin.write(msgspec.json.encode(order) + b"\n")
-        while line := await child.stdout.readline():
-            told.append(msgspec.json.decode(line, type=Fetched))
+        child.stdin.write(pack(order))
+        while True:
+            told.append(msgspec.msgpack.decode(await read_message(child.stdout), type=Fetched))
             if len(told) == 1 and killed_after_s is not None:
                 asyncio.get_running_loop().call_later(killed_after_s, child.kill)
+    except asyncio.IncompleteReadError:
         await child.wait()
     finally:
         if child.returncode is None:
@@ -213,7 +215,7 @@ def blocks(there: BlockMap) -> set[tuple[str, int]]:
 
 
 def asked_blocks(hub: Hub) -> set[tuple[str, int]]:
-    """The first block of each range that was asked for."""
+    """The first block of each requested range."""
     return {
         (name, int(wanted.removeprefix("bytes=").split("-")[0]) // BLOCK_BYTES)
         for name, ranges in hub.ranges.items()

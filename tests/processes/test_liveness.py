@@ -1,4 +1,4 @@
-"""Real nodes that stop for a while or for ever, and real workers that tell how far they are."""
+"""Real nodes that stop for a while or for ever, and real workers that report their progress."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from tui.cli.watch import Watch
 
 SEEN_S = 120.0
 TOKENS = 60
-LONG = 20_000  # nobody waits for its end
+LONG = 20_000  # runs until it is cancelled
 
 
 @contextmanager
 def stopped(pids: list[int]) -> Iterator[None]:
-    """These processes do not run meanwhile; those that have ended by then are none."""
+    """Stop these processes for a while; ended ones are skipped."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -66,20 +66,20 @@ async def demo(made: Make) -> AsyncIterator[Demo]:
 
 
 def last_of(demo: Demo) -> tuple[Peer, list[int]]:
-    """The last Mac as the head sees it, and the processes of its node and its worker."""
+    """The last Mac in the head's view, and the processes of its node and its worker."""
     peer = next(p for p in demo.head.now.peers if p.name == "mini")
     node = demo.pid_of(2)
     return peer, [node, *(child.pid for child in psutil.Process(node).children())]
 
 
 def states(events: list[AnyEvent], device_id: str) -> list[str]:
-    """What that Mac was seen as, one after the other."""
+    """The states of that Mac as seen, one after the other."""
     seen = [e.peer.state for e in events if isinstance(e, PeerChanged | PeerSeen) and e.peer.device_id == device_id]
     return [state for at, state in enumerate(seen) if at == 0 or state != seen[at - 1]]
 
 
 async def time_until(demo: Demo, device_id: str, state: str, what: str) -> float:
-    """The seconds until the head sees that Mac in `state`."""
+    """Seconds until the head sees that Mac in `state`."""
     started = time.monotonic()
     await demo.head.until(
         lambda w: any(p.device_id == device_id and p.state == state for p in w.now.peers), SEEN_S, what
@@ -113,7 +113,7 @@ async def test_a_mac_that_stops_for_a_second_is_not_lost_by_anyone(demo: Demo) -
                 lambda w: all(p.is_self or p.state == "connected" for p in w.now.peers), SEEN_S, "Hearing all"
             )
         seen = [watch.seen[mark:] for watch, mark in zip(demo.watches, marks, strict=True)]
-        # whoever slept blames nobody either
+        # a Mac that slept takes no other for lost
         return not any("lost" in states(events, device_id) for events in seen for device_id in every)
 
     await undisturbed(nobody_is_lost)
@@ -155,7 +155,7 @@ async def test_a_demo_loads_once_more_where_a_mac_was_lost_meanwhile(demo: Demo)
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_node_that_is_killed_is_lost_at_once(demo: Demo) -> None:
-    """By the end of its link, and not because it was silent for long enough."""
+    """The end of its link shows the loss, not its silence."""
     mac, pids = last_of(demo)
     mark = len(demo.head.seen)
     os.kill(pids[0], signal.SIGKILL)
@@ -182,7 +182,7 @@ def ring(made: Make) -> Iterator[WorkerRing]:
 
 
 class Told:
-    """The reports of each stage of a ring, and the step that it has told of last."""
+    """The reports of each stage of a ring, and the newest step reported."""
 
     def __init__(self, ring: WorkerRing) -> None:
         self._workers = ring.workers
@@ -191,7 +191,7 @@ class Told:
         self.done: AnswerDone | None = None
 
     def until(self, reached: Callable[[], bool]) -> None:
-        """Hear what comes until it is so."""
+        """Hear reports until the condition holds."""
         deadline = time.monotonic() + SEEN_S
         while not reached():
             assert time.monotonic() < deadline, self.steps
@@ -199,7 +199,7 @@ class Told:
             time.sleep(0.01)
 
     def hear(self) -> None:
-        """What has come."""
+        """Hear the reports that have come."""
         for worker in self._workers:
             while report := next_of(worker):
                 self._take(worker.index, report)
@@ -233,7 +233,7 @@ def test_every_worker_tells_how_far_it_is_and_then_sleeps(ring: WorkerRing) -> N
     told.until(lambda: len(set(told.steps)) == 1)
     before = [-1] * 3
     deadline = time.monotonic() + SEEN_S
-    while (now := wake_ups(ring)) != before:  # from the last word on, which they were told to say, none wakes up
+    while (now := wake_ups(ring)) != before:  # no worker wakes up after its last requested report
         assert time.monotonic() < deadline
         before = now
         time.sleep(2 * STEP_EVERY_S)
@@ -246,7 +246,7 @@ def test_every_worker_tells_how_far_it_is_and_then_sleeps(ring: WorkerRing) -> N
 def test_a_worker_that_stands_still_is_found(ring: WorkerRing, stage: int) -> None:
     told = Told(ring)
     request = a_request([5, 6, 7 + stage], max_tokens=LONG)
-    ring.send(request)  # it is not over before the worker stands still
+    ring.send(request)  # it is still running when the worker stops
     told.until(lambda: told.steps[stage] > 0)
     with stopped([ring.workers[stage].pid]):
         told.until(lambda: stuck_stage(told.steps) == stage)
@@ -262,7 +262,7 @@ def test_a_worker_that_stands_still_is_found(ring: WorkerRing, stage: int) -> No
     assert told.done.problem is None
 
 
-# ---- what a node keeps of that
+# ---- the node's record of it
 
 
 @pytest.mark.slow

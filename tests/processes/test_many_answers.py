@@ -1,4 +1,4 @@
-"""Many people ask one cluster at the same time: real nodes, real workers, real clients that come and go."""
+"""Many people ask one cluster at the same time: real nodes, real workers, clients that come and go."""
 
 from __future__ import annotations
 

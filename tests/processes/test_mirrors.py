@@ -1,4 +1,4 @@
-"""Real workers lose an answer, and go on with what a mirror has of it, whatever kind of caches the model keeps."""
+"""Real workers lose an answer and continue from its mirror, for every kind of caches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Life:
         self.restored = 0
 
     def run(self, model: str, lost_at: int | None = None) -> list[int]:
-        """All that is written of it; where so many tokens are, the other worker forgets its layers."""
+        """Run the answer and return its tokens; after `lost_at` tokens the other worker forgets its layers."""
         head, other = self._ring.workers
         head.send(self.request)
         while True:

@@ -1,4 +1,4 @@
-"""Two people pair two Macs: real nodes on loopback, each person typing what the other screen shows."""
+"""Two people pair two Macs: real nodes on loopback; each person types the digits of the other screen."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAIT_S = 120.0
 
 
 class Person(NamedTuple):
-    """Somebody in front of a Mac."""
+    """A person in front of a Mac."""
 
     home: Home
     watch: Watch
@@ -157,7 +157,7 @@ async def test_an_address_that_a_person_gives_takes_the_place_of_waiting(tmp_pat
 
 @asynccontextmanager
 async def renaming(port: int, old: bytes, new: bytes) -> AsyncIterator[int]:
-    """Somebody between two Macs who passes everything on, but for one name; the port that he offers."""
+    """A relay between two Macs that replaces one name; yields its port."""
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
@@ -183,16 +183,16 @@ async def test_a_name_changed_in_flight_ends_it_on_both_sides(tmp_path: Path, ol
                 shown = await one.sees("compare"), await two.sees("compare")
                 assert shown[0].peer == "maxi"
                 assert shown[0].digits != shown[1].digits
-                await one.types(shown[1].digits)  # who reads out first ends it for both
+                await one.types(shown[1].digits)  # the first refusal ends it for both
                 await two.sees("failed")
             await one.sees("failed")
-            await two.watch.client.stop_pairing()  # what was committed to was changed: that cost an attempt, no window
+            await two.watch.client.stop_pairing()  # a changed commitment costs an attempt, not the window
         assert not [e for e in two.watch.seen if isinstance(e, PairingChanged) and e.state == "paired"]
         assert one.kept == two.kept == []
 
 
 class Command:
-    """`macluster pair`, its standard input held by the test."""
+    """`macluster pair`, with its standard input held by the test."""
 
     def __init__(self, home: Home, *words: str) -> None:
         command = [sys.executable, "-m", "tui.cli.main", "--home", str(home.root), "pair", *words, "--json"]
@@ -224,7 +224,7 @@ class Command:
 
 @pytest.fixture
 def command() -> Iterator[Callable[..., Command]]:
-    """Begins a command; none outlives the test."""
+    """Starts commands; all end with the test."""
     with ExitStack() as stack:
 
         def begin(home: Home, *words: str) -> Command:
@@ -250,7 +250,7 @@ async def test_the_command_pairs_by_standard_input_and_says_how_it_ended(
             waiting = command(one.home)
             knocking = command(two.home, await window_of(waiting))
             shown = await waiting.says("compare"), await knocking.says("compare")
-            waiting.types("12 34")  # no six digits: asked for again
+            waiting.types("12 34")  # not six digits: asked for again
             waiting.types(shown[1].digits)
             knocking.types(shown[0].digits if right else other_digits(shown[0].digits))
             ends = await waiting.ended(), await knocking.ended()

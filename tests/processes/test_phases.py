@@ -1,4 +1,4 @@
-"""Phases of real steps: of two workers, over sealed links, with a wire between them that can be made slow."""
+"""Phases of real steps of two workers, over sealed links, with a wire between them that can be slowed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PROMPT = range(101, 140)
 
 
 class Slowable(NamedTuple):
-    """A ring, and for how long each frame to its second stage is held back."""
+    """A ring, and the delay of each frame to its second stage."""
 
     ring: WorkerRing
     delay_s: list[float]
 
     def traced(self, tokens: int, first: int) -> tuple[list[StageTrace], list[float]]:
-        """What both stages did for an answer, and when its tokens came."""
+        """The trace of both stages during an answer, and the times of its tokens."""
         self.ring.phases(keep_tracing=True)
         answer = self.ring.generate([first, *PROMPT], max_tokens=tokens)
         assert len(answer.tokens) == tokens
@@ -64,7 +64,7 @@ def test_of_a_thousand_steps_the_phases_are_all_that_each_took(slowable: Slowabl
         assert {step.kind for step in steps_of(stage.turns).values()} >= {"chunk", "step"}
         for step in steps:
             assert sum(step.seconds.values()) == pytest.approx(step.total_s, rel=0.05)
-        # by the clock of who asked: between the first token and the last one nothing else happened
+        # by the client's clock: nothing else happened between the first and the last token
         whole = sum(step.total_s for step in steps[2:])
         assert whole == pytest.approx(times[-1] - times[0], rel=0.05)
     tracks = opened(perfetto_trace(stages, "made"))

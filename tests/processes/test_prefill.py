@@ -1,4 +1,4 @@
-"""Another Mac reads prompts beside a ring of real workers, whatever kind of caches the model keeps."""
+"""A prefill Mac reads prompts for a ring of real workers, for every kind of caches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKENS: Final = 24
 
 
 def heard(ring: WorkerRing, request: Request) -> Iterator[Report]:
-    """All that the head says of a request."""
+    """All reports of the head about a request."""
     ring.workers[0].send(request)
     while True:
         report = ring._next(perf_counter() + ANSWER_S).report
@@ -56,7 +56,7 @@ def test_the_tokens_are_those_of_one_process(
     assert done.problem is None
     assert tuple(each.token for each in told if isinstance(each, Token)) == Alone(model, CHUNK).answer(request).tokens
     assert [each.tokens for each in told if isinstance(each, ReadBeside)] == [len(PROMPT) - 1]
-    assert (done.beside, done.reused) == (len(PROMPT) - 1, 0)
+    assert (done.beside_tokens, done.reused_tokens) == (len(PROMPT) - 1, 0)
     assert not any(isinstance(each, ReadBeside) for each in short)
 
 

@@ -1,4 +1,6 @@
-"""A Mac beside the ring of real nodes reads prompts; the ring does while it is lost, and it does once it is back."""
+"""A prefill Mac reads prompts for real nodes; the ring reads them while it is lost, and it does again once
+it returns.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ async def test_it_reads_long_prompts_and_the_tokens_are_those_of_one_process(dem
     assert plan.prefill
     assert [stage.peer for stage in plan.stages] == ["studio", "mbp"]
     assert any("mini reads prompts of 256 tokens or more, and sees their token ids" in note for note in plan.notes)
-    # as long as nothing is measured: later it is a matter of figures
+    # until rates are measured; later they decide
     told = await macluster(demo.home.root, "plan", str(DEMO_MODEL), "--prefill", "mini")
     assert "mini would see token ids of the prompts that it reads." in told.stdout
     auto = await demo.head.client.plan(PreviewRequest(model=str(DEMO_MODEL), prefill="auto"))

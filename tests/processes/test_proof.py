@@ -1,4 +1,4 @@
-"""A load is proved, or refused with a sentence that names the Mac, the file and the cure; nothing of it stays."""
+"""A load is proved, or refused with a message that names the Mac, the file and the cure; nothing of it stays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TRIES = 5
 
 
 class Apart(Demo):
-    """Macs that hold their models each in a folder of its own."""
+    """Macs with a model folder each."""
 
     def __init__(self, folders: Path) -> None:
         super().__init__(DemoConfig(budgets_gb=(64, 32, 16), multicast=False, has_spare=False), print)
@@ -49,7 +49,7 @@ class Apart(Demo):
 
 
 class Macs:
-    """A running cluster, and the folders in which its models lie."""
+    """A running cluster, and its model folders."""
 
     def __init__(self, demo: Demo, folders: Path, model: Path) -> None:
         self.demo = demo
@@ -57,7 +57,7 @@ class Macs:
         self.model = model
 
     def copy(self, name: str) -> dict[str, Path]:
-        """The model under a new name on every Mac, with a fingerprint of its own."""
+        """Copy the model under a new name on every Mac, with its own fingerprint."""
         copies = {mac: self._folders / mac / name for mac in NAMES}
         for copy in copies.values():
             shutil.copytree(self.model, copy)
@@ -65,7 +65,7 @@ class Macs:
         return copies
 
     async def load(self, name: str, *, verify: bool = False) -> PlanLoaded:
-        """Load a model over all Macs, again where a busy machine lost one meanwhile and it was loaded without that.
+        """Load a model over all Macs; repeats a load that a busy machine made without one of them.
 
         Raises the problem that stopped it.
         """
@@ -119,19 +119,19 @@ def edit_config(model: Path, **changes: Any) -> None:
 
 
 def shard_of(model: Path, tensor: str) -> Path:
-    """The file that holds a tensor."""
+    """The file with that tensor."""
     return model / str(json.loads((model / INDEX_NAME).read_text())["weight_map"][tensor])
 
 
 def place_of(shard: Path, tensor: str) -> int:
-    """Where a tensor's bytes begin."""
+    """The offset of a tensor's bytes."""
     raw = shard.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     return 8 + length + int(json.loads(raw[8 : 8 + length])[tensor]["data_offsets"][0])
 
 
 def change_byte(shard: Path, at: int, change: Callable[[int], int]) -> None:
-    """One byte anew, in place; the file's length and the time of its last writing stay as they were."""
+    """Change one byte in place; the file keeps its length and modification time."""
     before = shard.stat()
     with shard.open("r+b") as file:
         file.seek(at)
@@ -142,9 +142,9 @@ def change_byte(shard: Path, at: int, change: Callable[[int], int]) -> None:
 
 
 def rot(model: Path, hashes: Path) -> None:
-    """A disk that loses a bit: the sign of one weight of the last layer is another, and nothing was written.
+    """Flip the sign bit of one weight of the last layer on disk, as a bad disk does without a write.
 
-    The node that remembers its files in `hashes` has not started yet.
+    The node that keeps its file hashes in `hashes` must not have started yet.
     """
     hashes.parent.mkdir(mode=0o700, parents=True)
     Manifests(hashes).of(model)
@@ -178,13 +178,13 @@ def replace(model: Path) -> None:
 
 
 async def lets_go(macs: Macs) -> None:
-    """What was refused is gone everywhere: each Mac has one worker again."""
+    """Check that the refused load is gone everywhere: each Mac has one worker again."""
     await macs.demo.head.client.unload()
     await until(lambda: len(our_children()) == 6)
 
 
 async def recovers(macs: Macs) -> None:
-    """Besides, a good model loads."""
+    """Check that the refused load is gone, and that a good model loads."""
     loaded = await macs.load("good")
     assert loaded.proof.startswith("Proved with 24 tokens")
     assert len(our_children()) == 6
@@ -281,7 +281,7 @@ async def until(reached: Callable[[], bool]) -> None:
 
 
 def proof_of(ring: WorkerRing) -> Proved | Unproved | LinkBroken:
-    """What the head tells of a proof."""
+    """The head's report of a proof."""
     ring.workers[0].send(Prove(plan_gen=ring.plan.plan_gen, directory="/nowhere", verify=False))
     while True:
         report = ring.workers[0].next(LINK_S).report
@@ -290,7 +290,7 @@ def proof_of(ring: WorkerRing) -> Proved | Unproved | LinkBroken:
 
 
 async def test_a_proof_leaves_nothing_on_any_stage(macs: Macs) -> None:
-    """The next one, and requests, find them as they were."""
+    """The next proof, and requests, find the stages unchanged."""
     with worker_ring(macs.model, (3, 6)) as ring:
         assert isinstance(proof_of(ring), Proved)
         assert isinstance(proof_of(ring), Proved)

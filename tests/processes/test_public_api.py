@@ -1,4 +1,4 @@
-"""The API over a real cluster, asked by OpenAI's own client, which checks every body."""
+"""The API over a real cluster, used with OpenAI's own client, which checks every body."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Served:
     def __init__(self, demo: Demo, port: int, mac: int = 0) -> None:
         self.demo, self.url, self.model = demo, f"http://127.0.0.1:{port}/v1", demo.model.rpartition("/")[2]
         ApiKeys(demo._home(mac).api_keys).add("tests", 1.0, KEY)
-        import anthropic  # two seconds, in each process that collects the tests
+        import anthropic  # the import takes two seconds, in each process that collects the tests
 
         self.anthropic = anthropic.AsyncAnthropic(
             base_url=self.url.removesuffix("/v1"), api_key=KEY, max_retries=0, _strict_response_validation=True
@@ -88,7 +88,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     async with running_demo(model, (64, 32, 16), api_ports=ports) as demo:
         served = Served(demo, ports[0])
         served.member = Served(demo, ports[1], 1)
-        async with asyncio.timeout(120):  # its head tells it with the next beat what it leads
+        async with asyncio.timeout(120):  # its head announces the plan with the next beat
             while not (await served.member.client.models.list()).data:  # noqa: ASYNC110 - another process says so
                 await asyncio.sleep(0.05)
         yield served
@@ -132,7 +132,7 @@ async def test_how_likely_each_token_of_a_prompt_was_is_what_mlx_lm_says(served:
     ids = tokenizer.encode(PROMPT) * 25
     assert len(ids) > 2 * MAX_SCORED_TOKENS
     completions: Any = served.client.completions
-    for _ in range(2):  # the second time it is in memory, which does not tell
+    for _ in range(2):  # the second time it is in memory, which changes nothing
         scored = await completions.create(
             model=served.model, prompt=[ids, ids[:9]], max_tokens=1, logprobs=1, echo=True, temperature=0
         )
@@ -252,7 +252,7 @@ async def test_a_response_is_streamed_gone_on_with_and_forgotten(served: Served)
 
 
 class Hop(pydantic.BaseModel):
-    """What an answer is to look like."""
+    """The wanted form of an answer."""
 
     model_config = pydantic.ConfigDict(extra="forbid")
 
@@ -343,7 +343,7 @@ async def test_a_mac_that_does_not_lead_gives_the_answers_of_the_one_that_does(s
         (each.token, each.logprob) for each in own.choices[0].logprobs.content
     ]
     assert [model.id for model in (await member.client.models.list()).data] == [served.model]
-    async with Watch(served.demo._home(1)) as watch:  # what is pasted there names it
+    async with Watch(served.demo._home(1)) as watch:  # the pasted text names it
         await watch.until(lambda w: w.now.led_elsewhere == served.model, 240, "Telling what answers")
     counted = [await each.anthropic.messages.count_tokens(model="", messages=ASKED) for each in (served, member)]
     assert counted[0] == counted[1]
@@ -430,7 +430,7 @@ async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Mak
             if said and psutil.pid_exists(demo.pid_of(2)) and demo._nodes[2].poll() is None:
                 demo._nodes[2].kill()
         assert said == expected
-        # until then the other Mac says whom to ask
+        # until then the other Mac names the one to ask
         await demo.head.until(lambda w: w.now.plan_status == "ready" and not w.now.recovery, 240, "Going on")
         await demo.watches[1].until(lambda w: bool(w.now.led_elsewhere), 240, "Being led")
         await told_of_its_end(member, 1)
@@ -440,7 +440,7 @@ async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Mak
 
 
 async def told_of_its_end(mac: Served, number: int) -> None:
-    """Whoever reads a stream, waits for a whole answer, or for his turn, while the node of that Mac is told to end."""
+    """A node is ended while clients read a stream, wait for a whole answer, or queue: each gets the reason."""
     stream = await mac.ask(max_tokens=3000, stream=True)
     await anext(aiter(stream))
     whole = [asyncio.ensure_future(mac.ask(max_tokens=3000)) for _ in range(2 * DEFAULT_ROWS)]

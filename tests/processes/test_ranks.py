@@ -1,4 +1,4 @@
-"""Ranks in real workers, over the sealed group: the tokens are mlx_lm's, and who loses a rank ends with it."""
+"""Ranks in real workers, over the sealed group: the tokens are mlx_lm's, and the loss of a rank ends the others."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def alone(model: Path) -> Alone:
 
 @pytest.fixture(scope="module")
 def ring(model: Path) -> Iterator[WorkerRing]:
-    """All of its links, also those of the group, get new keys again and again."""
+    """A ring whose links, also those of the group, get new keys again and again."""
     with worker_ring(model, (), ranks=2, chunk=CHUNK, rows=4, key_limits=FEW_FRAMES) as made:
         yield made
 
 
 def forwards(ring: WorkerRing) -> list[Counter[str]]:
-    """What each rank has computed of late, and in the same steps."""
+    """Counts of each rank's recent forwards; all ranks must have computed the same steps."""
     spans = [[span for span in spans if span.kind != "compose"] for spans in ring.traces()]
     steps = [[(span.step, span.kind) for span in each] for each in spans]
     assert all(each == steps[0] for each in steps)
@@ -91,7 +91,7 @@ def test_every_rank_takes_as_many_forwards_as_there_are_tokens_and_no_more(
         answer = ring.generate(prompt, max_tokens=most, eos=eos)
         assert answer.tokens == (expected[:1] if eos else expected)
         assert answer.done.finish_reason == ("stop" if eos else "length")
-    # each time one for the prompt but for its last token
+    # a prompt takes one more for all but its last token
     assert forwards(ring) == [Counter(chunk=2, step=2 * len(answer.tokens))] * 2
 
 
@@ -116,7 +116,7 @@ def test_answers_are_mlx_lms_in_a_batch_with_some_that_are_cancelled(ring: Worke
 def test_ranks_whose_sums_need_no_python_go_ahead_and_say_the_same(
     model: Path, alone: Alone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step is under way before its tokens are known to anybody; one that ends at its end takes a forward more."""
+    """A step starts before any process knows its tokens; one that ends at an end token costs one more forward."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "direct_ring"))
     requests = [*some_requests(3, 8), a_request((5, 6, 7), max_tokens=32, sampling=Sampling(temperature=0.9, seed=3))]
     given_up = a_request((100, 101, 102), max_tokens=400)
@@ -145,7 +145,7 @@ def test_a_conversation_goes_on_where_it_was(ring: WorkerRing, alone: Alone) -> 
     said = ring.generate_all([first])[0].tokens
     second = a_request([*first.tokens, *said, 301, 302], max_tokens=6)
     answer = ring.generate_all([second])[0]
-    assert answer.done.reused > len(first.tokens)
+    assert answer.done.reused_tokens > len(first.tokens)
     assert answer.tokens == alone.answer(second).tokens
 
 
@@ -153,11 +153,11 @@ def test_guesses_change_no_answer(ring: WorkerRing, alone: Alone) -> None:
     request = a_request([21, 22, 23, 24, 25, 26] * 4, max_tokens=24)
     (answer,) = ring.generate_all([request])
     assert answer.tokens == alone.answer(request).tokens
-    assert answer.done.drafted > 0
+    assert answer.done.drafted_tokens > 0
 
 
 def test_three_ranks_add_up_long_chunks_piece_by_piece(made: Make) -> None:
-    """What is added up of such a chunk is more than three ranks would gather, and of a token less."""
+    """The sum of such a chunk is larger than three ranks would gather, unlike that of one token."""
     chunk = 256
     directory = made("llama", layers=2, hidden=96, intermediate=192, heads=6, kv_heads=6, head_dim=16)
     assert not is_gathered(96 * 4 * chunk, 3)
@@ -167,7 +167,7 @@ def test_three_ranks_add_up_long_chunks_piece_by_piece(made: Make) -> None:
 
 
 def proved(ring: WorkerRing, model: Path) -> Proved | Unproved:
-    """What the head says of its ranks, which are compared with `model`."""
+    """The head's verdict on its ranks, which are compared with `model`."""
     ring.workers[0].send(Prove(plan_gen=ring.plan.plan_gen, directory=str(model), verify=True))
     while not isinstance(said := ring.workers[0].next(WAIT_S).report, Proved | Unproved):
         pass
@@ -210,12 +210,12 @@ def test_who_loses_a_rank_at_any_moment_says_so_and_ends(model: Path, seed: int)
 
 
 def answered(ring: WorkerRing, request: Request) -> tuple[int, ...]:
-    """Alone on the ring."""
+    """The tokens of a request that runs alone on the ring."""
     return ring.generate_all([request])[0].tokens
 
 
 def given_up(ring: WorkerRing, requests: list[Request]) -> list[tuple[int, ...]]:
-    """Answers to all of them at once, beside two others that are taken back."""
+    """Answers to all requests at once, next to two that are cancelled."""
     others = {request.request_id: request for request in (a_request([100 + n, 101], max_tokens=400) for n in (1, 2))}
 
     def cancel(token: Token) -> None:
@@ -230,7 +230,7 @@ def given_up(ring: WorkerRing, requests: list[Request]) -> list[tuple[int, ...]]
 
 
 def broken_off(ring: WorkerRing, requests: list[Request], after: int) -> list[Request]:
-    """A rank is killed after so many tokens; what is to be asked again, with what was written."""
+    """Kill a rank after `after` tokens; returns the requests to continue, with their written tokens."""
     written: dict[str, list[int]] = {request.request_id: [] for request in requests}
 
     def kill(token: Token) -> None:
@@ -247,8 +247,8 @@ def broken_off(ring: WorkerRing, requests: list[Request], after: int) -> list[Re
 @pytest.mark.search
 @pytest.mark.parametrize(("family", "ranks", "more"), FAMILIES)
 def test_families_answer_as_mlx_lm_does(made: Make, family: str, ranks: int, more: dict[str, Any]) -> None:
-    """One row and then several, some of which are taken back; far longer ones where rare things are looked for, which
-    a rank leaves in the middle.
+    """One row, then several with cancelled ones; `make search` takes far longer answers and kills a rank in
+    the middle.
     """
     far = SEARCH > 1
     directory = of_atlas(family, made, **more) if family == "qwen3_5" else made(family, **SHAPE, **more)

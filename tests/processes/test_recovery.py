@@ -1,4 +1,6 @@
-"""A Mac is lost in the middle of an answer: what is kept, what a person can choose, and that the answer is the same."""
+"""A Mac is lost in the middle of an answer: the kept tokens, the choices of a person, and the same answer
+at the end.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ SOON_S = 120.0
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pair() -> AsyncIterator[Demo]:
-    """Two Macs, neither of which could hold the demo model alone."""
+    """Two Macs; neither can hold the demo model alone."""
     async with running_demo(DEMO_MODEL, (0.1, 0.09)) as running:
         yield running
 
@@ -67,7 +69,7 @@ async def demo(pair: Demo) -> Demo:
 
 @contextmanager
 def frozen(demo: Demo, index: int) -> Iterator[None]:
-    """A Mac stands still: its node and its worker."""
+    """Stop a Mac's node and worker for a while."""
     node = psutil.Process(demo.pid_of(index))
     processes = [node, *node.children()]
     for process in processes:
@@ -76,7 +78,7 @@ def frozen(demo: Demo, index: int) -> Iterator[None]:
         yield
     finally:
         for process in processes:
-            with suppress(psutil.NoSuchProcess):  # the node goes on first, and may have ended its worker already
+            with suppress(psutil.NoSuchProcess):  # the node continues first, and may have ended its worker already
                 process.resume()
 
 
@@ -95,14 +97,14 @@ async def state(demo: Demo, *wanted: RecoveryState) -> None:
 
 
 async def asked(demo: Demo) -> str:
-    """An answer that does not end by itself, so that it is still written when something happens to it."""
+    """Ask for an answer that is long enough to be disturbed."""
     message = Message(role="user", content=PROMPT)
     request = ChatRequest(messages=(message,), min_tokens=TOKENS, max_tokens=TOKENS)
     return (await demo.head.client.chat(request)).request_id
 
 
 async def under_way(demo: Demo) -> str:
-    """An answer of which five tokens are there."""
+    """Ask for an answer and wait for its first five tokens."""
     request = await asked(demo)
     await tokens_seen(demo.head, request, 5)
     return request
@@ -170,7 +172,7 @@ async def test_what_is_saved_is_continued_later(demo: Demo, said_by_pair: Answer
 
 
 async def continued(demo: Demo, request: str, mark: int) -> list[int]:
-    """The tokens that come of `request` behind event `mark` until its end."""
+    """The tokens of `request` after event `mark`, until its end."""
 
     def done(watch: Watch) -> bool:
         return any(isinstance(e, RequestDone) and e.request_id == request for e in watch.seen[mark:])
@@ -273,6 +275,6 @@ async def test_an_answer_goes_on_after_a_loss_while_a_draft_model_runs(three: De
 
 
 def restored(line: str) -> tuple[int, int] | None:
-    """Of what the log says about a mirror: tokens that came back, and those that are read again."""
+    """Numbers from the log line about a mirror: tokens restored, and tokens read again."""
     found = re.match(r"(\d+) tokens came back from the mirror, and (\d+) are read again", line)
     return (int(found[1]), int(found[2])) if found else None

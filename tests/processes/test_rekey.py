@@ -41,7 +41,7 @@ def model(made: Make) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(model: Path) -> Alone:
-    """What mlx_lm answers in one process."""
+    """The answers of mlx_lm in one process."""
     whole = mlx_lm.load(str(model))[0]
     answers = {}
     for prompt in (LONG, SHORT):
@@ -52,7 +52,7 @@ def alone(model: Path) -> Alone:
 
 
 class Call:
-    """A connection that came through the gate."""
+    """A connection through the gate."""
 
     def __init__(self, near: socket.socket, far: socket.socket) -> None:
         self.near, self.far = near, far
@@ -61,12 +61,12 @@ class Call:
 
     @property
     def random(self) -> bytes:
-        """The 32 bytes that are new in every TLS hello."""
+        """The 32 random bytes of its TLS hello."""
         return self.hello[11:43]
 
     @property
     def extensions(self) -> dict[int, bytes]:
-        """Those of the TLS hello."""
+        """The extensions of its TLS hello."""
         at = 44 + self.hello[43]
         at += 2 + int.from_bytes(self.hello[at : at + 2], "big")
         at += 1 + self.hello[at]
@@ -79,7 +79,7 @@ class Call:
 
 
 class Gate:
-    """A TCP relay before one stage: remembers who came and went in which order. It turns the next `refusals` away."""
+    """A TCP relay before one stage: records connections and ends in order, and refuses the next `refusals`."""
 
     def __init__(self) -> None:
         self.refusals = 0
@@ -96,7 +96,7 @@ class Gate:
         return int(self._server.getsockname()[1])
 
     def close(self) -> None:
-        """Everybody who dialled it must be gone."""
+        """Close the relay; every client must be gone."""
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -165,7 +165,7 @@ def watched(model: Path) -> Iterator[Watched]:
 
 
 def renewals(answer: RingAnswer) -> int:
-    """How often the links got new keys until then; all stages tell the same."""
+    """How often the links had got new keys by then; all stages report the same."""
     (count,) = {sample.renewals for sample in answer.samples}
     return count
 
@@ -185,7 +185,7 @@ def test_answers_taking_turns_over_new_keys_every_few_frames_are_exact(watched: 
 @pytest.mark.slow
 @pytest.mark.promise("P15")
 def test_rows_that_run_together_come_to_rest_for_new_keys_and_are_exact(watched: Watched, alone: Alone) -> None:
-    """No work is put on a ring with a worn key; what is under way comes back first."""
+    """A worn key stops new work on the ring, and running work comes back first."""
     before = renewals(watched.ring.generate(SHORT, max_tokens=1))
     requests = [a_request(prompt, max_tokens=TOKENS) for prompt in (SHORT, LONG, SHORT, SHORT)]
     watched.ring.traces()
@@ -228,7 +228,7 @@ def test_a_stage_that_cannot_be_linked_anew_is_told_of_and_the_answers_go_on_ove
 
 
 def until_it_breaks(watched: Watched) -> tuple[list[Token], Problem]:
-    """What comes before the gate turns a stage away that links anew, and then why the ring breaks, as the head says."""
+    """The tokens before the gate refuses a stage that links again, and the head's reason why the ring breaks."""
     told: list[Token] = []
     while True:
         report = watched.ring.workers[0].next(LINK_S).report
@@ -243,7 +243,7 @@ def until_it_breaks(watched: Watched) -> tuple[list[Token], Problem]:
 def test_a_ring_that_broke_for_a_moment_links_itself_anew_and_the_answer_is_exact(
     watched: Watched, alone: Alone
 ) -> None:
-    """As a node does it; nobody asks again."""
+    """The ring links as a node does it, without a new request."""
     before = watched.ring.plan.plan_gen
 
     def turn_away(token: Token) -> None:

@@ -1,4 +1,4 @@
-"""The links between real nodes get new keys every few frames, and neither a plan nor an answer notices."""
+"""The links between real nodes get new keys every few frames, without effect on a plan or an answer."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def model(made: Make) -> Path:
 
 
 def accepted(nodes: list[Attentive]) -> list[int]:
-    """How many links each node was dialled for so far."""
+    """The number of links each node has been dialled for."""
     return [node.parts.peers.mesh.admissions.get("accepted", 0) for node in nodes]
 
 
 def troubles(watch: Watch, since: int) -> list[object]:
-    """What the screen was told of this Mac that no change of keys may cause. A Mac may be slow: a busy machine is."""
+    """Events on this Mac's screen that no change of keys may cause; a busy machine may make a Mac slow."""
     (own,) = (peer.name for peer in watch.now.peers if peer.is_self)
     return [
         event
@@ -75,7 +75,7 @@ async def test_links_get_new_keys_again_and_again_under_a_plan_and_its_answers(
 
 @contextmanager
 def frozen(home: Home) -> Iterator[None]:
-    """The node over that folder stands still, as after a power cut: its links stay open and nobody answers."""
+    """Stop the node over that folder, as if it hangs: its links stay open without replies."""
     node = next(c for c in psutil.Process().children() if str(home.root) in c.cmdline())
     node.send_signal(signal.SIGSTOP)
     try:
@@ -89,7 +89,7 @@ def frozen(home: Home) -> Iterator[None]:
 async def test_a_node_that_was_started_anew_ends_the_plan_and_not_before_the_old_one_is_silent(
     model: Path, tmp_path_factory: pytest.TempPathFactory, leads: int
 ) -> None:
-    """With either of the two as the head, so that the lower device id is on either side."""
+    """Either of the two is the head once, so that each side has the lower device id."""
     folder, copies = tmp_path_factory.mktemp("n"), tmp_path_factory.mktemp("c")
     homes = [paired_home(folder, number) for number in range(2)]
     member, models = 1 - leads, ("--models", str(model), "--no-multicast")

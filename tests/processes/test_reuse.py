@@ -1,4 +1,4 @@
-"""What an answer leaves in memory is what the next turn begins with, as far as the caches of the model allow it."""
+"""A turn reuses the caches that the answer before it left in memory, where the model's kind of cache allows it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMON: Final = [100 + 7 * at % 60 for at in range(60)]
     ],
 )
 def test_a_turn_reads_what_is_new_in_it(made: Make, family: str, kept: int) -> None:
-    """`kept`: tokens that are not read again where the first answer is changed after its first few tokens."""
+    """`kept`: tokens not read again if the first answer is changed after its first few tokens."""
     directory = model_of(Kind(family), made)
     alone = Alone(directory, CHUNK)
     with worker_ring(directory, (3, 6), chunk=CHUNK) as ring:
@@ -38,11 +38,13 @@ def test_a_turn_reads_what_is_new_in_it(made: Make, family: str, kept: int) -> N
         answers = [ring.generate_all([request])[0] for request in (second, edited, again)]
         branches = [a_request([*COMMON, 90 + at, 91], max_tokens=ANSWER) for at in range(3)]
         together = [*ring.generate_all(branches[:2]), *ring.generate_all(branches[2:])]
-    assert first.done.reused == 0
-    assert [answer.done.reused for answer in answers] == [len(PROMPT) + ANSWER - 1, kept, len(PROMPT) - 1]
+    assert first.done.reused_tokens == 0
+    assert [answer.done.reused_tokens for answer in answers] == [len(PROMPT) + ANSWER - 1, kept, len(PROMPT) - 1]
     assert [answer.tokens for answer in answers] == [alone.answer(r).tokens for r in (second, edited, again)]
-    assert together[2].done.reused == len(COMMON)
-    assert together[1].done.reused == len(COMMON) or (family != "llama" and not together[1].done.reused), "it came late"
+    assert together[2].done.reused_tokens == len(COMMON)
+    assert together[1].done.reused_tokens == len(COMMON) or (
+        family != "llama" and not together[1].done.reused_tokens
+    ), "it came late"
     assert [answer.tokens for answer in together] == [alone.answer(r).tokens for r in branches]
 
 
@@ -52,5 +54,5 @@ def test_an_edit_in_the_middle_of_the_prompt_keeps_what_is_before_it(made: Make)
     with worker_ring(directory, (5,), chunk=CHUNK) as ring:
         ring.generate_all([a_request(PROMPT, max_tokens=ANSWER)])
         (answer,) = ring.generate_all([edited])
-    assert answer.done.reused == 20
+    assert answer.done.reused_tokens == 20
     assert answer.tokens == Alone(directory, CHUNK).answer(edited).tokens

@@ -1,4 +1,4 @@
-"""Over a ring a person keeps a conversation and goes on with it over another split, or chooses who has which layers."""
+"""Over a ring a person saves a conversation and continues it over another split, or chooses who has which layers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def refused(home: Path, *words: str, status: int = 1) -> str:
 
 
 def continued(model: Path, messages: list[dict[str, str]]) -> list[int]:
-    """What mlx-lm answers to a conversation in one process."""
+    """The answer of mlx-lm to a conversation in one process."""
     from mlx_lm import load
     from mlx_lm.generate import stream_generate
 
@@ -108,7 +108,7 @@ async def test_a_conversation_is_kept_and_goes_on_over_another_split(demo: Demo,
 
 
 async def check_refusals(home: Path, model: Path, other: Path) -> None:
-    """Files that were cut, changed or are from elsewhere, and names that lead elsewhere."""
+    """Check the refusals: files that were cut, changed or are from elsewhere, and names that lead elsewhere."""
     folder, secret = home / "sessions", load_or_create(home / "identity").secret("session")
     whole = (folder / "trip.mcs").read_bytes()
     for name, content in (("cut", whole[:-9]), ("changed", whole[:999] + b"!!" + whole[1001:])):

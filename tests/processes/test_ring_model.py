@@ -1,4 +1,4 @@
-"""mlx-lm's own functions over a ring of real workers give what they give over the whole model in one process."""
+"""mlx-lm's own functions give the same over a ring of real workers as over the whole model in one process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_more_tokens_than_a_frame_carries_go_round_in_parts(made: Make) -> None:
 
 
 def test_mlx_lm_runs_over_workers_that_keep_states(tmp_path: Path) -> None:
-    """Layers that remember a state, which nobody can trim, between layers that remember keys."""
+    """Layers with states, which can't be trimmed, between layers with keys."""
     write(tmp_path, "qwen3_next")
     loaded: Any = load_model(tmp_path)
     with local_ring(tmp_path, (3,)) as stages:
@@ -69,6 +69,6 @@ def test_the_example_in_the_docstring_runs_as_written(tmp_path: Path) -> None:
 
 
 def write(directory: Path, variant: str) -> None:
-    """A variant of the atlas as a model on disk, without a tokenizer."""
+    """Write a variant of the atlas as a model on disk, without a tokenizer."""
     (directory / "config.json").write_text(json.dumps(config_of(variant)))
     write_weights(directory, dict(tree_flatten(build(variant).parameters())))

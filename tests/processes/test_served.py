@@ -1,4 +1,4 @@
-"""What a person has of a Mac that serves: a conversation in a terminal, by its node and by its API; the screen."""
+"""A Mac that serves: a conversation in a terminal, by its node and by its API; the screen."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MACLUSTER = (sys.executable, "-m", "tui.cli.main")
 
 
 class Served:
-    """A cluster of one, its API, and a key of that."""
+    """A cluster of one Mac, its API, and a key for it."""
 
     def __init__(self, demo: Demo, port: int) -> None:
         self.demo, self.url, self.model = demo, f"http://127.0.0.1:{port}", demo.model
@@ -81,7 +81,7 @@ async def test_an_answer_has_the_shape_that_is_asked_for(served: Served, tmp_pat
 
 
 def waits(screen: str) -> bool:
-    """For a line, which begins."""
+    """Wait for a line that starts with this text."""
     return screen.rstrip().endswith("\n>")
 
 

@@ -1,4 +1,4 @@
-"""A conversation that is saved on one split of a model goes on over another, as mlx-lm goes on with its own cache."""
+"""A conversation saved on one split of a model continues over another, as mlx-lm continues with its own cache."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PLACES: Final[list[tuple[Topology, tuple[int, ...]]]] = [("reverse", (5,)), ("pr
 
 
 def uninterrupted(directory: Path, kv_bits: int | None) -> tuple[list[int], list[int]]:
-    """What mlx-lm answers to FIRST, and then with the same cache to SECOND."""
+    """The answers of mlx-lm to FIRST, and then with the same cache to SECOND."""
     model: Any = mlx_lm.load(str(directory))[0]
     cache, answers = make_prompt_cache(model), []
     for prompt in (FIRST, SECOND):
@@ -62,13 +62,13 @@ def uninterrupted(directory: Path, kv_bits: int | None) -> tuple[list[int], list
 
 
 def tell(ring: WorkerRing, order: SaveSession | LoadSession) -> SessionSaved | SessionLoaded | SessionFailed:
-    """An order to the head, and how it ended."""
+    """Send an order to the head; returns its result."""
     ring.workers[0].send(order)
     return ended(ring)
 
 
 def ended(ring: WorkerRing) -> SessionSaved | SessionLoaded | SessionFailed:
-    """How the next order ends; links that break meanwhile are made anew."""
+    """The result of the next order; broken links are made again meanwhile."""
     while True:
         report = ring.workers[0].next(LINK_S).report
         if isinstance(report, SessionSaved | SessionLoaded | SessionFailed):
@@ -104,7 +104,7 @@ def test_what_was_saved_in_forward_goes_on_anywhere(made: Make, tmp_path: Path, 
             assert load(ring, path) == SessionLoaded()
             answer = ring.generate([*FIRST, *one, *SECOND], max_tokens=ANSWER)
             assert list(answer.tokens) == two, topology
-            assert answer.done.reused == len(session.tokens)
+            assert answer.done.reused_tokens == len(session.tokens)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def ring(model: Path) -> Iterator[WorkerRing]:
 
 @pytest.fixture(scope="module")
 def saved(ring: WorkerRing, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the ring holds of FIRST and its answer."""
+    """A saved session of FIRST and its answer."""
     path = tmp_path_factory.mktemp("saved") / "sessions" / "x.mcs"
     answer = ring.generate(FIRST, max_tokens=ANSWER)
     save(ring, path, [*FIRST, *answer.tokens])
@@ -137,7 +137,7 @@ def test_other_answers_run_while_one_is_saved_and_loaded(model: Path, ring: Work
         answers = ring.collect([request.request_id for request in others])
         assert [answer.tokens for answer in answers] == expected
         answer = ring.generate([*reading(saved, SECRET)[0].tokens, 7, 8], max_tokens=2)
-        assert answer.done.reused == len(FIRST) + ANSWER - 1
+        assert answer.done.reused_tokens == len(FIRST) + ANSWER - 1
 
 
 def test_what_is_stopped_at_any_moment_is_over_and_the_next_one_is_whole(
@@ -154,7 +154,7 @@ def test_what_is_stopped_at_any_moment_is_over_and_the_next_one_is_whole(
                 ring.workers[0].send(order)
                 time.sleep(moment / 1000)
                 ring.workers[0].send(StopSession())
-                ring.workers[0].send(order)  # while a part of the one before may still be on the ring
+                ring.workers[0].send(order)  # a part of the earlier order may still be on the ring
                 first, second = ended(ring), ended(ring)
                 stopped += "It was stopped" in problem_of(first)
                 assert problem_of(second) == ""
@@ -162,7 +162,7 @@ def test_what_is_stopped_at_any_moment_is_over_and_the_next_one_is_whole(
                 again, kept = reading(path, SECRET)
                 assert (again.tokens, dict(kept)) == (session.tokens, held)
         answer = ring.generate([*session.tokens, 7, 8], max_tokens=2)
-        assert answer.done.reused == len(session.tokens)
+        assert answer.done.reused_tokens == len(session.tokens)
     assert stopped
 
 
@@ -172,7 +172,7 @@ def test_links_that_break_hold_it_up_only(model: Path, saved: Path, tmp_path: Pa
     with worker_ring(model, (3, 6), topology=topology, chunk=CHUNK) as ring:
         through_a_break(ring, LoadSession(path=str(saved), secret=SECRET))
         answer = ring.generate([*tokens, 7, 8], max_tokens=2)
-        assert answer.done.reused == len(tokens)
+        assert answer.done.reused_tokens == len(tokens)
         said = [*tokens, 7, 8, *answer.tokens]
         through_a_break(ring, SaveSession(path=str(path), secret=SECRET, tokens=said, messages=SAID, created_at=5.0))
     session, caches = reading(path, SECRET)
@@ -181,7 +181,7 @@ def test_links_that_break_hold_it_up_only(model: Path, saved: Path, tmp_path: Pa
 
 
 def through_a_break(ring: WorkerRing, order: SaveSession | LoadSession) -> None:
-    """The links are made anew right behind an order; it has ended when what cannot be saved is refused for itself."""
+    """Relink right after an order; it has ended when an order to save nothing gets its own refusal."""
     ring.workers[0].send(order)
     ring.relink()
     while "no longer in memory" not in (said := problem_of(tell(ring, of_nothing(Path("x"))))):
@@ -189,7 +189,7 @@ def through_a_break(ring: WorkerRing, order: SaveSession | LoadSession) -> None:
 
 
 def of_nothing(path: Path) -> SaveSession:
-    """An order to save what no stage holds."""
+    """An order to save a row that no stage holds."""
     return SaveSession(path=str(path), secret=SECRET, tokens=[9, 9, 9], messages=SAID, created_at=5.0)
 
 
@@ -198,7 +198,7 @@ def problem_of(report: SessionSaved | SessionLoaded | SessionFailed) -> str:
 
 
 def rewritten(saved: Path, path: Path, others: dict[int, bytes] | None = None, **changes: Any) -> Path:
-    """The same session with other facts or caches, by the hand of this Mac."""
+    """The same session with other facts or caches, signed by this Mac."""
     session, caches = reading(saved, SECRET)
     with writing(path, SECRET, msgspec.structs.replace(session, **changes)) as put:
         for index, data in (others or dict(caches)).items():

@@ -1,4 +1,4 @@
-"""A slice costs a process its own bytes: of the files no more is read, and of the memory no more is used."""
+"""A slice costs a process only its own bytes: no more is read from the files, and no more memory is used."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_a_slice_costs_its_own_bytes(model: Path, start: int, stop: int) -> None
     )
     assert parts < 0.6 * sum(files)
     cost = load_elsewhere(model, start, stop)
-    # the headers are read once to be judged and once by mlx, and the JSON files come on top
+    # the headers are read once to be checked and once by mlx; the JSON files come on top
     assert parts <= cost["read_bytes"] <= 1.01 * parts + MIB, cost
     assert cost["weight_bytes"] <= cost["rss_bytes"] + MIB, "a slice that is not in memory proves nothing"
     assert cost["rss_bytes"] <= 1.1 * cost["weight_bytes"] + 16 * MIB, cost
-    # a stack of experts lies beside its tensors while it is made
+    # a stack of experts and its tensors exist at the same time while it is made
     assert cost["peak_bytes"] <= 1.1 * cost["weight_bytes"] + 64 * MIB, cost
 
 

@@ -1,4 +1,4 @@
-"""While a model is loaded another worker stands ready, and takes the place of the one that ends at once."""
+"""While a model is loaded a spare worker stands ready, and replaces an ended one at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPARE_BYTES = 150_000_000
 
 
 def workers() -> list[int]:
-    """Of this process, which may have other children since a test before."""
+    """Workers of this process, which may have other children from an earlier test."""
     return [child.pid for child in psutil.Process().children() if "core.worker" in child.cmdline()]
 
 
@@ -56,7 +56,7 @@ class OneMac:
         await until(lambda: self.worker.has_model)
 
     async def spare(self) -> int:
-        """The process that stands ready."""
+        """The spare process."""
         await until(lambda: self.worker.spare_pid is not None)
         assert self.worker.spare_pid
         return self.worker.spare_pid
@@ -94,7 +94,7 @@ async def test_the_spare_worker_takes_the_place_of_one_that_ends_and_another_one
     second = await mac.spare()
     assert second not in (first, spare)
 
-    await mac.keeper.replace()  # unloaded: the spare one is empty, and no other one is needed
+    await mac.keeper.replace()  # unloaded: the spare one is empty, and no other is needed
     await mac.keeper.ready()
     assert (mac.worker.pid, mac.worker.spare_pid) == (second, None)
     assert len(mac.ends) == 1

@@ -1,4 +1,4 @@
-"""Speed tests between real nodes: of an own hop, of another Mac's, beside an answer, stopped, and refused."""
+"""Speed tests between real nodes: of an own hop, of another Mac's, during an answer, stopped, and refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def demo() -> AsyncIterator[Demo]:
 
 
 async def measured(demo: Demo, source: str, target: str) -> SpeedResult:
-    """Asked again as long as that Mac rests from a test for another one."""
+    """The result of a speed test; asked again while that Mac still rests from another test."""
     async with asyncio.timeout(REST_S):
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Two nodes whose Macs are ranks of one group: whatever becomes of one, nothing hangs, and the answer is the same."""
+"""Two nodes whose Macs are ranks of one group: after any fault nothing hangs, and the answer is the same."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def asked(demo: Demo, *, most: int = TOKENS) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def whole(demo: Demo) -> list[int]:
-    """What is answered where nothing happens."""
+    """The undisturbed answer."""
     tokens = (await finish(demo.head, await asked(demo))).tokens
     assert 2 * len(set(tokens)) >= len(tokens) == TOKENS
     return tokens
@@ -89,12 +89,12 @@ async def test_a_rank_that_stands_still_is_replaced_and_the_answer_goes_on(demo:
         assert (await finish(demo.head, request)).tokens == whole
         if worker(demo, 1) != frozen:
             return
-        os.kill(frozen, signal.SIGCONT)  # the answer had ended before anybody heard of its fifth token
+        os.kill(frozen, signal.SIGCONT)  # the answer ended before its fifth token was reported
     pytest.fail("The answer always went on without that rank.")
 
 
 async def test_macs_that_can_form_no_group_get_layers_of_their_own(demo: Demo, whole: list[int]) -> None:
-    """There is no RDMA here, which every rank finds out for itself."""
+    """There is no RDMA here; every rank finds that out for itself."""
     order = LoadRequest(model=demo.model, parallelism="auto", rdma=True)
     await loaded(demo.head, order)
     assert plan_of(demo).topology == "private"

@@ -1,4 +1,6 @@
-"""Whoever embeds and whoever samples: the tokens are mlx_lm's, and no Mac sees more than its topology says."""
+"""For every choice of embedding and sampling Mac the tokens are mlx_lm's, and no Mac sees more than its topology
+allows.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,7 @@ def test_a_ring_that_breaks_goes_on_where_it_was(
 
 
 def test_guessed_tokens_change_no_answer(pair: WorkerRing, alone: dict[str, Alone]) -> None:
-    """A prompt that repeats itself makes guesses, and the answer to it makes most of them wrong."""
+    """A prompt that repeats itself makes guesses, and its answer makes most of them wrong."""
     again = a_request([21, 22, 23, 24, 25, 26] * 4, max_tokens=60)
     biased = Sampling(logit_bias={n: 25.0 - n / 9 for n in range(20, 24)}, frequency_penalty=2.0, frequency_context=9)
     circling = a_request([21, 22, 23, 24] * 3, max_tokens=60, sampling=biased)
@@ -162,7 +164,7 @@ def test_guessed_tokens_change_no_answer(pair: WorkerRing, alone: dict[str, Alon
     for request in (again, circling, seeded):
         (answer,) = pair.generate_all([request])
         assert answer.tokens == alone["llama"].answer(request).tokens
-        drafted, accepted = drafted + answer.done.drafted, accepted + answer.done.accepted
+        drafted, accepted = drafted + answer.done.drafted_tokens, accepted + answer.done.accepted_tokens
     assert drafted > accepted
     assert accepted > 0 or pair.plan.topology == "forward"
 
@@ -220,7 +222,7 @@ def test_what_is_forced_goes_round_at_once_and_guesses_are_such_as_may_follow(mo
     with worker_ring(model, (3,), chunk=CHUNK) as ring:
         forced, guessed = [ring.generate_all([each])[0] for each in asked]
     assert [forced.tokens, guessed.tokens] == expected
-    assert forced.done.drafted == forced.done.accepted > len(forced.tokens) // 2
+    assert forced.done.drafted_tokens == forced.done.accepted_tokens > len(forced.tokens) // 2
     there = [forward.generate_all([renamed(each)])[0] for each in (*asked, hot)]
     assert [each.tokens for each in there] == [*expected, tuple(token.token for token in by_chance)]
     assert [t.logprob for t in there[2].reports] == pytest.approx([t.logprob for t in by_chance], abs=1e-4)
@@ -228,7 +230,7 @@ def test_what_is_forced_goes_round_at_once_and_guesses_are_such_as_may_follow(mo
         [token for token, _ in t.top] for t in by_chance
     ]
     for each in (there[0], there[2]):
-        assert each.done.drafted == each.done.accepted == forced.done.drafted
+        assert each.done.drafted_tokens == each.done.accepted_tokens == forced.done.drafted_tokens
 
 
 def shaped_request(tokens: list[int], sampling: Sampling) -> Request:

@@ -1,4 +1,4 @@
-"""Trust among real nodes: whoever is put out is out at once everywhere, and what people decide reaches every Mac."""
+"""Trust among real nodes: a revoked Mac is out at once everywhere, and decisions reach every Mac."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def standing(made: Make) -> AsyncIterator[Demo]:
-    """For what leaves all as it was, and last what does not."""
+    """For tests that change nothing; tests that change it come last."""
     async with running_demo(made("llama"), BUDGETS) as running:
         yield running
 
@@ -51,7 +51,7 @@ async def demo(made: Make) -> AsyncIterator[Demo]:
 
 @asynccontextmanager
 async def paired(model: Path, count: int, joined: int) -> AsyncIterator[Demo]:
-    """`count` nodes that know where the others are; the first `joined` are paired, nothing is loaded."""
+    """`count` nodes that know each other's addresses; the first `joined` are paired, nothing is loaded."""
     demo = Demo(DemoConfig(budgets_gb=(16,) * count, model=model, multicast=False, has_spare=False), lambda _: None)
     try:
         await demo.start()
@@ -91,7 +91,7 @@ async def viewed(watch: Watch, reached: Callable[[TrustView], bool]) -> TrustVie
 
 
 def sockets(demo: Demo, index: int) -> set[tuple[int, int]]:
-    """The ends of every TCP connection that a Mac's node and worker hold, as pairs of ports."""
+    """Both ports of every TCP connection of a Mac's node and worker."""
     node = psutil.Process(demo.pid_of(index))
     found = set()
     for process in (node, *node.children(recursive=True)):
@@ -109,7 +109,7 @@ def are_connected(demo: Demo, one: int, other: int) -> bool:
 
 
 async def reattach(demo: Demo, index: int) -> Watch:
-    """Follow a node that was started anew."""
+    """Follow a node that was started again."""
     old = demo.watches[index]
     with pytest.raises(NodeUnreachable):
         await old.until(lambda _: False, SOON_S, "The end of the old node")
@@ -178,7 +178,7 @@ async def test_another_admin_than_the_head_revokes_a_member_and_then_the_head(de
     await mbp.client.revoke(Target(mac="mini"))
     answer = await finish(head, request)
     assert answer.done.problem
-    # by the new roster, or by the word of mbp, which had it first
+    # by the new roster, or by a message of mbp, which had it first
     assert answer.done.problem.what.removeprefix("mbp: ") == "mini was revoked by mbp in epoch 5."
     await demo.load()
     request = await begin(head, PROMPT, 3000)
@@ -187,7 +187,7 @@ async def test_another_admin_than_the_head_revokes_a_member_and_then_the_head(de
     await mbp.client.revoke(Target(mac="studio"))
     answer = await finish(head, request)
     assert answer.done.problem
-    # by the new roster, or by the word of mbp, which had it first
+    # by the new roster, or by a message of mbp, which had it first
     assert answer.done.problem.what in (
         "This Mac was revoked by mbp in epoch 6.",
         "mbp: studio was revoked by mbp in epoch 6.",
@@ -261,7 +261,7 @@ async def test_new_keys_of_a_member_and_of_the_head_change_no_answer(standing: D
 
 
 async def _rotated(watch: Watch) -> TrustView:
-    """A plan is let go of on every Mac a moment after its head said so."""
+    """Wait until every Mac has let go of a plan, a moment after its head reported so."""
     deadline = time.monotonic() + SOON_S
     while True:
         try:
@@ -368,14 +368,14 @@ def kill(demo: Demo, index: int) -> None:
 
 
 def sign_apart(home: Home, *names: str) -> None:
-    """What the admin in `home` signs while it is linked with nobody, an epoch each."""
+    """Sign an epoch for each name as the admin in `home`, without any link."""
     identity, store = load_or_create(home.identity, use_keychain=False), RosterStore(home.rosters)
     for name in names:
         store.advance(rename(store.cluster().roster, identity, identity.device_id, name))
 
 
 async def started_anew(demo: Demo, index: int) -> Watch:
-    """A node that was killed, over the same folder, which finds the others."""
+    """Start a killed node again over the same folder; it finds the others."""
     demo._nodes[index] = demo._launch(index, Path(demo.model))
     watch = await reattach(demo, index)
     for other in demo.watches:
@@ -386,7 +386,7 @@ async def started_anew(demo: Demo, index: int) -> Watch:
     return watch
 
 
-# ---- what a person and a program see
+# ---- texts for people and programs
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -403,7 +403,7 @@ async def test_the_commands_say_who_sees_what_and_do_nothing_for_good_unasked(st
     assert all(len(m["fingerprint"]) == 64 for m in view["macs"])
     shown = await run(demo, "show", mbp["device_id"][:6])
     assert "mbp" in shown.stdout
-    for action in ("show", "revoke"):  # nobody is asked about what would be refused
+    for action in ("show", "revoke"):  # no question is asked about an action that would be refused
         unknown = await run(demo, action, "nobody")
         assert (unknown.returncode, "No Mac is called" in unknown.stderr) == (2, True)
     last = await run(demo, "revoke", "studio")

@@ -1,4 +1,4 @@
-"""Kept conversations and an answer of another window, on the screen of a real cluster."""
+"""Kept conversations, and an answer of another window, on the screen of a real cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head's node dies in the middle of an answer, or its disk is full: what was written is there, and goes on."""
+"""The head's node dies in the middle of an answer, or its disk is full: the written part is kept, and continues."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def demo(made: Make) -> AsyncIterator[Demo]:
 
 
 async def printed(demo: Demo, *words: str) -> str:
-    """By a command, which succeeds."""
+    """Output of a command, which must succeed."""
     said = await macluster(demo.home.root, *words)
     assert said.returncode == 0, said.stderr
     return said.stdout
@@ -75,7 +75,7 @@ async def test_an_answer_goes_on_after_the_heads_node_was_killed(demo: Demo, mad
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """256 KiB, almost all of which something else takes."""
+    """A disk of 256 KiB, almost full."""
     folder.mkdir(mode=0o700, exist_ok=True)
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", folder], capture_output=True, check=False

@@ -1,4 +1,4 @@
-"""`macluster verify` for real, as a person runs it."""
+"""`macluster verify` as a real process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_everything_that_can_be_proved_here_is_and_the_report_holds_nothing_priv
     tmp_path: Path, bonjour: None
 ) -> None:
     command = [sys.executable, "-m", "tui.cli.main", "--home", str(tmp_path), "verify", "--json", "--host", "127.0.0.1"]
-    # in a session of its own it asks no terminal, such as the one that these tests run in
+    # in its own session it can't ask the terminal of these tests
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, start_new_session=True)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
@@ -42,7 +42,7 @@ def test_everything_that_can_be_proved_here_is_and_the_report_holds_nothing_priv
 def test_a_terminal_that_is_closed_meanwhile_leaves_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tui.cli.main", "--home", str(tmp_path / "home"), "verify", "--host", "127.0.0.1"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
-    # under nohup it would be ignored, as a person wants it then
+    # nohup would ignore it, as a person then wants
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     with subprocess.Popen(command, env=environment, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True) as verify:
         signal.signal(signal.SIGHUP, before)

@@ -1,4 +1,4 @@
-"""The ring of bare workers that benches and other tests stand on."""
+"""The ring of bare workers that benches and other tests use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(model: Path) -> tuple[int, ...]:
-    """What mlx_lm answers in one process."""
+    """The answer of mlx_lm in one process."""
     whole = mlx_lm.load(str(model))[0]
     return tuple(int(token) for token, _ in generate_step(mx.array(PROMPT), whole, max_tokens=8))
 
@@ -50,11 +50,11 @@ def test_a_ring_of_bare_workers_answers_as_one_process_does(
 
 def test_a_prompt_that_is_in_memory_is_not_measured_as_one_that_is_read(model: Path) -> None:
     with worker_ring(model, ()) as ring:
-        assert ask(ring, PROMPT * 2, 2).answer.done.reused == 0
+        assert ask(ring, PROMPT * 2, 2).answer.done.reused_tokens == 0
         with pytest.raises(WorkerError, match="in memory"):
             ask(ring, PROMPT * 2, 2)
         timed = ask(ring, PROMPT * 2, 2, fresh=False)
-    assert timed.answer.done.reused == 2 * len(PROMPT) - 1
+    assert timed.answer.done.reused_tokens == 2 * len(PROMPT) - 1
     assert 0 < timed.first_s < timed.seconds
 
 

@@ -1,1 +1,1 @@
-"""Sessions of real agents, asked again of the engine: how much of them is read that was read before."""
+"""Sessions of real agents, sent again to the engine: how many tokens are read more than once."""

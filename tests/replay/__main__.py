@@ -1,5 +1,6 @@
-"""`python -m tests.replay [RECORDING …]`: what is read of recorded sessions, in how large a context, and with `--ring`
-once more by the demo model on two workers.
+"""`python -m tests.replay [RECORDING …]`: counts the prompt tokens read in recorded sessions, by size of the context.
+
+With `--ring` the demo model on two workers reads them, too.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from tests.replay.replay import (
 )
 
 CONTEXTS = (1.2, 1.5, 2.0, 2.5, 4.0, 6.0)
-BUSY_S = 900.0  # a chunk far behind takes long where there is no GPU
+BUSY_S = 900.0  # a late chunk of a long prompt is slow without a GPU
 KINDS = {"trimmed": None, "whole rows": 0}
 
 
 def on_workers(rounds: list[list[Prompt]], context: int) -> Replayed:
-    """Over two stages of the demo model."""
+    """Replay over two stages of the demo model."""
     with worker_ring(DEMO_MODEL, (3,), context=context, try_s=BUSY_S) as ring:
 
         def ask(requests: list[Request]) -> list[Told]:
             answers = ring.generate_all(requests, timeout_s=3600)
-            return [Told(answer.done.reused, answer.tokens) for answer in answers]
+            return [Told(answer.done.reused_tokens, answer.tokens) for answer in answers]
 
         return replay(rounds, context, ask)
 
 
 def main() -> None:
-    """Prints a line for each context."""
+    """Print a line for each context."""
     parser = argparse.ArgumentParser(prog="python -m tests.replay", description=__doc__)
     parser.add_argument("recordings", nargs="*", type=Path, default=sorted(FOLDER.glob("*.json")))
     parser.add_argument("--ring", action="store_true", help="also with a model, over two workers")

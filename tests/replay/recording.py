@@ -1,8 +1,8 @@
-"""What an agent asked for in a session, as it was recorded from the client.
+"""Requests of an agent in a session, recorded from its client.
 
-A file has each text once: `parts` are the values that the bodies are made of, and a body names them by number. Bodies
-of one round were sent at the same time; each round came when all of the one before was answered. Where the texts of a
-client are not free, its words are others, as long, and the same wherever they were the same.
+A file has each text once: `parts` are the values in the bodies, and a body refers to them by number. Bodies of one
+round were sent at the same time; each round came when the one before was fully answered. Where the texts of a client
+are not free, other words of the same length replace them, equal where the originals were equal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARED: Final = ("system", "messages", "tools")
 
 
 class Prompt(NamedTuple):
-    """Token ids of one body, and how long its answer may be."""
+    """Token ids of one body, and the longest answer it allows."""
 
     tokens: list[int]
     max_tokens: int
@@ -35,13 +35,13 @@ class _Session(msgspec.Struct):
 
 
 def rounds_of(path: Path, tokenizer: Tokens) -> list[list[Prompt]]:
-    """The prompts of a session, as the API would have the cluster read them."""
+    """The prompts of a session, as the API would tokenize them."""
     session = msgspec.json.decode(path.read_bytes(), type=_Session)
     return [[_prompt(_whole(body, session.parts), tokenizer) for body in bodies] for bodies in session.rounds]
 
 
 def folded(client: str, rounds: list[list[dict[str, Any]]]) -> bytes:
-    """The file of a session, from the bodies that were sent."""
+    """The file of a session, from its bodies."""
     parts: list[Any] = []
 
     def number(value: Any) -> int:

@@ -1,4 +1,4 @@
-"""A session asked again: how many tokens of its prompts are read, over those that nobody had said before."""
+"""Replays a session: the number of prompt tokens read, over the number of new ones."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ from tests.replay.recording import Prompt
 from tests.support.simulated_head import Head
 
 DEMO_MODEL: Final = Path(demo).parent / "macluster-demo"
-# as many families have it: tools, then the conversation, with calls in the turn that made them
+# the order of many families: tools, then the conversation, with calls in the turn that made them
 TEMPLATE: Final = (
     "<|user|>system\n{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
     "{% for message in messages %}<|user|>{{ message.role }}\n{{ message.content | trim }}"
     "{% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}<|end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-ENDS: Final = list(range(4096))  # any token ends an answer that is long enough, though it may be much longer
+ENDS: Final = list(range(4096))  # any token may end an answer once it has its length, though the limit is far higher
 ANSWER: Final = 8
 
 
 class Told(NamedTuple):
-    """What became of a request: tokens of its beginning that were in memory, and its answer."""
+    """Result of a request: prompt tokens that were cached, and its answer."""
 
     reused: int
     answer: Sequence[int]
 
 
 class Replayed(NamedTuple):
-    """Tokens of prompts that were `read`, and that were `new`: behind what any earlier prompt, or any answer to one
-    behind it, has in common with its beginning. What the client recorded as an answer is new, unless it was given here.
+    """Prompt tokens that were `read`, and how many of them were `new`.
+
+    A token is new if no earlier prompt, with its answer here, has it after the same text. Recorded answers are new
+    unless this run gave them.
     """
 
     read: int
@@ -48,7 +50,7 @@ class Replayed(NamedTuple):
 
 
 def tokenizer_in(folder: Path) -> Tokens:
-    """The demo model's, with a template that leaves nothing out."""
+    """The demo model's tokenizer, with a template that leaves nothing out."""
     for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
         shutil.copy(DEMO_MODEL / name, folder)
     path = folder / "tokenizer_config.json"
@@ -63,7 +65,9 @@ def longest(rounds: Sequence[Sequence[Prompt]]) -> int:
 
 
 def replay(rounds: Sequence[Sequence[Prompt]], context: int, ask: Callable[[list[Request]], list[Told]]) -> Replayed:
-    """`ask` answers requests that come at the same time; each may have as long an answer as the client lets it."""
+    """Replay a session; `ask` answers requests that come at the same time, with answers as long as the
+    client allows.
+    """
     said: list[list[int]] = []
     read = new = 0
     for number, prompts in enumerate(rounds):
@@ -78,7 +82,7 @@ def replay(rounds: Sequence[Sequence[Prompt]], context: int, ask: Callable[[list
 
 
 def over_a_simulated_ring(rounds: Sequence[Sequence[Prompt]], context: int, trim_limit: int | None = None) -> Replayed:
-    """By the engine as it is, without a model."""
+    """Replay over the real engine and a simulated ring."""
     head = Head(1, context=context, chunk=512, trim_limit=trim_limit)
 
     def ask(requests: list[Request]) -> list[Told]:

@@ -1,4 +1,4 @@
-"""A session of an agent, with its helpers, reads little more than what is new in it."""
+"""A session of an agent with helpers reads little more than its new tokens."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from tests.replay.replay import longest, over_a_simulated_ring, tokenizer_in
 
 
 def test_an_agent_and_its_helpers_are_read_once(tmp_path: Path) -> None:
-    """The context has room for the agent, for one of the two helpers that it asks at a time, and little more; each may
-    be answered with all of it.
-    """
+    """The context has room for the agent, for one of its two helpers, and little more; each answer may fill it."""
     rounds = rounds_of(FOLDER / "opencode.json", tokenizer_in(tmp_path))
     assert max(map(len, rounds)) == 2, "helpers that come at the same time"
     done = over_a_simulated_ring(rounds, 2 * longest(rounds))

@@ -1,4 +1,4 @@
-"""What only a real terminal shows: a crash, no colour, plain glyphs, the clipboard, keys that were changed."""
+"""Behaviour only a real terminal shows: a crash, no colour, plain glyphs, the clipboard, changed keys."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_plain_colourless_and_ctrl_q_in_the_palette(terminal: Open, monkeypatch:
     (home,) = map(str, window.socket.parent.glob("macluster-*/studio"))
     for words in (("load", "macluster-demo", "--context", "2048", "--rows", "2"), ("unload",)):
         subprocess.run([sys.executable, "-m", "tui.cli.main", "--home", home, *words], check=True, capture_output=True)
-    window.shows("Chosen: context 2k - 2 rows", "Enter: load")  # somebody chose that after what was chosen here
+    window.shows("Chosen: context 2k - 2 rows", "Enter: load")  # another window chose that after this one
     window.type("F2", "F6")
     window.shows("> exact (greedy)", "> Temperature")
     window.type("Tab")

@@ -1,4 +1,4 @@
-"""From the first start to the last key: the real app in a real terminal over real nodes, as a person lives with it."""
+"""From the first start to the last key: the real app in a real terminal over real nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"),
 
 SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")]
 LOFT, PORCH = "loft", "porch"
-# a first run is one only where nobody is seen, whatever else runs on this machine
+# the first run is tested without other Macs, whatever else runs on this machine
 ALONE = "--no-multicast"
 LONGEST = "─── stopped at the token limit ───"
 
@@ -53,7 +53,7 @@ async def test_from_the_first_start_to_the_last_key(tmp_path: Path, terminal: Op
 
 
 def first_run(mine: Terminal) -> None:
-    """Nothing is there yet: the screen says what to do, and checks why."""
+    """Check that an empty screen names the next step, and its checks."""
     mine.shows(
         "Welcome", "This Mac is ready", LOFT, "Looking for other Macs…  0 found", "Nothing found?", "Ctrl+Q Quit"
     )
@@ -66,7 +66,7 @@ def first_run(mine: Terminal) -> None:
 
 
 def meet(mine: Terminal, theirs: Terminal) -> None:
-    """They do not find each other: one person types the address, then both the digits of the other screen."""
+    """Pair two Macs that don't find each other: one person types the address, then both type the digits."""
     theirs.shows("Welcome", "Nothing found?", "Ctrl+Q Quit")
     theirs.type("p")
     theirs.shows("Which Mac?", "· another Mac")
@@ -90,7 +90,7 @@ def meet(mine: Terminal, theirs: Terminal) -> None:
 
 
 def load(mine: Terminal) -> None:
-    """The first model."""
+    """Load the first model."""
     mine.type("C-o")
     mine.shows("Choose a model", "endless")
     mine.type("h")
@@ -102,7 +102,7 @@ def load(mine: Terminal) -> None:
 
 
 def ask_and_stop(mine: Terminal) -> None:
-    """The first answer, the first Esc."""
+    """Ask, and stop the answer with Esc."""
     mine.type("what is a layer?", "Enter")
     mine.until(lambda s: "what is a layer?" in s and tokens(s) >= 5, "no answer began")
     mine.type("Escape")
@@ -110,7 +110,7 @@ def ask_and_stop(mine: Terminal) -> None:
 
 
 def edit(mine: Terminal) -> None:
-    """One layer moves from this Mac to the other one."""
+    """Move one layer from this Mac to the other one."""
     mine.type("F4")
     mine.shows("Edit split", "moving boundary ①", f"{LOFT} | {PORCH}", "unchanged")
     before = layers(mine.until(lambda s: sum(layers(s)) == 8, "the layers are not told"))
@@ -129,26 +129,26 @@ def edit(mine: Terminal) -> None:
 
 
 def tokens(screen: str) -> int:
-    """Of the answer that is being written, 0 while none is counted."""
+    """Tokens of the running answer; 0 before the first count."""
     counted = re.search(r"(\d+) tok .*· Esc: stop", screen)
     return int(counted[1]) if counted else 0
 
 
 def layers(screen: str) -> tuple[int, int]:
-    """Of the two Macs, as the editor writes them under its bar; zeros while it does not."""
+    """Layers of both Macs below the editor's bar; zeros without the editor."""
     found = re.search(rf"{LOFT} · (\d+)(?: layers?)?\s+{PORCH} · (\d+)", screen)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def lose(mine: Terminal, porch: Home) -> None:
-    """The other Mac dies in the middle of an answer."""
+    """Kill the other Mac in the middle of an answer."""
     mine.type("and what is a hop?", "Enter")
     mine.until(lambda s: "and what is a hop?" in s and tokens(s) >= 5, "no answer began")
     node_of(porch).kill()
 
 
 def recover(mine: Terminal) -> None:
-    """The answer goes on here, and is stopped, unless it was quicker and is as long as an answer may be."""
+    """Continue the answer here and stop it, unless it has reached its full length before."""
     held = mine.shows(f"{PORCH} is offline", "Nothing lost so far", "1▸ Continue", "Stop", "paused at token")
     mine.shows(f"─── {PORCH} dropped out", "holds the whole model")
     mine.until(lambda s: s.count(f"─── {PORCH} dropped out") <= 1 and "keep what's written" not in s, "the offer stays")
@@ -159,7 +159,7 @@ def recover(mine: Terminal) -> None:
 
 
 def quit_from(screen: Terminal, *last_words: str) -> None:
-    """Nothing of the screen stays behind."""
+    """Quit; nothing of the screen may remain."""
     screen.shows(*last_words)
     processes = screen.processes()
     screen.type("C-q")

@@ -1,4 +1,4 @@
-"""The hop screen over a real ring: what it shows while an answer runs, the speed test, and how it is stopped."""
+"""The hop screen over a real ring: its figures during an answer, the speed test, and how to stop it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_the_link_is_tested_and_a_test_is_stopped_before_the_screen_is_lef
 
 
 def steady_frames(viewer: Person) -> list[int]:
-    """Of how many frames behind the prompt the screen has figures, hop by hop."""
+    """The number of frames after the prompt that the screen has figures of, hop by hop."""
     assert isinstance(viewer.app.screen, HopScreen)
     now, hops = viewer.app.state, viewer.app.screen._ring.hops
     points = [points_of(now, hop.pair, time.time(), HOP_WINDOW_S) for hop in hops]
@@ -98,7 +98,7 @@ def steady_frames(viewer: Person) -> list[int]:
 
 
 def has_more(viewer: Person, before: list[int]) -> bool:
-    """Whether every hop has."""
+    """Whether every hop has more of them."""
     return all(map(lt, before, steady_frames(viewer)))
 
 

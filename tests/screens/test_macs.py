@@ -1,4 +1,4 @@
-"""The first run over a real node that knows nobody, and the peers pane over a real cluster."""
+"""The first run over a real node without known Macs, and the peers pane over a real cluster."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_the_keys_of_the_peers_pane() -> None:
 
         for size in ((120, 36), (80, 24), LEAST):
             await someone.pilot.resize_terminal(*size)
-            await someone.rests()  # a pane that had to go gives the focus to the prompt, soon
+            await someone.rests()  # a closed pane gives the focus to the prompt soon after
             await app.run_action("screen.pane(1)")
             await someone.sees("1 Peers", "– left out")
             await someone.opens("enter", screen=PeerScreen)

@@ -1,4 +1,4 @@
-"""The model picker over a real demo of two Macs: copied, downloaded, and loaded as it was chosen, at both sizes."""
+"""The model picker over a real demo of two Macs: a model is copied, downloaded and loaded as chosen, at both sizes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def opened(viewer: Person, width: int) -> ModelsScreen:
 
 
 async def to(viewer: Person, screen: ModelsScreen, name: str) -> None:
-    """Move the cursor there, as a person does."""
+    """Move the cursor to an entry by keys."""
     for _ in range(9):
         if screen.list.pointed and screen.list.pointed.name == name:
             return
@@ -69,12 +69,12 @@ async def it_is_loaded_as_chosen(viewer: Person, demo: Demo) -> None:
     screen = viewer.app.screen
     assert isinstance(screen, ModelsScreen)
     await to(viewer, screen, "solo")
-    await viewer.sees("context 4k of 64k")
-    await viewer.press("right")
-    await viewer.sees("context 8k of 64k")
+    await viewer.sees("context 64k of 64k")
+    await viewer.press("left")
+    await viewer.sees("context 32k of 64k")
     await viewer.opens("c", screen=ChoiceScreen)
-    await viewer.sees("8k (current)", "64k")
-    await viewer.press("down", "down", "down", "enter")
+    await viewer.sees("32k (current)", "64k")
+    await viewer.press("down", "down", "down", "down", "enter")
     await viewer.sees("context 16k of 64k")
     await viewer.press("K")
     await viewer.sees("GB 8-bit", "✓ solo")

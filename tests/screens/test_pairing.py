@@ -1,4 +1,4 @@
-"""Two people at two dashboards, each with a Mac of their own: real nodes, two real terminals."""
+"""Two people at two dashboards, each with their own Mac: real nodes, two real terminals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 SEEN_S = 120.0
-# no demo has these: tests that run beside this one may be seen too
+# no demo has these names: concurrent tests may be seen too
 NAMES = ("atelier", "garage")
 
 
@@ -69,7 +69,7 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
     member = garage if admin is atelier else atelier
     member.type("Escape")
     member.shows("5 Chat")
-    member.type("p", "Enter")  # in one read; it could pair with nobody, which is said before anybody types digits
+    member.type("p", "Enter")  # in one read; a member can't pair, which is shown before any digits are typed
     member.shows("This Mac is in a cluster, but not an admin of it.")
     admin.type("j", "x")  # the first line is the founder's own
     admin.shows("It is removed on every Mac", "Cancel", "Enter: choose")
@@ -81,7 +81,7 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
 def compare(atelier: Terminal, garage: Terminal) -> str:
     """Open the dialog on both, choose each other, and read the digits."""
     for screen, name in ((atelier, "garage"), (garage, "atelier")):
-        screen.shows(name, "not paired · press p", "p Pair")  # what is typed before is lost
+        screen.shows(name, "not paired · press p", "p Pair")  # keys before this are lost
         screen.type("p")
         screen.shows("Which Mac?", f"○ {name}")
         choose(screen, name)
@@ -94,7 +94,7 @@ def compare(atelier: Terminal, garage: Terminal) -> str:
 
 
 def choose(screen: Terminal, name: str) -> None:
-    """Down to that line of the list."""
+    """Move down to that line of the list and choose it."""
     line = re.compile(r"║ +○[ ▸](\S+)")
     listed = line.findall(screen.until(lambda s: name in line.findall(s), "it is not in the list"))
     screen.type(*["Down"] * listed.index(name), "Enter")

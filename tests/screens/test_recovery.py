@@ -1,4 +1,4 @@
-"""A Mac dies in the middle of an answer, in front of a person: the real app over the real demo in a real terminal."""
+"""A Mac dies in the middle of an answer on the screen: the real app over the real demo in a real terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LITTLE_GB = "0.055"
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """It never ends an answer by itself."""
+    """A model that never ends an answer by itself."""
     directory = tmp_path_factory.mktemp("models") / "endless"
     make_model(directory, "llama")
     return directory
@@ -76,7 +76,7 @@ def test_a_node_that_was_killed_goes_on_with_the_answer_that_is_on_screen(termin
 
 
 def go_on(window: Terminal, written: int) -> None:
-    """Load the model again, and continue the answer that was interrupted."""
+    """Load the model again, and continue the interrupted answer."""
     window.type("C-o")
     window.shows("Choose a model", "endless")
     window.type("Enter")
@@ -92,14 +92,14 @@ def go_on(window: Terminal, written: int) -> None:
 
 
 def in_the_middle(window: Terminal) -> None:
-    """Until some tokens of an answer are written."""
+    """Wait until some tokens of an answer are written."""
     window.shows("is loaded on", "Ctrl+Q Quit")
     window.type("tell me about hops", "Enter")
     window.until(lambda s: tokens(s) >= 5, "no answer began")
 
 
 def tokens(screen: str) -> int:
-    """Of the answer that is being written, 0 while none is counted."""
+    """Tokens of the running answer; 0 before the first count."""
     counted = re.search(r"(\d+) tok( |$)", screen, re.MULTILINE)
     return int(counted[1]) if counted else 0
 
@@ -110,7 +110,7 @@ def node_of(window: Terminal, name: str) -> psutil.Process:
 
 @contextmanager
 def started(command: list[str], *others: psutil.Process) -> Iterator[None]:
-    """A node that was ended is started again, and told where the `others` are."""
+    """Start an ended node again, with the addresses of the `others`."""
     listening = [c for other in others for c in other.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     peers = [word for c in listening for word in ("--peer", f"127.0.0.1:{c.laddr.port}")]
     node = subprocess.Popen([*command, *peers], stdin=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""The split editor over a real demo of three Macs: what is moved, undone and applied, at both sizes."""
+"""The split editor over a real demo of three Macs: move, undo and apply, at both sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROMPT = "tell me about hops"
 
 
 async def edited(viewer: Person, size: tuple[int, int]) -> SplitScreen:
-    """The editor, with what the node said in it."""
+    """The editor, once it shows the node's reply."""
     await viewer.opens("f4", screen=SplitScreen)
     await viewer.sees("Edit split", "moving boundary ①", "studio | mbp", "weights + cache", "One token =", "Esc Back")
     assert max(map(len, viewer.text.splitlines())) == size[0]
@@ -97,7 +97,7 @@ async def it_begins_with_what_is_loaded(viewer: Person, demo: Demo) -> None:
     await viewer.pilot.resize_terminal(80, 24)
     await viewer.press("escape")
     await viewer.until(lambda: viewer.app.screen is not screen)
-    # as the model picker opens it, for a model that is not loaded so
+    # opened from the model picker, for a model that is loaded in another way
     request = LoadRequest(model=demo.model, topology="forward")
     viewer.app.push_screen(SplitScreen(viewer.app.client, viewer.app.state, request))
     await viewer.sees("balanced, not applied", "and loads this model on 3 Macs")

@@ -20,7 +20,7 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
     window = terminal(120, 36, *DEMO)
     panes = ("1 Peers", "2 Layer split", "3 Hops", "4 Logs", "5 Chat")
     window.shows("3 of 3 Macs", *panes, "is loaded on 3 Macs", "Ctrl+Q Quit", "paired", "studio", "mbp", "mini")
-    window.type("hello there", "Enter", "xyz")  # all in one read: what follows Enter is the next question
+    window.type("hello there", "Enter", "xyz")  # all in one read: keys after Enter begin the next question
     window.until(lambda s: "hello there " in s and "xyz" in s and "tok/s" in s and "compute" in s, "no answer")
     window.type("Escape")
     window.until(lambda s: "Esc: stop" not in s, "the answer did not stop")

@@ -1,4 +1,4 @@
-"""The topology chooser over a real cluster: what the node says of each, and a reload that is asked for twice."""
+"""The topology chooser over a real cluster: the node's text for each, and a reload that asks for confirmation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def dashboard(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]:
 
 
 async def look(viewer: Person, width: int) -> None:
-    """Walk through those with an owner a layer."""
+    """Walk through the topologies with whole layers on each Mac."""
     await viewer.opens("T", screen=TopologyScreen)
     await viewer.sees("● private  loaded", "✓ forward", "✓ reverse", "✓ single", "tok/s")
     assert max(map(len, viewer.text.splitlines())) == width
@@ -91,7 +91,7 @@ async def test_what_each_topology_means_and_how_another_is_loaded() -> None:
 
 
 def plan_of(demo: Demo) -> tuple[int, str]:
-    """Generation and topology of what is loaded."""
+    """Generation and topology of the loaded plan."""
     plan = demo.head.now.plan
     assert plan
     return plan.plan_gen, plan.topology

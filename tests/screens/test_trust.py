@@ -1,4 +1,4 @@
-"""The trust screen over two real nodes: what it says, and that nothing changes unless a person says so twice."""
+"""The trust screen over two real nodes: its texts, and no change without a confirmation."""
 
 from __future__ import annotations
 

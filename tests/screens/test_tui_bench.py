@@ -1,4 +1,4 @@
-"""The bench of the UI, in its real pseudo-terminals and in little time."""
+"""A short run of the UI's bench, in its real pseudo-terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.simulator SEED`: what happens in one schedule, of a product with a mistake if one is named."""
+"""`python -m tests.simulator SEED`: the events of one schedule, with a mistake built in if one is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data link of two workers, bound to one plan."""
+"""A data link between two workers, bound to one plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Link:
         self._forward.send(self.target.came, self, item)
 
     def close(self, by: Worker) -> None:
-        """The other end sees it, behind all that was sent before."""
+        """Close the link; the other end sees it after all frames sent before."""
         self.is_over = True
         wire, other = (self._forward, self.target) if by is self.source else (self._backward, self.source)
         wire.send(other.ended, self)

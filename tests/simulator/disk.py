@@ -1,4 +1,4 @@
-"""What a disk holds when the node, or the power, is gone: token logs, in memory."""
+"""A Mac's disk after its node or power is gone: token logs, in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from core.engine.sessions import SessionFile
 from core.events import FinishReason
 from core.node.answers import token_log
 from core.node.answers.token_log import AnswerEnd, AnswerRecord, MacsJoined, Written
+from core.settings import Home
 from tests.simulator.loop import PROCESS
+
+
+class DiskHome(Home, frozen=True):
+    """The state folder of a node whose files are on a simulated disk."""
+
+    disk: Any
+
+    tokens = sessions = property(lambda home: home.disk)
 
 
 class Disk:
@@ -24,19 +33,20 @@ class Disk:
         self.forgotten: dict[str, Log] = {}
 
     def power_cut(self, random: Random) -> None:
-        """What was not forced to the disk may be lost, from the end."""
+        """Lose a random part of the unforced records, from the end of each log."""
         for log in self.logs.values():
             del log.records[random.randint(log.synced, len(log.records)) :]
 
     def tokens(self, request_id: str) -> list[int]:
-        """What is written of an answer."""
+        """The written tokens of an answer."""
         log = self.logs.get(request_id) or self.forgotten[request_id]
         return [record for record in log.records if isinstance(record, int)]
 
 
 class Log:
-    """One file, with the methods of `TokenLog`; a closed one takes nothing any more. A process that was killed cleans
-    nothing up, though Python still ends what it was at, whenever its garbage is collected.
+    """One file with the methods of `TokenLog`; after closing it takes nothing.
+
+    A killed process cleans nothing up, though Python still ends its generators when it collects garbage.
     """
 
     def __init__(self, disk: Disk, secret: bytes, record: AnswerRecord, old: Sequence[Any] = ()) -> None:
@@ -48,7 +58,7 @@ class Log:
 
     @classmethod
     def going_on(cls, disk: Disk, secret: bytes, record: AnswerRecord, tokens: Sequence[int], text: str) -> Log:
-        """In the place of the one of that name."""
+        """Replace the log of that name."""
         assert record.request_id in disk.logs
         return cls(disk, secret, record, [*tokens, text])
 
@@ -83,7 +93,7 @@ class Log:
         self._disk.forgotten[self.record.request_id] = self._disk.logs.pop(self.record.request_id)
 
     def read(self) -> Written:
-        """What is known after a crash."""
+        """The content known after a crash."""
         return token_log._sum(self.record, iter(self.records), 0.0)
 
     @property
@@ -105,7 +115,7 @@ def unfinished(disk: Disk, secret: bytes) -> list[Written]:
 
 
 def old_logs(disk: Disk) -> list[Path]:
-    """There is room."""
+    """List no old logs, so that there is room."""
     return []
 
 

@@ -33,7 +33,7 @@ class Engine(Head):
         self._now = 0.0
         pipeline: Any = SpanPipeline(plan.layers, lambda span: self.ring.put(span, self._now))
         self.mirroring = Mirroring(plan, pipeline, self.scheduler, report, self._admit)
-        self.came: Callable[[Work], None] = lambda _: None  # told of what every stage has done
+        self.came: Callable[[Work], None] = lambda _: None  # called with the work that every stage has done
 
     def submit(self, request: Request, *, may_draft: bool = True) -> bool:
         assert not self.scheduler.alive(request.request_id), "an answer runs twice"
@@ -66,7 +66,7 @@ class Engine(Head):
             self.came(work)
 
     def lose_all(self, problem: LinkError | CachesLost) -> None:
-        """Nothing of what runs can go on."""
+        """Lose all running work for good."""
         self.problem = problem  # type: ignore[assignment]
         for request in self.mirroring.give_up():
             self._report(untouched(request, "error", problem.problem))
@@ -95,8 +95,6 @@ class Engine(Head):
                 finish_reason="error" if lost else reason,  # type: ignore[arg-type]
                 prompt_tokens=len(self.prompts[request_id]),
                 tokens=self._told[request_id],
-                ttft_s=None,
-                decode_s=0.0,
                 problem=lost,
             )
         )

@@ -1,4 +1,4 @@
-"""What fails: workers, nodes, power, links, memory, and trust."""
+"""Faults of workers, nodes, power, links, memory and trust."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETURNS_S = (0.3, 1.0, 3.0, 6.0, 12.0)
 
 
 class Faults:
-    """Each is counted in the world's `kinds` under its name."""
+    """Faults, each counted in the world's `kinds` under its name."""
 
     def __init__(self, world: World, watching: dict[Mac, Watching]) -> None:
         self._world, self._watching, self._random = world, watching, world.random
@@ -27,13 +27,13 @@ class Faults:
         self._all = (*often, *often, self._power, self._hang_up, self._fail_load, self._roster)
 
     def strike(self) -> None:
-        """Something fails, somewhere."""
+        """Strike with a random fault on a random Mac."""
         fault = self._random.choice(self._all)
         self._world.kinds[fault.__name__] += 1
         fault(self._random.choice(self._world.macs))
 
     def strike_soon(self) -> None:
-        """What comes back from a mirror meets the end of a worker, now and then."""
+        """Sometimes crash a worker while spans come back from a mirror."""
         whims = self._world.kind.whims
         home, after_s = whims.choice(self._world.macs), whims.random() * RESTORED_S
         if home.worker and whims.random() < 0.5:
@@ -60,12 +60,12 @@ class Faults:
             self._return(home)
 
     def _return(self, home: Mac) -> None:
-        """The Mac of a person always comes back."""
+        """Boot the Mac again later; a person's Mac always returns."""
         if home in self._watching or self._random.random() < 0.6:
             self._world.later(self._random.choice(RETURNS_S), partial(self._world.boot, home))
 
     def _freeze(self, home: Mac) -> None:
-        """Its worker, and mostly its node, too."""
+        """Stop its worker and mostly its node too, for a while."""
         processes = home.processes()[self._random.choice((0, 0, 1)) :]
         seconds = self._random.choice(SILENCES_S)
         self._world.kinds["slept"] += seconds > 1.0
@@ -75,7 +75,7 @@ class Faults:
             self._world.later(seconds, process.go_on)
 
     def _cut(self, home: Mac) -> None:
-        """Between two Macs everything is cut, or only the control link, or only the data links."""
+        """Cut everything between two Macs, or only the control link, or only the data links."""
         other = self._random.choice(self._world.macs)
         if other is home:
             return
@@ -88,13 +88,13 @@ class Faults:
             self._world.later(seconds, partial(self._world.network.heal, way))
 
     def _reset(self, home: Mac) -> None:
-        """A data link breaks, and both ends see it."""
+        """Break a data link; both ends see it."""
         if home.worker:
             self._world.tell(f"a data link of {home.name} breaks")
             home.worker.process.soon(home.worker.reset)
 
     def _hang_up(self, home: Mac) -> None:
-        """A control link breaks, and both ends see it."""
+        """Break a control link; both ends see it."""
         if home.is_up and home.node.mesh.contacts:
             contact = self._random.choice(list(home.node.mesh.contacts.values()))
             self._world.tell(f"a control link of {home.name} breaks")
@@ -105,7 +105,7 @@ class Faults:
         self._crash(home)
 
     def _roster(self, home: Mac) -> None:
-        """The person puts a Mac out; or that Mac is told of a second history, or of an old roster."""
+        """Revoke a Mac, or send it a second history or an old roster."""
         world, head, size = self._world, self._world.macs[0], len(self._world.macs)
         kind = self._random.choice(("revoke", "revoke", "fork", "rollback"))
         if home is head or not head.is_up or head.store.current != chain(size)[-1]:

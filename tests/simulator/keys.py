@@ -1,4 +1,4 @@
-"""The same four Macs in every run: their keys, and the rosters that the first of them signs."""
+"""The same four Macs in every run: their keys, and the rosters signed by the first of them."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def chain(size: int) -> tuple[Roster, ...]:
 
 @cache
 def revoking(size: int, number: int) -> Roster:
-    """The roster in which Mac 0 puts out Mac `number`."""
+    """The roster in which Mac 0 revokes Mac `number`."""
     return revoke(chain(size)[-1], mac(0), mac(number).device_id)

@@ -1,4 +1,4 @@
-"""What a schedule is about, besides what fails in it: said by its seed alone, and not by its dice."""
+"""Settings of a schedule besides its faults; they depend on its seed alone, not on its dice."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ TOPOLOGIES: Final[dict[int, Topology]] = {1: "forward", 2: "reverse", 3: "forwar
 
 
 class Kind(NamedTuple):
-    """`heads`: so many Macs lead a plan each, where there are as many. `is_fickle`: whoever is told that a Mac is lost
-    would rather wait, and then would not. `stutters`: workers say some words twice. `draws`: tokens are drawn, with a
-    seed that the person gave or did not. `topology`: of the plans. `saves`: conversations are saved and loaded.
-    `mirrors`: the head keeps what all hold, and answers are longer; `states`: some layers
-    keep only those. `whims`: dice for what others do not have.
+    """Settings of one schedule.
+
+    `heads`: number of Macs that lead a plan each, if there are that many. `is_fickle`: a person asked about a lost Mac
+    chooses to wait, then changes their mind. `stutters`: workers send some messages twice. `draws`: answers are
+    sampled, with a given seed or without. `topology`: of the plans. `saves`: conversations are saved and loaded.
+    `mirrors`: the head mirrors caches, and answers are longer; `states`: some layers keep only states. `whims`: dice
+    for these settings.
     """
 
     seed: int
@@ -31,7 +33,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(seed: int) -> Kind:
-    """What the schedule of that seed is about."""
+    """Settings of the schedule of that seed."""
     return Kind(
         seed,
         Random(-1 - seed),

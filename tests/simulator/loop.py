@@ -1,7 +1,7 @@
-"""Simulated time: an event loop whose clock jumps to whatever is due next, and processes that can be stopped or killed.
+"""Simulated time: an event loop whose clock jumps to the next timer, and processes that can be stopped or killed.
 
-What a process does is run in its context. Stopped, it does nothing: what was due is done when it goes on, late. Killed,
-it does nothing any more, and cleans nothing up.
+A process's callbacks run in its context. A stopped process does nothing, and its due callbacks run late, when it
+continues. A killed process does nothing any more, and cleans nothing up.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ class Process:
         self.context.run(PROCESS.set, self)
 
     def stop(self) -> None:
-        """As SIGSTOP."""
+        """Stop, as SIGSTOP does."""
         self.is_stopped = True
 
     def go_on(self) -> None:
-        """As SIGCONT."""
+        """Continue, as SIGCONT does."""
         self.is_stopped, late = False, self.late
         self.late = []
         self._loop.again(late)
 
     def kill(self) -> None:
-        """As SIGKILL."""
+        """Kill, as SIGKILL does."""
         self.is_dead = True
         self.late.clear()
 
     def soon(self, callback: Callable[..., object], *args: Any, after: float = 0.0) -> asyncio.TimerHandle:
-        """Let it do something; it need not be the process that asks for it."""
+        """Call `callback` in this process; another process may ask for it."""
         return self._loop.call_later(after, callback, *args, context=self.context)
 
     def spawn(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        """Let it do something that takes its time."""
+        """Start a task in this process."""
         self.soon(lambda: self._loop.create_task(work(*args)))
 
 
@@ -57,7 +57,9 @@ PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """`failures`: what was raised where nobody waited for it; `thread_s`: what a thread takes for anything."""
+    """Event loop in simulated time. `failures`: errors that nothing awaited; `thread_s`: duration of any call in a
+    thread.
+    """
 
     def __init__(self) -> None:
         self.now, self.thread_s = 0.0, 0.001
@@ -109,13 +111,13 @@ class Loop(asyncio.AbstractEventLoop):
         return task
 
     def _look(self, task: asyncio.Task[Any]) -> None:
-        """Errors of the product may be somebody's to handle; everything else is a mistake."""
+        """Record errors other than the product's own, which a caller may handle."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, MaclusterError | OSError | TimeoutError):
             self.failures.append(error)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """A thread that takes a moment."""
+        """Run `func` in a thread that takes a moment."""
         done = self.create_future()
         self.call_later(self.thread_s, self._in_thread, done, func, args)
         return done
@@ -127,11 +129,11 @@ class Loop(asyncio.AbstractEventLoop):
         pass
 
     def again(self, handles: list[asyncio.Handle]) -> None:
-        """What a process that was stopped had to do."""
+        """Queue the handles that a stopped process had due."""
         self._ready.extend(handles)
 
     def run_for(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Let `seconds` pass."""
         until = self.now + seconds
         asyncio._set_running_loop(self)
         try:

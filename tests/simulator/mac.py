@@ -1,4 +1,4 @@
-"""A Mac: its disk and rosters, which outlive everything, and the node that runs on it, made of the real parts."""
+"""A Mac: its disk and rosters, which outlive everything, and its node, made of the real parts."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ from core.node.ring.worker_supervisor import Supervisor
 from core.node.trust.room import TrustRoom
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
-from core.settings import GB, MIB, Home
+from core.settings import GB, MIB
 from core.trust.seen_macs import SeenMacs
 from core.trust.trust_assessment import KnownFaults, TrustAssessment
-from tests.simulator.disk import Disk
+from tests.simulator.disk import Disk, DiskHome
 from tests.simulator.keys import NAMES, NOWHERE, chain, mac
 from tests.simulator.kind import Kind
 from tests.simulator.loop import Process
@@ -86,7 +86,7 @@ class _Journal(Journal):
 
 
 class Node:
-    """One life of a Mac's node: the real parts, joined as in `core.node.parts`, over a simulated network, disk and
+    """One life of a Mac's node: the real parts, joined as in `core.node.parts`, over simulated network, disk and
     worker.
     """
 
@@ -105,7 +105,12 @@ class Node:
         messages = MessageTable(lambda: store.forked is not None)
         node = NodeContext(
             config=NodeConfig(
-                home=Home(NOWHERE), name=home.name, host="", port=0, budget_bytes=home.budget_bytes, has_spare=False
+                home=DiskHome(NOWHERE, home.disk),
+                name=home.name,
+                host="",
+                port=0,
+                budget_bytes=home.budget_bytes,
+                has_spare=False,
             ),
             name=home.name,
             identity=identity,
@@ -129,7 +134,7 @@ class Node:
         self.mesh = mesh = cast(Any, Mesh)(own_id, self.process, network, store, own, signals, messages)
         self.peers = peers = PeerTable(node, own, worker, sightings, book, mesh)
         paths = Paths(identity, store, mesh, networks, book)
-        speed = SpeedTests(own_id, mesh, paths, bus, tasks)
+        speed = SpeedTests(node, mesh, paths)
 
         # trust
         self.enforcement = enforcement = RosterEnforcement(node, book, mesh, peers, worker)
@@ -138,23 +143,20 @@ class Node:
         # disks
         inventory = ModelInventory(own_id, models, mesh, bus)
         copies = ModelCopies(models, mesh, ByteLinks(identity, store.cluster, paths.ways, ""), NOWHERE, tasks)
-        transfers = Transfers(own_id, inventory, copies, mesh, NOWHERE, NOWHERE, bus=bus, journal=journal, tasks=tasks)
+        transfers = Transfers(node, inventory, copies, mesh, NOWHERE)
 
         # ring
         self.supervisor = supervisor = Supervisor(node, worker)
         self.member = member = PlanMember(node, mesh, paths, supervisor, worker, models, models)
         files = StageFiles(models, models, transfers, models)
         self.leader = leader = PlanLeader(node, mesh, member, files, worker)
-        tracing = Tracing(own_id, mesh, supervisor, worker, leader, signals, tasks)
+        tracing = Tracing(node, mesh, supervisor, worker, leader)
         throughput = ThroughputHistory(NOWHERE)
-        planning = Planning(models, models, models, files, peers, leader, throughput, assessment)
+        planning = Planning(node, models, models, files, peers, leader, throughput)
 
         # answers and their recovery
-        self.answers = answers = Answers(
-            leader, supervisor, bus, journal, tasks, cast(Any, home.disk), b"", ModelTokenizer(read_tokenizer)
-        )
-        sessions = SavedSessions(leader, supervisor, answers, journal, cast(Any, home.disk), b"")
-        self.sessions = sessions
+        self.answers = answers = Answers(node, leader, supervisor, ModelTokenizer(read_tokenizer))
+        self.sessions = sessions = SavedSessions(node, leader, supervisor, answers)
         self.recovery = RecoveryDriver(node, planning, peers, leader, answers, sessions)
 
         relay = Relay(mesh, worker, bus, tasks, answers.opening.check_trust, is_on=False)
@@ -174,7 +176,7 @@ class Node:
                 discovery=none,
                 search=none,
                 speed=speed,
-                logs=PeerLogs(mesh, journal, bus, tasks),
+                logs=PeerLogs(node, mesh),
                 check=none,
             ),
             TrustRoom(node=node, enforcement=enforcement, commands=trust),
@@ -234,8 +236,10 @@ def _own_peer(home: Mac) -> Peer:
 
 
 class Mac:
-    """`load_s`: what its worker takes to load; `fails`: how many of the next loads run out of memory. `leads`: whether
-    a person loads models and asks here.
+    """A Mac and its person.
+
+    `load_s`: seconds its worker takes to load; `fails`: number of next loads that run out of memory. `leads`: whether a
+    person loads models and asks here.
     """
 
     def __init__(
@@ -267,17 +271,17 @@ class Mac:
 
     @property
     def state(self) -> RecoveryState:
-        """How the plan is that it leads, as a person sees it."""
+        """The state of the plan it leads, as a person sees it."""
         recovery = self.node.bus.now.recovery
         return recovery.state if recovery else "running"
 
     @property
     def is_over(self) -> bool:
-        """Whether it leads no plan, and none is being recovered."""
+        """Whether it leads no plan and recovers none."""
         return self.is_up and self.state in ("running", "parked") and self.node.leader.plan is None
 
     def boot(self) -> None:
-        """The node starts anew."""
+        """Start the node again."""
         if not self.is_up:
             self.node = Node(self, self._network)
 
@@ -289,14 +293,14 @@ class Mac:
             self.worker.process.soon(self.worker.die, 0, after=0.001)
 
     def power_cut(self) -> None:
-        """Nobody is told, and what was not forced to the disk may be gone."""
+        """Cut the power: no process is informed, and unforced data may be lost."""
         self.node.process.kill()
         if self.worker:
             self.worker.die(-9, silently=True)
         self.disk.power_cut(self._random)
 
     def processes(self) -> list[Process]:
-        """Its node and its worker."""
+        """The processes of its node and worker."""
         return [self.node.process, *([self.worker.process] if self.worker else [])]
 
     def _runs_out_of_memory(self) -> bool:
@@ -304,7 +308,7 @@ class Mac:
         return fails
 
     def run_worker(self) -> Program:
-        """Its node starts a worker."""
+        """Start a worker for its node."""
         self.worker = Worker(self.device_id, self.node.process, self._network, self._random, self.load_s)
         self.worker.disk, self.worker.stutters = self.disk, self._stutters
         self.worker.runs_out_of_memory = self._runs_out_of_memory

@@ -1,4 +1,4 @@
-"""A node's control links, dialled anew as long as two Macs are not linked, and watched by the real `Liveness`."""
+"""A node's control links, dialled again while two Macs are not linked, and watched by the real `Liveness`."""
 
 from __future__ import annotations
 
@@ -68,36 +68,36 @@ class Mesh:
         self._beat_at: Any = None
 
     def messages(self) -> tuple[MessageRow, ...]:
-        """A simulated mesh handles beats itself."""
+        """Refuse other handlers: a simulated mesh handles beats itself."""
         return ()
 
     def start(self) -> None:
-        """Dial everybody; the others dial too when they find this Mac gone."""
+        """Dial all other Macs; they dial too when they find this Mac gone."""
         self._tick()
         for other in self.network.meshes:
             self._reach(other, 0.0)
 
     async def send(self, device_id: str, message: NodeMessage) -> bool:
-        """Whether it went out."""
+        """Send a message; returns whether it went out."""
         contact = self.contacts.get(device_id)
         return contact is not None and self._put(contact, message)
 
     def host_of(self, device_id: str) -> str:
-        """Where that Mac is. Raises LinkLost."""
+        """The address of that Mac. Raises LinkLost."""
         if device_id not in self.contacts:
             raise LinkLost(f"Mac {device_id[:8]} is not linked.")
         return device_id
 
     def local_host_of(self, device_id: str) -> str:
-        """Where this Mac is."""
+        """The address of this Mac."""
         return self.device_id
 
     def is_suspect(self, device_id: str) -> bool:
-        """Whether that Mac is silent."""
+        """Whether that Mac has been silent for too long."""
         return self._liveness.is_suspect(device_id)
 
     async def roster_changed(self) -> None:
-        """Everybody is told; whoever is not trusted any more is not linked any more."""
+        """Send the new roster to all linked Macs, and end the links to Macs no longer trusted."""
         for device_id, contact in list(self.contacts.items()):
             self._put(contact, self._store.bundle())
             if not self._may_link(device_id):
@@ -106,7 +106,7 @@ class Mesh:
             self._reach(other, 0.0)
 
     def tell(self, device_id: str, word: object) -> None:
-        """A hostile or mistaken Mac says anything."""
+        """Send any message, as a hostile or mistaken Mac."""
         if contact := self.contacts.get(device_id):
             self._put(contact, word)
 
@@ -128,7 +128,7 @@ class Mesh:
             self.process.soon(self._dial, device_id, after=after + 0.1 * (device_id < self.device_id))
 
     def _dial(self, device_id: str) -> None:
-        """Once; again a while later, as long as nothing comes of it."""
+        """Dial once; dial again a while later until a link stands."""
         self._reaching.discard(device_id)
         if device_id in self.contacts or not self._may_link(device_id):
             return
@@ -149,7 +149,7 @@ class Mesh:
         dialled = self._dialled.get(device_id)
         is_ours = dialled and self.device_id < device_id and self.network.loop.now < dialled.since + 0.5
         if is_ours or (standing and standing.since > theirs.since):
-            return  # the dials crossed
+            return  # both dialled at once
         if standing:
             self._end(standing, "It connected again.")
         own = Contact(self, device_id)
@@ -178,7 +178,7 @@ class Mesh:
         self._read(contact)
 
     def _arrived(self, contact: Contact, word: object) -> None:
-        """What comes from another Mac; before its link is welcomed here it waits."""
+        """Handle a message of another Mac; it waits until its link is welcomed here."""
         contact.inbox.append(word)
         if self.contacts.get(contact.device_id) is contact:
             self._liveness.note_sign(contact.device_id, self.network.loop.now)
@@ -192,7 +192,7 @@ class Mesh:
             self.process.spawn(self._listen, contact)
 
     async def _listen(self, contact: Contact) -> None:
-        """One message after the other."""
+        """Handle one message after the other."""
         try:
             while contact.inbox and self.contacts.get(contact.device_id) is contact:
                 await self._handle(contact, contact.inbox.popleft())
@@ -243,7 +243,7 @@ class Mesh:
             self._reach(contact.device_id, REDIAL_S[0])
 
     def hang_up(self) -> None:
-        """The process is gone, and its Mac tells the others."""
+        """End the links: the process is gone, and its Mac informs the others."""
         for contact in self.contacts.values():
             if contact.wire and contact.other:
                 contact.wire.send(contact.other.own._arrived, contact.other, EOFError())
@@ -266,5 +266,5 @@ class Mesh:
         self._plan_beat()
 
     def reset(self, contact: Contact) -> None:
-        """The connection breaks, and both ends see it."""
+        """Break the connection; both ends see it."""
         self._end(contact, "The control link ended.")

@@ -1,4 +1,4 @@
-"""Mirrors: what `core.worker.mirroring` asks of a pipeline goes round a simulated ring, packed as the node keeps it."""
+"""Carries the spans of `core.worker.mirroring` round a simulated ring, packed as the node keeps them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from core.worker.pipeline import StepAnswer
 from core.worker.restoring import PasteRequest
 from tests.support.simulated import Held, Span
 
-STATE_BYTES = 200  # as it is told: each travels by itself
+STATE_BYTES = 200  # each state travels by itself
 Asked = CutRequest | PasteRequest
 
 
 class SpanPipeline:
-    """A pipeline of `layers` stages, of which a mirror knows no more than this; `put` sends a span round them."""
+    """A pipeline of `layers` stages, reduced to the part a mirror uses; `put` sends a span round them."""
 
     def __init__(self, layers: int, put: Callable[[Span], None]) -> None:
         self.stage = SimpleNamespace(layers=SimpleNamespace(caches=SimpleNamespace(count=layers)))
@@ -31,7 +31,7 @@ class SpanPipeline:
 
 
 def answer_of(span: Span, values: Sequence[Held]) -> StepAnswer:
-    """What came of it, when `values` are back."""
+    """The answer to a span, when its `values` are back."""
     verb = SpanVerb.CUT if span.is_cut else SpanVerb.PASTE
     caches = {held.stage: _part(span, held) for held in values}
     return StepAnswer(span.asked, span=KvSpan(verb, span.row, span.start, span.stop, caches))

@@ -1,4 +1,4 @@
-"""Mistakes that somebody could make in what decides, each of which a schedule must show."""
+"""Mistakes in the deciding code; a schedule must find each of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Patch = pytest.MonkeyPatch
 
 
 def late_answers_to_a_seek(patch: Patch) -> None:
-    """Any answer counts, also that to a question which is asked again."""
+    """Count any answer to a seek, also a late one to an earlier question."""
     judged = RecoveryStates._is_last
 
     def is_last(machine: RecoveryStates) -> bool:
@@ -35,7 +35,7 @@ def late_answers_to_a_seek(patch: Patch) -> None:
 
 
 def a_wrong_token_index(patch: Patch) -> None:
-    """A token counts as the next one, whatever its number says."""
+    """Take every token for the next one, whatever its index."""
     handle = Answers.handle_report
 
     def handle_report(answers: Answers, report: Any) -> None:
@@ -48,12 +48,12 @@ def a_wrong_token_index(patch: Patch) -> None:
 
 
 def no_back_off(patch: Patch) -> None:
-    """What does not help is tried again at once."""
+    """Retry at once, without a back-off."""
     patch.setattr(recovery_states, "BACK_OFF_S", (0.0,) * len(recovery_states.BACK_OFF_S))
 
 
 def a_plan_that_is_taken_in_silence(patch: Patch) -> None:
-    """A Mac that loads a model of its own does not tell the head whose layers it held."""
+    """Load another model without telling the head of the old plan that its layers are gone."""
     prepare = PlanMember._prepare
 
     async def taking(member: PlanMember, head: str, *rest: Any) -> int:
@@ -64,7 +64,7 @@ def a_plan_that_is_taken_in_silence(patch: Patch) -> None:
 
 
 def a_span_in_the_wrong_place(patch: Patch) -> None:
-    """What the cache of one layer held is given to that of another one."""
+    """Give the cache part of one layer to another layer."""
 
     def swapped(data: Buffer) -> dict[int, CachePart]:
         caches = decode_caches(data)
@@ -74,7 +74,7 @@ def a_span_in_the_wrong_place(patch: Patch) -> None:
 
 
 def spans_of_another_conversation(patch: Patch) -> None:
-    """What is mirrored is taken for the beginning of whatever is asked."""
+    """Restore a mirrored row for any prompt, without comparing the tokens."""
 
     def common(row: Sequence[Any], beginning: Sequence[int]) -> list[Any]:
         return [kept for kept in row if kept.span.stop < len(beginning)]
@@ -83,7 +83,7 @@ def spans_of_another_conversation(patch: Patch) -> None:
 
 
 def states_that_are_not_whole(patch: Patch) -> None:
-    """The first part of them that comes counts as all of them."""
+    """Take the first part of the states for all of them."""
     keep = Mirror.keep
 
     def kept(own: Mirror, request_id: str, span: MirrorSpan, tokens: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""The network: what is sent arrives late and in order, or waits where the way is cut."""
+"""The network: frames arrive late and in order, or wait where the way is cut."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from tests.simulator.loop import Loop, Process
 
-Way = frozenset[str]  # two device ids; and "data" where it is not the control link
+Way = frozenset[str]  # two device ids, with "data" added except for the control link
 
 
 class Wire:
-    """One direction of a connection. `after`: what the slowest frame before takes."""
+    """One direction of a connection. `after`: the delay of the slowest frame before."""
 
     def __init__(self, network: Network, way: Way, target: Process) -> None:
         self._network, self._way, self._target = network, way, target
@@ -23,12 +23,12 @@ class Wire:
         network.wires.setdefault(way, []).append(self)
 
     def send(self, receive: Callable[..., object], *args: Any) -> None:
-        """It arrives in the other process, some time."""
+        """Deliver a call to the other process some time later."""
         self._queue.append((receive, args))
         self._schedule()
 
     def heal(self) -> None:
-        """What waited goes on its way."""
+        """Deliver the frames that waited."""
         stalled, self._stalled = self._stalled, 0
         for _ in range(stalled):
             self._schedule()
@@ -47,7 +47,7 @@ class Wire:
 
 
 class Network:
-    """`cuts`: ways on which nothing arrives. `slowest_s`: a frame takes up to so long."""
+    """All wires between Macs. `cuts`: ways that deliver nothing. `slowest_s`: the longest delay of a frame."""
 
     def __init__(self, loop: Loop, random: Random) -> None:
         self.loop, self._random = loop, random
@@ -55,20 +55,20 @@ class Network:
         self.cuts: set[Way] = set()
         self.wires: dict[Way, list[Wire]] = {}
         self.meshes: dict[str, Any] = {}
-        self.workers: dict[int, Any] = {}  # by the port that they listen on
-        self.restored: dict[tuple[int, int], list[int]] = {}  # what a handle of a run holds that comes from elsewhere
-        self.linked: set[tuple[str, int]] = set()  # who has linked under which generation
+        self.workers: dict[int, Any] = {}  # by listening port
+        self.restored: dict[tuple[int, int], list[int]] = {}  # restored tokens of a handle, by run and handle
+        self.linked: set[tuple[str, int]] = set()  # device id and plan generation of each Mac that linked
 
     def delay(self) -> float:
-        """Seconds until a frame is there."""
+        """Seconds until a frame arrives."""
         return 0.0002 + self._random.random() * self.slowest_s
 
     def cut(self, way: Way) -> None:
-        """Nothing arrives any more, and nobody is told."""
+        """Stop all deliveries on a way; no end sees it."""
         self.cuts.add(way)
 
     def heal(self, way: Way) -> None:
-        """Everything arrives again, first of all what waited."""
+        """Deliver again on a way, the waiting frames first."""
         self.cuts.discard(way)
         for wire in self.wires.get(way, ()):
             wire.heal()

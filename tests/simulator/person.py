@@ -1,4 +1,4 @@
-"""A person at a Mac: loads, asks, cancels, chooses, and goes on with what is unfinished."""
+"""A person at a Mac: loads, asks, cancels, chooses, and continues unfinished answers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.simulator.watching import Watching
 from tests.simulator.world import World
 from tests.support.simulated import VOCABULARY
 
-MORE = 40  # tokens of an answer that is mirrored
+MORE = 40  # tokens of an answer with a mirror
 SESSION = SessionName(name="s")
 
 
 class Person:
-    """What is refused is counted, and leads to nothing."""
+    """A person whose refused requests are counted and have no effect."""
 
     def __init__(self, world: World, watching: Watching) -> None:
         self._world, self._watching, self._random, self._head = world, watching, world.random, watching.head
@@ -68,7 +68,7 @@ class Person:
             self._watching.moving.remove(node)
 
     def follow(self) -> None:
-        """Go on with what was saved."""
+        """Ask a question that follows a saved conversation."""
         if saved := self._head.disk.sessions.get(SESSION.name):
             words = (Message(role="user", content=" ".join(map(str, [*saved.tokens, 3, 7]))),)
             self._do(self._head.node.answers.ask, ChatRequest(messages=words, max_tokens=9))
@@ -82,7 +82,7 @@ class Person:
             self._head.node.process.soon(self._head.node.answers.cancel, name)
 
     def choose(self, wanted: str = "") -> None:
-        """Anything that is offered, or what is wanted, if it is."""
+        """Take a random choice of those offered, or the wanted one if it is offered."""
         recovery = self._head.node.bus.now.recovery
         choices = [choice for choice in recovery.choices if wanted in ("", choice)] if recovery else []
         if self._head.is_up and choices:
@@ -94,7 +94,7 @@ class Person:
             self._head.node.process.soon(self._chosen, choice)
 
     def go_on(self) -> None:
-        """Load the model again where it is given up, else continue what is unfinished."""
+        """Load the model again after it was given up, else continue unfinished answers."""
         if self._head.is_over and self._random.random() < 0.7:
             self.load()
         elif self._head.is_up:
@@ -111,7 +111,7 @@ class Person:
         await self._head.node.recovery.load(request)
 
     def _chosen(self, choice: Any) -> None:
-        with suppress(MaclusterError):  # it has just been decided otherwise
+        with suppress(MaclusterError):  # another decision came first
             self._head.node.recovery.choose(choice)
 
     def _do(self, work: Callable[..., Any], *args: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a node holds of its worker: the pipes of a process, and how it ended."""
+"""A worker process as its node sees it: pipes and exit status."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.simulator.loop import Process
 if TYPE_CHECKING:
     from tests.simulator.worker import Worker
 
-NUMBERS = count(1 << 23)  # no process that runs has such a number
+NUMBERS = count(1 << 23)  # above every real process id
 
 
 class Program:
-    """What `asyncio.create_subprocess_exec` gives its caller: the worker's pipes, and how it ended."""
+    """Replaces the process of `asyncio.create_subprocess_exec`: the worker's pipes and exit status."""
 
     def __init__(self, node: Process, worker: Worker) -> None:
         self._node, self._worker = node, worker
@@ -38,11 +38,11 @@ class Program:
         self._worker.die(-9)
 
     def say(self, report: Report) -> None:
-        """The worker writes."""
+        """Write to the node, as the worker."""
         self._node.soon(self.stdout.feed_data, pack(report), after=0.0001)
 
     def ended(self, code: int) -> None:
-        """The worker is gone."""
+        """End the process with that status."""
         self._node.soon(self._ended, code, after=0.0002)
 
     def _ended(self, code: int) -> None:

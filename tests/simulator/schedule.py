@@ -1,4 +1,4 @@
-"""One seeded run: a person asks, everything fails at any time, and in the end all is well, or waits, or is kept."""
+"""One seeded run: a person asks, and faults come at any time; in the end each answer is complete, waits, or is kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTLE_S = 400.0
 
 
 class Schedule:
-    """`trace` hears what happens, and `kinds` counts it."""
+    """One seeded run; `trace` gets each event as text, and `kinds` counts them."""
 
     def __init__(self, seed: int, trace: Callable[[str], None] = lambda _: None) -> None:
         self._kind = kind_of(seed)
@@ -33,7 +33,7 @@ class Schedule:
         self.kinds["two heads"] += len(world.heads) > 1
 
     def run(self) -> None:
-        """From the first load to the last check. Raises AssertionError."""
+        """Run from the first load to the last check. Raises AssertionError."""
         with simulated(self._world):
             self._begin()
             begun = self._world.loop.now
@@ -53,7 +53,7 @@ class Schedule:
             try:
                 watching.heard(node, event)
             except AssertionError as error:
-                self._world.loop.failures.append(error)  # the node would take it for a defect of its own
+                self._world.loop.failures.append(error)  # the node would take it for its own defect
             if self._kind.is_fickle and isinstance(event, Recovery) and event.state == "hold":
                 person = self._people[self._heads.index(node.home)]
                 for number, choice in enumerate(("wait", "replan") * 2):
@@ -73,7 +73,7 @@ class Schedule:
         world.loop.run_for(random.choice((0.5, 3.0, 5.0)))
 
     def _todo(self) -> list[tuple[float, Callable[[], None]]]:
-        """Who does what, and when: most of what fails, fails soon after somebody asked."""
+        """Random actions and faults with their times; most faults come soon after a request."""
         random, person = self._world.random, self._people[0]
         asks = [random.random() * FAULTS_S / 2 for _ in range(random.randint(1, 4))]
         faults = [random.choice((0.0, *asks, *asks)) + 2 * random.random() for _ in range(random.randint(1, 4))]
@@ -87,20 +87,20 @@ class Schedule:
         return todo
 
     def _others(self, person: Person) -> list[tuple[float, Callable[[], None]]]:
-        """Another one loads a model too, asks, and goes on with what was ended."""
+        """Actions of a second person, who also loads a model, asks, and continues ended answers."""
         whims = self._kind.whims
         acts = [person.load, person.load_small] * (1 + (whims.random() < 0.3))
         acts += [person.ask] * whims.randint(1, 3) + [person.go_on] * 2 + [person.unload] * (whims.random() < 0.3)
         return [(whims.random() * FAULTS_S, act) for act in acts]
 
     def _visits(self) -> list[tuple[float, Callable[[], None]]]:
-        """The first one saves what was said, and comes back to it."""
+        """Actions of the first person, who saves conversations and returns to them."""
         person, whims = self._people[0], self._kind.whims
         times = sorted(2.0 + (FAULTS_S - 2.0) * whims.random() for _ in range(6))
         return list(zip(times, (person.save, person.bring, person.follow) * 2, strict=True))
 
     def _settle(self) -> None:
-        """All is healed, or final: everything ends, or waits."""
+        """Let time pass until every answer has ended or waits; all faults are healed or final by now."""
         loop, calm_s = self._world.loop, 0.0
         until = loop.now + SETTLE_S
         while calm_s < 2 * SEEK_EVERY_S + 1:
@@ -114,7 +114,7 @@ class Schedule:
             watching.check_calm()
 
     def _end(self) -> None:
-        """Whoever asks once more is answered; and what is left is looked at."""
+        """Check that one more question is answered everywhere, then check the answers, costs and memory."""
         for head, person in zip(self._heads, self._people, strict=True):
             self._once_more(head, person)
         for watching in self._watching.values():

@@ -1,4 +1,4 @@
-"""Saved conversations, in memory: what a node finds on its disk, and what its worker does with them."""
+"""Saved conversations, in memory: the files a node finds, and the worker's saving and loading."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulator.engine import Engine
 
 
 class SessionPath:
-    """Where a session lies, or will lie."""
+    """The path of a session, saved or not."""
 
     def __init__(self, disk: Disk, name: str) -> None:
         self.disk, self.name = disk, name
@@ -51,7 +51,7 @@ FILES = SimpleNamespace(
 
 
 class Moves:
-    """One that is saved or loaded at a time, as `core.worker.sessions` does it."""
+    """Saves or loads one session at a time, as `core.worker.sessions` does."""
 
     def __init__(self, disk: Disk, engine: Engine, report: Callable[[Report], None]) -> None:
         self._disk, self._engine, self._report = disk, engine, report
@@ -59,7 +59,7 @@ class Moves:
         self._handle = 0
 
     def save(self, order: SaveSession) -> bool:
-        """Begin; whether there is anything to save."""
+        """Start to save; returns whether there is anything to save."""
         parked = self._engine.scheduler.parked
         whole = [row for row in parked if tuple(order.tokens[: len(row.tokens)]) == row.tokens]
         if self._done or not whole:
@@ -82,7 +82,7 @@ class Moves:
         return True
 
     def load(self, order: LoadSession) -> tuple[int, list[int]] | None:
-        """Begin; the handle that will hold it and its tokens, if there is room."""
+        """Start to load; returns the new handle and its tokens, if there is room."""
         tokens = self._disk.sessions[order.path].tokens
         try:
             if self._done:
@@ -95,18 +95,18 @@ class Moves:
         return self._handle, tokens
 
     def came(self, work: object) -> None:
-        """Every stage has done that work."""
+        """Note that every stage has done that work."""
         if isinstance(work, Compose) and any(self._is_own(op) for op in work.ops):
             self.end()
 
     def end(self) -> None:
-        """It is done."""
+        """End the move with success."""
         done, self._done = self._done, None
         if done:
             done()
 
     def fail(self, problem: Problem) -> None:
-        """Nothing comes of it."""
+        """End the move with a problem."""
         if self._done:
             self._done = None
             self._report(SessionFailed(problem=problem))
@@ -116,7 +116,7 @@ class Moves:
 
 
 def session(tokens: list[int], messages: tuple[Message, ...]) -> SessionFile:
-    """A file that says so."""
+    """A saved file with that content."""
     return SessionFile(
         model="",
         fingerprint="",

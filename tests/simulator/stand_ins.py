@@ -1,4 +1,4 @@
-"""What a node finds on its Mac: models, a tokenizer and rosters, without files."""
+"""Models, a tokenizer and rosters of a simulated Mac, without files."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.simulator.keys import NOWHERE
 LAYERS: Final = 4
 LAYER_BYTES: Final = {"large": GB, "small": GB // 2}
 EOS = frozenset({21, 37})
-TEXT_S: Final = 0.002  # longer than a step may take: several tokens are on their way
+TEXT_S: Final = 0.002  # longer than a step may take, so several tokens are in flight
 
 
 class Layout:
-    """Layers that take as much as the embedding and as the output head."""
+    """Layers of the same size as the embedding and the output head."""
 
     layers = LAYERS
     total_bytes = 0
@@ -46,13 +46,17 @@ class Layout:
 
 
 class Models:
-    """Every Mac has the same models, which are of no hub."""
+    """The same models on every Mac, without a hub."""
+
+    @property
+    def models(self) -> Models:
+        return self
 
     async def is_due(self, directory: Path) -> bool:
         return False
 
     async def ensure(self, directory: Path, fingerprint: str, first: str) -> None:
-        """Nothing is to be compared."""
+        """Accept the model without a comparison."""
 
     async def find(self, model: str) -> ModelEntry:
         return entry(model)
@@ -61,7 +65,7 @@ class Models:
         return Layout(found.name)
 
     async def of(self, found: ModelEntry) -> None:
-        """Its split profile: it may be cut anywhere."""
+        """A split profile that allows a cut anywhere."""
 
     async def manifest(self, directory: Path) -> dict[str, str]:
         return {"model.safetensors": "a" * 64}
@@ -70,7 +74,7 @@ class Models:
         return NOWHERE
 
     async def renew(self, plan: Plan) -> None:
-        """Nobody lacks them."""
+        """Copy nothing: every Mac has the model."""
 
     def lacking(self, plan: Plan) -> tuple[str, ...]:
         return ()
@@ -94,7 +98,7 @@ def entry(model: str) -> ModelEntry:
 
 
 class Stream:
-    """Tokens to text, a little later."""
+    """Turns tokens to text after a short delay."""
 
     def add(self, token: int, then: Callable[[Decoded], None]) -> None:
         asyncio.get_running_loop().call_later(TEXT_S, then, Decoded(text=f"{token} "))
@@ -104,11 +108,11 @@ class Stream:
         return Decoded(text="".join(f"{token} " for token in tokens))
 
     def end(self) -> None:
-        """There is nothing to end."""
+        """End nothing."""
 
 
 class Tokenizer:
-    """A tokenizer whose text is the numbers of its tokens."""
+    """A tokenizer that writes each token as its number."""
 
     eos = EOS
     is_over = False
@@ -120,11 +124,11 @@ class Tokenizer:
         return Stream()
 
     async def end(self) -> None:
-        """There is nothing to end."""
+        """End nothing."""
 
 
 async def read_tokenizer(directory: Path) -> Any:
-    """The only one there is."""
+    """The only tokenizer."""
     return Tokenizer()
 
 
@@ -138,7 +142,7 @@ class Rosters(RosterStore):
         self._adopted_at = 0.0
 
     def _persist(self, fresh: list[Roster]) -> None:
-        """It is as good as written."""
+        """Write nothing; the store is in memory."""
 
     def _path(self, roster: Roster) -> Path:
         return Path("/")

@@ -1,4 +1,4 @@
-"""What the person sees, and what must hold whatever happens."""
+"""Watches the events that a person sees, and checks what must always hold."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from tests.simulator.stand_ins import EOS, LAYERS, Layout, entry
 from tests.simulator.world import World
 from tests.support.simulated import alone
 
-# what ends an answer of a plan that was ready once, and is neither complete nor cancelled
-RESTS_S = (0.0, 0.0, 0.5, 1.0, 2.0)  # before what failed so often in a row, without a token, is tried again
+# rest before each further attempt, by the number of failures in a row without a token
+RESTS_S = (0.0, 0.0, 0.5, 1.0, 2.0)
+# reasons that end an answer of a ready plan, other than completion and cancellation
 PROBLEMS = frozenset({"Parked", "NotLoaded", "NotPaired", "RosterFork"})
 
 
 class Asked:
-    """One answer: what it would be alone, and what was shown of it."""
+    """One request: its answer when run alone, and the tokens shown."""
 
     def __init__(self, request: Request) -> None:
         self.whole = alone(request, LAYERS)
@@ -41,8 +42,10 @@ class Asked:
 
 
 class Watching:
-    """Hears every event of the node of a head. `distrusted`: answers in which a Mac takes part that was put out just
-    now; `was_ready`: whether the plan was, which the person loaded last.
+    """Gets every event of a head's node.
+
+    `distrusted`: answers with a Mac that was revoked just now; `was_ready`: whether the plan of the person's last load
+    was ready.
     """
 
     def __init__(self, world: World, head: Mac) -> None:
@@ -51,11 +54,11 @@ class Watching:
         self.distrusted: set[str] = set()
         self.lost_power = self.was_ready = False
         self._state: RecoveryState = "running"
-        self.moving: list[Node] = []  # those of which a session is saved or loaded
+        self.moving: list[Node] = []  # nodes with a session that is being saved or loaded
         self._held_at, self._attempts = 0.0, 0
 
     def heard(self, node: Node, event: AnyEvent) -> None:
-        """Something happened on a Mac."""
+        """Note an event of a Mac."""
         match event:
             case RequestStarted(request_id=name):
                 self._began(node.home, name)
@@ -123,14 +126,16 @@ class Watching:
         self.world.kinds[reason] += 1
 
     def _check_links(self, node: Node, plan_gen: int) -> None:
-        """Ready is a ring of which every Mac has linked under this generation."""
+        """Check that a ready ring has a link of every Mac under this generation."""
         stages = node.leader.plan.stages if node.leader.plan else ()
         if len(stages) > 1:
             linked = self.world.network.linked
             assert all((stage.device_id, plan_gen) in linked for stage in stages), "a ring is ready that is not linked"
 
     def _check_pace(self, node: Node, state: RecoveryState) -> None:
-        """What does not help is tried again later and later; and no split is loaded while a newer one is sought."""
+        """Check that failed attempts are repeated ever later, and that no split is loaded while a newer one
+        is sought.
+        """
         machine: Any = node.recovery._machine
         before, self._state = self._state, state
         if state == "hold":
@@ -143,11 +148,11 @@ class Watching:
 
     @property
     def is_moving(self) -> bool:
-        """Whether a session is saved or loaded, of which something must come."""
+        """Whether a session is being saved or loaded and must come to an end."""
         return self.head.is_up and self.head.state != "wait" and self.head.node in self.moving
 
     def check_calm(self) -> None:
-        """It waits for a good reason only."""
+        """Check that it waits only for a good reason."""
         head = self.head
         if head.is_up and head.state == "wait":
             self.world.kinds["waits"] += 1
@@ -173,7 +178,7 @@ class Watching:
         raise AssertionError("it waits, and could go on")
 
     def check_answers(self) -> None:
-        """No answer is lost, and what a problem ended can be continued."""
+        """Check that no answer is lost, and that one ended by a problem can continue."""
         head = self.head
         unended = {name for name, log in head.disk.logs.items() if log.read().ended is None}
         for name, asked in self.asked.items():
@@ -184,7 +189,7 @@ class Watching:
             assert head.state == "wait", "an answer is under way, and nothing happens"
 
     def check_cost(self) -> None:
-        """What little fails costs little, unless another head takes a Mac away, or the person wants another split."""
+        """Check that small faults cost little, unless another head takes a Mac or the person wants another split."""
         kinds = self.world.kinds
         if len(self.world.heads) > 1 or kinds["replan"]:
             return
@@ -198,7 +203,7 @@ class Watching:
             assert kinds["parked"] <= kinds["save"], "it was given up too early"
 
     def check_memory(self, grace_s: float) -> None:
-        """No Mac keeps layers that nobody needs, unless its head has just gone, and may be back."""
+        """Check that no Mac keeps unneeded layers, unless its head has just gone and may return."""
         self.world.loop.run_for(grace_s + 2.0)
         heads = [home.node for home in self.world.heads]
         if all(node.bus.now.recovery is None for node in heads):

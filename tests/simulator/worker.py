@@ -1,5 +1,6 @@
-"""The worker of a Mac: a process that loads, links and computes as `core.worker` does, one thing after the other, with
-the engine's scheduler and the rules of its steps, over the stages of `tests.support.simulated`: one for each layer.
+"""The worker of a Mac: a process that loads, links and computes as `core.worker` does, one step after the other.
+
+It uses the engine's scheduler and step rules over the stages of `tests.support.simulated`, one for each layer.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Worker:
         self.process = Process(network.loop, f"{device_id[:2]} worker")
         self.program = Program(node, self)
         self.port = next(NUMBERS) % 50_000 + 7000
-        self.stutters: Random | None = None  # dice: some words come twice
-        self.runs_out_of_memory: Callable[[], bool] = lambda: False  # at a load
+        self.stutters: Random | None = None  # dice: some messages are sent twice
+        self.runs_out_of_memory: Callable[[], bool] = lambda: False  # asked at each load
         self.exit_s = random.choice((0.001, 0.05, 0.3, 1.0))
         self._commands: deque[Any] = deque()
         self._phase = "idle"
@@ -77,12 +78,12 @@ class Worker:
         self._moves: Moves | None = None
 
     def hear(self, command: Any) -> None:
-        """A command of the node."""
+        """Handle a command of the node."""
         self._commands.append(command)
         self._next()
 
     def die(self, code: int, *, silently: bool = False) -> None:
-        """Crash, or end; `silently`: its Mac has no power any more, and nobody is told."""
+        """Crash or end; `silently`: the Mac lost power, so its node sees nothing."""
         if self.process.is_dead:
             return
         self.process.kill()
@@ -189,7 +190,7 @@ class Worker:
 
     @property
     def _own(self) -> range:
-        """Its layers, counted in the order of the ring, whichever of the model they are: there the head is first."""
+        """Its layers, counted in ring order from the head's, whatever their place in the model."""
         assert self._plan
         sizes = [stage.stop - stage.start for stage in self._plan.stages]
         start = sum(sizes[: self._index])
@@ -225,7 +226,7 @@ class Worker:
         self._look()
 
     def knocked(self, link: Link) -> None:
-        """Another worker dials."""
+        """Answer another worker that dials."""
         self._backlog.append(link)
         self._look()
 
@@ -239,12 +240,12 @@ class Worker:
                 (self._dial if self._index else self._stand)()
 
     def welcomed(self, link: Link) -> None:
-        """The dial came through."""
+        """Continue after a successful dial."""
         if link is self._sender and self._phase == "dialling":
             (self._linked if self._index else self._accept)()
 
     def refused(self, link: Link) -> None:
-        """The other end would not have it."""
+        """Handle a refused dial."""
         if link is self._sender and self._phase == "dialling":
             self._break(HandshakeError("The other Mac has another plan."))
 
@@ -262,13 +263,13 @@ class Worker:
         self._next()
 
     def ended(self, link: Link) -> None:
-        """The other end closed it, or is gone."""
+        """Handle a link that the other end closed or lost."""
         link.is_over = True
         if link in (self._sender, self._receiver) and self._phase in ("standing", "linked", "proving"):
             self._break(LinkLost("The link ended."))
 
     def reset(self) -> None:
-        """A link breaks, and both ends see it."""
+        """Handle a broken link; both ends see it."""
         if self._sender and self._phase in ("standing", "linked", "proving"):
             self._break(LinkLost("The connection was reset."))
 
@@ -301,21 +302,21 @@ class Worker:
             moves.end()
 
     def _restore(self, handle: int) -> None:
-        """What a session holds has come, for every layer of it that is here; a mirror's spans come later."""
+        """Deliver a session's tokens to every layer here; a mirror's spans come later."""
         tokens = self._network.restored.get((self._run, handle))
         if tokens is None:
             return
         for stage, cache in zip(self._ring.stages, caches_of(tokens, len(self._ring.stages)), strict=True):
             stage.arriving[handle] = cache
 
-    # what goes over them
+    # frames on the links
 
     def _send(self, item: Any) -> None:
         if self._sender:
             self._sender.send(item)
 
     def came(self, link: Link, item: Any) -> None:
-        """A frame."""
+        """Handle a frame."""
         if link is not self._receiver:
             return
         if self._phase in ("standing", "linked", "proving"):
@@ -350,7 +351,7 @@ class Worker:
         self._next()
 
     def _turn(self) -> None:
-        """The head puts what it can on the ring."""
+        """Let the head put everything possible on the ring."""
         if self._engine is None or self._phase == "proving" or not self._is_linked or self._phase == "loading":
             return
         assert self._plan
@@ -363,7 +364,7 @@ class Worker:
             self._plan_resend()
 
     def _through(self, start: int, stop: int) -> None:
-        """Each of this Mac's layers, then on to the next Mac."""
+        """Run work through each of this Mac's layers, then pass it to the next Mac."""
         links = self._ring.links
         for layer in range(start, stop):
             while links[layer]:

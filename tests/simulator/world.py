@@ -1,4 +1,4 @@
-"""Macs and a network in one process, the time that passes in it, and what heals by itself."""
+"""Macs and a network in one process, their time, and faults that heal by themselves."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ from tests.support import simulated as simulated_ring
 
 
 class World:
-    """`macs`, of which the first ones are `heads`: there a person asks. `kinds` counts what happens, and `trace` is
-    told. `watch` hears every event of every node.
+    """Macs of one schedule; a person asks at each of the first ones, the `heads`.
+
+    `kinds` counts events, `trace` gets them as text, and `watch` gets every event of every node.
     """
 
     def __init__(self, kind: Kind, watch: Callable[[Node, AnyEvent], None], trace: Callable[[str], None]) -> None:
@@ -46,7 +47,7 @@ class World:
         self.random = random = Random(seed)
         self._trace = trace
         self.kinds: Counter[str] = Counter()
-        self.loop = Loop()  # type: ignore[abstract]  # nobody asks for the rest
+        self.loop = Loop()  # type: ignore[abstract]  # the rest is unused
         self.loop.thread_s = random.choice((0.001, 0.001, 0.1, 0.5))
         self.network = Network(self.loop, random)
         self.macs: list[Mac] = []
@@ -62,16 +63,16 @@ class World:
         self.heads = self.macs[: kind.heads]
 
     def later(self, seconds: float, heal: Callable[[], None]) -> None:
-        """Something is well again after so long."""
+        """Heal a fault after `seconds`."""
         self._heals.append((self.loop.now + seconds, heal))
 
     def boot(self, home: Mac) -> None:
-        """A Mac is switched on."""
+        """Switch a Mac on."""
         self.tell(f"{home.name} boots")
         home.boot()
 
     def until(self, when: float) -> None:
-        """Let time pass, and heal what is due."""
+        """Let time pass until `when`, and heal due faults."""
         for at, heal in sorted(self._heals, key=lambda heal: heal[0]):
             if at <= when:
                 self._heals.remove((at, heal))
@@ -80,13 +81,13 @@ class World:
         self.loop.run_for(max(0.0, when - self.loop.now))
 
     def heal_all(self) -> None:
-        """Let time pass until everything is well again that ever will be."""
+        """Let time pass until every fault that can heal is healed."""
         self.until(max([self.loop.now, *(at for at, _ in self._heals)]))
         for way in list(self.network.cuts):
             self.network.heal(way)
 
     def tell(self, text: str) -> None:
-        """A line of the trace."""
+        """Write a line of the trace."""
         self._trace(f"{self.loop.now:8.3f}  {text}")
 
     def _noting(self, name: str) -> Callable[[str], None]:
@@ -99,7 +100,7 @@ class World:
 
 @cache
 def remembered(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The same, which does nothing twice."""
+    """The function with a cache."""
     return cache(function)
 
 
@@ -119,11 +120,11 @@ def simulated(world: World) -> Iterator[None]:
         for module in (recovery_driver, plan_leader, running_answer, peer_table):
             patch.setattr(module, "monotonic", world.loop.time)
         patch.setattr(recovery_driver, "TICK_S", 0.5)
-        patch.setattr(plan_leader, "STILL_S", 3600.0)  # who would wait for ever is to be seen
+        patch.setattr(plan_leader, "STILL_S", 3600.0)  # a wait without end must show
         patch.setattr(saved_sessions, "files", FILES)
         patch.setattr(plan_mirror, "EVERY", 6)
         patch.setattr(mirroring, "WORTH", 4)
-        patch.setattr(mirroring, "SPAN_BYTES", 256)  # four tokens or so
+        patch.setattr(mirroring, "SPAN_BYTES", 256)  # about four tokens
         patch.setattr(kv_mirror, "GIVEN_BYTES", 200)
         patch.setattr(simulated_ring, "STATES", frozenset({1, 3} if world.kind.states else ()))
         patch.setattr(Layout, "caches", (CacheSize(bytes_per_token=8 * world.kind.mirrors),) * LAYERS)
@@ -139,7 +140,7 @@ def simulated(world: World) -> Iterator[None]:
             trust_assessment,
             peer_table,
             roster_enforcement,
-        ):  # base32 would take a third of all time
+        ):  # base32 would take a third of the time
             for name in ("text_id", "parse_text_id"):
                 if hasattr(module, name):
                     patch.setattr(module, name, remembered(getattr(identity, name)))

@@ -1,1 +1,1 @@
-"""A long run over Macs that come and go, and whether anything drifts."""
+"""A long run over Macs that come and go, to find figures that drift."""

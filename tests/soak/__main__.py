@@ -1,9 +1,10 @@
-"""`python -m tests.soak --hours 1`: for an hour clients ask the API of three simulated Macs, some leave before they are
-answered, Macs go and come back, the model is loaded anew; whether memory, descriptors, threads, disk or latency drift.
+"""`python -m tests.soak --hours 1`: clients ask the API of three simulated Macs for an hour, and figures must not
+drift.
 
-With `--clients 64 --rest 0 --leaving 0.33 --hours 0.03` it is a crowd of two minutes instead. It ends well (status 0)
-where every answer that came is what comes where it is asked for alone, none is lost while a model is loaded, nothing
-failed by a defect, and nothing drifts.
+Some clients leave before their answer, Macs go and come back, and the model is loaded again. Memory, descriptors,
+threads, disk and latency are measured. With `--clients 64 --rest 0 --leaving 0.33 --hours 0.03` it is a crowd of two
+minutes instead. The status is 0 if every answer equals the one given alone, no question is lost except during a load,
+the logs show no defect, and nothing drifts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was told of the questions: how long answers took, and which questions failed where they should not have."""
+"""Results of the questions: how long answers took, and which questions failed without an excuse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from tests.soak.report import LEVEL, PLAIN
 from tests.support.crowd import Told
 
-NEAR_S: Final = 1.0  # what was told so shortly after something was done to the Macs met it
+NEAR_S: Final = 1.0  # a result this soon after a disturbance counts as hit by it
 FINE: Final = ("right", "left", "status 429")
 
 Spans = Sequence[tuple[float, float]]  # from, to
@@ -18,8 +18,9 @@ Timed = list[tuple[float, float]]  # when, value
 
 
 def latencies(told: Sequence[Told], beside: Sequence[tuple[float, float]]) -> dict[str, Timed]:
-    """Of each right answer over the median of its question: as it was, and over the work that was done beside it, which
-    took so many seconds at those times.
+    """Latency of each right answer over its question's median: plain, and divided by the machine's slowness.
+
+    `beside` has the seconds that a fixed piece of work took, by time.
     """
     answers = [one for one in told if one.what == "right"]
     usual: dict[int, float] = {
@@ -33,8 +34,9 @@ def latencies(told: Sequence[Told], beside: Sequence[tuple[float, float]]) -> di
 
 
 def lost(told: Sequence[Told], loads: Spans, recoveries: Spans) -> list[str]:
-    """Questions that failed where they should not have. While a model is loaded everything may end or be refused; while
-    a Mac is replaced only what is asked just then may be refused.
+    """Questions that failed without an excuse.
+
+    During a load everything may end or be refused; during a recovery only new requests may be refused.
     """
 
     def met(one: Told, spans: Spans) -> bool:
@@ -43,13 +45,13 @@ def lost(told: Sequence[Told], loads: Spans, recoveries: Spans) -> list[str]:
     return [
         f"{one.what} after {one.seconds:.1f} s"
         for one in told
-        if one.what not in (*FINE, "wrong")  # those are told with their words
+        if one.what not in (*FINE, "wrong")  # wrong answers are reported with their text
         and not met(one, loads)
         and not (one.what == "status 503" and met(one, recoveries))
     ]
 
 
 def median_and_p95(times: Sequence[float]) -> tuple[float, float]:
-    """Of what was measured."""
+    """Median and 95th percentile."""
     ordered = sorted(times)
     return round(ordered[len(ordered) // 2], 2), round(ordered[len(ordered) * 95 // 100], 2)

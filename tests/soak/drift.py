@@ -1,8 +1,8 @@
-"""Whether a figure drifts: the slope of its samples over time, with what is sure of it.
+"""Whether a figure drifts: the slope of its samples over time, with a confidence interval.
 
-The slope is the median of those between all pairs of samples, and its interval that of Kendall's rank correlation
-(Theil 1950; Sen 1968, with its correction for ties): no shape of the noise is assumed, and a machine that is busy for a
-while, or a process that is started again, bends it little.
+The slope is the median of the slopes between all pairs of samples, and its interval that of Kendall's rank correlation
+(Theil 1950; Sen 1968, with its correction for ties). No shape of the noise is assumed, and a machine that is busy for a
+while, or a process that restarts, changes the slope little.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import ceil, floor, sqrt
 from statistics import median
 from typing import Final, NamedTuple
 
-PIECES: Final = 60  # samples that lie close together say nothing more than one of them
+PIECES: Final = 60  # samples close together add no information
 FEWEST: Final = 6
 _NORMAL_95: Final = 1.96
 
@@ -21,8 +21,9 @@ Samples = Sequence[tuple[float, float]]  # hours, value
 
 
 class Trend(NamedTuple):
-    """`slope` an hour; with 95 % confidence it lies between `low` and `high`. `middle`: the median value. `hours` from
-    the first sample to the last.
+    """`slope` per hour, between `low` and `high` with 95 % confidence.
+
+    `middle`: the median value. `hours` from the first sample to the last.
     """
 
     middle: float
@@ -33,18 +34,18 @@ class Trend(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """So much growth counts for nothing: a share of the middle value, and never less than `least`."""
+    """Growth that counts as none: a share of the middle value, and at least `least`."""
 
     share: float
     least: float
 
     def most(self, middle: float) -> float:
-        """In the unit of the value."""
+        """The bound in the unit of the value."""
         return max(self.share * middle, self.least)
 
 
 def thinned(samples: Samples, pieces: int = PIECES) -> list[tuple[float, float]]:
-    """The medians of as many equal spans of time at most, those without samples left out."""
+    """Medians of up to `pieces` equal spans of time, without the empty ones."""
     if not samples:
         return []
     first, last = min(at for at, _ in samples), max(at for at, _ in samples)
@@ -58,7 +59,7 @@ def thinned(samples: Samples, pieces: int = PIECES) -> list[tuple[float, float]]
 
 
 def trend(samples: Samples) -> Trend | None:
-    """None where so few samples say nothing."""
+    """The trend of samples; None for too few."""
     count = len(samples)
     slopes = sorted((b - a) / (at_b - at_a) for (at_a, a), (at_b, b) in combinations(sorted(samples), 2) if at_b > at_a)
     if count < FEWEST or not slopes:
@@ -78,10 +79,10 @@ def trend(samples: Samples) -> Trend | None:
 
 
 def drifts(found: Trend, bound: Bound) -> bool:
-    """Whether it is sure to grow by more than the bound in an hour; in the whole run, where that is shorter."""
+    """Whether it certainly grows by more than the bound in an hour, or in the whole run if that is shorter."""
     return found.low * min(1.0, found.hours) > bound.most(found.middle)
 
 
 def _spread(count: int) -> float:
-    """The variance of Kendall's S of so many samples."""
+    """The variance of Kendall's S of `count` samples."""
     return count * (count - 1) * (2 * count + 5) / 18

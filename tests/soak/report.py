@@ -1,4 +1,4 @@
-"""What a soak came to, as Markdown and as JSON."""
+"""Results of a soak, as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ import msgspec
 from tests.soak.drift import Bound, Samples, drifts, thinned, trend
 
 PLAIN: Final = "latency"
-LEVEL: Final = "latency over work beside it"
-# by the beginning of a figure's name, before its comma
+LEVEL: Final = "latency over fixed work"
+# by the start of a figure's name, up to its comma
 BOUNDS: Final = {
     "memory (MiB)": Bound(0.05, 2.0),
     "descriptors": Bound(0.05, 2.0),
     "threads": Bound(0.05, 1.0),
-    "disk (MiB)": Bound(0.0, 2.0),  # a log begins anew at 4 MiB, and one old one is kept
+    "disk (MiB)": Bound(0.0, 2.0),  # a log is rotated at 4 MiB, and one old one is kept
     LEVEL: Bound(0.10, 0.0),
 }
 HOW: Final = (
-    "The slope is the median of those between all pairs of samples (Theil–Sen), each the median of a sixtieth of the "
-    "run behind its first tenth; the interval is Sen's, of 95 %. A figure drifts where the whole interval lies above "
-    "the bound. Processes that were started again go on in the line of their kind. Latency is that of an answer over "
-    "the median of the same question: in seconds, which has no bound, as it shows what else the machine does; and over "
-    "the time of a fixed piece of work that was done beside it."
+    "The slope is the median slope between all pairs of samples (Theil–Sen); a sample is the median of a sixtieth of "
+    "the run after its first tenth. The interval is Sen's, of 95 %. A figure drifts if the whole interval lies above "
+    "the bound. Restarted processes continue the line of their kind. Latency is an answer's time over the median for "
+    "the same question. In seconds it has no bound, because it depends on the machine's other work; the second figure "
+    "divides it by the time of a fixed piece of work done meanwhile."
 )
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure over the run: its median, its slope an hour, between what it lies with 95 % confidence, what would
-    count, if anything does, and the samples that this was taken from, as (hours, value).
+    """One figure over the run: its median, its slope per hour with the 95 % interval, its bound, and its samples.
+
+    `bound` is None if no growth counts; samples are (hours, value).
     """
 
     name: str
@@ -45,10 +46,13 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Soaked(msgspec.Struct, frozen=True, kw_only=True):
-    """A run. `come`: how the questions ended; `wrong`, `defects`, `lost`: answers that were others than alone, defects
-    in the logs, and questions that failed though no model was being loaded; all three should be empty. `done`: what
-    was done to the Macs how often; `seconds`: how long that took, by what it was, from the shortest to the longest.
-    `own_ms`: of the node's own time of a request, the median and what 95 of 100 took less than.
+    """Results of a run.
+
+    * `come`: outcomes of the questions.
+    * `wrong`: answers unlike those given alone; `defects`: in the logs; `lost`: questions that failed while no
+      model was loaded. All three should be empty.
+    * `done`: how often each disturbance was made; `seconds`: how long each took, sorted.
+    * `own_ms`: median and 95th percentile of the node's own time per request.
     """
 
     machine: str
@@ -74,7 +78,7 @@ class Soaked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def figures(taken: Mapping[str, Samples]) -> Iterator[Figure]:
-    """Those of which there are samples enough."""
+    """Figures with enough samples."""
     for name, samples in taken.items():
         few = thinned(samples)
         bound = BOUNDS.get(name.partition(",")[0])
@@ -92,12 +96,12 @@ def figures(taken: Mapping[str, Samples]) -> Iterator[Figure]:
 
 
 def markdown(told: Soaked) -> str:
-    """For people."""
+    """The report as Markdown."""
     return "\n".join(_lines(told)) + "\n"
 
 
 def write(told: Soaked, path: Path) -> None:
-    """`path` as Markdown, and beside it the same as JSON."""
+    """Write the report to `path` as Markdown, and as JSON with the same name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(markdown(told), "utf-8")
     path.with_suffix(".json").write_bytes(msgspec.json.encode(told) + b"\n")
@@ -112,9 +116,9 @@ def _lines(told: Soaked) -> Iterator[str]:
     verdict = f"{', '.join(drifting)}: DRIFTS" if drifting else f"None of {len(told.figures)} figures drifts"
     yield (
         f"{told.clients} clients ask the API of three simulated Macs, {told.leaving:.0%} leave before they are "
-        f"answered; meanwhile a Mac is killed and comes back, and the model is loaded anew, in turn. **{verdict}.**"
+        f"answered; meanwhile a Mac is killed and comes back, and the model is loaded again, in turn. **{verdict}.**"
     )
-    yield from _table("What came of a question|Times", (f"{what}|{many}" for what, many in sorted(told.come.items())))
+    yield from _table("Result of a question|Times", (f"{what}|{many}" for what, many in sorted(told.come.items())))
     yield from _table(
         "What was done|Times|Seconds: median|longest",
         (

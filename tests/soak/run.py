@@ -1,4 +1,6 @@
-"""The run: clients ask all the time, Macs go and come back, the model is loaded anew, and all is measured meanwhile."""
+"""The run: clients ask all the time, Macs go and come back, the model is loaded again, and all is measured
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ from tests.support.crowd import Crowd
 from tests.support.waiting import until
 
 KEY: Final = "sesame"
-WARM: Final = 0.1  # of the run: caches fill meanwhile
+WARM: Final = 0.1  # of the run: caches fill first
 SAMPLES: Final = 600
 AWAY_S: Final = (2.0, 20.0)
 
 
 class Load(NamedTuple):
-    """How long, how many clients ask at a time, how long each rests in between, which share leaves before it is
-    answered, and how many seconds lie between two things that are done to the Macs.
+    """Settings of a run: its hours, the concurrent clients, their rests, the share that leave early, and the seconds
+    between two disturbances.
     """
 
     hours: float
@@ -47,9 +49,10 @@ class Load(NamedTuple):
 
 
 class Disturbances:
-    """Does to a cluster what happens in a home. `seconds`: how long each took, by what it was. While a Mac is replaced
-    ("recoveries"), and while a model is loaded ("loads"), each as (from, to), the API may say that it has none;
-    what is under way then has to be answered after a recovery, and ends by a load.
+    """Disturbs a cluster as everyday use does. `seconds`: how long each disturbance took, by kind.
+
+    While a Mac is replaced ("recoveries") and while a model is loaded ("loads"), each as (from, to), the API may answer
+    that no model is loaded. A running request must be answered after a recovery, and ends with a load.
     """
 
     def __init__(self, cluster: Cluster, seed: int, say: Callable[[str], None]) -> None:
@@ -59,7 +62,7 @@ class Disturbances:
         self.loads = list[tuple[float, float]]()
 
     async def go_on(self, end: float, apart_s: float) -> None:
-        """One thing after the other until then; everybody is there in the end."""
+        """Make one disturbance after the other until `end`; all Macs are up at the end."""
         for what in cycle((self.mac_comes_back, self.reload)):
             if monotonic() + apart_s > end:
                 return
@@ -67,7 +70,7 @@ class Disturbances:
             await what()
 
     async def mac_comes_back(self) -> None:
-        """The last Mac is killed, the answers go on without it, and it is given layers again when it is back."""
+        """Kill the last Mac, wait until the answers continue without it, and start it again until it has layers."""
         cluster, mac = self._cluster, self._cluster.macs[-1]
         began = monotonic()
         mac.kill()
@@ -90,7 +93,7 @@ class Disturbances:
         await self._load("loaded over all of them again", monotonic())
 
     async def reload(self) -> None:
-        """As a person who looks at another model and comes back."""
+        """Load another model and return, as a person does."""
         began = monotonic()
         await self._cluster.head.client.unload()
         await self._load("the model is unloaded and loaded again", began)
@@ -106,7 +109,7 @@ class Disturbances:
 
 
 async def soak(load: Load, say: Callable[[str], None]) -> Soaked:
-    """What came of it. Raises MaclusterError where the Macs do not come to themselves again."""
+    """Run a soak; returns its results. Raises MaclusterError if the Macs don't recover."""
     date, busy = datetime.now(UTC), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="mc-soak-") as folder:
         model = Path(folder) / DEMO_MODEL.name

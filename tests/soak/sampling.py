@@ -1,4 +1,4 @@
-"""What the processes and folders of simulated Macs hold, again and again, and how fast the machine is meanwhile."""
+"""Samples memory, descriptors, threads and disk of simulated Macs, and the speed of the machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ BESIDE: Final = bytes(8 * MIB)
 
 
 def held(macs: Sequence[Mac]) -> dict[str, float]:
-    """By "figure, Mac, process": memory in MiB, open descriptors and threads of all processes of a kind, and what a
-    Mac's folder takes of the disk. A Mac that is not up is left out.
+    """Samples by "figure, Mac, process": memory in MiB, descriptors and threads of all processes of a kind, and disk
+    usage.
+
+    A Mac that is down is left out.
     """
     found = defaultdict[str, float](float)
     for mac in macs:
@@ -36,7 +38,7 @@ def held(macs: Sequence[Mac]) -> dict[str, float]:
 
 
 def disk_bytes(folder: Path) -> int:
-    """What the files below take of the disk."""
+    """The disk usage of the files below a folder."""
     total = 0
     for file in folder.rglob("*"):
         with suppress(FileNotFoundError):
@@ -45,7 +47,7 @@ def disk_bytes(folder: Path) -> int:
 
 
 def processor_s(pid: int) -> float:
-    """What a process has computed."""
+    """The processor time of a process."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 
@@ -62,7 +64,7 @@ async def beside_s() -> float:
 
 
 def _processes(node: int) -> Iterator[tuple[str, psutil.Process]]:
-    """A node and all below it, each with the module that it runs."""
+    """A node and all its descendants, each with the module that it runs."""
     with suppress(psutil.Error):
         top = psutil.Process(node)
         for process in (top, *top.children(recursive=True)):

@@ -1,4 +1,4 @@
-"""What counts as drift."""
+"""When a figure counts as drifting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_little_says_nothing(samples: list[tuple[float, float]]) -> None:
         (0.0, 0.05, 0.0, False),
         (3.0, 0.05, 0.0, False),  # 3 % an hour
         (20.0, 0.05, 0.0, True),
-        (20.0, 0.05, 30.0, False),  # less than counts at all
+        (20.0, 0.05, 30.0, False),  # below the least that counts
         (-20.0, 0.05, 0.0, False),
     ],
 )
@@ -58,7 +58,7 @@ def test_the_interval_has_the_slope_in_it_about_as_often_as_it_says() -> None:
 
 
 def test_a_busy_while_is_noise() -> None:
-    """The last quarter takes three times as long, as beside other work, and then it is over."""
+    """A last quarter that takes three times as long, as on a busy machine, is no drift."""
     busy = [(at, 300.0 if 0.6 < at < 0.85 else 100 + 2 * sin(60 * at)) for at in MINUTES]
     found = trend(busy)
     assert found
@@ -66,7 +66,7 @@ def test_a_busy_while_is_noise() -> None:
 
 
 def test_a_run_shorter_than_an_hour_may_grow_by_as_much() -> None:
-    """A node that fills its caches in two minutes does not grow by thirty times that in an hour."""
+    """A node that fills its caches in two minutes does not count as growing thirty times that in an hour."""
     found = trend([(at / 30, 100 + 90 * at / 30) for at in MINUTES])
     assert found
     assert found.slope == pytest.approx(90)

@@ -1,4 +1,4 @@
-"""What a soak makes of what it saw."""
+"""Reports of a soak from given samples."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def soaked(**changes: object) -> Soaked:
         ("threads, mbp, worker", lambda at: 9.0, False),
         ("disk (MiB), mini", lambda at: 0.1 + at, False),
         (LEVEL, lambda at: 1 + 0.3 * at, True),
-        (PLAIN, lambda at: 1 + 3 * at, False),  # it has no bound: the machine may do more
+        (PLAIN, lambda at: 1 + 3 * at, False),  # no bound: the machine may do more
     ],
 )
 def test_every_figure_has_its_bound(name: str, value: Callable[[float], float], expected: bool) -> None:
@@ -67,10 +67,10 @@ def test_a_run_in_which_something_went_wrong_does_not_hold() -> None:
         ("right", 50.0, False),
         ("left", 50.0, False),
         ("status 503", 50.0, True),
-        ("status 503", 11.0, False),  # a model is loaded
+        ("status 503", 11.0, False),  # during a load
         ("error", 11.0, False),
-        ("status 503", 21.0, False),  # a Mac is replaced
-        ("error", 21.0, True),  # what is under way then is answered
+        ("status 503", 21.0, False),  # during a recovery
+        ("error", 21.0, True),  # a running request must be answered
         ("too late", 50.0, True),
     ],
 )

@@ -1,4 +1,4 @@
-"""What mlx_lm answers to one request in one process: the reference for rows that run with others."""
+"""Reference for rows that run with others: the answer of mlx_lm to one request in one process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Said(NamedTuple):
 
 
 class Alone:
-    """One model in this process, which computes an answer once, however many rings are asked for it."""
+    """One model in this process. It computes each answer once, for any number of rings."""
 
     def __init__(self, directory: Path, chunk: int) -> None:
         self._model: Any = mlx_lm.load(str(directory))[0]
@@ -32,7 +32,7 @@ class Alone:
         self._said: dict[bytes, Said] = {}
 
     def answer(self, request: Request) -> Said:
-        """As generate_step gives it, with mlx_lm's own samplers; it ends as the engine's rows end."""
+        """Answer of generate_step with mlx_lm's own samplers; it stops where the engine's rows stop."""
         asked = msgspec.msgpack.encode(msgspec.structs.replace(request, request_id=""))
         if asked not in self._said:
             self._said[asked] = self._answer(request)
@@ -73,7 +73,7 @@ def _processors(how: Sampling) -> Any:
 
 
 def _not_yet(request: Request) -> Any:
-    """No end before there are `min_tokens` tokens."""
+    """Ban the end tokens until there are `min_tokens` tokens."""
 
     def process(tokens: mx.array, logits: mx.array) -> mx.array:
         if request.eos and tokens.size - len(request.tokens) < request.min_tokens:
@@ -84,6 +84,6 @@ def _not_yet(request: Request) -> Any:
 
 
 def wanders(answers: Sequence[Said]) -> bool:
-    """Whether references say anything: of all their tokens, at least half are distinct within their answer."""
+    """Whether references can show a fault: at least half of all their tokens are distinct within their answer."""
     distinct = sum(len(set(answer.tokens)) for answer in answers)
     return 2 * distinct >= sum(len(answer.tokens) for answer in answers)

@@ -1,4 +1,4 @@
-"""The answers of a head's node. Only the worker's process is played, at its pipe."""
+"""The answers of a head's node. The worker's process is replaced at its pipe."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.pipe_messages import LENGTH, pack
 from core.requests.answers import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
+from core.settings import Home
 from core.worker.messages import (
     AnswerDone,
     Cancel,
@@ -48,14 +49,13 @@ from tests.support.tasks import tasks_of
 from tests.support.tokenizers import TokenizerHere, read_here
 from tests.support.waiting import until
 
-SECRET = b"s" * 32
 ROWS = 2
 TEXT = "Zwei Flüsse, 日本, and a 🐢 end of it."
 LOST = StageFailed("mini is on fire.", "Put it out.").problem
 
 
 class Heard(Bus):
-    """Remembers all that was published."""
+    """Keeps every published event."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Heard(Bus):
 
 
 class Pipe:
-    """What the node writes to its worker, read as the worker reads it."""
+    """Pipe to the worker: keeps the commands that the node writes, decoded as the worker decodes them."""
 
     def __init__(self) -> None:
         self.sent: list[Command] = []
@@ -77,19 +77,21 @@ class Pipe:
 
 
 class AnswersHarness:
-    """A node's answers, with a plan of two Macs that is ready, and a person who asks."""
+    """A node's answers with a plan of two Macs that is ready."""
 
     def __init__(self, folder: Path, model: Path, read: Callable[[Path], Awaitable[TokenizerHere]] = read_here) -> None:
         self.folder, self.model = folder, model
         self.again: AnswersHarness | None = None
-        self.before: dict[str, int] = {}  # tokens that were written before this desk went on
+        self.before: dict[str, int] = {}  # tokens written before the restart
         self.bus, self.pipe = Heard(), Pipe()
         journal = Journal(folder / "log", "me", self.bus)
         tasks = tasks_of(journal)
-        self.node = context_of(identity=mac(0), bus=self.bus, journal=journal, tasks=tasks)
+        config = {"home": Home(folder)}
+        self.node = context_of(identity=mac(0), config=config, bus=self.bus, journal=journal, tasks=tasks)
+        self.secret = self.node.identity.secret("token log")
         self.leader = PlanLeader(self.node, None, None, None, WorkerState())  # type: ignore[arg-type]
         tokenizer: Any = ModelTokenizer(read)
-        self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET, tokenizer)  # type: ignore[arg-type]
+        self.answers = Answers(self.node, self.leader, self.pipe, tokenizer)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 
     async def load(self, context: int = 500) -> AnswersHarness:
@@ -99,7 +101,7 @@ class AnswersHarness:
         return self
 
     async def ask(self, text: str = "hello", sampling: Sampling | None = None, **more: object) -> Request:
-        """What the worker was asked for."""
+        """Ask for an answer; returns the request that the worker received."""
         message = Message(role="user", content=text)
         request = ChatRequest(messages=(message,), raw=True, sampling=sampling or Sampling(), **more)  # type: ignore[arg-type]
         accepted = await self.answers.ask(request)
@@ -112,7 +114,7 @@ class AnswersHarness:
         return [command for command in self.pipe.sent if isinstance(command, Request)]
 
     def handed(self, request_id: str) -> Request:
-        """What the worker was asked for last in this answer."""
+        """The newest request that the worker received for this answer."""
         return [one for one in self.asked if one.request_id == request_id][-1]
 
     @property
@@ -125,7 +127,7 @@ class AnswersHarness:
         self.answers.handle_report(told)
 
     def writes(self, request: Request, tokens: Sequence[int]) -> None:
-        """The next tokens of the answer."""
+        """The worker sends the next tokens of the answer."""
         for index, token in enumerate(tokens, len(self.told(request)) + self.before.get(request.request_id, 0)):
             self.says(Token(request_id=request.request_id, index=index, token=token))
 
@@ -137,7 +139,7 @@ class AnswersHarness:
                 prompt_tokens=len(request.tokens),
                 tokens=5,
                 ttft_s=0.25,
-                decode_s=2.0,
+                decode_tokens_per_s=2.0,
                 problem=problem,
             )
         )
@@ -147,7 +149,7 @@ class AnswersHarness:
         return [e for e in events if e.request_id == request.request_id]
 
     async def done(self, request: Request) -> RequestDone:
-        """What is told of its end, once its log is on disk."""
+        """Wait until the log is on disk; returns the event that ends the request."""
         await until(lambda: bool(self._ends_of(request)))
         (done,) = self._ends_of(request)
         return done
@@ -162,10 +164,10 @@ class AnswersHarness:
         return self.log_of(request)[:2]
 
     def log_of(self, request: Request) -> Written:
-        return read_token_log(self.folder / "tokens" / f"{request.request_id}.mct", SECRET)
+        return read_token_log(self.node.home.tokens / f"{request.request_id}.mct", self.secret)
 
     def crashes(self) -> AnswersHarness:
-        """The node is started anew, on the same folder: whatever was under way is left as it is."""
+        """Restart the node on the same folder, with running answers left as they are."""
         self.again = AnswersHarness(self.folder, self.model)
         self.again.before = {name: written for name, (_, written) in self.answers.under_way.items()}
         for running in self.answers._running.values():

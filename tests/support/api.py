@@ -1,13 +1,15 @@
-"""The API for other programs over a head's answers, whose worker is played."""
+"""The API for other programs over a head's answers, with a simulated worker."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 from msgspec.structs import replace
 
 from core.events import ApiServed, PlanLoaded, PlanProposed, PlanUnloaded
@@ -32,7 +34,7 @@ KEY = "sesame"
 
 
 class Unlinked:
-    """Links of a Mac that has none; `led` is what others are known to lead."""
+    """Links of a Mac that has none; `led` lists the plans that other Macs lead."""
 
     def __init__(self) -> None:
         self.led: dict[str, Leads] = {}
@@ -45,7 +47,7 @@ class Unlinked:
 
 
 class ServedDesk(AnswersHarness):
-    """A desk whose answers other programs can ask for; `asker` has a key."""
+    """A node's answers served over the API; `asker` has a key."""
 
     served: ApiServed
     asker: httpx2.AsyncClient
@@ -53,15 +55,15 @@ class ServedDesk(AnswersHarness):
     worker: WorkerState
     links: Unlinked
 
-    disk: tuple[str, ...] = ()  # models that lie there
+    disk: tuple[str, ...] = ()  # models on disk
     loads: list[str]
 
     async def begin_load(self, request: LoadRequest) -> None:
-        """What a program had loaded by its request; `loaded` ends it."""
+        """Record a load that a request started; `loaded` ends it."""
         self.loads.append(request.model)
 
     def loaded(self, name: str) -> None:
-        """That model is ready, in the place of the one before."""
+        """Make that model ready in place of the one before."""
         assert self.leader.plan
         plan = replace(self.leader.plan, model=name, plan_gen=self.leader.plan.plan_gen + 1)
         self.bus.publish(PlanUnloaded(plan_gen=self.leader.plan.plan_gen))
@@ -90,14 +92,15 @@ async def served_desk(folder: Path, model: Path, options: ApiOptions | None = No
     keys = ApiKeys(folder / "keys.json")
     keys.add("tests", 1.0, KEY)
     options, tasks = options or ApiOptions(port=0), tasks_of()
-    secret = b"s" * 32
     clients = Clients(keys, desk.bus)
     desk.worker, desk.links = WorkerState(), Unlinked()
     relay = Relay(desk.links, desk.worker, desk.bus, tasks, desk.answers.opening.check_trust, is_on=True)
     desk.loads = []
     loading = LoadOnRequest(lambda: desk.disk, desk.begin_load, desk.bus) if options.allow_load else None
     answering = ApiAnswers(desk.answers, lambda: desk.bus.now, relay.model, tasks, options.queue, loading)
-    desk.api = PublicApi(options, answering, keys, clients, desk.bus, tasks, folder / "certificate", secret)
+    config = msgspec.structs.replace(desk.node.config, api=options)
+    node = dataclasses.replace(desk.node, config=config, tasks=tasks)
+    desk.api = PublicApi(node, answering, keys, clients)
     desk.served = await desk.api.start()
     url = desk.served.url.replace("0.0.0.0", "127.0.0.1")
     headers = {"Authorization": f"Bearer {KEY}"}

@@ -1,4 +1,4 @@
-"""The app over a node that says one thing."""
+"""The app over a node that sends one event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tui.app import MaclusterApp
 
 
 class StillNode:
-    """A client that says one thing and then nothing."""
+    """A client that sends one event and then nothing."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -47,5 +47,5 @@ def app_with(snapshot: Snapshot) -> MaclusterApp:
 
 
 def text_of(app: MaclusterApp) -> str:
-    """What its screen shows."""
+    """The text on the app's screen."""
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())

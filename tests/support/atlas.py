@@ -1,6 +1,6 @@
 """Every architecture of mlx-lm as one or more tiny configurations; a variant's first word is its module.
 
-The base holds what most families ask for, under all the names that they use; a family's ModelArgs take what they know.
+The base has the fields that most families need, under all their names; a family's ModelArgs take the ones they know.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 LAYERS: Final = 8
 WINDOW: Final = 8
-VOCAB: Final = 211  # a prime: no head count or width can be mistaken for it
+VOCAB: Final = 211  # a prime, unlike any head count or width
 
 Config = dict[str, Any]
 
@@ -365,7 +365,7 @@ SEEDS: Final = {
 }
 
 
-# What cannot run here, and what it says.
+# models that cannot run here, with the error each raises
 CANNOT_RUN: Final[dict[str, str]] = {
     "bitnet": "No Metal back-end",  # its linear layer is a Metal kernel
     "muse_spark": "No Metal back-end",  # so are its norms
@@ -375,7 +375,7 @@ RUNNING: Final = [variant for variant in FAMILIES if variant not in CANNOT_RUN]
 
 
 def config_of(variant: str) -> Config:
-    """The config.json of a variant, its own copy: some families write into what they are given."""
+    """A copy of the config.json of a variant; some families write into the one they get."""
     family = FAMILIES[variant]
     base = {"vocab_size": VOCAB} if "text_config" in family else BASE
     return deepcopy({**base, "model_type": variant.split(" ")[0], **family})

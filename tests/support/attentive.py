@@ -27,7 +27,7 @@ START_S: Final = 120.0
 
 
 class Attentive(Node):
-    """A node that remembers what its worker told."""
+    """A node that keeps the messages of its worker."""
 
     def __init__(self, config: NodeConfig) -> None:
         self.samples: list[Samples] = []
@@ -39,7 +39,7 @@ class Attentive(Node):
             self.samples.append(said.report)
 
     async def learn(self, epochs: int) -> None:
-        """A roster of so many epochs, signed elsewhere; it is passed on to the others."""
+        """Adopt a roster of `epochs` epochs, signed elsewhere, and pass it on to the other nodes."""
         self.parts.node.store.adopt(bundle(chain(epochs), *(mac(n).certificate_der for n in range(epochs))))
         await self.parts.peers.mesh.roster_changed()
 
@@ -50,7 +50,7 @@ class Attentive(Node):
 
 @asynccontextmanager
 async def paired_nodes(folder: Path, model: Path, count: int) -> AsyncIterator[tuple[list[Attentive], Watch]]:
-    """Nodes in this process, their workers in theirs, with the model loaded; the first one leads."""
+    """Nodes in this process with workers in their own, and the model loaded; the first node leads."""
     async with AsyncExitStack() as stack:
         nodes: list[Attentive] = []
         watches: list[Watch] = []
@@ -85,5 +85,5 @@ def config_of(home: Home, model: Path, places: tuple[Place, ...]) -> NodeConfig:
 
 
 def knows(count: int) -> Callable[[Watch], bool]:
-    """Whether so many Macs are linked and have said how they are."""
+    """Whether `count` Macs are linked and have sent their state."""
     return lambda watch: sum(p.state == "connected" and p.budget_bytes > 0 for p in watch.now.peers) == count

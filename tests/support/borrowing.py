@@ -1,4 +1,4 @@
-"""A model of which one half borrows the keys of the other."""
+"""A model whose second half uses the keys of the first half."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LAYERS = 8
 
 
 def borrowing(plain: Path, directory: Path) -> Path:
-    """The same model with a second half that borrows the keys of the first."""
+    """Add a second half to a model that uses the keys of the first half."""
     shutil.copytree(plain, directory)
     config = json.loads((directory / "config.json").read_text())
     config |= {"num_kv_shared_layers": LAYERS // 2, "use_double_wide_mlp": False}

@@ -1,4 +1,4 @@
-"""Rewrites made models as other checkpoints of the same family look, and takes the bytes out of files."""
+"""Rewrites made models as other checkpoints of the same family, and empties files of their bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_weights(directory: Path) -> Weights:
 
 
 def write_weights(directory: Path, weights: Weights, files: int = 3) -> None:
-    """The tensors in the order given, cut into files of about the same size."""
+    """Write the tensors in the order given, in files of about the same size."""
     for file in directory.glob("model*.safetensors"):
         file.unlink()
     total = sum(array.nbytes for array in weights.values())
@@ -52,7 +52,7 @@ def write_weights(directory: Path, weights: Weights, files: int = 3) -> None:
 
 
 def one_tensor_per_expert(directory: Path) -> None:
-    """As Hugging Face has qwen3_moe: `sanitize` stacks the experts."""
+    """Checkpoint layout of Hugging Face's qwen3_moe: `sanitize` stacks the experts."""
     original: Weights = {}
     for name, array in read_weights(directory).items():
         before, stacked, after = name.partition("switch_mlp.")
@@ -62,14 +62,16 @@ def one_tensor_per_expert(directory: Path) -> None:
 
 
 def blocks_of_mxfp4(directory: Path) -> None:
-    """As OpenAI published gpt_oss: gate and up in one tensor, row about row, packed to four bits; any numbers."""
+    """Checkpoint layout of OpenAI's gpt_oss: gate and up in one tensor, in alternate rows, packed to four bits; random
+    numbers.
+    """
     original: Weights = {}
     for name, array in read_weights(directory).items():
         before, experts, kind = name.partition(".experts.")
         if not experts:
             original[name] = array
         elif not kind.startswith("up_proj"):
-            # what is true of the gate alone is true of the pair, but for its rows
+            # the pair has the shape of the gate with twice the rows
             twice = 2 if kind.startswith("gate_proj") else 1
             fused = before + experts + kind.partition(".")[0].replace("gate_proj", "gate_up_proj")
             original |= _blocks(fused, mx.concatenate([array] * twice, 1))
@@ -86,7 +88,9 @@ def _blocks(name: str, array: mx.array) -> Weights:
 
 
 def fp8_with_fused_keys(directory: Path) -> None:
-    """As DeepSeek published deepseek_v3: blocks of fp8 with scales, one tensor per expert, keys and values fused."""
+    """Checkpoint layout of DeepSeek's deepseek_v3: fp8 blocks with scales, one tensor per expert, fused keys and
+    values.
+    """
     one_tensor_per_expert(directory)
     original: Weights = {}
     for name, array in read_weights(directory).items():
@@ -108,7 +112,7 @@ def _fp8(name: str, array: mx.array) -> Weights:
 
 
 def packed_by_awq(directory: Path) -> None:
-    """As AutoAWQ packs a model's projections; the numbers are any."""
+    """Pack a model's projections as AutoAWQ does, with random numbers."""
     packed: Weights = {}
     for name, array in read_weights(directory).items():
         if name.endswith("_proj.weight"):
@@ -124,7 +128,9 @@ def packed_by_awq(directory: Path) -> None:
 
 
 def mixed_bits(directory: Path) -> None:
-    """As `mlx_lm.convert` writes a recipe: four bits, but eight in layers 0, 3, ... and none in layers 1, 4, ..."""
+    """Quantise by a recipe as `mlx_lm.convert` does: four bits, eight in layers 0, 3, ... and no packing in layers 1,
+    4, ...
+    """
 
     def wanted(path: str, module: nn.Module) -> bool | dict[str, Any]:
         numbers = [int(word) for word in path.split(".") if word.isdigit()]
@@ -149,7 +155,7 @@ REWRITES: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 def hollow(source: Path, target: Path) -> None:
-    """A copy of a model whose weight files have their length and their header, and zeros behind it."""
+    """Copy a model; its weight files keep their length and header, and the rest is zeros."""
     target.mkdir()
     headers = read_folder(source).headers
     for file in source.iterdir():

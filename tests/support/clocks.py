@@ -1,4 +1,4 @@
-"""Clocks on the wall that are set forwards and backwards all the time, in every Python process that is started."""
+"""Wall clocks that jump forwards and backwards in every Python process that starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ time.time = lambda: _true() + random.randint(-{JUMP_S}, {JUMP_S})
 
 @contextmanager
 def jumping_clocks(folder: Path) -> Iterator[None]:
-    """Processes that are started in the block, and their children, read another time each time, days apart."""
+    """Processes started in the block, and their children, read a time that jumps by days."""
     (folder / "sitecustomize.py").write_text(_SITE)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(folder)

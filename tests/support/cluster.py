@@ -17,11 +17,11 @@ from tui.cli.watch import Watch
 
 ANSWER_S = 120.0
 GREEDY = Sampling()
-LOAD = LoadRequest(model="")  # the model that is named there does not count
+LOAD = LoadRequest(model="")  # the model's name has no effect
 
 
 class Answer(NamedTuple):
-    """What a request came to."""
+    """Tokens, text and last event of a request."""
 
     tokens: list[int]
     text: str
@@ -38,7 +38,7 @@ async def running_demo(
     api_ports: tuple[int, ...] = (),
     load: LoadRequest = LOAD,
 ) -> AsyncIterator[Demo]:
-    """Paired nodes with the model loaded; neither multicast nor spare workers unless the test is about them."""
+    """Paired nodes with the model loaded, without multicast and spare workers unless a test needs them."""
     said: list[str] = []
     demo = Demo(
         DemoConfig(
@@ -69,7 +69,7 @@ async def begin(
     stop: Sequence[str] = (),
     constraint: Constraint | None = None,
 ) -> str:
-    """Ask and come back at once with the request's id."""
+    """Send a request; returns its id at once."""
     message = Message(role="user", content=prompt)
     request = ChatRequest(
         messages=(message,), max_tokens=max_tokens, sampling=sampling, stop=tuple(stop), constraint=constraint
@@ -92,12 +92,12 @@ async def finish(watch: Watch, request_id: str) -> Answer:
 async def ask(
     watch: Watch, prompt: str, max_tokens: int, *, sampling: Sampling = GREEDY, stop: Sequence[str] = ()
 ) -> Answer:
-    """Ask and wait."""
+    """Send a request and wait for its end."""
     return await finish(watch, await begin(watch, prompt, max_tokens, sampling=sampling, stop=stop))
 
 
 async def tokens_seen(watch: Watch, request_id: str, count: int) -> None:
-    """Until the request has written `count` tokens."""
+    """Wait until the request has written `count` tokens."""
     await watch.until(
         lambda w: sum(isinstance(e, TokenEvent) and e.request_id == request_id for e in w.seen) >= count,
         ANSWER_S,
@@ -113,7 +113,7 @@ def reference(
     sampling: Sampling = GREEDY,
     kv_bits: int | None = None,
 ) -> list[list[int]]:
-    """Token ids that mlx-lm gives in this process, with the same chunk size as our prefill."""
+    """Token ids that mlx-lm computes in this process, with the same chunk size as our prefill."""
     import mlx.core as mx
     from mlx_lm import load
     from mlx_lm.generate import stream_generate
@@ -141,7 +141,7 @@ def reference(
 
 
 def choosing(sampling: Sampling) -> dict[str, Any]:
-    """What generate_step and its kin are told, so that they choose by `sampling`; the seed is set before."""
+    """Arguments that make generate_step and its kin choose by `sampling`; the seed is set before."""
     from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
     processors = make_logits_processors(

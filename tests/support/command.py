@@ -1,4 +1,4 @@
-"""The command in the process of the test: to start one for each would take more than all that it does."""
+"""Runs the command inside the test's process: starting a process for each takes longer than the command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tui.cli.parser import parser
 
 
 class Said(NamedTuple):
-    """What a command ended with."""
+    """Exit status and output of a command."""
 
     returncode: int
     stdout: str
@@ -23,7 +23,7 @@ class Said(NamedTuple):
 
 
 async def macluster(home: Path, *words: str) -> Said:
-    """`macluster` with these words, without a terminal; one at a time."""
+    """Run `macluster` with these arguments and no terminal, one command at a time."""
     out, err = StringIO(), StringIO()
     with patch.object(sys, "stdin", StringIO()), redirect_stdout(out), redirect_stderr(err):
         try:

@@ -1,4 +1,4 @@
-"""Compositions at random, as mlx-lm's caches allow them, and what mlx-lm itself does then."""
+"""Random compositions that mlx-lm's caches allow, and their result in mlx-lm itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, M
 
 
 class Handles:
-    """What every handle holds. `caches`: mlx-lm's own, which subclasses feed; `new_caches` makes those of a new row."""
+    """Rows and mlx-lm caches of every handle; subclasses feed them. `new_caches` makes those of a new row."""
 
     def __init__(self, limit: int | None, new_caches: Callable[[], list[Any]]) -> None:
         self.rows: dict[int, HandleShape] = {}
@@ -26,11 +26,11 @@ class Handles:
         self._numbers = count()
 
     def forward(self, handle: int, length: int) -> None:
-        """So many positions for every row of a handle."""
+        """Feed `length` positions to every row of a handle."""
         raise NotImplementedError
 
     def do(self, op: Op) -> None:
-        """A composition of one operation."""
+        """Run a composition of one operation."""
         rows = after(op, [self.rows[handle] for handle in sources(op)])
         caches = self._composed(op, [self.caches[handle] for handle in sources(op)])
         for handle in (*used_up(op), target(op)):
@@ -41,12 +41,12 @@ class Handles:
         self.done.add(type(op))
 
     def feed(self, handle: int, length: int) -> None:
-        """A forward."""
+        """Feed `length` positions to a handle."""
         self.forward(handle, length)
         self.rows[handle] = self.rows[handle].fed(length)
 
     def play(self, rng: Random) -> None:
-        """A composition, a forward or a ragged prompt that mlx-lm allows now."""
+        """Run a random composition, forward or ragged prompt that mlx-lm allows in this state."""
         choices: list[Op | tuple[int, int]] = [New(next(self._numbers))]
         for handle, rows in self.rows.items():
             choices += [(handle, rng.randint(1, 6)), *self._changes(handle, rows, rng)]
@@ -56,7 +56,7 @@ class Handles:
             return
         self.do(chosen)
         if isinstance(chosen, PrepareRows):
-            # a window takes no single token while it is padded
+            # a padded window takes no single token
             longest = max(chosen.lengths or ())
             for length in [longest] if longest < 4 else [2, longest - 2]:
                 self.feed(chosen.handle, length)
@@ -81,7 +81,7 @@ class Handles:
         return choices
 
     def _composed(self, op: Op, given: list[list[Any]]) -> list[Any]:
-        """What mlx-lm does; a list of caches for the target."""
+        """Run the operation in mlx-lm; returns the list of caches of the target."""
         match op:
             case New():
                 return self.new_caches()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from core.node.base.bus import Bus
@@ -18,15 +19,17 @@ from tests.support.tasks import tasks_of
 NOWHERE = Path("/nonexistent")
 
 
-def context_of(*, config: dict[str, Any] | None = None, **parts: Any) -> NodeContext:
-    """A context with those parts; what a test does not have is None, and fails where it is used."""
+def context_of(*, own_id: str = "", config: dict[str, Any] | None = None, **parts: Any) -> NodeContext:
+    """A context with those parts; each other part is None and fails where it is used. With `own_id`, the identity is
+    only that.
+    """
     options: dict[str, Any] = {"home": Home(NOWHERE), "name": "mac", "host": "127.0.0.1", "port": 0, "budget_bytes": 0}
     bus = parts.get("bus") or Bus()
     journal = parts.get("journal") or Journal(NOWHERE / "log", "mac", bus)
     given: dict[str, Any] = {
         "config": NodeConfig(**options | (config or {})),
         "name": "mac",
-        "identity": None,
+        "identity": SimpleNamespace(text_id=own_id) if own_id else None,
         "store": None,
         "seen": None,
         "faults": KnownFaults(),

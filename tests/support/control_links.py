@@ -15,7 +15,7 @@ WAIT_S = 60.0
 
 
 class House:
-    """A server of mac 1 whose links wait in a queue, and a hand that closes everything."""
+    """A server of mac 1: its links wait in a queue, and `close` closes everything."""
 
     def __init__(self) -> None:
         self.links: asyncio.Queue[ControlLink] = asyncio.Queue()
@@ -44,9 +44,7 @@ class House:
     async def pair(self, **how: Any) -> tuple[ControlLink, ControlLink]:
         near = await self.dial(**how)
         self.open.append(near)
-        async with asyncio.timeout(
-            WAIT_S
-        ):  # not wait_for, which swallows a cancellation that comes with what it waits for
+        async with asyncio.timeout(WAIT_S):  # wait_for would swallow a cancellation that arrives with the result
             return near, await self.links.get()
 
 

@@ -1,4 +1,4 @@
-"""Two Macs of which one gets a model from the other."""
+"""Two Macs; one gets a model from the other."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from core.models.made.maker import make_model
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.node_message import NodeMessage, to_frame
+from core.node.disks.block_fetch import CopyReports
 from core.node.disks.block_serving import BlockReader
 from core.node.disks.byte_links import ByteLinks, RunRequest
 from core.node.disks.local_models import LocalModels
 from core.node.disks.messages import FileWord, HeldModel
-from core.node.disks.model_copies import CopyReports, ModelCopies
+from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import held_model
 from tests.support.macs import cluster, mac
 from tests.support.models import read_entry
@@ -32,7 +33,7 @@ Blocks = Callable[[RunRequest, bytes], bytes]
 
 
 class Links(ByteLinks):
-    """Real links over loopback between Macs that are called by plain names."""
+    """Real links over loopback between Macs with plain names."""
 
     def __init__(self, name: str, macs: dict[str, int]) -> None:
         self._macs = macs
@@ -44,8 +45,9 @@ class Links(ByteLinks):
 
 
 class Mac:
-    """One end of links that carry real frames. `wrong`: what the other end makes of a message on its way, `blocks` of
-    what it reads from its disk. After `lives_for` runs of blocks it is gone.
+    """One end of links that carry real frames.
+
+    `wrong` changes a message on its way, `blocks` the data read from the disk. The Mac is gone after `lives_for` runs.
     """
 
     def __init__(self, name: str, folder: Path, macs: dict[str, int]) -> None:
@@ -79,7 +81,7 @@ class Mac:
         return sum(run.count for run in self.given)
 
     def give(self, run: RunRequest, data: bytes) -> bytes:
-        """What leaves for a run that another Mac asks for."""
+        """Data that leaves for a run another Mac asked for."""
         if len(self.given) >= self.lives_for:
             raise LinkLost("It is gone.")
         self.given.append(run)
@@ -110,7 +112,7 @@ class Pair:
         return helper
 
     def empty(self, name: str) -> Mac:
-        """Another Mac, which has nothing of it yet."""
+        """Another Mac without the model."""
         folder = self.sender.folder.parent / name
         folder.mkdir()
         made = self.asker.others[name] = self.sender.others[name] = self.mac(name, folder)
@@ -135,7 +137,7 @@ class Pair:
 
     @property
     def blocks_given(self) -> int:
-        """To anybody, by all Macs."""
+        """Blocks that all Macs gave, to any Mac."""
         return sum(mac.blocks_given for mac in self.macs.values())
 
 

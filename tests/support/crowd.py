@@ -1,4 +1,4 @@
-"""Many clients of an API at a time, some of whom leave before they are answered."""
+"""Many concurrent clients of an API; some leave before their answer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-ASK_S = 300.0  # whoever waits longer waits for ever
+ASK_S = 300.0  # long enough that only a hang exceeds it
 _ERROR = "ERROR "
 _LAP = re.compile(r"(\w+);dur=([\d.]+)")
 
 
 class Question(NamedTuple):
-    """What is asked of which API, and whether the answer is to come as it is written."""
+    """Path and body of a request, and whether its answer streams."""
 
     path: str
     body: dict[str, Any]
@@ -26,7 +26,7 @@ class Question(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What came of a question by its number, when (`monotonic`), and how long after it was asked."""
+    """Result of a question: its number, when it ended (`monotonic`), how long it took, and the outcome."""
 
     at: float
     question: int
@@ -35,10 +35,11 @@ class Told(NamedTuple):
 
 
 class Crowd:
-    """Asks the API at `url` the same questions again and again; each client rests for `rest_s` in between, on average,
-    and of those that leave none waits for longer than `patience_s`. `told` is what came: the same as when it was asked
-    for alone ("right"), another answer, an error in its place, nothing in time, a refusal, or the client left; `wrong`
-    says which answers were others. `laps`: milliseconds of the node's own time, by their names.
+    """Asks the API at `url` the same questions again and again.
+
+    Each client rests for `rest_s` on average between questions; one that leaves waits `patience_s` at most. `told` has
+    the outcomes: the same answer as alone ("right"), another answer, an error, a timeout, a refusal, or the client
+    left. `wrong` describes the other answers. `laps`: milliseconds of the node's own time, by name.
     """
 
     def __init__(
@@ -63,15 +64,15 @@ class Crowd:
 
     @property
     def come(self) -> Counter[str]:
-        """How often what came."""
+        """Count of each outcome."""
         return Counter(told.what for told in self.told)
 
     async def ask_alone(self) -> None:
-        """Each question by itself: what comes counts as right."""
+        """Ask each question by itself; its answer counts as right."""
         self._alone = [await self._answer(question) for question in self._questions]
 
     async def ask_together(self, clients: int, seconds: float) -> None:
-        """So many at a time for so long, until all are answered."""
+        """Run `clients` clients for `seconds`, until all have their answers."""
         until = monotonic() + seconds
         await asyncio.gather(*(self._be_client(until) for _ in range(clients)))
 
@@ -126,7 +127,7 @@ class Crowd:
 
 
 def _text(body: dict[str, Any]) -> str:
-    """Of a whole reply, or of a piece of one."""
+    """Text of a whole reply, or of one chunk of it."""
     if error := body.get("error"):
         return f"{_ERROR}{error['message']}"
     choices = body["choices"]

@@ -1,4 +1,4 @@
-"""20 ms more wherever a test wants them, and the phases of a step in which they are seen."""
+"""Adds 20 ms at chosen places, and finds the phases of a step that took longer."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ DEADLINE_S: Final = 30.0
 
 
 def delayed(meter: StageMeter, work: Callable[[], object], *, aside: Phase | None = None) -> set[Phase]:
-    """The phases, but `aside`, that took as long as what was added in every step of `work`, which are that many at
-    least. A busy machine can slow others in all of a few steps, so `work` is done again while there is more than one:
-    what was added stays, however many steps there are.
+    """Phases other than `aside` that took at least the added delay in every step of `work`.
+
+    A busy machine can slow other phases too, so `work` is repeated while more than one remains: only the added delay
+    lasts.
     """
     told, until = set(PHASES) - {aside}, time.monotonic() + DEADLINE_S
     while len(told) > 1 and time.monotonic() < until:
@@ -34,7 +35,7 @@ def delayed(meter: StageMeter, work: Callable[[], object], *, aside: Phase | Non
 
 
 def slowed(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """What stands there, as `module.Class.method` or `module.function`, takes 20 ms more from now on."""
+    """Make the function at `where` (`module.Class.method` or `module.function`) take 20 ms longer."""
     path, _, name = where.rpartition(".")
     try:
         holder: Any = import_module(path)
@@ -45,7 +46,7 @@ def slowed(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
 
 
 def slow(monkeypatch: pytest.MonkeyPatch, holder: Any, name: str) -> None:
-    """`name` of `holder` takes 20 ms more from now on."""
+    """Make `name` of `holder` take 20 ms longer."""
     real = getattr(holder, name)
 
     def slowly(*args: Any, **kwargs: Any) -> Any:

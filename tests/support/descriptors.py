@@ -1,4 +1,4 @@
-"""A process that has no file descriptor left, for real: its limit is what it has open now."""
+"""A process without a free file descriptor: its limit is the number it has open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_descriptor_left() -> Iterator[None]:
-    """None can be opened but in the place of one that is closed meanwhile."""
+    """Allow no new descriptor, unless another one closes meanwhile."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     os.close(free)

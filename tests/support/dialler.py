@@ -71,7 +71,7 @@ async def at_desk(folder: Path, *anybody: Place) -> AsyncIterator[DiallingNode]:
 async def home_of(
     number: int, knows: Callable[[], Cluster] = lambda: cluster(SIZE)
 ) -> AsyncIterator[tuple[Place, ControlServer]]:
-    """A listening node of that Mac; its place."""
+    """A listening node of that Mac, and its address."""
     links: list[ControlLink] = []
 
     async def take(link: ControlLink) -> None:

@@ -1,4 +1,4 @@
-"""A disk that gives one file no more: it opens, and every read of it fails, as where a block has gone bad."""
+"""A disk that fails every read of one file, as with a bad block; the file still opens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Bad(io.FileIO):
 
 
 def make_unreadable(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
-    """Reads of what lies at `paths` fail from now on in this process."""
+    """Make reads of `paths` fail in this process."""
     opened = io.open
 
     def is_bad(file: Any) -> bool:

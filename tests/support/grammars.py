@@ -1,4 +1,4 @@
-"""Grammars over a vocabulary of bytes, which are the tokens of the same ids; 256 ends an answer."""
+"""Grammars over a vocabulary of bytes: each byte is the token of the same id, and 256 ends an answer."""
 
 from __future__ import annotations
 

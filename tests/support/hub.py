@@ -1,6 +1,6 @@
-"""A Hugging Face hub on loopback, as far as a download needs one: which files there are, and their bytes by ranges.
+"""A Hugging Face hub on loopback for downloads: it lists files and serves ranges of bytes.
 
-Large files lie in a store, which is another origin, as the hub has it: `resolve` leads there.
+Large files lie in a store at another origin, as at the hub; `resolve` redirects there.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ Fault = Callable[[str, int], str]
 
 
 class Hub:
-    """Serves the files below `folder` as the repository `repo`. `slow_s`: seconds that pass before each 64 KiB.
-    `ranges`: the Range headers that came, by file; `served`: bytes of contents that went out, by file. `gated`: it
-    wants a token; `tokens`: what came as one, from the hub's own address and from the store's.
+    """Serves the files below `folder` as the repository `repo`.
 
-    `fault` says by file and number of the request what goes wrong: "" nothing, "429" and "503" with Retry-After, "cut"
-    in the middle, "range" for others than those asked for, "long", "whole" without a look at the range, "flip" of the
-    last bit, "pointer" instead of the content, "403" as of an address that is too old. `flipped`: by file a byte that
-    goes out changed, whoever asks.
+    * `slow_s`: seconds before each 64 KiB.
+    * `ranges`: the Range headers received, by file. `served`: bytes of contents sent, by file.
+    * `gated`: a token is needed. `tokens`: the tokens received, from the hub's own address and from the store's.
+    * `fault`: the fault of a request, by file and number of the request: "" none, "429" and "503" with Retry-After,
+      "cut" in the middle, "range" other bytes than asked for, "long", "whole" ignores the range, "flip" of a bit,
+      "pointer" in place of the content, "403" as an expired address gives.
+    * `flipped`: a byte by file that is always sent changed.
     """
 
     def __init__(self, folder: Path, repo: str) -> None:
@@ -49,7 +50,7 @@ class Hub:
         self._etags: dict[Path, str] = {}
 
     def etag(self, name: str) -> str:
-        """SHA-256 for weights, which the hub keeps as large files, else git's SHA-1 of the blob."""
+        """Etag of a file: SHA-256 for weights, which the hub keeps as large files, else git's SHA-1 of the blob."""
         file = self.folder / name
         if file not in self._etags:
             content = file.read_bytes()
@@ -61,7 +62,7 @@ class Hub:
         return self._etags[file]
 
     def change(self, folder: Path, commit: str) -> None:
-        """The branch is another commit now; the one before is gone."""
+        """Move the branch to another commit; the one before is gone."""
         self.folder, self.commit = folder, commit
 
     async def info(self, request: web.Request) -> web.Response:
@@ -144,7 +145,7 @@ class Hub:
                 await asyncio.sleep(self.slow_s)
                 if fault == "cut" and file.tell() > half and request.transport:
                     request.transport.close()
-                if request.transport is None or request.transport.is_closing():  # whoever asked is gone
+                if request.transport is None or request.transport.is_closing():  # the client is gone
                     return
                 if fault == "flip" and file.tell() == end:
                     data = data[:-1] + bytes([data[-1] ^ 1])
@@ -157,7 +158,7 @@ class Hub:
 
 
 def point_at(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
-    """This process asks that hub; one that it starts does by HF_ENDPOINT."""
+    """Make this process use that hub; child processes get it by HF_ENDPOINT."""
     monkeypatch.setattr(constants, "ENDPOINT", hub.url)
     template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
@@ -165,7 +166,7 @@ def point_at(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
 
 @asynccontextmanager
 async def running_hub(folder: Path, repo: str) -> AsyncIterator[Hub]:
-    """A hub that listens; HF_ENDPOINT is its `url`."""
+    """A listening hub; HF_ENDPOINT is its `url`."""
     hub = Hub(folder, repo)
     asked, stored = web.Application(), web.Application()
     asked.add_routes(

@@ -1,4 +1,4 @@
-"""Models by how their caches are kept."""
+"""Models by the kind of their caches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.cluster import Make
 
 
 class Kind(NamedTuple):
-    """A model, and how its caches are kept."""
+    """A model and the kind of its caches."""
 
     family: str
     kv_bits: int | None = None
@@ -31,7 +31,7 @@ def model_of(kind: Kind, made: Make) -> Path:
 
 
 def of_atlas(variant: str, made: Make, **changes: int) -> Path:
-    """That variant of the atlas, with other settings of its language model."""
+    """A variant of the atlas with other settings of its language model."""
     plain = made("llama")
     directory = plain.with_name("-".join([variant, *(f"{name}{value}" for name, value in changes.items())]))
     if not directory.exists():

@@ -1,4 +1,4 @@
-"""A bridge with a Mac in a network namespace of its own at each port: real addresses, real multicast."""
+"""A bridge with one Mac, in its own network namespace, at each port: real addresses, real multicast."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bridge() -> str:
 
 @contextmanager
 def lan(*names: str) -> Iterator[dict[str, str]]:
-    """Namespaces of these names on one bridge; the address of each, by its name. Nothing of it stays."""
+    """Namespaces of these names on one bridge, with the address of each; all are removed at the end."""
     with ExitStack() as stack:
         ip("link", "add", bridge(), "type", "bridge", "mcast_snooping", "0")
         stack.callback(ip, "link", "del", bridge())
@@ -37,7 +37,7 @@ def _join(stack: ExitStack, port: str, name: str, address: str) -> None:
     ip("netns", "add", name)
     stack.callback(ip, "netns", "del", name)
     ip("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
-    stack.callback(ip, "link", "del", port)  # it outlives its namespace
+    stack.callback(ip, "link", "del", port)  # the port outlives its namespace
     ip("link", "set", port, "master", bridge(), "up")
     ip("-n", name, "link", "set", "lo", "up")
     ip("-n", name, "addr", "add", f"{address}/24", "brd", "+", "dev", "eth0")
@@ -46,7 +46,7 @@ def _join(stack: ExitStack, port: str, name: str, address: str) -> None:
 
 
 def give_addresses(one: str, other: str, interface: str) -> None:
-    """The ends of a cable from one namespace to the other get addresses such as interfaces give to themselves."""
+    """Give link-local addresses to the ends of a cable between two namespaces."""
     for number, name in enumerate((one, other), 1):
         ip("-n", name, "link", "set", interface, "addrgenmode", "none")
         ip("-n", name, "addr", "add", f"169.254.{number}.{number}/16", "dev", interface)
@@ -54,19 +54,19 @@ def give_addresses(one: str, other: str, interface: str) -> None:
 
 
 def give_ipv6(one: str, other: str, interface: str) -> None:
-    """The ends of a cable get addresses of that kind, beside those that they have."""
+    """Give the ends of a cable link-local IPv6 addresses as well."""
     for number, name in enumerate((one, other), 1):
         ip("-n", name, "addr", "add", f"fe80::{number}/64", "dev", interface, "nodad")
 
 
 def leave_ipv4(one: str, other: str, interface: str) -> None:
-    """No other addresses are left to the ends of a cable."""
+    """Remove all addresses but IPv4 from the ends of a cable."""
     for name in (one, other):
         ip("-n", name, "-4", "addr", "flush", "dev", interface)
 
 
 def plug(name: str, interface: str, address: str) -> None:
-    """Another interface for a namespace, with nobody at its other end."""
+    """Give a namespace another interface, with no host at its other end."""
     end = f"{interface}-end"
     ip("-n", name, "link", "add", interface, "type", "veth", "peer", "name", end)
     ip("-n", name, "link", "set", end, "up")
@@ -79,5 +79,5 @@ def unplug(name: str, interface: str) -> None:
 
 
 def inside(name: str, *command: str) -> Sequence[str]:
-    """The command as it runs in that namespace."""
+    """The command line that runs in that namespace."""
     return ["ip", "netns", "exec", name, *command]

@@ -1,4 +1,4 @@
-"""Rings between the ends of real links in this process, relinked as often as a test wants."""
+"""Rings over real links in this process, relinked as often as a test wants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROW_BYTES: Final = 1 << 20
 
 
 class Linked:
-    """Stages that listen. `link` links them anew, each time under the next plan generation."""
+    """Listening stages. `link` links them again, under the next plan generation."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class Linked:
 
     @property
     def head(self) -> Ring:
-        """The first stage's."""
+        """The first stage's ring."""
         return self.rings[0]
 
     def close(self) -> None:
-        """Every link breaks."""
+        """Break every link."""
         for ring in self.rings:
             ring.close()
 
     def link(self) -> list[Ring]:
-        """New links, in ring order; those that stood are closed."""
+        """Close the old links and make new ones; returns the rings in order."""
         self.close()
         self.plan = msgspec.structs.replace(self.plan, plan_gen=self.plan.plan_gen + 1)
         making = [
@@ -84,12 +84,12 @@ class Linked:
         )
 
     def know(self, number: int, known: Cluster) -> None:
-        """Stage `number` was given another roster."""
+        """Give stage `number` another roster."""
         self.rings[number].neighbours._cluster = known
 
 
 def port_of(listener: socket.socket) -> int:
-    """Where it listens."""
+    """The port where stage `number` listens."""
     return int(listener.getsockname()[1])
 
 

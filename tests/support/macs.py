@@ -1,4 +1,4 @@
-"""Macs for the tests of trust and links: real identities, made once a run, and clusters of them."""
+"""Macs for the tests of trust and links: real identities, made once per run, and clusters of them."""
 
 from __future__ import annotations
 

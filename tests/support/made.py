@@ -1,4 +1,4 @@
-"""Models of the atlas: whole, as instances that share their arrays, and with weights that nobody may read."""
+"""Models of the atlas: whole, as instances that share their arrays, and with poisoned weights."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build(variant: str, dtype: mx.Dtype = mx.float32, bits: int | None = None) -
 
 
 def twin(variant: str, whole: nn.Module, bits: int | None = None) -> nn.Module:
-    """Another instance with the same arrays, for a stage to change the layers of."""
+    """Another instance with the same arrays, whose layers a stage can change."""
     model_class, args = _classed(variant)
     model: nn.Module = model_class(deepcopy(args))
     if bits:
@@ -47,7 +47,7 @@ def twin(variant: str, whole: nn.Module, bits: int | None = None) -> nn.Module:
 
 
 def poison(model: nn.Module, probe: ModelProbe, own: range, *, head: bool) -> None:
-    """Makes every weight NaN that a stage does not own: layers outside `own`, and what only a head reads."""
+    """Set every weight to NaN that a stage does not own: layers outside `own`, and the weights only a head reads."""
     wanted = probe.shared | (probe.embed | probe.output if head else set())
     foreign = []
     for path, array in tree_flatten(model.parameters()):
@@ -59,13 +59,13 @@ def poison(model: nn.Module, probe: ModelProbe, own: range, *, head: bool) -> No
 
 
 def architectures() -> dict[str, Any]:
-    """The modules of mlx_lm.models that define a Model, by their names; None for one that cannot be imported here."""
+    """The modules of mlx_lm.models that define a Model, by name; None where the import fails here."""
     found: dict[str, Any] = {}
     for info in pkgutil.iter_modules(mlx_lm.models.__path__):
         try:
             with redirect_stdout(io.StringIO()):
                 module = import_module(f"mlx_lm.models.{info.name}")
-        except SystemExit:  # olmo ends the process where its package is missing
+        except SystemExit:  # olmo exits the process where its package is missing
             found[info.name] = None
             continue
         if hasattr(module, "Model"):
@@ -75,20 +75,20 @@ def architectures() -> dict[str, Any]:
 
 @cache
 def _classed(variant: str) -> tuple[Any, Any]:
-    """The family's Model and its arguments, which cost more than the model."""
+    """The family's Model and its arguments, cached: making them costs more than the model."""
     config = config_of(variant)
     model_class, args_class = _get_classes(config)
     return model_class, args_class.from_dict(config)
 
 
 def _wanted(model: nn.Module) -> Callable[[str, nn.Module], bool]:
-    """The family's own choice of what is quantised; some ask for other groups there, which are too wide here."""
+    """The family's own choice of quantised layers; some ask for groups that are too wide here."""
     own = getattr(model, "quant_predicate", None)
     return lambda path, module: bool(own(path, module)) if own else True
 
 
 def _pack(module: Any, seed: int) -> None:
-    """Random numbers are no packed weights: this packs random weights, and makes the signs signs."""
+    """Pack random weights (random numbers are no packed weights), and turn signs into signs."""
     rows, words = module.weight.shape
     reach = 1.0 / sqrt(words * 16) if module.block else 0.1
     weights = reach * mx.random.normal((rows, words * 16), key=mx.random.key(seed)).astype(mx.float16)

@@ -1,4 +1,4 @@
-"""Meshes of single Macs over real links, and what they told."""
+"""Meshes of single Macs over real links, and the events they published."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOW, MIDDLE, HIGH = sorted(range(SIZE), key=lambda n: mac(n).text_id)
 
 
 class MeshDesk:
-    """The control links of one Mac of `tests.support.macs`, without the rest of its node, and what they are made of."""
+    """The control links of one Mac of `tests.support.macs` and their parts, without the rest of its node."""
 
     def __init__(self, folder: Path, number: int, store: RosterStore, key_limits: KeyUse = KEY_LIMITS) -> None:
         self.store = store
@@ -66,7 +66,7 @@ class MeshDesk:
 
 
 class Post(MeshDesk):
-    """A mesh of one Mac of three, and what it told."""
+    """A mesh of one of three Macs, and the events it published."""
 
     def __init__(self, folder: Path, number: int, key_limits: KeyUse = KEY_LIMITS) -> None:
         store = RosterStore(folder / f"{number}-rosters")
@@ -99,7 +99,7 @@ class Post(MeshDesk):
 
     @property
     def open(self) -> int:
-        """How many links others have dialled and nobody has closed."""
+        """Count of open links that others dialled."""
         assert self.mesh._server
         return len(self.mesh._server._links)
 

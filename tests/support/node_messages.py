@@ -1,4 +1,4 @@
-"""One control message of every kind, and how they are decoded."""
+"""One control message of every kind, and how to decode it."""
 
 from __future__ import annotations
 
@@ -188,5 +188,5 @@ from_frame = MessageDecoder(*KINDS).decode
 
 
 def other_messages(handle: Callable[[str, NodeMessage], Awaitable[None]]) -> list[MessageRow]:
-    """Rows for all messages that a mesh does not handle itself."""
+    """Rows for all messages that a mesh passes on."""
     return [MessageRow(kind, handle) for kind in KINDS if kind not in (Ping, Pong, Bye)]

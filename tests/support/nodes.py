@@ -34,7 +34,7 @@ def paired_home(folder: Path, number: int, size: int = 2) -> Home:
 
 @asynccontextmanager
 async def running_node(home: Home, *options: str, port: int = 0) -> AsyncIterator[Watch]:
-    """A node over that folder; it ends, and the folder stays."""
+    """A node over that folder; the folder stays when it ends."""
     command = [
         *(sys.executable, "-m", "core.node", "--home", str(home.root), "--name", home.root.name, "--host", HOST),
         *("--port", str(port), "--budget", "8", "--chip", "M1", "--until-eof", "--no-spare-worker", *options),
@@ -55,12 +55,12 @@ async def running_node(home: Home, *options: str, port: int = 0) -> AsyncIterato
 
 
 def own_port(watch: Watch) -> int:
-    """Where this node listens for control links."""
+    """The port where this node listens for control links."""
     return int(next(p.address for p in watch.now.peers if p.is_self).rpartition(":")[2])
 
 
 def free_port() -> int:
-    """A port of loopback on which nobody listens."""
+    """A port of loopback without a listener."""
     with socket.create_server((HOST, 0)) as probe:
         return int(probe.getsockname()[1])
 
@@ -78,7 +78,7 @@ async def responder() -> AsyncIterator[AsyncZeroconf]:
 async def advertise(
     zeroconf: AsyncZeroconf, device_id: str, name: str | bytes, port: int, *, host: str = HOST, **txt: str
 ) -> AsyncServiceInfo:
-    """Advertise a node without asking whether another host has that name; it is not waited until all is sent."""
+    """Advertise a node without asking whether the name is taken, and without waiting for the announcements."""
     info = AsyncServiceInfo(
         SERVICE_TYPE,
         f"{device_id}.{SERVICE_TYPE}",

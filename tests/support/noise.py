@@ -1,4 +1,4 @@
-"""A made model with noise on its weights, which guesses what the model says more often the less noise there is."""
+"""A made model with noise on its weights; less noise makes its guesses right more often."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import mlx.core as mx
 
 
 def noisy(model: Path, folder: Path, noise: float) -> Path:
-    """A copy of `model` in a folder of its own inside `folder`; `noise` is in parts of how far the weights spread."""
+    """Copy `model` into `folder` with noise, in parts of the standard deviation of its weights."""
     directory = folder / f"{model.name}-draft"
     shutil.copytree(model, directory)
     for number, file in enumerate(sorted(directory.glob("*.safetensors"))):
@@ -19,6 +19,6 @@ def noisy(model: Path, folder: Path, noise: float) -> Path:
             name: array + noise * mx.std(array) * mx.random.normal(array.shape, array.dtype, key=key)
             for (name, array), key in zip(sorted(weights.items()), keys, strict=True)
         }
-        mx.eval(changed)  # a file that is written anew can no longer be read
+        mx.eval(changed)  # the file can't be read while it is written
         mx.save_safetensors(str(file), changed, {"format": "mlx"})
     return directory

@@ -1,4 +1,4 @@
-"""Somebody who drives the app: keys go in, what the screen shows comes out, and what is to come is waited for."""
+"""A user of the app: presses keys, reads the screen, and waits for texts."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ SEEN_S = 120.0
 
 
 class Person:
-    """Somebody in front of a running app."""
+    """A user in front of a running app."""
 
     def __init__(self, app: MaclusterApp, pilot: Pilot[None]) -> None:
         self.app, self.pilot = app, pilot
 
     @property
     def text(self) -> str:
-        """What the screen shows, line by line."""
+        """The text of the screen, line by line."""
         return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
 
     async def press(self, *keys: str) -> None:
-        """Press them one after the other, each when the screen has dealt with the one before.
+        """Press keys one after the other, each after the screen has handled the one before.
 
-        Not the pilot's own, which waits two seconds a key for the app to come to rest: while an answer is written it
-        does not.
+        The pilot's own `press` waits up to two seconds per key for an idle app, which it is not while an answer is
+        written.
         """
         for key in keys:
             character = key if len(key) == 1 else None
             self.app.post_message(Key(_character_to_key(key) if character else key, character))
-            for _ in range(2):  # what the app hands to a widget, and what that asks for
+            for _ in range(2):  # first the messages from the app to a widget, then the widget's own
                 await self.pilot.pause(0.02)
 
     async def rests(self) -> None:
-        """Before what must not have happened: until the app comes to rest, or a second is over."""
+        """Wait until the app is idle, or one second, before a test checks that nothing happened."""
         await self.pilot.pause()
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Wait for it; what the screen shows is told if it does not come."""
+        """Wait for `reached`; a failure shows the screen."""
         deadline = monotonic() + SEEN_S  # a timeout cancels once, and Python 3.11 may swallow that in a pause
         while not reached():
             assert monotonic() < deadline, self.text
             await self.pilot.pause(0.02)
 
     async def sees(self, *words: str) -> None:
-        """Wait until all of them are on the screen, wherever the cursor is, and nothing on it is too wide."""
+        """Wait until all texts are on the screen, wherever the cursor is, and nothing on it is too wide."""
 
         def shown() -> bool:
             text = self.text
@@ -64,7 +64,7 @@ class Person:
         await self.until(shown)
 
     async def opens(self, *keys: str, screen: type[Screen[Any]]) -> None:
-        """Press them, and wait for that screen."""
+        """Press the keys, and wait for that screen."""
         await self.press(*keys)
         await self.until(lambda: isinstance(self.app.screen, screen))
 

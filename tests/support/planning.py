@@ -14,8 +14,9 @@ from core.settings import GB
 
 
 class FlatLayout:
-    """Ten layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context. Ranks share 8 heads, and
-    each has 1 GB of the layers as it is.
+    """Ten layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context.
+
+    Ranks share 8 heads, and each has 1 GB of unshared layers.
     """
 
     layers = 10

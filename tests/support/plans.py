@@ -1,4 +1,4 @@
-"""Plans of Macs that nobody needs to run, and what a worker of theirs reports."""
+"""Plans of Macs that do not run, and the reports of their workers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plan_of(count: int, plan_gen: int = GEN) -> Plan:
 
 
 def as_ranks(plan: Plan) -> Plan:
-    """The same Macs, of which each has a part of every layer."""
+    """The same Macs as ranks: each has a part of every layer."""
     change = msgspec.structs.replace
     how = Parallelism(choice="tp", strategy="tp", reason="your choice")
     stages = tuple(change(stage, start=0, stop=plan.layers) for stage in plan.stages)
@@ -55,7 +55,7 @@ def as_ranks(plan: Plan) -> Plan:
 
 
 def held(number: int, **changes: Any) -> Loaded:
-    """What the worker of stage `number` of `plan_of` tells when all is well."""
+    """`Loaded` of the worker of stage `number` of `plan_of`, without faults."""
     told = Loaded(
         plan_gen=GEN,
         weight_bytes=1000 + number,

@@ -1,7 +1,7 @@
-"""The power fails: every state in which a folder can be found after a cut in the middle of what a real writer does.
+"""Every state of a folder after a power cut in the middle of a real writer's work.
 
-Files are made, written, forced to disk, moved and removed as ever; after each of these steps the folder is looked at.
-What may be found is each of these, with a write cut in half, and with all lost that nobody forced to disk.
+Files are made, written, forced to disk, moved and removed as usual; the folder is examined after each step. Each state
+is possible after a cut, also with a write cut in half, and without all data that was not forced to disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _File(NamedTuple):
 
 
 class PowerCuts:
-    """What `folder` can look like, in `states`: names of files and folders (these end with a slash) and contents."""
+    """The possible states of `folder`: names of files and folders (these end with a slash) with contents."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,7 +37,7 @@ class PowerCuts:
         self._keep(self._now)
 
     def stepped(self, forced: int | None = None) -> None:
-        """Something was done; what is in the open file `forced` is on disk now."""
+        """Record a step; the content of the open file `forced` is on disk now."""
         before, self._now = self._now, self._look()
         for name in self._now.keys() - before.keys():
             if all(self._now[name].inode != old.inode for old in before.values()):
@@ -54,7 +54,7 @@ class PowerCuts:
         self._keep({name: f if name.endswith("/") else lost[name] for name, f in self._now.items()})
 
     def restore(self, state: State, folder: Path) -> None:
-        """Make `folder` what was found."""
+        """Put `folder` into that state."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
         for name, content in state:
@@ -80,7 +80,7 @@ class PowerCuts:
 
 @contextmanager
 def power_cuts(folder: Path) -> Iterator[PowerCuts]:
-    """Gathers what may be found of `folder` after a cut in the middle of the block."""
+    """Gather the possible states of `folder` after a cut in the middle of the block."""
     cuts, depth = PowerCuts(folder), [0]
     opened, steps = io.open, {name: getattr(os, name) for name in _STEPS}
 

@@ -9,12 +9,12 @@ import psutil
 
 GONE_S = 120.0
 WATCHED_S = 4.0
-# an idle worker takes nothing that can be measured; so much is allowed for a machine that is busy otherwise
+# an idle worker uses no measurable time; this allows for a machine that is busy otherwise
 IDLE_SHARE = 0.05
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process; a zombie is dead."""
+    """Whether the process exists; a zombie is dead."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -22,7 +22,7 @@ def lives(pid: int) -> bool:
 
 
 def gone(pids: Iterable[int], within_s: float = GONE_S) -> float:
-    """Wait until none of the processes lives; after how many seconds that was."""
+    """Wait until all processes are dead; returns the seconds it took."""
     began = time.monotonic()
     while alive := [pid for pid in pids if lives(pid)]:
         assert time.monotonic() < began + within_s, f"{alive} live on after {within_s} s"
@@ -31,7 +31,7 @@ def gone(pids: Iterable[int], within_s: float = GONE_S) -> float:
 
 
 def shares(pids: Sequence[int]) -> list[float]:
-    """The share of a core that each process takes over some seconds."""
+    """The share of a core that each process uses over some seconds."""
     processes = [psutil.Process(pid) for pid in pids]
     before, began = [sum(p.cpu_times()[:2]) for p in processes], time.monotonic()
     time.sleep(WATCHED_S)

@@ -27,7 +27,7 @@ SAMPLINGS: Final = (
 
 
 def some_requests(seed: int, count: int, *, prompt: int = 40, answer: int = 24) -> list[Request]:
-    """Of random lengths, every third one with an end token that comes up in it."""
+    """Requests of random lengths; every third one has an end token that occurs in its answer."""
     dice = random.Random(seed)
     requests = []
     for number in range(count):

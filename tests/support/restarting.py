@@ -1,4 +1,4 @@
-"""The head's node of a demo, killed and started again on the same folder."""
+"""Kills the head's node of a demo and starts it again on the same folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tui.cli.watch import Watch
 
 
 async def kill_head(demo: Demo) -> None:
-    """As a power cut ends the head's node, and its worker with it."""
+    """Kill the head's node and its worker, as a power cut does."""
     node = demo._nodes[0]
     node.kill()
     await asyncio.to_thread(node.wait)
@@ -19,7 +19,7 @@ async def kill_head(demo: Demo) -> None:
 
 
 async def start_head(demo: Demo) -> Watch:
-    """Another node on the same home, linked with the others."""
+    """Start another node on the same home, linked with the others."""
     demo._nodes[0] = demo._launch(0, Path(demo.model))
     watch = demo.watches[0] = await demo._stack.enter_async_context(Watch(demo.home))
     await watch.attached(START_S, lambda: demo._nodes[0].poll() is None)

@@ -1,6 +1,6 @@
-"""What mlx_lm computes in one process, and a ring of stages in the same process that has to equal it.
+"""The results of mlx_lm in one process, and a ring of stages in the same process that must equal them.
 
-What crosses a cut goes through plain bytes.
+Arrays that cross a cut go through plain bytes.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from core.models.slicing.slots import Slice
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 
-# prompts go through in several chunks; the longest leaves a sliding window of 8 behind
+# prompts go through in several chunks; the longest one exceeds a sliding window of 8
 CHUNK: Final = 16
 TOKENS: Final = 16
 NAME: Final = "model"
 
 
 def wire(arrays: Sequence[mx.array]) -> list[PackedArray]:
-    """Through plain bytes, as between two machines."""
+    """Pass arrays through plain bytes, as between two machines."""
     return packed_arrays(memoryview(b"".join(encode_arrays(arrays))))
 
 
 class Reference:
-    """Logits of every chunk and step, and the greedy tokens behind the last chunk, of the whole model in mlx_lm."""
+    """Logits of every chunk and step, and the greedy tokens after the last chunk, from the whole model in mlx_lm."""
 
     def __init__(self, model: Any, chunks: tuple[int, ...], steps: int) -> None:
         caches = make_prompt_cache(model)
@@ -60,8 +60,9 @@ class Reference:
 
 
 class Ring:
-    """Stages of `slices` in one process, each fed by the one before. `head`: the number of the one that owns norm and
-    output head. A ring of one stage is the whole model. It is a `Forward` of core.engine.ring_model.
+    """Stages of `slices` in one process, each fed by the one before; a `Forward` of core.engine.ring_model.
+
+    `head` is the number of the stage with norm and output head. A ring of one stage is the whole model.
     """
 
     def __init__(self, slices: Sequence[Slice], head: int, kv_bits: int | None = None) -> None:
@@ -72,7 +73,7 @@ class Ring:
         self._handles = count()
 
     def compose(self, ops: Sequence[Op]) -> None:
-        """On every stage, as they would arrive there."""
+        """Compose on every stage, as if the operations had arrived there."""
         arrived = msgspec.msgpack.decode(msgspec.msgpack.encode(ops), type=tuple[Op, ...])
         for stage in self.stages:
             stage.compose(arrived)
@@ -91,24 +92,24 @@ class Ring:
         return np.array(self._round(handle, mx.array(tokens), every=False).astype(mx.float32))
 
     def begin(self) -> int:
-        """One new row."""
+        """Start one new row."""
         handle = next(self._handles)
         self.compose([New(handle)])
         return handle
 
     def merge(self, rows: Sequence[int]) -> int:
-        """Rows that ran alone, together from now on."""
+        """Merge rows that ran alone."""
         handle = next(self._handles)
         self.compose([Merge(handle, tuple(rows))])
         return handle
 
     def extend(self, handle: int, more: int) -> int:
-        """Merged rows with other merged rows behind them."""
+        """Append the rows of another handle to merged rows."""
         self.compose([Extend(handle, more)])
         return handle
 
     def keep(self, handle: int, chosen: Sequence[int]) -> int:
-        """These of merged rows."""
+        """Keep only these of the merged rows."""
         self.compose([Keep(handle, tuple(chosen))])
         return handle
 
@@ -120,12 +121,12 @@ class Ring:
         for stage in self.stages[1:]:
             boundary = wire(stage.run(handle, boundary, position))
         for stage in self.stages:
-            stage.prepare()  # as they do while they wait
+            stage.prepare()  # stages prepare while they wait
         return self.head.output(handle, boundary, every=every)
 
 
 def slices_of(whole: Any, twin: Callable[[], Any], cuts: tuple[int, ...], topology: Topology) -> list[Slice]:
-    """Slices of instances as `twin` makes them, in the order of a ring of that topology, the head's first."""
+    """Slices of instances made by `twin`, in the order of a ring of that topology, the head's first."""
     probe = ModelProbe(whole)
     parts = list(pairwise((0, *cuts, probe.layers)))
     output = {"forward": parts[-1], "reverse": parts[-1]}.get(topology, parts[0])
@@ -134,12 +135,12 @@ def slices_of(whole: Any, twin: Callable[[], Any], cuts: tuple[int, ...], topolo
 
 
 def private_ring(whole: Any, twin: Callable[[], Any], cuts: tuple[int, ...], kv_bits: int | None = None) -> Ring:
-    """A ring of instances as `twin` makes them, whose head owns the first layers with the embedding, and the output."""
+    """A ring of instances made by `twin`; its head owns the first layers, the embedding and the output."""
     return Ring(slices_of(whole, twin, cuts, "private"), 0, kv_bits)
 
 
 def check(ring: Ring, reference: Reference, *, within: float | None) -> None:
-    """The same inputs give the same greedy tokens, and logits `within` the reference's; None: tokens alone count."""
+    """Check that greedy tokens equal the reference's, and logits `within` its own; None compares tokens alone."""
     handle = ring.begin()
     tokens = []
     for inputs, expected in zip(reference.inputs, reference.logits, strict=False):
@@ -151,9 +152,9 @@ def check(ring: Ring, reference: Reference, *, within: float | None) -> None:
 
 
 def check_as_mlx_lm(model: RingModel, whole: Any, tokenizer: Any = None, *, within: float = 1e-4) -> None:
-    """All of mlx-lm that runs over a model gives over a ring what it gives over the whole model in one process.
+    """Check that every mlx-lm function that runs a model gives the same over a ring as over the whole model.
 
-    `within`: how far logprobs may be apart. Without a tokenizer, token ids are compared and no text.
+    `within`: the allowed difference of logprobs. Without a tokenizer, token ids are compared and no text.
     """
     check_generation(model, whole, tokenizer, within=within)
     check_speculation(model, whole, tokenizer, within=within)
@@ -163,7 +164,7 @@ def check_as_mlx_lm(model: RingModel, whole: Any, tokenizer: Any = None, *, with
 
 
 def check_generation(model: RingModel, whole: Any, tokenizer: Any = None, *, within: float = 1e-4) -> None:
-    """`generate_step`, or `stream_generate` where there is a tokenizer: greedy, and with sampler and processors."""
+    """Compare `generate_step`, or `stream_generate` with a tokenizer: greedy, and with sampler and processors."""
     _check_alike(lambda m: _generated(m, tokenizer), model, whole, within)
     options = {
         "sampler": make_sampler(temp=0.9, top_p=0.9),
@@ -173,7 +174,7 @@ def check_generation(model: RingModel, whole: Any, tokenizer: Any = None, *, wit
 
 
 def check_speculation(model: RingModel, whole: Any, tokenizer: Any = None, *, within: float = 1e-4) -> None:
-    """`speculative_generate_step`, or `stream_generate`, with a draft model that is right now and then."""
+    """Compare `speculative_generate_step`, or `stream_generate`, with a draft model that is sometimes right."""
 
     def speculated(model: Any) -> list[Any]:
         draft = Draft(whole)
@@ -189,21 +190,21 @@ def check_speculation(model: RingModel, whole: Any, tokenizer: Any = None, *, wi
 
 
 def check_batches(model: RingModel, whole: Any, *, within: float = 1e-4) -> None:
-    """`BatchGenerator`: ragged prompts, rows that come late and go early, a sampler for each; what is left of a row's
-    cache goes on alone.
+    """Compare `BatchGenerator`: ragged prompts, rows that come late and leave early, a sampler for each, and a row's
+    cache that continues alone.
     """
     _check_alike(_batched, model, whole, within)
 
 
 def check_prompt_cache(model: RingModel, whole: Any) -> None:
-    """`LRUPromptCache`: a second turn reuses the first, two of them do not disturb each other, and what is not wanted
-    is trimmed off.
+    """Compare `LRUPromptCache`: a second turn reuses the first, two of them do not disturb each other, and unused
+    tokens are trimmed.
     """
     assert _conversation(model) == _conversation(whole)
 
 
 def check_perplexity(model: RingModel, whole: Any) -> None:
-    """`eval_ppl`, which runs several rows and keeps nothing."""
+    """Compare `eval_ppl`, which runs several rows and keeps nothing."""
     data = mx.array(_prompt(5 * 24, 5)).reshape(5, 24)
     with redirect_stdout(io.StringIO()):
         found, expected = (eval_ppl(each, data, batch_size=2) for each in (model, whole))
@@ -211,7 +212,7 @@ def check_perplexity(model: RingModel, whole: Any) -> None:
 
 
 class Draft:
-    """A draft model whose every third answer is wrong."""
+    """A draft model with every third answer wrong."""
 
     def __init__(self, whole: Any) -> None:
         self.layers = whole.layers
@@ -219,19 +220,19 @@ class Draft:
         self._calls = 0
 
     def __call__(self, tokens: mx.array, cache: Any) -> mx.array:
-        """The whole model's logits, or those of the token ids before."""
+        """Logits of the whole model, or of the token ids before for a wrong answer."""
         self._calls += 1
         logits: mx.array = self._whole(tokens, cache=cache)
         return logits if self._calls % 3 else mx.roll(logits, 1, -1)
 
     def make_cache(self) -> list[Any]:
-        """As the whole model."""
+        """Make the cache of the whole model."""
         caches: list[Any] = make_prompt_cache(self._whole)
         return caches
 
 
 def _check_alike(run: Callable[[Any], list[Any]], model: RingModel, whole: Any, within: float) -> None:
-    """`run` gives a list of tuples; their last element is an array of logprobs."""
+    """Check that `run` gives equal lists of tuples, whose last element is an array of logprobs."""
     found, expected = run(model), run(whole)
     assert [step[:-1] for step in found] == [step[:-1] for step in expected]
     assert len({step[0] for step in expected}) >= TOKENS // 2
@@ -245,7 +246,7 @@ def _prompt(length: int, seed: int) -> list[int]:
 
 
 def _generated(model: Any, tokenizer: Any, **options: Any) -> list[Any]:
-    """(token, whether it was drafted, text, logprobs) of an answer to a fixed prompt."""
+    """(token, whether drafted, text, logprobs) of the answer to a fixed prompt."""
     mx.random.seed(5)
     options |= {"max_tokens": TOKENS, "prefill_step_size": CHUNK}
     prompt = mx.array(_prompt(40, 1))
@@ -259,7 +260,7 @@ def _generated(model: Any, tokenizer: Any, **options: Any) -> list[Any]:
 
 
 def _batched(model: Any) -> list[Any]:
-    """(token, row, why it ended, logprobs) in the order in which they came."""
+    """(token, row, finish reason, logprobs) in order of arrival."""
     mx.random.seed(6)
     generator = BatchGenerator(
         model, max_tokens=TOKENS, completion_batch_size=4, prefill_batch_size=2, prefill_step_size=CHUNK
@@ -287,7 +288,7 @@ def _batched(model: Any) -> list[Any]:
 
 
 def _conversation(model: Any) -> list[Any]:
-    """How many tokens of each turn's prompt went through the model, and the answer."""
+    """The number of prompt tokens of each turn that went through the model, and the answer."""
     history, turns = LRUPromptCache(), []
 
     def turn(prompt: list[int], *, forget: bool = False) -> list[int]:
@@ -300,7 +301,7 @@ def _conversation(model: Any) -> list[Any]:
         turns.append((len(rest), answer))
         return prompt + answer
 
-    # short enough for a window of 8 not to be full
+    # short, so that a window of 8 isn't full
     first = turn(_prompt(4, 2))
     turn(first + _prompt(4, 3), forget=True)
     second = turn(first + _prompt(9, 4))

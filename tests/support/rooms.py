@@ -1,4 +1,4 @@
-"""All routes of a node, over parts that a test plays."""
+"""All routes of a node, over simulated parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOMS = (PeersRoom, TrustRoom, PairingRoom, DisksRoom, RingRoom, AnswersRoom, Re
 
 
 def routes_of(node: NodeContext, **parts: Any) -> list[web.RouteDef]:
-    """The routes of every room; a part that isn't given is a mock."""
+    """The routes of every room; each part not given is a mock."""
     rooms = [
         kind(
             node=node, **{each.name: parts.get(each.name, MagicMock()) for each in fields(kind) if each.name != "node"}

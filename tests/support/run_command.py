@@ -1,4 +1,4 @@
-"""`macluster run` in a process of its own, over the real socket of a node whose worker is played."""
+"""`macluster run` in its own process, over the real socket of a node with a simulated worker."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DEADLINE_S = 60.0
 
 @pytest.fixture
 async def desk(tmp_path: Path, model: Path) -> AsyncIterator[AnswersHarness]:
-    """A node's socket with a plan that is ready; the worker is played."""
+    """A node's socket with a plan that is ready and a simulated worker."""
     async with served(AnswersHarness(tmp_path, model)) as desk:
         yield desk
 
 
 @asynccontextmanager
 async def served(desk: AnswersHarness) -> AsyncIterator[AnswersHarness]:
-    """It answers, with the model loaded."""
+    """Serve the API with the model loaded."""
     await desk.load()
     plan = desk.leader.plan
     assert plan
@@ -52,7 +52,7 @@ async def running(
     stderr: int = PIPE,
     stdin: int | None = None,
 ) -> AsyncIterator[Process]:
-    """`macluster run`, once it has asked for something of the worker, or `until`."""
+    """`macluster run`, once its request has reached the worker, or once `until` holds."""
     command = [sys.executable, "-m", "tui.cli.main", "--home", str(desk.folder), *run, *words]
     before = len(desk.asked)
     process = await asyncio.create_subprocess_exec(*command, stdin=stdin, stdout=PIPE, stderr=stderr)

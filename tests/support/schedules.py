@@ -16,10 +16,12 @@ from tests.support.simulated_head import ENDLESS, Head
 
 
 class Schedule:
-    """One seeded run. Requests come and are cancelled at any time, and many go on from what others were answered, or
-    from a part of it; some come when a part of their answer is written, or again when they were cancelled or lost; rows
-    come from elsewhere, or are kept for a while; stages fail; links are slow, break or lose frames; chunks and their
-    window change on the way; a ring may be gone for good and be followed by another.
+    """One seeded run of everything that can happen to a head.
+
+    Requests come and are cancelled at any time. Many continue earlier answers or a part of one; some come when a part
+    of their answer is written, or again after a cancellation or loss. Rows come from elsewhere, or are pinned for a
+    while. Stages fail; links are slow, break or lose frames. Chunks and their window change. Another ring may replace a
+    lost one.
     """
 
     def __init__(self, seed: int) -> None:
@@ -54,7 +56,7 @@ class Schedule:
         self.pinned: list[CachedPrefix] = []
         self.refused = 0
         self.now = 0.0
-        self.has_news = True  # the head was told something since it had nothing to put
+        self.has_news = True  # the head got a message since it last had nothing to put
 
     def run(self) -> None:
         while self.coming or self.pinned or not self.head.scheduler.idle or len(self.head.ring.outstanding):
@@ -76,7 +78,7 @@ class Schedule:
         self._check()
 
     def _drafter(self) -> Drafter:
-        """Of a draft that is right at times, on a machine whose times are anything."""
+        """A drafter with a draft that is sometimes right, and a clock that runs at random."""
         model = Foreseer(self.stages, self.random.choice((0.0, 0.5, 0.9, 1.0)), self.random)
         self.clock = 0.0
 
@@ -112,7 +114,7 @@ class Schedule:
         return replace(request, written=whole[: random.randint(1, len(whole))])
 
     def _history(self) -> list[int]:
-        """What somebody said and was answered so far, or the first part of it."""
+        """The tokens of an earlier request and its answer, or the first part of them; often none."""
         random = self.random
         if not self.requests or random.random() >= self.follows:
             return []
@@ -121,7 +123,7 @@ class Schedule:
         return history[: random.choice((len(history), random.randrange(len(history))))][:40]
 
     def _hold(self) -> None:
-        """A row is pinned for a while, given up, or comes from elsewhere."""
+        """Pin a row for a while, release one, or take one from elsewhere."""
         random, scheduler, parked = self.random, self.head.scheduler, self.head.scheduler.parked
         self.has_news = True
         if self.pinned:
@@ -140,10 +142,10 @@ class Schedule:
             self.head.hold(random.choices(range(VOCABULARY), k=random.randint(4, 20)))
 
     def _something(self) -> None:
-        """One of the stages, or the head, does one thing."""
+        """Run one random action of a stage or the head."""
         random, ring = self.random, self.head.ring
         if self.breaks and random.random() < self.breaks:
-            ring.lose()  # the next frame shows the gap, or nothing does until the time is up
+            ring.lose()  # the next frame shows the gap, otherwise only a timeout does
             if random.random() < 0.7:
                 ring.relink(self.now)
         if due := ring.outstanding.due(self.now):

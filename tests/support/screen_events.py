@@ -1,4 +1,4 @@
-"""What a node tells a screen: a plan of two Macs, and the events of an answer."""
+"""Events of a node for a screen: a plan of two Macs, and an answer."""
 
 from __future__ import annotations
 

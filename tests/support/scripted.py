@@ -1,5 +1,6 @@
-"""A made model that wanders as any other, but where its chat template opens an answer with the mark of a script: it
-says that, token for token. So an answer can think, call tools, and end by itself.
+"""A made model that wanders, except where its chat template opens an answer with the mark of a script.
+
+It then writes that script token for token. So an answer can think, call tools, and end by itself.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from core.models.made.made_tokenizer import EOS, SPECIALS
 from core.models.made.maker import make_model, random_model, write_weights
 
 VOCAB: Final = 640
-_LOUD: Final = 50.0  # an embedding beside which what the layers add is little
-_SURE: Final = 0.6  # more than what any other row of the head makes of it, and less where nothing is loud
+_LOUD: Final = 50.0  # an embedding so large that the layers add little to it
+_SURE: Final = 0.6  # above the logit of any other row of the head, below it where no embedding is loud
 
-# each piece is a token of its own, so each has one that follows it
+# each piece is its own token, so each has one successor
 SCRIPTS: Final = {
     "<|script:tools|>": (
         "<think>", "\nI look ", "it up.\n", "</think>", "\n\nLet me", " see.", "\n<tool_",
@@ -53,7 +54,7 @@ def make_scripted(directory: Path) -> Path:
     hidden = table.weight.shape[1]
     ends = SPECIALS.index(EOS)
     for script in (_tokens(name) for name in SCRIPTS):
-        head.weight[ids[script[0]]] = 0.0  # nobody but the template opens one
+        head.weight[ids[script[0]]] = 0.0  # only the template opens a script
         for piece, follower in zip(script, [*script[1:], None], strict=True):
             then = ends if follower is None else ids[follower]
             towards = mx.random.normal((hidden,), key=mx.random.key(then))
@@ -69,7 +70,7 @@ def _tokens(name: str) -> list[str]:
 
 
 def _write_tokenizer(directory: Path) -> dict[str, int]:
-    """Gives the spare tokens the texts of the scripts; their ids by text."""
+    """Give the spare tokens the texts of the scripts; returns their ids by text."""
     path = directory / "tokenizer.json"
     content = json.loads(path.read_text("utf-8"))
     vocab = content["model"]["vocab"]
@@ -89,7 +90,7 @@ def _write_tokenizer(directory: Path) -> dict[str, int]:
 
 
 def _as_bytes(text: str) -> str:
-    """As a byte-level vocabulary writes it."""
+    """The text as a byte-level vocabulary writes it."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     other = [byte for byte in range(256) if byte not in plain]
     letters = {byte: chr(byte) for byte in plain} | {byte: chr(256 + at) for at, byte in enumerate(other)}

@@ -1,8 +1,8 @@
-"""A ring without a model, for the tests of the engine: stages that hold everybody to the rules of
-`core/engine/ring_work.py`, and links that keep frames until somebody delivers or loses them.
+"""A ring without a model, for the tests of the engine.
 
-What a stage passes on for a token is a hash of all that the row gave it before, so a token of an answer depends on what
-every stage holds for its row, and on nothing else. Many answers repeat themselves, so that guesses are right at times.
+Its stages enforce the rules of `core/engine/ring_work.py`, and its links keep frames until a test delivers or loses
+them. A stage passes on, for each token, a hash of all tokens that its row got before. So a token of an answer depends
+only on the row's content on every stage. Many answers repeat themselves, so guesses are sometimes right.
 """
 
 from __future__ import annotations
@@ -34,14 +34,12 @@ from core.engine.steps import Outstanding, Replies
 from core.sampling_options import Sampling
 
 VOCABULARY = 40
-# stages whose caches are states: they remember no token, but what they are behind the last one
+# stages with states as caches: they keep no single tokens, only the state after the last one
 STATES: frozenset[int] = frozenset()
 
 
 class Cache(NamedTuple):
-    """What a stage holds of a row: how many tokens it was given, a hash of them in their order, and what it held before
-    the last one.
-    """
+    """A row on a stage: its number of tokens, a hash of them in order, and the row before the last one."""
 
     length: int = 0
     digest: int = 0
@@ -51,7 +49,7 @@ class Cache(NamedTuple):
         return Cache(self.length + 1, hash((stage, self.digest, value)), self)
 
     def digests(self, start: int, stop: int) -> tuple[int, ...]:
-        """Of each of the tokens [start, stop): what makes a cache that begins there what this one is."""
+        """Digests of the tokens [start, stop): a cache that starts at `start` and takes them equals this one."""
         cache, held = self.trimmed(self.length - stop), []
         while cache.length > start:
             held.append(cache.digest)
@@ -68,7 +66,7 @@ class Cache(NamedTuple):
 
 
 def caches_of(tokens: Iterable[int], stages: int) -> list[Cache]:
-    """What each stage holds of a row that was given `tokens`."""
+    """The cache of each stage for a row that got `tokens`."""
     caches = [Cache()] * stages
     for value in tokens:
         for stage in range(stages):
@@ -78,19 +76,19 @@ def caches_of(tokens: Iterable[int], stages: int) -> list[Cache]:
 
 
 def chosen(token: int, value: int) -> int:
-    """The token that follows `token`, for which the last stage passed on `value`."""
+    """The token after `token`, if the last stage passed on `value`."""
     return (token + 1) % 4 if value % 4 else value // 4 % VOCABULARY
 
 
 def drawn(sampling: Sampling, number: int, token: int, value: int) -> int:
-    """The token of that number of an answer, which follows `token`, as `sampling` chooses it."""
+    """Token `number` of an answer, after `token`, as `sampling` chooses it."""
     if sampling.temperature == 0:
         return chosen(token, value)
     return hash((sampling.seed, number, value)) % VOCABULARY
 
 
 class Held(NamedTuple):
-    """What a stage holds: of each token what it made of it, or of a state how long it is, and what; or nothing yet."""
+    """Part of a row on a stage: a number per token, or the length and digest of a state; empty at first."""
 
     stage: int
     is_state: bool
@@ -98,8 +96,10 @@ class Held(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What a mirror asks of every stage of row `row` of a handle: to add what it holds of the tokens [start, stop), or
-    to take it of `held`. Where those are none, it is about states.
+    """A mirror's request to every stage, for row `row` of a handle.
+
+    A stage adds its numbers of the tokens [start, stop), or takes them from `held`. If start equals stop, it is about
+    states.
     """
 
     handle: int
@@ -112,12 +112,13 @@ class Span(NamedTuple):
 
 
 class CannotCompute(Exception):
-    """A stage ran out of memory, or was asked for what it could not compute before."""
+    """A stage ran out of memory, or could not compute an earlier request."""
 
 
 class Stage:
-    """One stage. A broken rule is an AssertionError. After a failure the handles it touched stay broken until they are
-    dropped: whatever touches them fails too.
+    """One stage. A broken rule is an AssertionError.
+
+    After a failure the touched handles are broken until they are dropped: all work on them fails too.
     """
 
     def __init__(self, index: int, trim_limit: int | None = None) -> None:
@@ -125,13 +126,13 @@ class Stage:
         self.handles: dict[int, list[Cache]] = {}
         self.batched: set[int] = set()
         self.broken: set[int] = set()
-        self.arriving: dict[int, Cache] = {}  # by handle, from elsewhere
-        self.awaited: dict[int, tuple[Cache, int]] = {}  # what came of it so far, and how many tokens it will have
+        self.arriving: dict[int, Cache] = {}  # rows from elsewhere, by handle
+        self.awaited: dict[int, tuple[Cache, int]] = {}  # the arrived part, and the full number of tokens
         self._newest = 0
         self.fails = False
 
     def span(self, work: Span, values: Sequence[Held]) -> list[Held]:
-        """What goes on to the next stage."""
+        """Cut or paste a span; returns the values for the next stage."""
         if work.handle in self.broken:
             return [*values]
         return self._cut(work, values) if work.is_cut else self._paste(work, values)
@@ -163,8 +164,10 @@ class Stage:
         return [each for each in values if each.stage != self.index]
 
     def run(self, work: Work, values: Sequence[int]) -> list[int]:
-        """What goes on to the next stage for `values`: a prompt's, one of each row, or one row's and its drafts. Raises
-        CannotCompute.
+        """Run work on `values`: a prompt's, one for each row, or one row's and its drafts. Returns the next stage's
+        values.
+
+        Raises CannotCompute.
         """
         fails, self.fails = self.fails, False
         touched = named(work.ops) if isinstance(work, Compose) else {work.handle}
@@ -273,7 +276,7 @@ class Stage:
 
 
 class Frame(NamedTuple):
-    """`values` are None where a stage before could not do it."""
+    """`values` are None if an earlier stage failed."""
 
     step: int
     base: int
@@ -282,14 +285,14 @@ class Frame(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What the head has out."""
+    """Work that the head has sent, and its values."""
 
     work: Work | Span
     values: list[Any]
 
 
 class Ring:
-    """Stages in a ring, the head's among them, with links that hold frames until they are delivered."""
+    """Stages in a ring, including the head's, with links that keep frames until they are delivered."""
 
     def __init__(self, size: int, tries: int, try_s: float, trim_limit: int | None = None) -> None:
         self.stages = [Stage(index, trim_limit) for index in range(size)]
@@ -299,18 +302,18 @@ class Ring:
         self.repeats = 0
 
     def put(self, work: Work | Span, now: float) -> None:
-        """The head's own layers, then out. Raises CannotCompute; the others hear nothing of it then."""
+        """Run the head's own layers, then send. Raises CannotCompute, and sends nothing then."""
         sent = Sent(work, _done(self.stages[0], work, work.held if isinstance(work, Span) else tokens_in(work)))
         step = self.outstanding.put(sent, now)
         self.send([(step, sent)])
 
     def send(self, steps: list[tuple[int, Sent]]) -> None:
-        """On to the second stage."""
+        """Send to the second stage."""
         base = self.outstanding.base
         self.links[1 % len(self.links)].extend(Frame(step, base, sent.work, sent.values) for step, sent in steps)
 
     def deliver(self, link: int) -> None:
-        """The oldest frame of a link that does not lead to the head is done, and goes on. Raises ProtocolError."""
+        """Process the oldest frame of a link that does not lead to the head, and pass it on. Raises ProtocolError."""
         frame = self.links[link].popleft()
         replies = self._replies[link]
         if replies.judge(frame.step, frame.base) == "repeat":
@@ -325,17 +328,17 @@ class Ring:
         self.links[(link + 1) % len(self.links)].append(frame._replace(values=values))
 
     def lose(self) -> None:
-        """All that is on the links is gone."""
+        """Lose everything on the links."""
         for link in self.links:
             link.clear()
 
     def relink(self, now: float) -> None:
-        """New links, and all that is out once more."""
+        """Make new links, and send all outstanding work once more."""
         self.lose()
         self.send(self.outstanding.resend(now))
 
     def renew(self) -> None:
-        """The workers were started anew, and know nothing."""
+        """Start the workers again, with no state."""
         self.lose()
         self.outstanding.clear()
         self.stages = [Stage(stage.index, stage.trim_limit) for stage in self.stages]
@@ -348,7 +351,7 @@ def _done(stage: Stage, work: Work | Span, values: Sequence[Any]) -> list[Any]:
 
 
 def tokens_in(work: Work) -> Sequence[int]:
-    """What the first stage is fed."""
+    """The tokens that the first stage gets."""
     match work:
         case Compose():
             return ()
@@ -359,7 +362,7 @@ def tokens_in(work: Work) -> Sequence[int]:
 
 
 class Foreseer:
-    """A draft of so many stages, of whose guesses the part `rate` is what they choose."""
+    """A draft for a ring of `stages` stages; a fraction `rate` of its guesses is right."""
 
     def __init__(self, stages: int, rate: float, random: Random) -> None:
         self._stages, self._rate, self._random = stages, rate, random
@@ -378,7 +381,7 @@ class Foreseer:
 
 
 def alone(request: Request, stages: int) -> list[int]:
-    """The answer that `request` gets where nothing else runs, nothing is reused and nothing is guessed."""
+    """The answer that `request` gets alone, without reuse and without drafts."""
     caches = caches_of(request.tokens, stages)
     answer: list[int] = []
     token = request.tokens[-1]

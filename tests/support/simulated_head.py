@@ -22,7 +22,7 @@ ENDLESS = 1 << 30
 
 
 class Watch:
-    """Looks at what the head puts on the ring, and knows the rules of it."""
+    """Checks that the head's work on the ring obeys the rules."""
 
     def __init__(self, scheduler: Scheduler, rows: int, context: int, lanes: int) -> None:
         self._scheduler, self._rows, self._context, self._lanes = scheduler, rows, context, lanes
@@ -38,11 +38,11 @@ class Watch:
             self._step(work)
         else:
             assert work.ops
-            others = [op for op in work.ops if not isinstance(op, Trim)]  # behind guesses that were wrong
+            others = [op for op in work.ops if not isinstance(op, Trim)]  # trims undo wrong guesses
             assert not (+self.flying).keys() & named(others), "a lane under way was touched"
 
     def held(self, head: Stage) -> None:
-        """All that is held has room: what runs, and what is parked."""
+        """Check that all held tokens have room: running and parked."""
         held = [row.length for rows in head.handles.values() for row in rows]
         assert len(held) == 1 or sum(held) <= self._context, "too many tokens are held"
         assert len(self._scheduler.parked) <= self._rows + 1
@@ -60,7 +60,7 @@ class Watch:
         self._short = 0
 
     def waits(self) -> None:
-        """The scheduler has nothing to put. A lane that is missing is there again after a round of the others."""
+        """Note that the scheduler has nothing to put; a missing lane returns after a round of the others."""
         assert self._scheduler.in_flight or self.chunks or not self._scheduler.running
         if len(self._scheduler.in_flight) >= min(self._lanes, len(self.decoding)):
             self._short = 0
@@ -83,7 +83,7 @@ class Watch:
 
 
 class Head:
-    """Runs requests over a ring, and keeps what they were answered: `answers`, and why they ended."""
+    """Runs requests over a ring, and keeps their `answers` and finish reasons."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Head:
         self.kinds: Counter[str] = Counter()
 
     def submit(self, request: Request, *, may_draft: bool = True) -> bool:
-        """One that is over may come again, with what is written of it."""
+        """Submit a request; an ended one may come again, with its written tokens."""
         try:
             if not request.ended:
                 self.scheduler.submit(request, may_draft=may_draft)
@@ -146,7 +146,7 @@ class Head:
             self._ended(ended)
 
     def hold(self, tokens: Sequence[int]) -> CachedPrefix | None:
-        """A row from elsewhere is on its way to every stage, if there is room; it is settled once it is there."""
+        """Send a row from elsewhere to every stage, if there is room; it settles on arrival."""
         try:
             parked = self.scheduler.hold(tokens)
         except Busy:
@@ -156,7 +156,7 @@ class Head:
         return parked
 
     def turn(self, now: float) -> Work | None:
-        """One thing onto the ring, if there is any."""
+        """Put one piece of work on the ring, if there is any."""
         work = self.scheduler.next()
         if work is None:
             self.watch.waits()
@@ -180,7 +180,7 @@ class Head:
             self.watch.held(self.ring.stages[0])
 
     def round(self) -> list[Work]:
-        """All that can be put on the ring now, and then all that is on it once round."""
+        """Put everything possible on the ring, then carry all of it round once."""
         put = []
         while work := self.turn(0.0):
             put.append(work)
@@ -189,7 +189,7 @@ class Head:
         return put
 
     def carry(self) -> None:
-        """All that is on the ring comes back to the head."""
+        """Carry everything on the ring back to the head."""
         for link in range(1, len(self.ring.links)):
             while self.ring.links[link]:
                 self.ring.deliver(link)
@@ -197,7 +197,7 @@ class Head:
             self.collect(0.0)
 
     def finish(self) -> list[Work]:
-        """Rounds until nothing is left to do."""
+        """Run rounds until nothing is left."""
         put: list[Work] = []
         while not self.scheduler.idle:
             more = self.round()
@@ -206,7 +206,7 @@ class Head:
         return put
 
     def collect(self, now: float, fails: bool = False) -> None:
-        """The oldest answer on the link to the head; `fails`: the head cannot choose the tokens of a step."""
+        """Collect the oldest reply on the link to the head; `fails`: the head can't choose the tokens of a step."""
         frame = self.ring.links[0].popleft()
         sent = self.ring.outstanding.answered(frame.step, now)
         if sent is None:
@@ -229,11 +229,11 @@ class Head:
                     self.scheduler.settle(op.handle)
 
     def span_came(self, span: Span, values: Sequence[Any]) -> None:
-        """For whoever mirrors."""
+        """Receive a span; subclasses that mirror override this."""
         raise AssertionError
 
     def gone(self) -> None:
-        """The ring is gone for good, and another one takes its place."""
+        """Replace the ring by another one, for good."""
         for request_id in self.scheduler.drop_all():
             self._end(request_id, "lost")
         self.ring.renew()
@@ -241,7 +241,7 @@ class Head:
         self.watch.chunks = 0
 
     def check_parked(self) -> None:
-        """Every stage holds what is parked, and nothing else."""
+        """Check that every stage holds exactly the parked rows."""
         parked = self.scheduler.parked
         for stage in self.ring.stages:
             assert stage.handles.keys() == {row.handle for row in parked}, "a handle is left, or lost"
@@ -259,7 +259,7 @@ class Head:
             assert is_window or row.length + 1 == known + ahead, "something else is held"
 
     def _go_ahead(self, step: Step, tokens: Sequence[Sequence[int]], now: float) -> None:
-        """The step behind `step` goes before the scheduler knows the tokens that it feeds."""
+        """Send the step after `step` before the scheduler knows the tokens it feeds."""
         foreseen = () if step.drafts else self.scheduler.foresees(step.handle)
         ahead = self.scheduler.ahead(step)
         assert foreseen == (ahead.requests if ahead else ())
@@ -287,7 +287,7 @@ class Head:
             self._ended(ended)
 
     def _verified(self, name: str, fed: Sequence[int], values: Sequence[int]) -> list[int]:
-        """The tokens that follow one token and its drafts, up to the first that a draft did not foresee."""
+        """The tokens after one token and its drafts, up to the first that a draft got wrong."""
         tokens: list[int] = []
         for number, (token, value) in enumerate(zip(fed, values, strict=True), 1):
             tokens.append(drawn(self.samplings[name], len(self.answers[name]) + len(tokens), token, value))
@@ -311,7 +311,7 @@ class Head:
 
 
 def ask(name: str, prompt: int = 1, tokens: int = 100, **more: Any) -> Request:
-    """A request of so many tokens, named by a letter."""
+    """A request of `tokens` tokens, named by a letter."""
     first = ord(name[0])
     return Request(
         request_id=name,
@@ -322,7 +322,7 @@ def ask(name: str, prompt: int = 1, tokens: int = 100, **more: Any) -> Request:
 
 
 def running(stages: int, names: str, **more: Any) -> Head:
-    """A head with requests of one-token prompts that came one after the other and decode now."""
+    """A head with requests of one-token prompts that came one after the other and now decode."""
     head = Head(stages, **more)
     for name in names:
         head.submit(ask(name))
@@ -331,7 +331,7 @@ def running(stages: int, names: str, **more: Any) -> Head:
 
 
 def ops_of(works: Sequence[Work]) -> list[Op]:
-    """What was composed."""
+    """All operations of the compositions among `works`."""
     return [op for work in works if isinstance(work, Compose) for op in work.ops]
 
 

@@ -1,4 +1,4 @@
-"""Cables between network namespaces that take as long, carry as little and lose as much as they are told."""
+"""Cables between network namespaces with a chosen delay, rate and loss."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.support.lan import bridge, give_addresses, ip
 TUN: Final = "/dev/net/tun"
 SET_INTERFACE: Final = 0x400454CA  # TUNSETIFF
 SET_CARRIER: Final = 0x400454E2  # TUNSETCARRIER
-TAP: Final = 0x0002 | 0x1000  # a frame a read, with nothing before it
+TAP: Final = 0x0002 | 0x1000  # one frame per read, without a prefix
 MAX_FRAME: Final = 65536
 WAIT_S: Final = 0.5
 
 
 class Fate(NamedTuple):
-    """What a cable does to every frame; `rate` in bytes a second, 0: as fast as it can."""
+    """Treatment of every frame on a cable; `rate` in bytes a second, 0: unlimited."""
 
     delay_s: float = 0.0
     jitter_s: float = 0.0
@@ -40,7 +40,7 @@ NO_HARM: Final = Fate()
 
 
 class Wire:
-    """A cable: two TAPs of these names, and a thread that carries frames from one to the other."""
+    """A cable: two TAPs of these names, and a thread that carries frames between them."""
 
     def __init__(self, near: str, far: str, fate: Fate = NO_HARM, seed: int = 0) -> None:
         self.fate = fate
@@ -52,11 +52,11 @@ class Wire:
         self._thread.start()
 
     def plug(self, *, in_: bool) -> None:
-        """Pull the cable out at its near end, or put it in."""
+        """Pull the cable at its near end, or plug it in."""
         fcntl.ioctl(self._near, SET_CARRIER, struct.pack("i", in_))
 
     def close(self) -> None:
-        """The interfaces go with it."""
+        """Close the cable and remove its interfaces."""
         os.write(self._end, b"!")
         self._thread.join()
         for fd in (self._near, self._far, self._ending, self._end):
@@ -82,7 +82,7 @@ class Wire:
                     os.write(target, frame)
 
     def _due(self, target: int, size: int) -> float:
-        """When a frame of that size is over."""
+        """When a frame of that size has passed."""
         at, fate = monotonic(), self.fate
         if fate.rate:
             at = self._free[target] = max(self._free[target], at) + size / fate.rate
@@ -90,7 +90,7 @@ class Wire:
 
 
 def wire_to_bridge(namespace: str, address: str, seed: int = 0) -> Wire:
-    """Between a namespace and the bridge, in the place of the cable that is there."""
+    """A cable between a namespace and the bridge; it replaces the existing one."""
     near, far = f"{bridge()}n", f"{bridge()}f"
     wire = Wire(near, far, seed=seed)
     _replace_port(namespace, address, near)
@@ -100,9 +100,7 @@ def wire_to_bridge(namespace: str, address: str, seed: int = 0) -> Wire:
 
 @contextmanager
 def cable(one: str, other: str, interface: str, fate: Fate) -> Iterator[Wire]:
-    """From one namespace straight to another, with addresses such as interfaces give to themselves; `interface` is what
-    both ends are called.
-    """
+    """A cable between two namespaces, with link-local addresses; both ends are called `interface`."""
     taps = f"{bridge()}a", f"{bridge()}b"
     wire = Wire(*taps, fate)
     try:
@@ -122,7 +120,7 @@ def _tap(name: str) -> int:
 
 
 def _replace_port(namespace: str, address: str, tap: str) -> None:
-    """Our end of the cable becomes the interface of that namespace; the one that it had is put aside."""
+    """Make our end of the cable the interface of that namespace; the old interface is put aside."""
     here: Sequence[str] = ("-n", namespace)
     ip(*here, "link", "set", "eth0", "down")
     ip(*here, "addr", "flush", "dev", "eth0")
@@ -135,7 +133,7 @@ def _replace_port(namespace: str, address: str, tap: str) -> None:
 
 
 def can_network() -> str:
-    """Why no such cable can be made here, or ""."""
+    """Reason why no such cable can be made here, or ""."""
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("nft"):
         return "needs root, iproute2 and nftables to make a network namespace"
     return "" if Path(TUN).exists() else f"needs {TUN}"

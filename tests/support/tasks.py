@@ -1,4 +1,4 @@
-"""What the parts of a node start their tasks with, where a test has only one of those parts."""
+"""Starts the tasks of a node's part in tests that have no whole node."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from core.node.base.tasks import Tasks
 
 
 def tasks_of(journal: Journal | None = None) -> Tasks:
-    """Tasks that nobody stops."""
+    """Tasks that nothing stops."""
     return Tasks(journal or Journal(Path(os.devnull), "mac", Bus()), asyncio.Event())

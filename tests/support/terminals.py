@@ -16,13 +16,13 @@ WAIT_S = 120.0
 
 
 class Terminal:
-    """`macluster` with these words in a tmux server of its own with one window; `socket` is where it listens."""
+    """`macluster` with these arguments in its own tmux server with one window; `socket` is the server's."""
 
     def __init__(self, socket: Path, width: int, height: int, *words: str) -> None:
         self.socket = socket
         self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
-        # readline, which pytest imports, exports COLUMNS and LINES behind Python's back; Textual would believe them
-        # what is killed leaves its state folder, which goes with that of the socket
+        # readline, which pytest imports, exports COLUMNS and LINES without Python's knowledge; Textual would believe
+        # them. A killed process leaves its state folder, which is deleted with the socket's folder
         clean = f"env -u COLUMNS -u LINES TERM=tmux-256color COLORTERM=truecolor TMPDIR={socket.parent}"
         run = f"{clean} {sys.executable} -m tui.cli.main {shlex.join(words)}"
         self._call("new-session", "-d", "-s", "m", "-x", str(width), "-y", str(height), run)
@@ -41,7 +41,9 @@ class Terminal:
         self._call("resize-window", "-t", "m", "-x", str(width), "-y", str(height))
 
     def until(self, reached: Callable[[str], bool], what: str) -> str:
-        """The first screen of which that holds. Any may be half drawn, so `reached` says all that it is to show."""
+        """Wait for the first screen that satisfies `reached`. Any screen may be half drawn, so `reached` checks
+        everything.
+        """
         deadline = time.monotonic() + WAIT_S
         while not reached(screen := self.screen()):
             assert time.monotonic() < deadline, f"{what}; the screen was:\n{screen}"
@@ -49,11 +51,11 @@ class Terminal:
         return screen
 
     def shows(self, *words: str) -> str:
-        """The first screen that has all of them, wherever its cursor is."""
+        """Wait for the first screen with all texts, wherever its cursor is."""
         return self.until(lambda s: all(w in s or w in s.replace("▸", " ") for w in words), f"not shown: {words}")
 
     def finds(self, pattern: str) -> str:
-        """The first group of the pattern, or all that fits it where it has none, as soon as anything fits it."""
+        """Wait for a match of the pattern; returns its first group, or the whole match without one."""
         found = re.search(pattern, self.until(lambda s: re.search(pattern, s) is not None, f"not found: {pattern}"))
         assert found
         return found[found.re.groups and 1]

@@ -1,4 +1,4 @@
-"""A model's tokenizer in the process of the test, in the place of the one that a node starts a process for."""
+"""A model's tokenizer in the test's process; a node starts a process for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.requests.answers import Message, TemplateOptions
 
 
 class StreamHere:
-    """Answers at once."""
+    """Decodes at once."""
 
     def __init__(self, stream: TextStream) -> None:
         self._stream = stream
@@ -31,11 +31,11 @@ class StreamHere:
         return PlainReader()
 
     def end(self) -> None:
-        """There is nothing to end."""
+        """End nothing; there is no process."""
 
 
 class LateStream(StreamHere):
-    """Answers when it is told to."""
+    """Decodes when the test calls the entry in `late`."""
 
     def __init__(self, stream: TextStream, late: deque[Callable[[], None]]) -> None:
         super().__init__(stream)
@@ -46,7 +46,7 @@ class LateStream(StreamHere):
 
 
 class TokenizerHere:
-    """What `core.node.answers.tokenizer.Tokenizer` does."""
+    """In-process replacement of `core.node.answers.tokenizer.Tokenizer`."""
 
     is_over = False
 
@@ -67,11 +67,11 @@ class TokenizerHere:
         return StreamHere(self._tokens.stream())
 
     async def end(self) -> None:
-        """There is nothing to end."""
+        """End nothing; there is no process."""
 
 
 class LateTokenizer(TokenizerHere):
-    """One whose texts are `late`: called, each is there."""
+    """A tokenizer whose texts wait in `late`; calling an entry delivers it."""
 
     def __init__(self, tokens: Tokens) -> None:
         super().__init__(tokens)

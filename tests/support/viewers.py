@@ -1,4 +1,4 @@
-"""What viewers of traces ask of a file in Chrome's format, as Perfetto reads it: offline, and more strictly."""
+"""Reads a file in Chrome's trace format as Perfetto does: offline, and more strictly."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections import defaultdict
 from typing import Any
 
 NAMED = {"process_name": str, "process_sort_index": int, "thread_name": str}
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half a character: Perfetto reads it again and again
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half a surrogate pair: Perfetto reads it again and again
 LONG = re.compile(r"\.\d{19}")  # overflows: Perfetto reads another number
 
 
 def opened(text: str) -> dict[tuple[int, int], list[dict[str, Any]]]:
-    """The slices of each track in order, by process and thread. Fails for a file that a viewer would refuse, or of
-    which it would drop or misplace a part: slices of a track are one behind the other, in whole nanoseconds.
+    """Slices of each track in order, by process and thread.
+
+    Fails for a file that a viewer would refuse, or show in part or misplaced: slices of a track follow each other in
+    whole nanoseconds.
     """
     assert not SURROGATE.search(text)
     assert not LONG.search(text)

@@ -1,4 +1,4 @@
-"""Waiting for what tells nobody."""
+"""Waits for conditions that send no event."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ TRIES: Final = 5
 
 async def until(reached: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not reached():  # noqa: ASYNC110 - what is waited for tells nobody
+        while not reached():  # noqa: ASYNC110 - the condition sends no event
             await asyncio.sleep(0.01)
 
 
 async def undisturbed(attempt: Callable[[], Awaitable[bool]]) -> None:
-    """That `attempt` says yes once: what others do on this machine spoils one now and then, a mistake spoils each."""
+    """Check that `attempt` succeeds once in a few tries: a busy machine fails some of them, a mistake fails all."""
     for _ in range(TRIES):
         if await attempt():
             return

@@ -1,4 +1,4 @@
-"""The wheel as a person has it: in an environment of its own, without this repository."""
+"""An installed wheel: in its own environment, without this repository."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 
 
 def installed(wheel: Path, folder: Path) -> Path:
-    """The `macluster` of that wheel. Its dependencies are those of the environment that runs this."""
+    """Install that wheel and return its `macluster`. Its dependencies are those of the environment that runs this."""
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    # told to, for the one of this environment would count as installed
+    # without --ignore-installed, the copy of this environment would count as installed
     _pip(folder, "--no-deps", "--no-index", "--ignore-installed", str(wheel))
     return folder / "bin" / "macluster"
 
 
 def add_extra(wheel: Path, folder: Path, extra: str) -> None:
-    """What the wheel that is `installed` there names as this extra, as far as it is not there. Needs a network."""
+    """Install an extra of the wheel `installed` there, unless its packages exist. Needs a network."""
     _pip(folder, "--no-compile", f"macluster[{extra}] @ {wheel.as_uri()}")
 
 
@@ -33,6 +33,6 @@ def _pip(folder: Path, *words: str) -> None:
 
 
 def of_nobody(folder: str) -> Mapping[str, str]:
-    """The surroundings of a program that knows nothing of this environment, with its state in `folder`."""
+    """Environment variables without this Python environment, with the state in `folder`."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     return environment | {"MACLUSTER_HOME": f"{folder}/home"}

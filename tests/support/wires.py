@@ -1,4 +1,4 @@
-"""A wire between two stages that drops, repeats, delays or holds back what passes: TLS records, above TCP."""
+"""A wire between two stages that drops, repeats, delays or holds TLS records, above TCP."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ WAIT_S: Final = 120.0
 
 
 class Wire:
-    """Relays the calls that it takes. `judge` is asked about every record of application data that goes up, by its
-    number over all calls. A record that is held goes on, with all behind it, once `release` is called.
+    """Relays its connections.
+
+    `judge` gets the number of each record of application data that goes up, counted over all connections. A held record
+    continues, with all after it, after `release`.
     """
 
     def __init__(self, judge: Callable[[int], Fault]) -> None:
@@ -38,11 +40,11 @@ class Wire:
         return int(self._server.getsockname()[1])
 
     def release(self) -> None:
-        """Let go of what is held, now and from now on."""
+        """Release all held records, and hold none any more."""
         self._released.set()
 
     def close(self) -> None:
-        """Whoever dialled it is cut off."""
+        """Close all connections."""
         self.release()
         for end in (self._server, *self._ends):
             with suppress(OSError):
@@ -91,7 +93,7 @@ class Wire:
 
 @contextmanager
 def wire(judge: Callable[[int], Fault]) -> Iterator[Wire]:
-    """A wire that is gone afterwards."""
+    """A wire that is closed at the end."""
     made = Wire(judge)
     try:
         yield made

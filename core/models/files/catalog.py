@@ -8,15 +8,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from core.errors import BadModel, ModelError, ModelNotFound, Problem, UsageError, error_from
 from core.events import Value
-from core.models.files.architectures import check_architecture
 from core.models.files.checked_files import judged, name_of
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.layers_on_disk import layers_here
 from core.models.files.layout import Layout
 from core.models.files.model_folder import read_folder
 from core.models.files.model_info import context_of, quantization_of
+from core.models.files.suitability import check_suitable, notes_on
 from core.text import clean_text
 
 _WEIGHTS: Final = (".safetensors", ".gguf", ".npz")
@@ -38,6 +40,7 @@ class ModelEntry(Value, frozen=True, kw_only=True):
     disk_bytes: int = 0  # of its files, on this disk
     layers_here: tuple[tuple[int, int], ...] = ()  # half-open ranges of the layers on this disk
     hub: HubOrigin | None = None  # where the rest can be fetched, if that is known
+    notes: tuple[str, ...] = ()  # sentences to read before loading
 
 
 class BrokenModel(Value, frozen=True, kw_only=True):
@@ -63,10 +66,10 @@ class Catalog:
         """All models by name, then the broken ones. A partial copy of a complete model is left out."""
         found: dict[Path, ModelEntry | BrokenModel] = {}
         for root in self._roots:
-            for directory in _candidates(root):
+            for directory, name in _candidates(root):
                 real = Path(os.path.realpath(directory))
                 if real not in found:
-                    found[real] = self._listed(directory)
+                    found[real] = msgspec.structs.replace(self._listed(directory), name=name)
         whole = {f.fingerprint for f in found.values() if isinstance(f, ModelEntry) and not f.missing_bytes}
         listed = [
             f for f in found.values() if isinstance(f, BrokenModel) or not f.missing_bytes or f.fingerprint not in whole
@@ -102,7 +105,7 @@ class Catalog:
 
     def _at(self, directory: Path) -> ModelEntry:
         inner = list(_candidates(directory))
-        return self._read(inner[0] if len(inner) == 1 else directory)[0]
+        return self._read(inner[0][0] if len(inner) == 1 else directory)[0]
 
     def _listed(self, directory: Path) -> ModelEntry | BrokenModel:
         try:
@@ -131,7 +134,7 @@ def read_model(directory: Path) -> tuple[ModelEntry, Layout]:
     """Read a model's entry and layout. Raises ModelNotFound, BadModel, UnsupportedModel."""
     with judged(directory):
         folder = read_folder(directory)
-        check_architecture(folder.config, folder.name)
+        check_suitable(folder.settings)
         layout, there, tensors = folder.layout(), folder.there, folder.tensors
         entry = ModelEntry(
             name=folder.name,
@@ -146,6 +149,7 @@ def read_model(directory: Path) -> tuple[ModelEntry, Layout]:
             disk_bytes=there.there_bytes if there else folder.weight_file_bytes,
             layers_here=layers_here(layout.layers, folder.headers, there),
             hub=folder.hub,
+            notes=notes_on(folder.settings),
         )
     return entry, layout
 
@@ -182,18 +186,29 @@ def _stamp(directory: Path) -> _Stamp:
     return tuple(sorted(found))
 
 
-def _candidates(root: Path) -> Iterator[Path]:
-    """Folders at or below `root` that hold a model or a part of one."""
+def _candidates(root: Path) -> Iterator[tuple[Path, str]]:
+    """Folders at or below `root` that hold a model or a part of one, and the model's name.
+
+    LM Studio keeps models in folders of their publishers.
+    """
+    children = sorted(_folders(root))
     if root.name.startswith("models--"):
-        yield from _current_snapshot(root)
-    elif os.path.exists(root / "config.json"):
-        yield root
+        yield from _named(_current_snapshot(root))
+    elif os.path.exists(root / "config.json") or {"blobs", "manifests"} <= {child.name for child in children}:
+        yield from _named([root])
     else:
-        for child in sorted(_folders(root)):
+        for child in children:
             if child.name.startswith("models--"):
-                yield from _current_snapshot(child) or ([child] if _is_begun(child) else [])
+                yield from _named(_current_snapshot(child) or ([child] if _is_begun(child) else []))
             elif _holds_model(child):
-                yield child
+                yield from _named([child])
+            elif not child.name.startswith("."):
+                inner = [each for each in sorted(_folders(child)) if _holds_model(each)]
+                yield from ((each, f"{name_of(child)}/{name_of(each)}") for each in inner)
+
+
+def _named(folders: Sequence[Path]) -> list[tuple[Path, str]]:
+    return [(folder, name_of(folder)) for folder in folders]
 
 
 def _current_snapshot(repository: Path) -> list[Path]:

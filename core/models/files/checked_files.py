@@ -20,6 +20,8 @@ from core.text import clean_text
 MAX_JSON_BYTES: Final = 64 * MIB
 # each value becomes a Python object of about 100 bytes; tokenizers with 260,000 words and merges have 2 million
 MAX_JSON_VALUES: Final = 4_000_000
+_FETCHED: Final = (".blocks", ".fetched")  # maps of what macluster downloaded or copied
+POINTER: Final = b"version https://git-lfs"
 # raised by Python for malformed values
 _NONSENSE: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -39,22 +41,25 @@ def judged(directory: Path) -> Iterator[None]:
 def inside(directory: Path, name: str) -> Path:
     """Path of the file `name` in a model folder, resolved. Raises BadModel if it is, or links to, a file outside.
 
-    The sibling folder `blobs` of a Hugging Face cache, which its snapshots link to, counts as inside.
+    In a folder that a person made, a link may lead to a file of the same name on another disk, or into a hub cache.
+    In one that a program downloaded or copied, only into the sibling folder `blobs` of a hub cache.
     """
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name or "\0" in name:
         raise BadModel(f"{name_of(directory)} names the file {name!r}, which lies outside the model's directory.")
     try:
         real, home = (directory / name).resolve(), directory.resolve()
         plain = real.is_file() or not real.exists()
+        is_fetched = home.parent.name == "snapshots" or any((home / made).exists() for made in _FETCHED)
+        blobs = (home.parent.parent / "blobs").resolve() if home.parent.name == "snapshots" else home
     except (OSError, RuntimeError, ValueError) as error:
         raise BadModel(f"{name!r:.200} in {name_of(directory)} cannot be followed: {error!s:.200}.") from error
-    allowed = [home]
-    if home.parent.name == "snapshots" and home.parent.parent.name.startswith("models--"):
-        allowed.append(home.parent.parent / "blobs")
-    if not any(real.is_relative_to(root) for root in allowed):
-        raise BadModel(f"{name} in {name_of(directory)} is a link that leads out of the model's directory.")
+    is_cached = real.parent.name == "blobs" and real.parent.parent.name.startswith("models--")
+    is_chosen = not is_fetched and (is_cached or real.name == PurePosixPath(name).name)
+    if not (is_chosen or real.is_relative_to(home) or real.is_relative_to(blobs)):
+        fix = "Put the file itself there, or let the link lead to a file of the same name."
+        raise BadModel(f"{name} in {name_of(directory)} is a link that leads out of the model's directory.", fix)
     if not plain:
-        raise BadModel(f"{name} in {name_of(directory)} is not a regular file.")
+        raise BadModel(f"{name} in {name_of(directory)} is not a regular file.", "Put a regular file there.")
     return real
 
 
@@ -91,9 +96,17 @@ def read_bytes(directory: Path, name: str) -> bytes | None:
         data = file.read_bytes()
     except OSError as error:
         raise BadModel(f"{name} in {name_of(directory)} cannot be read: {error}.") from error
+    fail_if_pointer(data, name)
     if name.endswith(".json"):
         check_values(data, f"{name} in {name_of(directory)}")
     return data
+
+
+def fail_if_pointer(begin: bytes, name: str) -> None:
+    """Raise BadModel if a file begins like a pointer of git-lfs, which a clone without git-lfs has in its place."""
+    if begin.startswith(POINTER):
+        fix = "Run `git lfs pull` in the folder, or download the model again with macluster."
+        raise BadModel(f"{name} is only a pointer of git-lfs to the real file.", fix)
 
 
 def check_values(text: bytes, what: str) -> None:

@@ -20,14 +20,15 @@ from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, blocks_of, read_map
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
-from core.models.files.checked_files import MAX_JSON_BYTES
+from core.models.files.checked_files import POINTER
 from core.models.files.compared_hashes import Compared, block_hash, read_compared
 from core.models.files.hub_download_messages import BeginOrder, Fetched, PartsOrder
-from core.models.files.hub_files import POINTER, HubFile, files_of
+from core.models.files.hub_files import HubFile, model_of
 from core.models.files.hub_origin import HubOrigin, write_origin
 from core.models.files.hub_reader import HubReader, Patience, RemoteFile, check_endpoint
+from core.models.files.model_settings import ADAPTER_NAME, SMALL_FILES
 from core.models.files.parts import Part
-from core.models.files.safetensors import DECIDING_FILES, MAX_HEADER_BYTES
+from core.models.files.safetensors import MAX_HEADER_BYTES
 from core.settings import MIB
 from core.trust.private_files import private_folder
 
@@ -38,14 +39,6 @@ FETCHED_EVERY_S: Final = 0.25
 MAX_SMALL_BYTES: Final = 64 * MIB
 
 Report = Callable[[Fetched], None]
-
-
-class Known(NamedTuple):
-    """A file of the model, as listed by the hub."""
-
-    name: str
-    size: int
-    etag: str
 
 
 class Run(NamedTuple):
@@ -60,20 +53,24 @@ def begin(order: BeginOrder, report: Report) -> None:
     """Download the settings and the header of each weight file. Raises TransferError, and huggingface_hub's errors."""
     check_endpoint()
     patience = Patience()
-    origin, found = files_of(order.repo, order.revision, patience)
-    files = [f for f in found if f.name in DECIDING_FILES or f.name.endswith(".safetensors")]
+    model = model_of(order.repo, order.revision, patience)
+    origin = model.origin
+    files = [f for f in model.files if f.name in SMALL_FILES or f.name.endswith(".safetensors")]
     below = Path(order.below)
     reader = HubReader(origin, patience)
     total = sum(min(file.size, BLOCK_BYTES) if _is_weights(file) else file.size for file in files)
     done = 0
     contents: dict[str, bytes] = {}
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        coming = {pool.submit(_beginning, reader, file): file for file in files}
-        for each in as_completed(coming):
-            content = contents[coming[each].name] = each.result()
-            done += min(len(content), total - done)
-            report(Fetched(done=done, total=total))
-    facts = {file.name: _facts(file, contents[file.name]) for file in files}
+        for are_weights in (False, True):
+            coming = {pool.submit(_beginning, reader, f): f for f in files if _is_weights(f) == are_weights}
+            for each in as_completed(coming):
+                content = contents[coming[each].name] = each.result()
+                done += min(len(content), total - done)
+                report(Fetched(done=done, total=total))
+            model.check(contents)
+    contents.pop(ADAPTER_NAME, None)
+    facts = {file.name: _facts(file, contents[file.name]) for file in files if file.name in contents}
     place = below / f"hub-{hashlib.sha256(f'{origin.repo}@{origin.commit}'.encode()).hexdigest()[:32]}"
     for folder in (below, place):
         private_folder(folder, TransferError)
@@ -97,7 +94,7 @@ def _is_weights(file: HubFile) -> bool:
 def _beginning(reader: HubReader, file: HubFile) -> bytes:
     """All of a small file, or the blocks of a large file that hold its header."""
     if not _is_weights(file):
-        if file.size > (MAX_JSON_BYTES if file.name in DECIDING_FILES else MAX_SMALL_BYTES):
+        if file.size > MAX_SMALL_BYTES:
             raise TransferError(f"{file.name} has {file.size} bytes on the hub.", "Choose another repository.")
         content = b"".join(reader.read(file, 0, file.size))
         file.check_bytes(content)
@@ -182,7 +179,7 @@ class _Bringing:
 
     def _bring(self, run: Run) -> None:
         facts = self._writer.map.files[run.name]
-        file: RemoteFile = Known(run.name, facts.size, facts.sha256)
+        file = RemoteFile(run.name, facts.size, facts.sha256)
         begin, end = run.start * BLOCK_BYTES, _end(self._writer.map.files, run)
         held, block = bytearray(), run.start
         try:

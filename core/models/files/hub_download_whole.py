@@ -20,8 +20,9 @@ from huggingface_hub.file_download import repo_folder_name
 from core.errors import TransferError
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.hub_download_messages import Fetched, FetchOrder
-from core.models.files.hub_files import HubFile, files_of
+from core.models.files.hub_files import HubFile, model_of
 from core.models.files.hub_reader import HubReader, Patience
+from core.models.files.model_settings import SMALL_FILES
 from core.settings import GB
 
 CONNECTIONS: Final = 4
@@ -41,15 +42,23 @@ class Wanted(NamedTuple):
 
 
 def fetch(order: FetchOrder, report: Callable[[Fetched], None], pace: ByteRateLimit) -> None:
-    """Download the missing files. Raises TransferError, and huggingface_hub's errors."""
+    """Download the missing files; the weights only of a model that can run here.
+
+    Raises TransferError, UnsupportedModel, BadModel, and huggingface_hub's errors.
+    """
     patience = Patience()
-    origin, found = files_of(order.repo, order.revision, patience)
+    model = model_of(order.repo, order.revision, patience)
+    origin, found = model.origin, model.files
     blobs = Path(order.cache) / repo_folder_name(repo_id=order.repo, repo_type="model") / "blobs"
     blobs.mkdir(parents=True, exist_ok=True)
     files = [Wanted(file, blobs / file.etag) for file in found]
     total = sum(file.size for file in found)
-    _check_room(Path(order.cache), total - _there(files))
     reader = HubReader(origin, patience, pace)
+    small = [wanted for wanted in files if wanted.file.name in SMALL_FILES]
+    for wanted in small:
+        _bring(reader, wanted)
+    model.check({wanted.file.name: wanted.blob.read_bytes() for wanted in small})
+    _check_room(Path(order.cache), total - _there(files))
     ended = threading.Event()
     reporter = threading.Thread(target=_keep_reporting, args=(files, total, report, ended), daemon=True)
     reporter.start()

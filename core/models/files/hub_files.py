@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from huggingface_hub import HfApi, constants
 from huggingface_hub.hf_api import RepoFile
 
-from core.errors import TransferError
+from core.errors import BadModel, TransferError
+from core.models.files.checked_files import MAX_JSON_BYTES, POINTER
 from core.models.files.hub_origin import HubOrigin
-from core.models.files.hub_reader import Patience
+from core.models.files.hub_reader import Patience, RemoteFile
+from core.models.files.model_settings import SMALL_FILES, settings_of
+from core.models.files.safetensors import INDEX_NAME, OTHER_VERSION, is_stale, no_weights, parse_index, weight_names
+from core.models.files.suitability import check_suitable
 from core.settings import MIB
 
 MAX_FILES: Final = 1000
 # file types of a model; never code: no Python, no pickle
 KINDS: Final = (".safetensors", ".json", ".jinja", ".txt", ".model", ".tiktoken")
-POINTER: Final = b"version https://git-lfs"
 _TEMPLATES: Final = "additional_chat_templates/"
 _ETAG: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-class HubFile(NamedTuple):
-    """A file of a repository: size in bytes and hash, hex (SHA-256 of large files, else git's SHA-1)."""
-
-    name: str
-    size: int
-    etag: str
+class HubFile(RemoteFile):
+    """A file as the hub lists it."""
 
     @property
     def is_large(self) -> bool:
@@ -69,23 +68,42 @@ def wanted_names(names: Sequence[str]) -> list[str]:
     return [n for n in plain if not (doubled and n.endswith(".safetensors") and not n.startswith("model"))]
 
 
-def files_of(repo: str, revision: str, patience: Patience) -> tuple[HubOrigin, list[HubFile]]:
-    """The commit of `revision` and its model files. Raises TransferError, and huggingface_hub's errors."""
+class HubModel(NamedTuple):
+    """A commit of a repository: the files of its model, and the names of all files."""
+
+    origin: HubOrigin
+    files: list[HubFile]
+    names: frozenset[str]
+
+    def check(self, contents: Mapping[str, bytes]) -> None:
+        """Raise UnsupportedModel or BadModel if the model can't run here. `contents`: its SMALL_FILES."""
+        settings = settings_of(self.origin.repo, contents, self.names)
+        index = parse_index(contents.get(INDEX_NAME), settings.name)
+        try:
+            weight_names(self.names, None if index and is_stale(index, self.names) else index, settings.name)
+        except BadModel as error:
+            raise BadModel(error.what, OTHER_VERSION) from error
+        check_suitable(settings)
+
+
+def model_of(repo: str, revision: str, patience: Patience) -> HubModel:
+    """The model at `revision`. Raises TransferError, UnsupportedModel, and huggingface_hub's errors."""
     api = HfApi(endpoint=constants.ENDPOINT)
     commit = patience.with_retries(lambda: api.repo_info(repo, revision=revision).sha)
     tree = patience.with_retries(lambda: list(api.list_repo_tree(repo, recursive=True, revision=commit)))
     found = {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
     names = wanted_names(sorted(found))
     if not any(name.endswith(".safetensors") for name in names):
-        what = f"{repo} has no safetensors weights."
-        raise TransferError(what, "Choose a repository with safetensors, for example from mlx-community.")
+        raise no_weights(repo, found)
     if len(names) > MAX_FILES:
         raise TransferError(f"{repo} has {len(names)} files.", "Choose another repository.")
     files = []
     for name in names:
         file = found[name]
+        if name in SMALL_FILES and file.size > MAX_JSON_BYTES:
+            raise TransferError(f"{name} has {file.size} bytes on the hub.", "Choose another repository.")
         etag = file.lfs.sha256 if file.lfs else file.blob_id
         if not _ETAG.fullmatch(etag):
             raise TransferError(f"The hub gives {name} of {repo} no usable hash.", "Choose another repository.")
         files.append(HubFile(name, file.size, etag))
-    return HubOrigin(repo=repo, commit=str(commit)), files
+    return HubModel(HubOrigin(repo=repo, commit=str(commit)), files, frozenset(found))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from time import monotonic
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
@@ -35,25 +35,18 @@ LONGEST_WAIT_S: Final = 300.0
 MAX_REDIRECTS: Final = 5
 LOOK_S: Final = 0.5
 _RANGE: Final = re.compile(r"bytes (\d{1,20})-(\d{1,20})/(\d{1,20})")
+_SPENT: Final = re.compile(r";\s*r=0\s*;\s*t=(\d{1,6})\b")  # no request left, and the seconds until the next
 _FOR_GOOD: Final = (RepositoryNotFoundError, RevisionNotFoundError, EntryNotFoundError)
 
 _T = TypeVar("_T")
 
 
-class RemoteFile(Protocol):
-    """A file to read."""
+class RemoteFile(NamedTuple):
+    """A file to read: size in bytes and hash, hex (SHA-256 of large files, else git's SHA-1)."""
 
-    @property
-    def name(self) -> str:
-        """Name in its repository."""
-
-    @property
-    def size(self) -> int:
-        """Size in bytes."""
-
-    @property
-    def etag(self) -> str:
-        """Hash from the hub, hex; "" if unknown."""
+    name: str
+    size: int
+    etag: str
 
 
 class BadReply(TransferError):
@@ -210,7 +203,9 @@ def _wait_of(error: Exception) -> float | None:
         return 0.0
     status = error.response.status_code
     if status in (408, 429) or status >= 500:
-        return _retry_after(error.response.headers.get("retry-after", ""))
+        headers = error.response.headers
+        limit = _SPENT.search(headers.get("ratelimit", ""))
+        return max(_retry_after(headers.get("retry-after", "")), float(limit[1]) if limit else 0.0)
     return 0.0 if status in (403, 404, 410) and not _is_of_hub(error) else None
 
 

@@ -15,8 +15,8 @@ import msgspec
 
 from core.errors import BadModel, ModelError, ModelNotFound, TrustError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map
-from core.models.files.checked_files import inside, judged, name_of, read_bytes
-from core.models.files.safetensors import DECIDING_FILES, INDEX_NAME, parse_index, weight_files
+from core.models.files.checked_files import inside, judged, name_of
+from core.models.files.safetensors import DECIDING_FILES, read_index, weight_files
 from core.settings import MIB
 from core.trust.private_files import write_private
 
@@ -85,8 +85,7 @@ def differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
 
 def _deciding(directory: Path) -> list[Path]:
     beside = [directory / name for name in DECIDING_FILES if inside(directory, name).is_file()]
-    index = parse_index(read_bytes(directory, INDEX_NAME), name_of(directory))
-    return [*beside, *weight_files(directory, index)]
+    return [*beside, *weight_files(directory, read_index(directory))]
 
 
 def _sha256(file: Path, there: BlockMap | None, seen: dict[str, _Seen], stop: Callable[[], bool]) -> str:

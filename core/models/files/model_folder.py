@@ -7,43 +7,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from core.errors import BadModel, ModelNotFound
+from core.errors import BadModel, ModelNotFound, UnsupportedModel
 from core.models.files.block_map import BlockMap, read_map
-from core.models.files.checked_files import check_files, judged, name_of, parse_json, read_bytes
-from core.models.files.config_limits import check_settings
+from core.models.files.checked_files import check_files, judged, name_of, read_bytes
 from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.layout import Layout, layout_of
+from core.models.files.model_settings import ADAPTER_NAME, ModelSettings, settings_of
 from core.models.files.safetensors import (
     DECIDING_FILES,
     INDEX_NAME,
+    OTHER_VERSION,
     SafetensorsHeader,
     Tensor,
     check_tensors,
     header_bytes,
     parse_header,
     parse_index,
+    read_index,
     weight_files,
 )
-
-
-class ModelSettings(NamedTuple):
-    """Contents of a model folder's small files: config, index, tokenizer, chat template."""
-
-    path: Path
-    config: dict[str, Any]  # config.json
-    contents: Mapping[str, bytes]  # existing DECIDING_FILES by name
-
-    @property
-    def name(self) -> str:
-        return name_of(self.path)
-
-    def json(self, file: str) -> dict[str, Any]:
-        """JSON object in one of the files; empty if it doesn't exist. Raises BadModel."""
-        content = self.contents.get(file)
-        return {} if content is None else parse_json(content, f"{file} in {self.name}")
+from core.text import clean_text
 
 
 class ModelFolder(NamedTuple):
@@ -51,12 +38,16 @@ class ModelFolder(NamedTuple):
 
     path: Path
     name: str
-    config: dict[str, Any]  # config.json
+    settings: ModelSettings
     headers: Mapping[str, SafetensorsHeader]  # by weight file name
     weight_file_bytes: int  # of all weight files, headers included
     fingerprint: str  # `fingerprint(path)`
     there: BlockMap | None  # blocks on this disk; None: complete
     hub: HubOrigin | None  # source of missing blocks, if known
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.settings.config
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -69,19 +60,20 @@ class ModelFolder(NamedTuple):
 
 
 def read_settings(directory: Path) -> ModelSettings:
-    """Read the small files of a model folder, within size limits. Raises ModelNotFound, BadModel."""
+    """Read the small files of a model folder, within size limits. Raises ModelNotFound, BadModel, UnsupportedModel."""
+    if directory.is_file():
+        what = f"{clean_text(directory.name)} is a file; a model is a folder with config.json and safetensors weights."
+        raise UnsupportedModel(what, OTHER_VERSION)
     if not directory.is_dir():
         raise ModelNotFound(f"The model folder {directory} doesn't exist.")
     check_files(directory)
-    content, name = read_bytes(directory, "config.json"), name_of(directory)
-    if content is None:
-        raise BadModel(f"{name} has no config.json.")
-    config = parse_json(content, f"config.json in {name}")
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str) or not model_type.replace("-", "_").replace(".", "_").isidentifier():
-        raise BadModel(f"config.json in {name} names no model_type.")
-    check_settings(config, name)
-    return ModelSettings(directory, config, _contents(directory, {"config.json": content}))
+    contents, files = _contents(directory), [file.name for file in directory.iterdir()]
+    if "config.json" not in contents:
+        inner = chain(directory.glob("*/config.json"), directory.glob("*/*/config.json"))
+        files += [str(file.relative_to(directory)) for file in inner]
+        if (adapter := read_bytes(directory, ADAPTER_NAME)) is not None:
+            contents[ADAPTER_NAME] = adapter
+    return settings_of(name_of(directory), contents, files)
 
 
 def read_folder(directory: Path) -> ModelFolder:
@@ -107,7 +99,7 @@ def read_folder(directory: Path) -> ModelFolder:
         return ModelFolder(
             path=directory,
             name=name,
-            config=settings.config,
+            settings=settings,
             headers=headers,
             weight_file_bytes=sum(file.stat().st_size for file in files),
             fingerprint=digest.hexdigest(),
@@ -124,16 +116,20 @@ def fingerprint(directory: Path) -> str:
     if not directory.is_dir():
         raise ModelNotFound(f"The model folder {directory} doesn't exist.")
     with judged(directory):
-        digest = _Digest(_contents(directory, {}))
+        digest = _Digest(_contents(directory))
         if not digest.has_index:
             for file in weight_files(directory, None):
                 digest.add_header(header_bytes(file))
         return digest.hexdigest()
 
 
-def _contents(directory: Path, known: Mapping[str, bytes]) -> dict[str, bytes]:
-    found = {name: known[name] if name in known else read_bytes(directory, name) for name in DECIDING_FILES}
-    return {name: content for name, content in found.items() if content is not None}
+def _contents(directory: Path) -> dict[str, bytes]:
+    """The small files that exist; without an index that is left over."""
+    found = {name: read_bytes(directory, name) for name in DECIDING_FILES}
+    contents = {name: content for name, content in found.items() if content is not None}
+    if INDEX_NAME in contents and not read_index(directory):
+        del contents[INDEX_NAME]
+    return contents
 
 
 class _Digest:

@@ -5,10 +5,11 @@ Checks sizes before use, so neither this code nor mlx follows an offset out of a
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, pairwise
 from math import prod
 from pathlib import Path
@@ -16,8 +17,18 @@ from typing import Any, Final
 
 from core.errors import BadModel
 from core.events import Value
-from core.models.files.checked_files import check_values, inside, name_of, parse_json, whole
+from core.models.files.checked_files import (
+    POINTER,
+    check_values,
+    fail_if_pointer,
+    inside,
+    name_of,
+    parse_json,
+    read_bytes,
+    whole,
+)
 from core.settings import MIB
+from core.text import clean_text
 
 MAX_HEADER_BYTES: Final = 64 * MIB
 MAX_TENSORS: Final = 500_000
@@ -36,10 +47,19 @@ _BITS: Final = {
     "BF16": 16, "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
 _NUMBERED: Final = re.compile(r"(.*-)\d{5}-of-(\d{5})\.safetensors")
-_OTHER_WEIGHTS: Final = {
+OTHER_VERSION: Final = "Choose a version of it in safetensors for MLX, for example from mlx-community."
+# other forms of weights, by the end of a file's name
+_FORMS: Final = {
+    ".gguf": "GGUF weights, which llama.cpp and Ollama run, and mlx-lm does not",
+    "consolidated.safetensors": "the weights in their maker's own form, which mlx-lm does not read",
+    ".onnx": "weights for ONNX",
+    ".mlpackage": "weights for Core ML",
+    ".mlmodelc": "weights for Core ML",
+    ".engine": "weights for TensorRT",
+    "openvino_model.xml": "weights for OpenVINO",
+    ".tflite": "weights for TensorFlow Lite",
     **dict.fromkeys((".bin", ".pt", ".pth", ".pkl", ".ckpt"), "pickled weights, which can run code when opened"),
     **dict.fromkeys((".npz", ".npy"), "NumPy weights, which can run code when opened"),
-    ".gguf": "GGUF weights, which mlx-lm does not run",
 }
 
 
@@ -69,34 +89,49 @@ def parse_index(content: bytes | None, name: str) -> dict[str, str] | None:
     return weight_map
 
 
-def weight_files(directory: Path, index: Mapping[str, str] | None) -> list[Path]:
-    """The safetensors files of a model, by name. `index`: its parsed index.
+def read_index(directory: Path) -> dict[str, str] | None:
+    """The index of a model folder; None without one, and for one left over from another form of the model."""
+    index = parse_index(read_bytes(directory, INDEX_NAME), name_of(directory))
+    return None if index and is_stale(index, [file.name for file in directory.iterdir()]) else index
 
-    Raises BadModel if no file exists, if the index or a numbered set lists a missing file, or if a link leads outside.
-    """
-    found = sorted(p.name for p in directory.glob(WEIGHT_PATTERN))
-    present = set(found)
-    for name in chain(_names_of_sets(found), sorted(set((index or {}).values()))):
-        inside(directory, name)
-        if name not in present:
-            raise BadModel(f"{name} is missing in {name_of(directory)}.")
-    if not found:
-        raise _no_weights(directory)
-    for name in found:
+
+def is_stale(index: Mapping[str, str], files: Collection[str]) -> bool:
+    """Whether an index is of other files than the weights, which are one file."""
+    return "model.safetensors" in files and set(files).isdisjoint(index.values())
+
+
+def weight_files(directory: Path, index: Mapping[str, str] | None) -> list[Path]:
+    """The safetensors files of a model, by name. Raises as `weight_names`, and BadModel if a link leads outside."""
+    for name in set((index or {}).values()):
         inside(directory, name)
     # hub cache links keep their names, because a blob's name means nothing to a reader
+    found = weight_names([file.name for file in directory.iterdir()], index, name_of(directory))
+    for name in found:
+        inside(directory, name)
     return [directory / name for name in found]
 
 
-def _no_weights(directory: Path) -> BadModel:
-    """Error that names the unsupported weights in the folder, if any."""
-    for file in sorted(directory.iterdir()):
-        if file.suffix in _OTHER_WEIGHTS:
-            return BadModel(
-                f"{file.name} in {name_of(directory)} holds {_OTHER_WEIGHTS[file.suffix]}.",
-                "Fetch a safetensors version of the model.",
-            )
-    return BadModel(f"{name_of(directory)} has no {WEIGHT_PATTERN} file.")
+def weight_names(files: Collection[str], index: Mapping[str, str] | None, model: str) -> list[str]:
+    """The safetensors files of a model among its `files`, sorted. `index`: its parsed index.
+
+    Raises BadModel without any, and if the index or a numbered set lists a missing file.
+    """
+    found = sorted(fnmatch.filter(files, WEIGHT_PATTERN))
+    for name in chain(_names_of_sets(found), sorted(set((index or {}).values()))):
+        if name not in found:
+            raise BadModel(f"{name} is missing in {model}.")
+    if found:
+        return found
+    raise no_weights(model, files)
+
+
+def no_weights(model: str, files: Collection[str]) -> BadModel:
+    """Error of a model without safetensors weights, which names those of another form."""
+    for name in sorted(files):
+        for end, form in _FORMS.items():
+            if name.endswith(end):
+                return BadModel(f"{clean_text(name)} in {model} holds {form}.", OTHER_VERSION)
+    return BadModel(f"{model} has no {WEIGHT_PATTERN} file.", OTHER_VERSION)
 
 
 def _names_of_sets(found: list[str]) -> Iterator[str]:
@@ -111,6 +146,8 @@ def header_bytes(file: Path) -> bytes:
     try:
         with file.open("rb") as f:
             prefix = f.read(8)
+            fail_if_pointer(prefix + f.read(len(POINTER) - 8), file.name)
+            f.seek(8)
             length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
             if not 2 <= length <= MAX_HEADER_BYTES:
                 raise BadModel(f"{file.name} is not a safetensors file: its header claims {length} bytes.")

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from core.events import Value
-from core.models.files.architectures import ALIASES
 from core.models.files.shape_settings import first, heads_of, number_bytes, text_config, width_of
+from core.models.files.suitability import ALIASES
 from core.numbers import Size
 
 # mlx-lm modules with a `Model.shard`; a test compares the list

@@ -7,7 +7,11 @@ name no file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import glob
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
@@ -17,7 +21,8 @@ from mlx.utils import tree_flatten
 
 from core.errors import BadModel, UnsupportedModel
 from core.models.files.model_folder import ModelFolder
-from core.models.files.safetensors import SafetensorsHeader
+from core.models.files.safetensors import OTHER_VERSION, SafetensorsHeader
+from core.models.files.suitability import check_architecture
 from core.models.slicing.tensor_sources import origins
 
 # errors of mlx, mlx-lm and Python's parsers for malformed files
@@ -26,7 +31,9 @@ FAILURES: Final = (
     ValueError,
 )  # fmt: skip
 _UNREADABLE: Final = ("F8_E5M2", "F64")
-_OTHER_MODEL: Final = "config.json and the weights belong to different models; download the model again."
+_OTHER_MODEL: Final = (
+    "config.json and the weights don't belong together: download the model again, or choose another version of it."
+)
 
 
 class Built(NamedTuple):
@@ -40,21 +47,30 @@ class Built(NamedTuple):
 
 def build(folder: ModelFolder) -> Built:
     """Build the model of `folder` without reading a tensor. Raises BadModel, UnsupportedModel."""
-    if "model_file" in folder.config:
-        raise UnsupportedModel(
-            f"{folder.name} brings its own code ({folder.config['model_file']!r}), which macluster never runs.",
-            "Choose a model whose architecture mlx-lm knows.",
-        )
+    check_architecture(folder.config, folder.name)
     _check_types(folder.headers)
     tracer = _BuildTracer(folder.name, folder.headers)
     try:
-        model, _ = mlx_utils.load_model(folder.path, lazy=True, get_model_classes=tracer.classes)
+        with _plain_path(folder.path) as path:
+            model, _ = mlx_utils.load_model(path, lazy=True, get_model_classes=tracer.classes)
     except FAILURES as error:
         raise tracer.explained(error) from error
     # the traced class forms a cycle with the tracer, which would keep the tensors until the garbage collector finds it
     object.__setattr__(model, "__class__", tracer.family)
     tensors, tracer.tensors = tracer.tensors, {}
     return Built(model, tensors)
+
+
+@contextmanager
+def _plain_path(folder: Path) -> Iterator[Path]:
+    """A path of the folder without characters that mlx-lm would take for a pattern; MLX opens the files at once."""
+    if glob.escape(str(folder)) == str(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as below:
+        link = Path(below) / "model"
+        link.symlink_to(folder.absolute())
+        yield link
 
 
 def first_line(error: BaseException) -> str:
@@ -68,7 +84,7 @@ def _check_types(headers: Mapping[str, SafetensorsHeader]) -> None:
             if tensor.dtype in _UNREADABLE:
                 raise UnsupportedModel(
                     f"{file} holds the tensor {name!r} as {tensor.dtype}, which MLX cannot read.",
-                    "Choose a version of the model in another format.",
+                    OTHER_VERSION,
                 )
 
 
@@ -141,7 +157,7 @@ class _BuildTracer:
     def explained(self, error: BaseException) -> BadModel:
         if isinstance(error, KeyError) and self.tensors and "." in str(error):
             return BadModel(f"No file of {self._name} holds {error}, which {self._architecture!r} needs.", _OTHER_MODEL)
-        return BadModel(f"mlx-lm cannot build {self._name}. {self._at_fault}: {first_line(error)}.")
+        return BadModel(f"mlx-lm cannot build {self._name}. {self._at_fault}: {first_line(error)}.", OTHER_VERSION)
 
 
 def _and_more(paths: list[str]) -> str:

@@ -5,30 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from core.errors import NodeError, SealError
 from core.events import FinishReason
 from core.node.answers.running_answer import RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
-from core.node.base.journal import Journal
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
 from core.trust.sealed_files import forget
 
 
 class AnswerArchive:
-    """The token logs in a folder; those of running answers are never deleted."""
+    """This Mac's token logs; those of running answers are never deleted."""
 
-    def __init__(
-        self,
-        folder: Path,
-        secret: bytes,
-        running: Mapping[str, RunningAnswer],
-        journal: Journal,
-        tasks: Tasks,
-    ) -> None:
-        self._folder, self._secret, self._running = folder, secret, running
-        self._journal, self._tasks = journal, tasks
+    def __init__(self, node: NodeContext, running: Mapping[str, RunningAnswer]) -> None:
+        self._folder, self._secret, self._running = node.home.tokens, node.identity.secret("token log"), running
+        self._journal, self._tasks = node.journal, node.tasks
         self._turn_to_open = asyncio.Lock()
         self._unsettled: set[str] = set()  # requests whose logs are being opened or closed
         self._closings: set[asyncio.Task[None]] = set()

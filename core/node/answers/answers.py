@@ -31,10 +31,8 @@ from core.node.answers.log_sync import LogSync
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.tokenizer import Tokenizer
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
+from core.node.base.context import NodeContext
 from core.node.base.stopwatch import Stopwatch
-from core.node.base.tasks import Tasks
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.worker_supervisor import Supervisor
 from core.requests.answers import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
@@ -63,25 +61,14 @@ class Answers:
     """
 
     def __init__(
-        self,
-        leader: PlanLeader,
-        supervisor: Supervisor,
-        bus: Bus,
-        journal: Journal,
-        tasks: Tasks,
-        folder: Path,
-        secret: bytes,
-        tokenizer: ModelTokenizer[Tokenizer],
+        self, node: NodeContext, leader: PlanLeader, supervisor: Supervisor, tokenizer: ModelTokenizer[Tokenizer]
     ) -> None:
-        self._leader = leader
-        self._supervisor = supervisor
-        self._bus = bus
-        self._journal, self._tasks = journal, tasks
-        self._tokenizer = tokenizer
+        self._leader, self._supervisor, self._tokenizer = leader, supervisor, tokenizer
+        self._bus, self._journal = node.bus, node.journal
         self._running: dict[str, RunningAnswer] = {}
-        self.archive = AnswerArchive(folder, secret, self._running, journal, tasks)
-        self.opening = AnswerOpening(leader, bus, tokenizer, self.archive, self._running)
-        self._log_sync = LogSync(self._running, tasks, self._unwritten)
+        self.archive = AnswerArchive(node, self._running)
+        self.opening = AnswerOpening(leader, node.bus, tokenizer, self.archive, self._running)
+        self._log_sync = LogSync(self._running, node.tasks, self._unwritten)
         self.conversation: EndedConversation | None = None  # of the answer that ended last, or that was loaded
         self.active_at = 0.0  # when an answer last made progress, monotonic seconds
         self._mirror = Mirror()
@@ -312,20 +299,10 @@ class Answers:
         is_whole = done.finish_reason == "stop" and not running.stop_text
         self._bus.publish(
             RequestDone(
-                request_id=done.request_id,
-                finish_reason=done.finish_reason,
-                prompt_tokens=done.prompt_tokens,
-                tokens=done.tokens,
-                reused_tokens=done.reused,
-                beside_tokens=done.beside,
-                drafted_tokens=done.drafted,
-                accepted_tokens=done.accepted,
+                **msgspec.structs.asdict(done),
                 text=text,
-                ttft_s=done.ttft_s,
-                decode_tokens_per_s=running.rate(done),
                 stop_text=running.stop_text,
                 is_valid=is_whole if running.record.constraint else None,
-                problem=done.problem,
             )
         )
         if done.problem:

@@ -20,7 +20,7 @@ def batch_now(reported: Batch, running: Mapping[str, RunningAnswer]) -> Batch:
 
 
 def _measured(row: BatchRow, running: RunningAnswer) -> BatchRow:
-    return replace(row, tokens_per_s=running.rate(running.so_far("stop")), client=running.client)
+    return replace(row, tokens_per_s=running.so_far("stop").decode_tokens_per_s, client=running.client)
 
 
 def _waiting(running: RunningAnswer) -> BatchRow:

@@ -22,6 +22,7 @@ from core.node.answers.tokenizer import AnswerText
 from core.node.answers.unlogged_answer import UnloggedAnswer
 from core.node.base.client_name import CLIENT
 from core.node.base.stopwatch import Stopwatch
+from core.rates import decode_rate
 from core.requests.answers import Message, RequestAccepted
 from core.worker.messages import AnswerDone, Departed, Token
 
@@ -80,7 +81,7 @@ class RunningAnswer:
     def reader(self) -> Reader:
         if self.record.raw:
             return PlainReader()
-        return self._stream.reader(self.record.prompt, self.record.tools, shaped=self.record.constraint is not None)
+        return self._stream.reader(self.record.prompt, self.record.tools)
 
     @property
     def written(self) -> list[int]:
@@ -166,7 +167,7 @@ class RunningAnswer:
             prompt_tokens=len(self.record.prompt),
             tokens=len(self.tokens),
             ttft_s=self._first_at - self._asked_at if self._first_at else None,
-            decode_s=self._last_at - self._first_at if self._first_at else 0.0,
+            decode_tokens_per_s=decode_rate(len(self.tokens) - self._before, self._first_at, self._last_at),
             problem=problem,
         )
 
@@ -175,11 +176,8 @@ class RunningAnswer:
         if self._lives == 1 and not self._before:
             return done
         own = self.so_far(done.finish_reason)
-        return msgspec.structs.replace(done, tokens=own.tokens, ttft_s=own.ttft_s, decode_s=own.decode_s)
-
-    def rate(self, done: AnswerDone) -> float | None:
-        shown = done.tokens - self._before
-        return (shown - 1) / done.decode_s if shown > 1 and done.decode_s > 0 else None
+        rate = own.decode_tokens_per_s
+        return msgspec.structs.replace(done, tokens=own.tokens, ttft_s=own.ttft_s, decode_tokens_per_s=rate)
 
     def conversation(self, rest: str) -> EndedConversation:
         answer = Message(role="assistant", content=self._shown + rest)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from pathlib import Path
 from time import time
 
 from core.engine import sessions as files
 from core.errors import Busy, NotLoaded, Problem, error_from
 from core.node.answers.answers import Answers
 from core.node.answers.running_answer import EndedConversation
-from core.node.base.journal import Journal
+from core.node.base.context import NodeContext
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.worker_supervisor import Supervisor
 from core.requests.body import Done
@@ -22,17 +21,9 @@ from core.worker.messages import LoadSession, SaveSession, SessionFailed, Sessio
 class SavedSessions:
     """The commands about sessions; each raises a MaclusterError."""
 
-    def __init__(
-        self,
-        leader: PlanLeader,
-        supervisor: Supervisor,
-        answers: Answers,
-        journal: Journal,
-        folder: Path,
-        secret: bytes,
-    ) -> None:
-        self._leader, self._supervisor, self._answers, self._journal = leader, supervisor, answers, journal
-        self._folder, self._secret = folder, secret
+    def __init__(self, node: NodeContext, leader: PlanLeader, supervisor: Supervisor, answers: Answers) -> None:
+        self._leader, self._supervisor, self._answers, self._journal = leader, supervisor, answers, node.journal
+        self._folder, self._secret = node.home.sessions, node.identity.secret("session")
         self._waiting: asyncio.Future[None] | None = None
 
     async def all(self) -> list[SavedSession]:

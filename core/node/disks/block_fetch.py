@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 from core.errors import MaclusterError, TransferError
-from core.models.files.block_map import BLOCK_BYTES, blocks_of
+from core.models.files.block_map import BLOCK_BYTES, FileFacts, blocks_of
 from core.models.files.block_writer import BlockWriter
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.parts import Part
@@ -20,7 +21,9 @@ from core.node.disks.block_requests import BlockLink, BlockRequests
 from core.node.disks.block_schedule import BlockSchedule, FileBlock
 from core.node.disks.block_serving import MAX_PORTS
 from core.node.disks.byte_links import HASH_BYTES, MAX_RUN, ReceivedBlock, RunRequest, blocks_in
-from core.node.disks.messages import MAX_HASHES, NOT_HERE
+from core.node.disks.copy_checks import KEPT_FREE_BYTES, check_free
+from core.node.disks.messages import MAX_HASHES, NOT_HERE, HeldModel
+from core.node.disks.transfer_progress import Report
 from core.settings import GB
 
 # to one Mac: each keeps a core busy at both ends; one port stays free for comparing whole files
@@ -31,43 +34,49 @@ RUN_S: Final = 0.25
 LOOK_S: Final = 0.5
 
 
+class CopyReports(NamedTuple):
+    """Callbacks of a copy."""
+
+    report: Report
+    warn: Callable[[str, str], None]  # device id of a Mac that sent damaged data, and its description
+    comes_from: Callable[[str], None]  # device id of the first source, "" for the hub
+
+
+class WantedCopy(NamedTuple):
+    """Parts of a model to copy to a folder of this Mac."""
+
+    model: HeldModel
+    files: Mapping[str, FileFacts]
+    folder: Path
+    wanted: Sequence[Part]
+    sources: Mapping[str, bool]  # device id of Macs with the same files -> has all of them
+    reports: CopyReports
+    limit: ByteRateLimit
+
+
 class BlockFetch:
-    """Fetches the blocks missing in `writer` from `sources`: device id -> whether that Mac has the whole model.
+    """Fetches the missing blocks of a model. The first source with a block decides its expected hash."""
 
-    The first source with a block decides its expected hash. `report` gets bytes there and bytes wanted; `warn` the Mac
-    and the wrong block that it sent; `check_room` the missing bytes, and raises TransferError. Sources share `limit`.
-    """
-
-    def __init__(
-        self,
-        requests: BlockRequests,
-        fingerprint: str,
-        sources: Mapping[str, bool],
-        writer: BlockWriter,
-        report: Callable[[int, int], None],
-        warn: Callable[[str, str], None],
-        check_room: Callable[[int], None],
-        limit: ByteRateLimit,
-    ) -> None:
-        self._requests, self._fingerprint, self._sources, self._writer = requests, fingerprint, sources, writer
-        self._report, self._warn, self._check_room, self._limit = report, warn, check_room, limit
-        self._files = writer.map.files
+    def __init__(self, requests: BlockRequests, copy: WantedCopy, writer: BlockWriter, report: Report) -> None:
+        self._requests, self._writer, self._report, self._files = requests, writer, report, copy.files
+        self._fingerprint, self._sources, self._folder = copy.model.fingerprint, copy.sources, copy.folder
+        self._wanted, self._warn, self._limit = copy.wanted, copy.reports.warn, copy.limit
         self._schedule = BlockSchedule((), {})
         self._pages: dict[tuple[str, str, int], bytes] = {}  # hashes by source, file and first block
-        self._asking = {source: asyncio.Lock() for source in sources}
+        self._asking = {source: asyncio.Lock() for source in self._sources}
         self._moved = asyncio.Condition()
         self._writers = ThreadPoolExecutor(WRITERS, "blocks that are written")
         self._failed: MaclusterError | None = None
         self._there = self._total = 0
 
-    async def run(self, parts: Iterable[Part]) -> None:
-        """Fetch the missing blocks of `parts`. Raises TransferError, LinkLost, LinkTimeout, OSError."""
-        wanted = {FileBlock(part.file, number) for part in parts for number in blocks_of(part)}
+    async def run(self) -> None:
+        """Fetch the missing blocks. Raises TransferError, LinkLost, LinkTimeout, OSError."""
+        wanted = {FileBlock(part.file, number) for part in self._wanted for number in blocks_of(part)}
         known = self._writer.map.hashes
         missing = [block for block in wanted if block.number not in known.get(block.file, {})]
         self._total = sum(map(self._length, wanted))
         self._there = self._total - sum(map(self._length, missing))
-        self._report(self._there, self._total)
+        self._report("running", self._there, self._total)
         offers = zip(self._sources, await together(self._offered(each, missing) for each in self._sources), strict=True)
         self._schedule = await asyncio.to_thread(BlockSchedule, missing, {mac: has for mac, has in offers if has})
         try:
@@ -143,12 +152,12 @@ class BlockFetch:
                 if self._schedule.bad(source, block):
                     what = f"{name} arrived damaged, again and again."
                     raise TransferError(what, "Copy it again. Intact blocks are kept.")
-        self._report(self._there, self._total)
+        self._report("running", self._there, self._total)
         return len(good) == len(run)
 
     def _write(self, name: str, received: Iterable[ReceivedBlock], expected: Mapping[int, bytes]) -> set[int]:
         """Write the intact blocks; returns their numbers. Raises OSError, and TransferError on a full disk."""
-        self._check_room(self._total - self._there)
+        check_free(self._folder, self._total - self._there, KEPT_FREE_BYTES // 2)
         put = partial(self._writer.put, name)
         return {each.number for each in received if put(each.number, each.data, expected[each.number])}
 

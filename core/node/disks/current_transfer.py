@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
-from pathlib import Path
 from time import monotonic
 from typing import Final, Literal
 
@@ -15,9 +14,7 @@ import msgspec
 from core.errors import Busy, MaclusterError, TransferError, TrustError
 from core.events import ModelsChanged, Transfer, Value
 from core.models.files.byte_rate_limit import ByteRateLimit
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_progress import EndState, TransferProgress
 from core.requests.disks import DownloadRequest, TransferChange
@@ -43,22 +40,15 @@ Work = Callable[[QueuedTransfer, TransferProgress, ByteRateLimit], Awaitable[Non
 class CurrentTransfer:
     """Runs one transfer by `work`; `publish` gets its progress and the requesting Mac.
 
-    A paused transfer has no task. Its blocks stay on the disk, and the file `paused` lets a later node resume it. A new
-    transfer replaces it.
+    A paused transfer has no task. Its blocks stay on the disk, and a file lets a later node resume it. A new transfer
+    replaces it.
     """
 
     def __init__(
-        self,
-        work: Work,
-        publish: Callable[[Transfer, str], None],
-        paused: Path,
-        inventory: ModelInventory,
-        bus: Bus,
-        journal: Journal,
-        tasks: Tasks,
+        self, node: NodeContext, inventory: ModelInventory, work: Work, publish: Callable[[Transfer, str], None]
     ) -> None:
-        self._work, self._publish, self._paused, self._inventory = work, publish, paused, inventory
-        self._bus, self._journal, self._tasks = bus, journal, tasks
+        self._inventory, self._work, self._publish, self._paused = inventory, work, publish, node.home.paused
+        self._device_id, self._bus, self._journal, self._tasks = node.own_id, node.bus, node.journal, node.tasks
         self._transfer: QueuedTransfer | None = None
         self._progress: TransferProgress | None = None
         self._limit = ByteRateLimit()
@@ -88,12 +78,12 @@ class CurrentTransfer:
             and (self._transfer.asked_by, self._progress.now.fingerprint) == (asker, fingerprint)
         )
 
-    def restore(self, device_id: str) -> None:
+    def restore(self) -> None:
         """Restore a transfer paused in the last node; ignores a damaged file, or one that other users can read."""
         with suppress(TrustError, msgspec.MsgspecError, UnicodeDecodeError):
             found = msgspec.json.decode(read_private(self._paused, TrustError), type=QueuedTransfer)
             self._transfer, self._limit = found, ByteRateLimit(found.first.limit_bytes_per_s)
-            self._progress = self._show(msgspec.structs.replace(found.first, mac=device_id))
+            self._progress = self._show(msgspec.structs.replace(found.first, mac=self._device_id))
 
     def begin(self, transfer: QueuedTransfer) -> None:
         """Start a transfer. Raises Busy if another one runs."""

@@ -30,11 +30,12 @@ from core.models.files.hub_origin import HubOrigin, read_origin
 from core.models.files.layers_on_disk import size_text
 from core.models.files.parts import Part
 from core.node.base.journal import Journal
+from core.node.disks.block_fetch import CopyReports
 from core.node.disks.current_transfer import CurrentTransfer
 from core.node.disks.local_models import LocalModels
 from core.node.disks.mac_messages import MessageSender
 from core.node.disks.messages import MAX_HASHES, NOT_HERE, FalseFile, HeldModel
-from core.node.disks.model_copies import CopyReports, ModelCopies
+from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.whole_file_hash import HERE, WholeFileReader
 from core.rates import Throttle

@@ -6,10 +6,10 @@ The first Mac with a block decides its expected hash; its bytes may come from an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import FileFacts
@@ -20,15 +20,13 @@ from core.models.files.hub_origin import write_origin
 from core.models.files.parts import Part
 from core.node.base.tasks import Tasks, together
 from core.node.disks import hub_transfers
-from core.node.disks.block_fetch import BlockFetch
+from core.node.disks.block_fetch import BlockFetch, CopyReports, WantedCopy
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_serving import FileServing
 from core.node.disks.byte_links import ByteLinks
 from core.node.disks.copy_checks import (
-    KEPT_FREE_BYTES,
     PARTIAL,
     check_arrived,
-    check_free,
     check_names,
     check_room,
     files_here,
@@ -55,24 +53,6 @@ from core.settings import GB, MIB
 MEASURED_BYTES: Final = 16 * MIB
 
 Origin = Literal["macs", "hub"]
-
-
-class CopyReports(NamedTuple):
-    """Callbacks of a copy."""
-
-    report: Report
-    warn: Callable[[str, str], None]  # device id of a Mac that sent damaged data, and its description
-    comes_from: Callable[[str], None]  # device id of the first source, "" for the hub
-
-
-class _Copy(NamedTuple):
-    model: HeldModel
-    files: Mapping[str, FileFacts]
-    folder: Path
-    wanted: Sequence[Part]
-    sources: Mapping[str, bool]  # device id of Macs with the same files -> has all of them
-    reports: CopyReports
-    limit: ByteRateLimit
 
 
 class ModelCopies:
@@ -123,7 +103,7 @@ class ModelCopies:
         wanted = wanted_parts(files, parts)
         folder = await asyncio.to_thread(folder_to_fill, self._folder, entries, model, files)
         await asyncio.to_thread(check_room, folder, files, wanted)
-        await self._fetch(_Copy(model, files, folder, wanted, alike, reports, limit or ByteRateLimit()))
+        await self._fetch(WantedCopy(model, files, folder, wanted, alike, reports, limit or ByteRateLimit()))
         await asyncio.to_thread(check_arrived, folder, model)
         if model.hub:
             await asyncio.to_thread(write_origin, folder, model.hub)
@@ -163,7 +143,7 @@ class ModelCopies:
             return error
         return reply
 
-    async def _fetch(self, copy: _Copy) -> None:
+    async def _fetch(self, copy: WantedCopy) -> None:
         """Try one origin after another until all data is there."""
         has: dict[Origin, bool] = {"macs": bool(copy.sources), "hub": copy.model.hub is not None}
         order = in_order([origin for origin in has if has[origin]], self._rates)
@@ -180,25 +160,15 @@ class ModelCopies:
                 if rate := meter.rate:
                     self._rates[origin] = rate
 
-    async def _fetch_from_hub(self, copy: _Copy, report: Report) -> None:
+    async def _fetch_from_hub(self, copy: WantedCopy, report: Report) -> None:
         assert copy.model.hub
         name, origin = copy.model.name, copy.model.hub
         await hub_transfers.fetch_parts(name, copy.folder, copy.files, origin, copy.wanted, report, copy.limit)
 
-    async def _fetch_from_macs(self, copy: _Copy, report: Report) -> None:
+    async def _fetch_from_macs(self, copy: WantedCopy, report: Report) -> None:
         writer = await asyncio.to_thread(BlockWriter, copy.folder, copy.files)
         try:
-            fetch = BlockFetch(
-                self.requests,
-                copy.model.fingerprint,
-                copy.sources,
-                writer,
-                lambda *now: report("running", *now),
-                copy.reports.warn,
-                lambda missing: check_free(copy.folder, missing, KEPT_FREE_BYTES // 2),
-                copy.limit,
-            )
-            await fetch.run(copy.wanted)
+            await BlockFetch(self.requests, copy, writer, report).run()
         except OSError as error:
             missing = sum(part.nbytes for part in writer.map.lacking(copy.wanted)) / GB
             what = f"{copy.model.name} can't be written: {error.strerror}; {missing:.1f} GB are missing."

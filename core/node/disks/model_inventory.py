@@ -36,7 +36,7 @@ class ModelInventory:
 
     def __init__(self, device_id: str, models: LocalModels, links: ControlLinks, bus: Bus) -> None:
         self.own_id = device_id
-        self._models, self._links, self._bus = models, links, bus
+        self.models, self._links, self._bus = models, links, bus
         self._own: Holds | None = None
         self._others: dict[str, Holds] = {}
         self._asked_again: dict[str, _AskedAgain] = {}
@@ -52,7 +52,7 @@ class ModelInventory:
 
     async def look(self, asker: str = "", number: int = 0) -> None:
         """Scan the disk now and send changes; the Mac `asker`, with request `number`, always gets the list."""
-        now = holds_of(await self._models.survey())
+        now = holds_of(await self.models.survey())
         if now != self._own:
             self._own = now
             self._sent_to.clear()

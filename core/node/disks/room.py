@@ -60,17 +60,7 @@ class DisksRoom(Room):
         links = ByteLinks(node.identity, node.store.cluster, peers.paths.ways, config.host)
         copies = ModelCopies(models, mesh, links, home.models, node.tasks)
         hub = hub_cache() if hub_cache() in config.model_roots else home.models
-        transfers = Transfers(
-            node.own_id,
-            inventory,
-            copies,
-            mesh,
-            hub,
-            home.paused,
-            bus=node.bus,
-            journal=node.journal,
-            tasks=node.tasks,
-        )
+        transfers = Transfers(node, inventory, copies, mesh, hub)
         return cls(
             node=node,
             models=models,

@@ -27,9 +27,8 @@ from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.hub_download_messages import FetchOrder
 from core.models.files.layers_on_disk import layers_text
 from core.models.files.parts import Part, by_file, in_fewer, parts_in
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
+from core.node.disks.block_fetch import CopyReports
 from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
 from core.node.disks.hub_transfers import download
 from core.node.disks.mac_messages import ControlLinks
@@ -44,7 +43,7 @@ from core.node.disks.messages import (
     HoldsRequest,
     PeerCopyRequest,
 )
-from core.node.disks.model_copies import CopyReports, ModelCopies
+from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_progress import TransferProgress
 from core.requests.body import Done
@@ -57,23 +56,12 @@ class Transfers:
     """Starts and changes transfers; publishes Transfer events, also of other Macs' copies requested by this one."""
 
     def __init__(
-        self,
-        device_id: str,
-        inventory: ModelInventory,
-        copying: ModelCopies,
-        links: ControlLinks,
-        hub: Path,
-        paused: Path,
-        *,
-        bus: Bus,
-        journal: Journal,
-        tasks: Tasks,
+        self, node: NodeContext, inventory: ModelInventory, copying: ModelCopies, links: ControlLinks, hub: Path
     ) -> None:
-        self._device_id, self._inventory, self._copying, self._links = device_id, inventory, copying, links
-        self._hub = hub
-        self._bus, self._journal, self._tasks = bus, journal, tasks
+        self._device_id, self._bus, self._journal, self._tasks = node.own_id, node.bus, node.journal, node.tasks
+        self._inventory, self._copying, self._links, self._hub = inventory, copying, links, hub
         # transfer to this Mac's disk
-        self.own = CurrentTransfer(self._carry_out, self._publish, paused, inventory, bus, journal, tasks)
+        self.own = CurrentTransfer(node, inventory, self._carry_out, self._publish)
         # by device id: bytes copied to its disk since the node started
         self.fetched: Counter[str] = Counter()
         # by device id: bytes per second of the last copy

@@ -23,8 +23,8 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 from core.address import Place
 from core.errors import TrustError
 from core.mac.interfaces import advertised, interfaces, multicast_addresses
-from core.node.base.signals import Signal, Signals
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
+from core.node.base.signals import Signal
 from core.node.peers.advertised_macs import MAX_RECORDS
 from core.settings import VERSION
 from core.text import Clean, clean_name
@@ -70,28 +70,16 @@ class IdContested(Signal, frozen=True):
 
 
 class Discovery:
-    """Advertises this node and browses for others, on `host`'s interface if it is loopback, else on all. Emits
+    """Advertises this node and browses for others, on its host's interface if that is loopback, else on all. Emits
     Sighting, AdvertisementEnded and IdContested.
 
     `is_member`: looked up first if there are too many names. `is_on`: this node is advertised, and browses;
     `sees_itself`: it received its own advertisement. Macs of another `group`, such as a demo's, are ignored.
     """
 
-    def __init__(
-        self,
-        device_id: str,
-        name: str,
-        host: str,
-        signals: Signals,
-        tasks: Tasks,
-        is_member: Callable[[str], bool] = lambda _: False,
-        group: str = "",
-    ) -> None:
-        self._device_id = device_id
-        self._name = name
-        self._host = host
-        self._signals, self._tasks = signals, tasks
-        self._is_member, self._group = is_member, group
+    def __init__(self, node: NodeContext, is_member: Callable[[str], bool] = lambda _: False) -> None:
+        self._device_id, self._name, self._signals, self._tasks = node.own_id, node.name, node.signals, node.tasks
+        self._host, self._group, self._is_member = node.config.host, node.config.group, is_member
         self._zeroconf: AsyncZeroconf | None = None
         self._service: AsyncServiceInfo | None = None
         self._browser: AsyncServiceBrowser | None = None

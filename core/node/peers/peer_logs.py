@@ -11,9 +11,7 @@ from time import monotonic
 from typing import Final
 
 from core.events import LogLine
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
 from core.node.peers.clock_difference import ClockDifference, clock_difference
 from core.node.peers.mesh import Mesh
 from core.node.peers.messages import MAX_LOG_LINES, LogEntry, LogMessage, LogReply, LogRequest
@@ -57,8 +55,8 @@ class PeerLog:
 class PeerLogs:
     """Requests logs while they are read here, and answers requests of other Macs."""
 
-    def __init__(self, mesh: Mesh, journal: Journal, bus: Bus, tasks: Tasks) -> None:
-        self._mesh, self._journal, self._bus, self._tasks = mesh, journal, bus, tasks
+    def __init__(self, node: NodeContext, mesh: Mesh) -> None:
+        self._mesh, self._journal, self._bus, self._tasks = mesh, node.journal, node.bus, node.tasks
         self._logs: dict[str, PeerLog] = {}
         self._readers = 0
 

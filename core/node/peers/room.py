@@ -77,7 +77,7 @@ class PeersRoom(Room):
         mesh = Mesh(node, book, own)
         table = PeerTable(node, own, worker, sightings, book, mesh)
         paths = Paths(node.identity, node.store, mesh, networks, book)
-        discovery = Discovery(node.own_id, node.name, config.host, node.signals, node.tasks, is_member, config.group)
+        discovery = Discovery(node, is_member)
         return cls(
             node=node,
             worker=worker,
@@ -89,8 +89,8 @@ class PeersRoom(Room):
             paths=paths,
             discovery=discovery,
             search=Search(node, discovery, book, mesh, table),
-            speed=SpeedTests(node.own_id, mesh, paths, node.bus, node.tasks),
-            logs=PeerLogs(mesh, node.journal, node.bus, node.tasks),
+            speed=SpeedTests(node, mesh, paths),
+            logs=PeerLogs(node, mesh),
             check=NodeCheck(node, worker, discovery),
         )
 

@@ -17,8 +17,7 @@ import msgspec
 from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, NodeError, NotPaired, UsageError, error_from
 from core.events import SPEED_TEST, Progress
 from core.mac.network_kind import link_kind
-from core.node.base.bus import Bus
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
 from core.node.peers.link_probe import LIMIT_S, PROBES, LinkProbing
 from core.node.peers.mesh import Mesh
 from core.node.peers.messages import (
@@ -70,9 +69,9 @@ class SpeedTests:
     `core.node.peers.link_probe.PROBES` messages per period.
     """
 
-    def __init__(self, own_id: str, mesh: Mesh, paths: Paths, bus: Bus, tasks: Tasks) -> None:
-        self._own_id, self._mesh, self._paths = own_id, mesh, paths
-        self._bus, self._tasks = bus, tasks
+    def __init__(self, node: NodeContext, mesh: Mesh, paths: Paths) -> None:
+        self._own_id, self._bus, self._tasks = node.own_id, node.bus, node.tasks
+        self._mesh, self._paths = mesh, paths
         self._numbers = count(1)
         self._test: _Test | None = None
         self._asked: _RemoteTest | None = None

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 
 from core.events import ApiServed, ApiStopped
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
+from core.node.base.context import NodeContext
 from core.node.public_api.api_clients import Clients
 from core.node.public_api.public_api import PublicApi
 from core.requests.api import ApiKeyName, NewApiKey
@@ -17,11 +16,9 @@ from core.trust.api_keys import ApiKeys
 class ApiControl:
     """The commands about the API."""
 
-    def __init__(
-        self, make: Callable[[], PublicApi], keys: ApiKeys, clients: Clients, bus: Bus, journal: Journal
-    ) -> None:
+    def __init__(self, node: NodeContext, make: Callable[[], PublicApi], keys: ApiKeys, clients: Clients) -> None:
         # `make` is called when the API is first started
-        self._make, self._keys, self._bus, self._journal = make, keys, bus, journal
+        self._make, self._keys, self._bus, self._journal = make, keys, node.bus, node.journal
         self.clients = clients
         self._api: PublicApi | None = None
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
 from core.errors import Busy, MaclusterError, NodeError
 from core.events import ApiServed
-from core.node.base.bus import Bus
+from core.node.base.context import NodeContext
 from core.node.base.defect_logger import defects_logger
 from core.node.base.stopwatch import Stopwatch
-from core.node.base.tasks import Tasks
-from core.node.config import ApiOptions
 from core.node.public_api.admission import ClientAdmission
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_answers import ApiAnswers
@@ -35,22 +32,12 @@ MAX_BODY: Final = 32 << 20
 class PublicApi:
     """Serves the answers of one node."""
 
-    def __init__(
-        self,
-        options: ApiOptions,
-        answers: ApiAnswers,
-        keys: ApiKeys,
-        clients: Clients,
-        bus: Bus,
-        tasks: Tasks,
-        folder: Path,
-        secret: bytes,  # opens the certificate in `folder`
-    ) -> None:
-        self._options, self._folder, self._secret, self._tasks = options, folder, secret, tasks
-        self._answers = answers
-        self._metrics = Metrics(bus, answers.queue)
-        self._admission = ClientAdmission(keys, clients, options, own_names())
-        self._listener = Listener(tasks)
+    def __init__(self, node: NodeContext, answers: ApiAnswers, keys: ApiKeys, clients: Clients) -> None:
+        self._options, self._tasks, self._answers = node.config.api, node.tasks, answers
+        self._certificate, self._secret = node.home.api_certificate, node.identity.secret("api certificate")
+        self._metrics = Metrics(node.bus, answers.queue)
+        self._admission = ClientAdmission(keys, clients, self._options, own_names())
+        self._listener = Listener(node.tasks)
         self._runner: web.AppRunner | None = None
         self._counting: asyncio.Task[None] | None = None
 
@@ -58,7 +45,7 @@ class PublicApi:
         """Listen. Raises NodeError, or TrustError if the certificate cannot be used."""
         context, fingerprint = None, ""
         if self._options.has_tls:
-            context, fingerprint = server_context(self._folder, self._secret, self._options.host)
+            context, fingerprint = server_context(self._certificate, self._secret, self._options.host)
         app = web.Application(
             client_max_size=MAX_BODY,
             middlewares=[_timed, _problems, self._listener.clients.note, self._admission.admit],

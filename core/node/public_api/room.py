@@ -42,13 +42,11 @@ class PublicApiRoom(Room):
         """The room with all of its parts. `elsewhere` finds the model that another Mac leads; `held` has the full names
         of this Mac's models, `load` loads one.
         """
-        home, bus, options = node.home, node.bus, node.config.api
-        keys = ApiKeys(home.api_keys)
+        bus, options, keys = node.bus, node.config.api, ApiKeys(node.home.api_keys)
         clients, loading = Clients(keys, bus), LoadOnRequest(held, load, bus) if options.allow_load else None
         answering = ApiAnswers(answers.answers, lambda: bus.now, elsewhere, node.tasks, options.queue, loading)
-        secret = node.identity.secret("api certificate")
-        make = partial(PublicApi, options, answering, keys, clients, bus, node.tasks, home.api_certificate, secret)
-        return cls(node=node, answering=answering, api=ApiControl(make, keys, clients, bus, node.journal))
+        make = partial(PublicApi, node, answering, keys, clients)
+        return cls(node=node, answering=answering, api=ApiControl(node, make, keys, clients))
 
     def routes(self) -> Iterable[web.RouteDef]:
         return (

@@ -17,10 +17,10 @@ from core.models.files.hub_origin import read_origin
 from core.models.files.layers_on_disk import layers_here, ranges
 from core.models.files.model_folder import read_folder
 from core.models.files.parts import Part
+from core.node.base.context import NodeContext
 from core.node.disks.block_serving import FileServing
 from core.node.disks.copy_checks import PARTIAL
 from core.node.disks.current_transfer import CurrentTransfer
-from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
 from core.node.ring.layers_held_last import HeldLayers, LayersHeldLast
 from core.node.ring.plan_leader import PlanLeader
@@ -42,22 +42,20 @@ class _Trim(NamedTuple):
 
 
 class Trimming:
-    """Looks in `folder`, where this node keeps downloads, and nowhere else."""
+    """Looks where this node keeps downloads, and nowhere else."""
 
     def __init__(
         self,
-        folder: Path,
-        models: LocalModels,
+        node: NodeContext,
         inventory: ModelInventory,
         serving: FileServing,
         coming: CurrentTransfer,
         profiles: SplitProfiles,
-        stages: LayersHeldLast,
         leader: PlanLeader,
     ) -> None:
-        self._folder, self._models, self._inventory = folder, models, inventory
-        self._serving, self._coming = serving, coming
-        self._profiles, self._stages, self._leader = profiles, stages, leader
+        self._folder, self._models, self._inventory = node.home.models, inventory.models, inventory
+        self._serving, self._coming, self._profiles, self._leader = serving, coming, profiles, leader
+        self._stages = LayersHeldLast(node.home.stages, node.signals, node.tasks)
 
     async def trim(self, asked: TrimRequest) -> list[Trimmable]:
         """The deletable files, deleted with `go`. Raises Busy while a model is fetched or loaded, ModelNotFound,

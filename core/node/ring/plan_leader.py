@@ -94,7 +94,7 @@ class PlanLeader:
         self._reported_at: dict[str, float] = {}  # last report of each Mac, monotonic seconds
         self._compared: set[Computed] = set()  # kinds of plans compared with the whole model
         self._paths: dict[str, PathKind] = {}
-        self._prefill = PrefillLink(self._device_id, mesh, member, self._journal, self._tasks)
+        self._prefill = PrefillLink(node, mesh, member)
         self._last_gen = 0
         self._signals.on_awaited(OwnStageReported, self._handle_own)
 

@@ -11,8 +11,7 @@ from typing import Final
 
 from core.errors import MaclusterError, Problem
 from core.events import Plan
-from core.node.base.journal import Journal
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
 from core.node.peers.mesh import Mesh
 from core.node.ring.layer_ownership import first_fault
 from core.node.ring.messages import Checked, LinkUp, Prepared, PrepareStage, Release, Reported, StageLost, StageWord
@@ -38,9 +37,9 @@ class _ReaderState:
 class PrefillLink:
     """Keeps the prefill Mac of the running plan linked."""
 
-    def __init__(self, device_id: str, mesh: Mesh, member: PlanMember, journal: Journal, tasks: Tasks) -> None:
-        self._device_id, self._mesh, self._member = device_id, mesh, member
-        self._journal, self._tasks = journal, tasks
+    def __init__(self, node: NodeContext, mesh: Mesh, member: PlanMember) -> None:
+        self._device_id, self._journal, self._tasks = node.own_id, node.journal, node.tasks
+        self._mesh, self._member = mesh, member
         self._ring: Plan | None = None
         self._directory = Path()
         self._now: _ReaderState | None = None

@@ -9,8 +9,7 @@ from typing import Final, TypeVar
 
 from core.errors import Busy, LinkLost, LinkTimeout, NotLoaded, WorkerDied
 from core.events import Plan, Stage
-from core.node.base.signals import Signals
-from core.node.base.tasks import Tasks
+from core.node.base.context import NodeContext
 from core.node.peers.clock_difference import ClockDifference, clock_difference
 from core.node.peers.mesh import Mesh
 from core.node.peers.worker_state import WorkerState
@@ -30,22 +29,15 @@ class Tracing:
     """One trace at a time; only the head of a plan may trace its stages."""
 
     def __init__(
-        self,
-        own_id: str,
-        mesh: Mesh,
-        supervisor: Supervisor,
-        worker: WorkerState,
-        leader: PlanLeader,
-        signals: Signals,
-        tasks: Tasks,
+        self, node: NodeContext, mesh: Mesh, supervisor: Supervisor, worker: WorkerState, leader: PlanLeader
     ) -> None:
-        self._own_id, self._mesh, self._supervisor = own_id, mesh, supervisor
-        self._worker, self._leader, self._tasks = worker, leader, tasks
+        self._own_id, self._tasks, self._mesh = node.own_id, node.tasks, mesh
+        self._supervisor, self._worker, self._leader = supervisor, worker, leader
         self._numbers = count(1)
         self._asked: dict[tuple[str, int], asyncio.Future[ClockReply | TraceReply]] = {}
         self._turns: asyncio.Future[tuple[PhaseTurn, ...]] | None = None
         self._is_tracing = False
-        signals.on(WorkerReported, self._worker_reported)
+        node.signals.on(WorkerReported, self._worker_reported)
 
     async def trace(self, request: TraceRequest) -> TraceResult:
         """Trace for `request.seconds`. Raises NotLoaded, Busy, LinkLost, LinkTimeout, or WorkerDied."""

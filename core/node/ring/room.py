@@ -20,7 +20,6 @@ from core.node.peers.room import PeersRoom
 from core.node.ring.disk_trimming import Trimming
 from core.node.ring.hop_figures import hop_samples
 from core.node.ring.hub_model_previews import HubModelPreviews
-from core.node.ring.layers_held_last import LayersHeldLast
 from core.node.ring.messages import (
     Checked,
     ClockReply,
@@ -77,42 +76,23 @@ class RingRoom(Room):
 
     @classmethod
     def build(cls, node: NodeContext, peers: PeersRoom, disks: DisksRoom) -> Self:
-        home, is_simulated = node.home, bool(node.config.chip)
         supervisor = Supervisor(node, peers.worker)
         member = PlanMember(node, peers.mesh, peers.paths, supervisor, peers.worker, disks.models, disks.comparison)
-        profiles, throughput = SplitProfiles(home.split_profiles), ThroughputHistory(home.throughput)
-        files = StageFiles(disks.inventory, profiles, disks.transfers, disks.comparison)
+        profiles, throughput = SplitProfiles(node.home.split_profiles), ThroughputHistory(node.home.throughput)
+        inventory, table, transfers = disks.inventory, peers.table, disks.transfers
+        files = StageFiles(inventory, profiles, transfers, disks.comparison)
         leader = PlanLeader(node, peers.mesh, member, files, peers.worker)
         return cls(
             node=node,
-            peers=peers.table,
+            peers=table,
             supervisor=supervisor,
             member=member,
             leader=leader,
-            tracing=Tracing(node.own_id, peers.mesh, supervisor, peers.worker, leader, node.signals, node.tasks),
-            trimming=Trimming(
-                home.models,
-                disks.models,
-                disks.inventory,
-                disks.copies.serving,
-                disks.transfers.own,
-                profiles,
-                LayersHeldLast(home.stages, node.signals, node.tasks),
-                leader,
-            ),
+            tracing=Tracing(node, peers.mesh, supervisor, peers.worker, leader),
+            trimming=Trimming(node, inventory, disks.copies.serving, transfers.own, profiles, leader),
             throughput=throughput,
-            planning=Planning(
-                disks.models,
-                profiles,
-                disks.inventory,
-                files,
-                peers.table,
-                leader,
-                throughput,
-                node.assessment,
-                simulated=is_simulated,
-            ),
-            known=HubModelPreviews(disks.inventory, peers.table, throughput, simulated=is_simulated),
+            planning=Planning(node, profiles, inventory, files, table, leader, throughput),
+            known=HubModelPreviews(inventory, table, throughput, simulated=bool(node.config.chip)),
         )
 
     def messages(self) -> Iterable[MessageRow]:

@@ -93,7 +93,7 @@ class Typed(msgspec.Struct, frozen=True):
 
 @contextmanager
 def source(folder: Path, load: Load) -> Iterator[subprocess.Popen[bytes]]:
-    """The socket of a node that speaks at the rate of this bench."""
+    """The socket of a node that sends events at the rate of this bench."""
     command = [sys.executable, "-m", "tests.benches.tui.source", str(Home(folder).socket)]
     command += ["--macs", str(load.macs), "--rows", str(load.rows), "--rate", str(RATE)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
@@ -108,7 +108,7 @@ def source(folder: Path, load: Load) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for(process: subprocess.Popen[bytes], word: bytes) -> None:
-    """Wait for that line of the source, which it says once. Raises NodeUnreachable where it does not come."""
+    """Wait for that line of the source, which it prints once. Raises NodeUnreachable if it does not come."""
     assert process.stdout is not None
     while select.select([process.stdout], [], [], WAIT_S)[0] and (line := process.stdout.readline()):
         if line.strip() == word:
@@ -139,7 +139,7 @@ def streaming(folder: Path, load: Load, keys: int) -> tuple[Typed, Phase]:
     """Keys while an answer streams; then the idle phase."""
     phases = folder / "phases"
     with source(folder, load) as other, Pty(_measured(folder, phases)) as pty:
-        pty.seen(b"Send")  # the footer of the prompt, once that has the focus
+        pty.seen(b"Send")  # the footer of the prompt, once it has the focus
         for _ in range(load.history_tokens // FILL_TOKENS):
             pty.type(b"fill\r")
             wait_for(other, b"done")
@@ -162,7 +162,7 @@ def streaming(folder: Path, load: Load, keys: int) -> tuple[Typed, Phase]:
 
 
 def bare(folder: Path, keys: int) -> list[float]:
-    """Keys into nothing but a text area."""
+    """Type keys into an app with only a text area."""
     with Pty([*_measured(folder, folder / "bare"), "--bare"]) as pty:
         pty.seen(b"ready")
         time.sleep(SETTLE_S)

@@ -34,7 +34,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoopClock:
-    """Notes how much later than asked for the loop comes back, and writes a phase a line."""
+    """Notes how late the loop wakes up, and writes one line per phase."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,7 +42,7 @@ class LoopClock:
         self._began, self._cpu = time.perf_counter(), time.process_time()
 
     async def run(self) -> None:
-        """Look at the clock for ever."""
+        """Compare the clock with the wanted time for ever."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self._turn)
         while True:
             asked = time.perf_counter()
@@ -58,7 +58,7 @@ class LoopClock:
 
 
 def bare_app() -> App[Any]:
-    """The least that can be typed into."""
+    """The smallest app that takes text."""
     from textual.app import App, ComposeResult
     from textual.widgets import Static, TextArea
 
@@ -71,7 +71,7 @@ def bare_app() -> App[Any]:
 
 
 async def run(home: Path, phases: Path, *, bare: bool) -> None:
-    """The app until it quits."""
+    """Run the app until it quits."""
     clock = asyncio.create_task(LoopClock(phases).run())
     if bare:
         await bare_app().run_async()

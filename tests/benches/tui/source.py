@@ -129,13 +129,13 @@ class Source:
         self._frames = 0
 
     def say(self, event: AnyEvent) -> None:
-        """Tell every listener."""
+        """Send an event to every listener."""
         self.now = apply(self.now, event)
         for listener in self._listeners:
             listener.put_nowait(event)
 
     async def follow(self) -> AsyncIterator[AnyEvent]:
-        """The snapshot, then what is said from now on."""
+        """The snapshot, then all later events."""
         queue: asyncio.Queue[AnyEvent] = asyncio.Queue()
         self._listeners.append(queue)
         try:
@@ -223,7 +223,7 @@ class Source:
 
 
 def app_of(source: Source) -> web.Application:
-    """The routes that the UI needs for a chat; everything else is there and empty."""
+    """The routes that the UI needs for a chat; all others exist and are empty."""
 
     async def events(request: web.Request) -> web.StreamResponse:
         reply = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -252,7 +252,7 @@ def app_of(source: Source) -> web.Application:
 
 
 async def serve(socket: Path, source: Source) -> None:
-    """Until this process is ended."""
+    """Serve until this process is ended."""
     runner = web.AppRunner(app_of(source), access_log=None)
     await runner.setup()
     await web.UnixSite(runner, str(socket)).start()

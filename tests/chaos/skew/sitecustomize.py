@@ -1,4 +1,4 @@
-"""Python reads this when it starts: the wall clock that it shows goes wrong by so many seconds, and no other clock."""
+"""Python reads this at start: the wall clock is wrong by a number of seconds, and no other clock is."""
 
 import os
 import time

@@ -1,5 +1,6 @@
-"""Python reads this when it starts: two workers that ask for NCCL get MLX's own ring on loopback, which needs no Python
-to add up, as NCCL and jaccl do.
+"""Python reads this at start: two workers that ask for NCCL get MLX's own ring on loopback.
+
+That ring needs no Python to add up, as NCCL and jaccl.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Python reads this when it starts: the worker that first finds the file fails as MLX does where a GPU gives up."""
+"""Python reads this at start: the first worker that finds the file fails as MLX does when a GPU gives up."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What lies on the disk: honest directories are read, hostile and broken ones are refused by name."""
+"""Models on disk: honest directories are read, hostile and broken ones are refused by name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from core.errors import BadModel, ModelError, ModelNotFound, UnsupportedModel, UsageError
-from core.models.files.architectures import ALIASES
 from core.models.files.catalog import BrokenModel, Catalog, ModelEntry
 from core.models.files.model_folder import fingerprint
 from core.models.files.safetensors import INDEX_NAME, MAX_HEADER_BYTES
+from core.models.files.suitability import ALIASES
 from core.models.made.maker import make_model
 from core.settings import DEFAULT_CONTEXT, hub_cache
 from tests.support.models import read_entry, scan
@@ -84,11 +84,33 @@ def test_a_link_that_leads_outside_is_refused(model: Path, tmp_path: Path) -> No
         read_entry(model)
 
 
-def test_a_config_that_is_a_link_outside_is_refused(model: Path, tmp_path: Path) -> None:
-    shutil.move(model / "config.json", tmp_path / "config.json")
-    (model / "config.json").symlink_to(tmp_path / "config.json")
+@pytest.mark.parametrize("name", ["config.json", SHARD])
+def test_a_link_to_the_same_file_elsewhere_is_fine_in_a_folder_that_a_person_made(
+    model: Path, tmp_path: Path, name: str
+) -> None:
+    shutil.move(model / name, tmp_path / name)
+    (model / name).symlink_to(tmp_path / name)
+    assert read_entry(model).name == "little-llama"
+    (model / ".fetched").touch()
     with pytest.raises(BadModel, match="leads out"):
         read_entry(model)
+
+
+def test_links_into_a_hub_cache_are_fine_and_so_is_a_cache_whose_blobs_lie_elsewhere(
+    model: Path, tmp_path: Path
+) -> None:
+    repository = hub_repository(tmp_path / "hub", model)
+    flat = tmp_path / "flat" / "little-llama"
+    flat.mkdir(parents=True)
+    for file in (repository / "snapshots" / "abc").iterdir():
+        (flat / file.name).symlink_to(file.resolve())
+    assert read_entry(flat).fingerprint == fingerprint(model)
+    shutil.move(repository / "blobs", tmp_path / "disk")
+    (repository / "blobs").symlink_to(tmp_path / "disk")
+    assert read_entry(repository).fingerprint == fingerprint(model)
+    (repository / "snapshots" / "abc" / "vocab.txt").symlink_to(model / "config.json")
+    with pytest.raises(BadModel, match="leads out"):
+        read_entry(repository)
 
 
 def test_a_missing_shard_is_named(model: Path) -> None:
@@ -205,7 +227,7 @@ def test_scan_finds_models_and_leaves_out_the_rest(model: Path) -> None:
 
 
 def hub_repository(hub: Path, model: Path, name: str = "someone/little-llama") -> Path:
-    """`model` as the hub cache lays it out: links from a snapshot to blobs."""
+    """`model` in the layout of the hub cache: links from a snapshot to blobs."""
     repository = hub / f"models--{name.replace('/', '--')}"
     snapshot = repository / "snapshots" / "abc"
     (repository / "blobs").mkdir(parents=True)
@@ -301,7 +323,7 @@ def setting(**changes: object) -> Callable[[Path], object]:
 
 
 def tensor_named(name: str, **changes: object) -> Callable[[Path], object]:
-    """Its first tensor goes by another name, which may describe it otherwise."""
+    """Rename its first tensor, with another description if given."""
 
     def edit(model: Path) -> None:
         (model / INDEX_NAME).unlink()

@@ -1,18 +1,19 @@
-"""Prompts are encoded as mlx_lm encodes them, and answers are decoded character by whole character."""
+"""Prompts are encoded as mlx_lm encodes them, and answers are decoded by whole characters."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import mlx_lm
 import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from core.answer_parts import CallRules
+from core.answer_parts import CallRules, Tool, ToolCall
 from core.constraint import Constraint
-from core.errors import BadModel, ModelNotFound, UsageError
+from core.errors import BadModel, UsageError
 from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import Message
@@ -57,11 +58,68 @@ def test_raw_equals_a_prompt_that_is_a_string(tokens: Tokens, theirs: TokenizerW
     assert tokens.encode([*CHAT, Message(role="user", content=text)], raw=True) == expected
 
 
-def test_without_a_template_a_conversation_is_sent_raw(tmp_path: Path) -> None:
+def test_without_a_template_one_message_is_sent_raw_and_a_conversation_is_refused(tmp_path: Path) -> None:
     make_model(tmp_path, "llama", layers=1, chat=False)
     plain = Tokens.load(tmp_path)
     assert not plain.has_chat_template
-    assert plain.encode(CHAT, raw=False) == plain.encode(CHAT, raw=True)
+    assert plain.encode(CHAT[-1:], raw=False) == plain.encode(CHAT, raw=True)
+    with pytest.raises(UsageError, match="has no chat template"):
+        plain.encode(CHAT, raw=False)
+
+
+def test_a_template_in_chat_template_json_is_used_where_no_other_is(
+    directory: Path, tokens: Tokens, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(directory, tmp_path / "copy"))
+    config = json.loads((copy / "tokenizer_config.json").read_text())
+    template = {"chat_template": config.get("chat_template") or (copy / "chat_template.jinja").read_text()}
+    (copy / "chat_template.json").write_text('{"chat_template": "{{ 1 }}"}')
+    assert Tokens.load(copy).encode(CHAT, raw=False) == tokens.encode(CHAT, raw=False)
+    (copy / "chat_template.jinja").unlink(missing_ok=True)
+    config.pop("chat_template", None)
+    (copy / "tokenizer_config.json").write_text(json.dumps(config))
+    (copy / "chat_template.json").write_text(json.dumps(template))
+    assert Tokens.load(copy).encode(CHAT, raw=False) == tokens.encode(CHAT, raw=False)
+
+
+def test_a_tokenizer_that_also_comes_as_code_is_read_from_tokenizer_json(
+    directory: Path, tokens: Tokens, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(directory, tmp_path / "copy"))
+    config = json.loads((copy / "tokenizer_config.json").read_text())
+    config |= {
+        "tokenizer_class": "OwnTokenizer",
+        "auto_map": {"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]},
+    }
+    (copy / "tokenizer_config.json").write_text(json.dumps(config))
+    (copy / "tokenization_own.py").write_text("raise SystemExit('this code ran')")
+    assert Tokens.load(copy).encode(CHAT, raw=False) == tokens.encode(CHAT, raw=False)
+
+
+def test_tools_and_calls_that_a_template_does_not_know_are_told_in_words(directory: Path, tokens: Tokens) -> None:
+    tool = Tool(name="look_up", parameters='{"type": "object", "properties": {"word": {"type": "string"}}}')
+    written = '<tool_call>\n{"name": "look_up", "arguments": {"word": "hop"}}\n</tool_call>'
+    called = ToolCall(id="abcdefghi", name="look_up", arguments='{"word": "hop"}')
+    said = (
+        *CHAT,
+        Message(role="assistant", content="I look.", tool_calls=(called,)),
+        Message(role="tool", content="a step", tool_call_id="abcdefghi"),
+        Message(role="user", content="So?"),
+    )
+
+    def prompt(messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        return str(tokens._wrapper.decode(tokens.encode(messages, False, tools)))
+
+    alone, both = prompt(CHAT, [tool]), prompt(said, [tool])
+    for text in (alone, both):
+        assert all(each in text for each in ("Be brief.", '"name": "look_up"', '{"type": "string"}', "<tool_call>"))
+    assert f"I look.\n{written}" in both
+    assert "<tool_response>\na step\n</tool_response>\nSo?" in both
+    assert "look_up" not in prompt(CHAT, [])
+    (call,) = tokens.reader([], [tool]).read(written)
+    assert isinstance(call, ToolCall)
+    must = CallRules(tools=(tool,), must_call=("look_up",))
+    assert "tool_call" in tokens.constrain(None, must, [], raw=False).source
 
 
 def test_no_option_of_a_client_says_what_becomes_of_the_text_that_code_of_mlx_lm_renders(
@@ -104,7 +162,7 @@ def test_a_missing_or_broken_tokenizer_is_named(directory: Path, tmp_path: Path)
     with pytest.raises(BadModel, match="tokenizer"):
         Tokens.load(copy)
     (copy / "tokenizer.json").unlink()
-    with pytest.raises(ModelNotFound, match="tokenizer"):
+    with pytest.raises(BadModel, match="copy has no tokenizer"):
         Tokens.load(copy)
 
 

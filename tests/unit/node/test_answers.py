@@ -226,14 +226,14 @@ async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(desk: A
     await desk.load(context=5000)
     long, short = await desk.ask("long " * 800), await desk.ask()
     desk.writes(long, ids[:2])
-    with files_up_to((desk.folder / "tokens" / f"{long.request_id}.mct").stat().st_size):
+    with files_up_to((desk.node.home.tokens / f"{long.request_id}.mct").stat().st_size):
         desk.writes(long, ids[2:])
         desk.writes(short, ids)
     with files_up_to(0), pytest.raises(NodeError, match="answer can't be saved") as refused:
         await desk.ask()
     assert "Free some space" in refused.value.fix
     assert desk.asked == [long, short], "what cannot be written down is not asked for"
-    assert len(list((desk.folder / "tokens").iterdir())) == 2
+    assert len(list(desk.node.home.tokens.iterdir())) == 2
     desk.ends(short)
     done = await desk.done(long)
     assert (done.finish_reason, done.tokens, desk.cancelled) == ("error", 2, [long.request_id])
@@ -392,7 +392,7 @@ async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: A
     plan = replace(lifecycle.plan, stages=tuple(plan_of(3).stages[i] for i in (0, 2)))
     desk.leader._lifecycle = PlanLifecycle(plan)
     desk.leader._lifecycle.phase = "ready"
-    with files_up_to((desk.folder / "tokens" / f"{one.request_id}.mct").stat().st_size):
+    with files_up_to((desk.node.home.tokens / f"{one.request_id}.mct").stat().st_size):
         desk.answers.send()
     assert len(desk.asked) == 2, "who cannot be written down sees nothing"
     assert {(await desk.done(r)).finish_reason for r in (one, two)} == {"error"}
@@ -405,10 +405,10 @@ async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: A
     desk.answers.send()
     assert desk.log_of(three).macs == {mac_id(0), mac_id(1), mac_id(2)}
     await desk.answers.forget_shared({mac_id(1)})
-    assert [path.stem for path in (desk.folder / "tokens").iterdir()] == [three.request_id], "it runs"
+    assert [path.stem for path in desk.node.home.tokens.iterdir()] == [three.request_id], "it runs"
     desk.answers.cancel(three.request_id)
     await desk.done(three)
-    assert not list((desk.folder / "tokens").iterdir())
+    assert not list(desk.node.home.tokens.iterdir())
 
 
 async def test_what_is_mirrored_of_an_answer_comes_back_to_the_next_worker(desk: AnswersHarness) -> None:
@@ -479,7 +479,7 @@ def test_a_crash_anywhere_costs_nothing_that_was_shown(
     async def answer() -> None:
         desk = await AnswersHarness(tmp_path, model).load()
         request = await desk.ask(stop=(stop,), max_tokens=len(ids))
-        path = desk.folder / "tokens" / f"{request.request_id}.mct"
+        path = desk.node.home.tokens / f"{request.request_id}.mct"
         opened = path.stat().st_size
         for token in ids[:count]:
             if request.request_id in desk.answers.under_way:
@@ -547,7 +547,7 @@ async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: AnswersHar
 async def test_no_log_of_a_running_answer_is_swept_whatever_dates_the_others_have(
     desk: AnswersHarness, tokens: Tokens
 ) -> None:
-    folder = desk.folder / "tokens"
+    folder = desk.node.home.tokens
     folder.mkdir(mode=0o700)
     tomorrow = time.time() + 86_400
     later = [folder / f"{number:032x}.mct" for number in range(KEPT)]
@@ -572,7 +572,7 @@ async def test_of_an_answer_that_is_not_to_be_kept_there_is_no_log(
 ) -> None:
     kept, request = await desk.ask("tell me"), await desk.ask("tell nobody", keep=False)
     desk.writes(request, ids_of(tokens, TEXT)[:5])
-    logs = desk.folder / "tokens"
+    logs = desk.node.home.tokens
     assert [path.stem for path in logs.iterdir()] == [kept.request_id]
     match end:
         case "ends":
@@ -607,12 +607,12 @@ async def test_what_cannot_go_on_says_why_and_stays_unfinished(
         lifecycle = again.leader._lifecycle
         assert lifecycle
         lifecycle.plan = replace(lifecycle.plan, **loaded)
-    before = {path: path.read_bytes() for path in (desk.folder / "tokens").iterdir()}
+    before = {path: path.read_bytes() for path in desk.node.home.tokens.iterdir()}
     with pytest.raises(error, match=said) as refused:
         await again.goes_on()
     if error is NotLoaded:
         assert "macluster load toy" in str(refused.value)
-    assert {path: path.read_bytes() for path in (desk.folder / "tokens").iterdir()} == before
+    assert {path: path.read_bytes() for path in desk.node.home.tokens.iterdir()} == before
     assert len(await again.answers.unfinished()) == 1
     assert again.bus.now.running == ()
 
@@ -621,7 +621,7 @@ async def test_a_full_disk_keeps_what_is_unfinished_as_it_is(desk: AnswersHarnes
     request = await desk.ask()
     desk.writes(request, [65] * 8)
     again = await desk.crashes().load()
-    path = desk.folder / "tokens" / f"{request.request_id}.mct"
+    path = desk.node.home.tokens / f"{request.request_id}.mct"
     before = path.read_bytes()
     with files_up_to(len(before) // 2), pytest.raises(NodeError, match="answer can't be saved"):
         await again.goes_on()
@@ -634,7 +634,7 @@ async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_
     desk.answers.stop_all(LOST)
     again = await desk.crashes().load()
     for seconds, request in enumerate(asked):  # their ends were the last that was forced to disk
-        os.utime(desk.folder / "tokens" / f"{request.request_id}.mct", (seconds, seconds))
+        os.utime(desk.node.home.tokens / f"{request.request_id}.mct", (seconds, seconds))
     assert [one.request_id for one in await again.answers.unfinished()] == [r.request_id for r in asked[::-1]]
     assert (await again.goes_on(asked[1].request_id)).request_id == asked[1].request_id
     assert (await again.goes_on()).request_id == asked[2].request_id
@@ -662,7 +662,7 @@ async def test_a_slow_disk_stops_no_answer_and_has_each_log_in_its_order(
     one, two = await desk.ask(), await desk.ask()
     forced, free, names = list[tuple[str, int]](), threading.Semaphore(0), dict[int, Request]()
     for request in (one, two):
-        names[(desk.folder / "tokens" / f"{request.request_id}.mct").stat().st_ino] = request
+        names[(desk.node.home.tokens / f"{request.request_id}.mct").stat().st_ino] = request
 
     def slow(fd: int) -> None:
         request = names[os.fstat(fd).st_ino]
@@ -706,7 +706,7 @@ async def test_nobody_hears_of_an_answer_before_its_log_is_on_disk(
     with pytest.raises(asyncio.CancelledError):
         await gone
     assert desk.asked == [request]
-    assert [path.stem for path in (desk.folder / "tokens").iterdir()] == [request.request_id]
+    assert [path.stem for path in desk.node.home.tokens.iterdir()] == [request.request_id]
 
 
 @pytest.mark.parametrize(("reason", "problem"), [("stop", None), ("error", LOST)])
@@ -728,7 +728,7 @@ async def test_the_end_of_an_answer_is_told_when_it_is_on_disk(
     free.set()
     await forgetting
     assert (await desk.done(request)).finish_reason == reason
-    assert not list((desk.folder / "tokens").iterdir()), "one of its Macs was revoked meanwhile"
+    assert not list(desk.node.home.tokens.iterdir()), "one of its Macs was revoked meanwhile"
 
 
 async def test_an_answer_may_end_while_another_ones_log_is_forced(

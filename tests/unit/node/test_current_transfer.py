@@ -19,6 +19,8 @@ from core.node.disks.current_transfer import CurrentTransfer, QueuedTransfer
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfer_progress import TransferProgress
+from core.settings import Home
+from tests.support.contexts import context_of
 from tests.support.tasks import tasks_of
 
 FIRST = Transfer(model="toy", fingerprint="a" * 64, mac="me", state="asking")
@@ -44,14 +46,17 @@ class Alone:
 class Made:
     """`begun`: the paces with which work began; it goes on until `enough` is set."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, own_id: str = "me") -> None:
         bus = Bus()
         self.tasks = tasks_of(Journal(folder / "log", "node", bus))
-        inventory = ModelInventory("me", LocalModels([folder], folder / "hashes"), Alone(), bus)
+        inventory = ModelInventory(own_id, LocalModels([folder], folder / "hashes"), Alone(), bus)
         self.told: list[tuple[Transfer, str]] = []
-        self.paused = folder / "paused.json"
+        node = context_of(
+            own_id=own_id, config={"home": Home(folder)}, bus=bus, tasks=self.tasks, journal=self.tasks._journal
+        )
+        self.paused = node.home.paused
         told = lambda *told: self.told.append(told)  # noqa: E731
-        self.own = CurrentTransfer(self.work, told, self.paused, inventory, bus, self.tasks._journal, self.tasks)
+        self.own = CurrentTransfer(node, inventory, self.work, told)
         self.error: TransferError | None = None
         self.transfers: list[QueuedTransfer] = []
         self.begun: list[ByteRateLimit] = []
@@ -151,11 +156,11 @@ async def test_what_fails_is_over_and_rests(made: Made) -> None:
     assert made.states == ["asking", "failed"]
 
 
-async def later(made: Made) -> Made:
+async def later(made: Made, own_id: str = "me") -> Made:
     """The next node in the same folder, after this one has ended."""
     await made.own.close()
     await made.tasks.stop()
-    return Made(made.paused.parent)
+    return Made(made.paused.parent, own_id)
 
 
 async def test_what_is_paused_is_paused_at_the_next_start_and_goes_on_there(made: Made) -> None:
@@ -165,8 +170,8 @@ async def test_what_is_paused_is_paused_at_the_next_start_and_goes_on_there(made
     await settled()
     made.own.change("limit", 8)
     assert made.paused.stat().st_mode & 0o777 == 0o600
-    again = await later(made)
-    again.own.restore("renamed")
+    again = await later(made, "renamed")
+    again.own.restore()
     ((shown, asker),) = again.told
     assert (shown.state, shown.done, shown.limit_bytes_per_s, shown.mac, asker) == ("paused", 5, 8, "renamed", "other")
     assert again.own.is_for("other", "a" * 64)
@@ -175,7 +180,7 @@ async def test_what_is_paused_is_paused_at_the_next_start_and_goes_on_there(made
     assert (again.transfers[0].parts, again.begun[0].bytes_per_s) == (made.transfers[0].parts, 8)
     assert again.states == ["paused", "asking", "running"]
     third = await later(again)
-    third.own.restore("me")
+    third.own.restore()
     assert (third.told, holds(third.own)) == ([], False), "what went on is not paused"
 
 
@@ -193,7 +198,7 @@ async def test_a_pause_that_is_over_does_not_come_back(made: Made, ends: str) ->
         case _:
             made.paused.write_bytes(made.paused.read_bytes()[:-9])
     again = await later(made)
-    again.own.restore("me")
+    again.own.restore()
     assert (again.told, holds(again.own)) == ([], False)
     again.begin()
     await settled()

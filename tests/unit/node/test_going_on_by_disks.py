@@ -23,6 +23,7 @@ from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import StageFiles
 from core.requests.plans import LoadRequest
 from core.settings import GB
+from tests.support.contexts import context_of
 from tests.support.models import read_entry
 
 LAYERS = 6
@@ -53,7 +54,7 @@ class Macs:
         table: Any = SimpleNamespace(linked=lambda: self.peers, rtt=nothing)
         others: Any = SimpleNamespace(last_gen=0, plan=None, curves={}, about=nothing, check=nothing)
         files = StageFiles(self.inventory, profiles, transfers, others)
-        self.planning = Planning(models, profiles, self.inventory, files, table, others, others, others)
+        self.planning = Planning(context_of(assessment=others), profiles, self.inventory, files, table, others, others)
 
     async def go_on(self, here: Ranges, *budgets: int) -> Planned:
         """The plan where B has these layers."""

@@ -16,7 +16,6 @@ from core.errors import ProtocolError, UsageError
 from core.events import Plan, Stage
 from core.link.frames import FrameType
 from core.node.base.node_message import to_frame
-from core.node.base.signals import Signals
 from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
 from core.node.peers.messages import Pong, Status
 from core.node.peers.search import Search
@@ -24,9 +23,9 @@ from core.node.ring.messages import Checked, Prepared
 from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
 from core.requests.trust import Address
 from core.trust.identity import text_id
+from tests.support.contexts import context_of
 from tests.support.node_messages import from_frame
 from tests.support.plans import mac_id, plan_of
-from tests.support.tasks import tasks_of
 
 HEAD, OWN = mac_id(0), mac_id(1)
 
@@ -167,9 +166,9 @@ async def test_an_advertisement_speaks_for_the_device_id_of_its_own_name_only() 
         if sighting.device_id == honest:
             heard.set()
 
-    signals = Signals()
-    signals.on(Sighting, note)
-    discovery = Discovery(own, "own", "127.0.0.1", signals, tasks_of())
+    node = context_of(own_id=own, name="own")
+    node.signals.on(Sighting, note)
+    discovery = Discovery(node)
     rogue = AsyncZeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
     try:
         await discovery.start(7001)

@@ -25,9 +25,9 @@ from core.node.base.node_message import to_frame
 from core.node.peers import peer_logs
 from core.node.peers.messages import MAX_LOG_LINES, LogEntry, LogMessage, LogReply, LogRequest
 from core.node.peers.peer_logs import ANSWER_S, PeerLog, PeerLogs
+from tests.support.contexts import context_of
 from tests.support.node_messages import from_frame
 from tests.support.plans import mac_id
-from tests.support.tasks import tasks_of
 from tests.support.waiting import until
 
 A, B = mac_id(0), mac_id(1)
@@ -112,7 +112,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Bus,
         written, mesh = Journal(tmp_path / own, NAMES[own], bus), link
         for each in NAMES:
             bus.publish(PeerSeen(peer=Peer(device_id=each, name=NAMES[each], is_self=each == own)))
-        logs: Any = PeerLogs(mesh, written, bus, tasks_of(written))  # type: ignore[arg-type]
+        logs: Any = PeerLogs(context_of(bus=bus, journal=written), mesh)  # type: ignore[arg-type]
         macs[own] = bus, written, logs, link
     macs[A][3].peer, macs[B][3].peer = macs[B][2], macs[A][2]
     return macs

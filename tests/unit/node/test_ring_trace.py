@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from core.errors import NotLoaded
 from core.node.base.node_message import NodeMessage
-from core.node.base.signals import Signals
 from core.node.peers.clock_difference import clock_difference
 from core.node.peers.worker_state import WorkerState
 from core.node.ring.messages import ClockReply, ClockRequest, PeerTraceRequest, TraceReply
@@ -18,8 +17,8 @@ from core.node.ring.ring_trace import Tracing
 from core.node.ring.worker_supervisor import WorkerReported
 from core.requests.trace import PhaseTurn, TraceRequest
 from core.worker.messages import Command, TracedPhases, TracePhases
+from tests.support.contexts import context_of
 from tests.support.plans import mac_id, plan_of
-from tests.support.tasks import tasks_of
 from tests.support.waiting import until
 
 TURN = PhaseTurn(1, "step", 0.5, 0.75, ((12, 0.75),))
@@ -40,10 +39,10 @@ class Member:
     def __init__(self) -> None:
         self.sent: list[tuple[str, NodeMessage]] = []
         self.commands: list[Command] = []
-        self.worker, self.signals, self.plan, self.ready = WorkerState(), Signals(), None, False
+        self.node, self.worker, self.plan, self.ready = context_of(own_id=mac_id(1)), WorkerState(), None, False
         self.worker.plan = plan_of(2)
         edges: Any = self
-        self.tracing = Tracing(mac_id(1), edges, edges, self.worker, edges, self.signals, tasks_of())
+        self.tracing = Tracing(self.node, edges, edges, self.worker, edges)
 
     def send(self, *said: Any) -> Any:
         """To the worker at once; to another Mac to be waited for."""
@@ -64,7 +63,7 @@ async def test_only_the_head_is_told_what_a_stage_does() -> None:
     await until(lambda: bool(member.commands))
     await member.tracing.handle_message(mac_id(0), PeerTraceRequest(number=8, is_on=True))  # while the worker is asked
     assert member.commands == [TracePhases(is_on=True)]
-    member.signals.emit(WorkerReported(TracedPhases(turns=(TURN,))))
+    member.node.signals.emit(WorkerReported(TracedPhases(turns=(TURN,))))
     await until(lambda: bool(member.sent))
     assert member.sent == [(mac_id(0), TraceReply(number=7, turns=(TURN,)))]
 
@@ -76,7 +75,7 @@ async def test_a_clock_is_told_and_what_nobody_asked_for_is_nothing() -> None:
     assert isinstance(told, ClockReply)
     assert (to, told.number) == (mac_id(0), 3)
     await member.tracing.handle_message(mac_id(0), TraceReply(number=3, turns=(TURN,)))
-    member.signals.emit(WorkerReported(TracedPhases(turns=(TURN,))))
+    member.node.signals.emit(WorkerReported(TracedPhases(turns=(TURN,))))
     assert len(member.sent) == 1
 
 

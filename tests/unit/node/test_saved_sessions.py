@@ -11,7 +11,6 @@ from core.engine.sessions import SessionFile, path_of, prefix_hash, writing
 from core.errors import Busy, LinkLost, NotLoaded, NotPaired, SessionError, StageFailed, UsageError
 from core.events import TrustChanged
 from core.node.answers.saved_sessions import SavedSessions
-from core.node.base.journal import Journal
 from core.requests.answers import Message
 from core.requests.conversations import SavedSession, SessionName
 from core.worker.messages import Command, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession
@@ -19,7 +18,6 @@ from tests.support.answers import AnswersHarness, Pipe, model
 
 __all__ = ["model"]  # fixtures
 
-SECRET = b"s" * 32
 TRIP = SessionName(name="trip")
 SAID = (Message(role="user", content="hello"), Message(role="assistant", content="good day"))
 
@@ -40,9 +38,9 @@ class Keeper:
     """The sessions of a desk."""
 
     def __init__(self, desk: AnswersHarness) -> None:
-        self.desk, self.folder, self.line = desk, desk.folder / "sessions", Line()
-        journal = Journal(desk.folder / "log", "me", desk.bus)
-        self.sessions = SavedSessions(desk.leader, self.line, desk.answers, journal, self.folder, SECRET)  # type: ignore[arg-type]
+        self.desk, self.folder, self.line = desk, desk.node.home.sessions, Line()
+        self.secret = desk.node.identity.secret("session")
+        self.sessions = SavedSessions(desk.node, desk.leader, self.line, desk.answers)  # type: ignore[arg-type]
 
     async def saving(self) -> asyncio.Task[SavedSession]:
         return await self._begun(asyncio.create_task(self.sessions.save(TRIP)))
@@ -69,7 +67,7 @@ class Keeper:
             messages=SAID,
             created_at=5.0,
         )
-        with writing(path_of(self.folder, "trip"), SECRET, session):
+        with writing(path_of(self.folder, "trip"), self.secret, session):
             pass
 
 
@@ -92,7 +90,7 @@ async def test_the_worker_is_told_what_was_said_last(keeper: Keeper) -> None:
     assert order.messages[0] == Message(role="user", content="hello")
     assert order.messages[1].role == "assistant"
     assert order.messages[1].content
-    assert (order.path, order.secret) == (str(keeper.folder / "trip.mcs"), SECRET)
+    assert (order.path, order.secret) == (str(keeper.folder / "trip.mcs"), keeper.secret)
     keeper.write()
     keeper.sessions.handle_report(SessionSaved())
     assert (await save).tokens == 3

@@ -47,6 +47,7 @@ from core.node.peers.paths import Paths
 from core.node.peers.speed_test import ANSWERS, SpeedTests
 from core.requests.checks import SpeedRequest, SpeedResult
 from core.settings import MAX_CONTROL_BODY
+from tests.support.contexts import context_of
 from tests.support.node_messages import from_frame
 from tests.support.plans import mac_id
 from tests.support.tasks import tasks_of
@@ -185,7 +186,7 @@ class Macs:
         self.buses = {mac: Bus() for mac in NAMES}
         self.tasks = {mac: tasks_of(Journal(folder / mac, mac, self.buses[mac])) for mac in NAMES}
         self.speeds = {
-            mac: SpeedTests(mac, line, no_paths(line), self.buses[mac], self.tasks[mac])
+            mac: SpeedTests(context_of(own_id=mac, bus=self.buses[mac], tasks=self.tasks[mac]), line, no_paths(line))
             for mac in NAMES
             for line in (cast(Any, Line(self, mac)),)
         }

@@ -40,6 +40,7 @@ from core.node.trust.roster_enforcement import PlanDistrusted, RosterEnforcement
 from core.node.trust.trust_commands import in_pieces, voucher
 from core.node.trust.trust_view import fork_notes, trusted_macs
 from core.plan.notes import EVERY_MAC_SEES, sees
+from core.settings import Home
 from core.trust.levels import LEVELS
 from core.trust.name_matching import pick
 from core.trust.roster import Cluster, Roster, RosterStore, encode
@@ -298,11 +299,11 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
     bus = Bus()
     journal = Journal(tmp_path / "log", "me", bus)
     mesh = mesh_of(tmp_path, paired.store)
-    node = context_of(identity=mac(0), bus=bus, journal=journal)
+    node = context_of(identity=mac(0), bus=bus, journal=journal, config={"home": Home(tmp_path)})
     leading = Leading(node, mesh, None, None, WorkerState())  # type: ignore[arg-type]
     leading._lifecycle = PlanLifecycle(plan(ME, PEER))
     tokenizer: ModelTokenizer[Tokenizer] = ModelTokenizer(read_here)  # type: ignore[arg-type]
-    answers = Answers(leading, None, bus, journal, None, tmp_path / "tokens", b"s" * 32, tokenizer)  # type: ignore[arg-type]
+    answers = Answers(node, leading, None, tokenizer)  # type: ignore[arg-type]
     reading: asyncio.Future[Tokenizer] = asyncio.Future(loop=asyncio.new_event_loop())
     tokenizer._reading = reading
     try:

@@ -15,7 +15,6 @@ from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
 from core.worker.messages import (
     AnswerDone,
-    Batching,
     Cancel,
     Command,
     Connect,
@@ -125,9 +124,7 @@ REPORTS: list[Report] = [
     PromptLogprobs(request_id=ID, start=1, tokens=(TokenLogprobs(token=7, logprob=-0.5, top=((7, -0.5),)),)),
     Token(request_id=ID, index=0, token=2**31),
     Token(request_id=ID, index=1, token=7, logprob=-0.5, top=((7, -0.5), (9, -1.25))),
-    AnswerDone(
-        request_id=ID, finish_reason="stop", prompt_tokens=1, tokens=2, ttft_s=None, decode_s=0.0, problem=PROBLEM
-    ),
+    AnswerDone(request_id=ID, finish_reason="stop", prompt_tokens=1, tokens=2, ttft_s=None, problem=PROBLEM),
     SessionSaved(),
     SessionLoaded(),
     SessionFailed(problem=PROBLEM),
@@ -142,7 +139,7 @@ REPORTS: list[Report] = [
     TracedPhases(turns=(PhaseTurn(1, "chunk", 0.5, 0.75, ((12, 0.25), (0, 0.5))),)),
     GroupBroken(problem=PROBLEM),
     GpuFailed(why="it ran out of memory", is_memory=True),
-    Batching(batch=Batch(rows=(BatchRow(request_id=ID, lane=1),), lanes=(BatchLane(rows=1, in_flight=True),))),
+    Batch(rows=(BatchRow(request_id=ID, lane=1),), lanes=(BatchLane(rows=1, in_flight=True),)),
 ]
 
 

@@ -110,14 +110,14 @@ def test_what_was_saved_is_reused_once_it_is_loaded(desk: SessionRing, saved: Pa
     tokens = reading(saved, SECRET)[0].tokens
     desk.load()
     assert desk.rest() == [SessionLoaded()]
-    assert desk.ask([*tokens, 3, 4]).reused == len(tokens)
+    assert desk.ask([*tokens, 3, 4]).reused_tokens == len(tokens)
 
 
 def test_a_row_is_of_no_use_while_it_comes(desk: SessionRing, saved: Path) -> None:
     tokens = reading(saved, SECRET)[0].tokens
     desk.load()
     desk.turn()
-    assert desk.ask([*tokens, 3, 4]).reused == 0
+    assert desk.ask([*tokens, 3, 4]).reused_tokens == 0
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 9])
@@ -134,7 +134,7 @@ def test_what_is_given_up_leaves_nothing(desk: SessionRing, saved: Path, turns: 
         desk.rest()
         assert [path.name for path in saved.parent.iterdir()] == ["x.mcs"]
         assert saved.read_bytes() == before
-    assert desk.ask([*tokens, 3, 4]).reused == 0
+    assert desk.ask([*tokens, 3, 4]).reused_tokens == 0
     assert not desk.head._scheduler._prefixes._pins
     assert len(desk.head._pipeline._shapes) == len(desk.head._scheduler.parked)
 

@@ -1,0 +1,63 @@
+"""The small files of a model, from a folder or from the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+from core.errors import BadModel, ModelError, UnsupportedModel
+from core.models.files.checked_files import parse_json
+from core.models.files.config_limits import check_settings
+from core.models.files.safetensors import DECIDING_FILES, no_weights
+from core.text import clean_text
+
+ADAPTER_NAME: Final = "adapter_config.json"  # only LoRA adapters have it
+SMALL_FILES: Final = (*DECIDING_FILES, ADAPTER_NAME)
+
+
+class ModelSettings(NamedTuple):
+    """Contents of a model's small files: config, index, tokenizer, chat template."""
+
+    name: str
+    config: dict[str, Any]  # config.json
+    contents: Mapping[str, bytes]  # existing DECIDING_FILES by name
+    files: Collection[str]  # names of all its files, read or not
+
+    def json(self, file: str) -> dict[str, Any]:
+        """JSON object in one of the files; empty if it doesn't exist. Raises BadModel."""
+        content = self.contents.get(file)
+        return {} if content is None else parse_json(content, f"{file} in {self.name}")
+
+
+def settings_of(name: str, contents: Mapping[str, bytes], files: Collection[str]) -> ModelSettings:
+    """The settings of the model `name`. Without a config.json, raises an error that tells what `files` (with the
+    config.json of subfolders) are instead. Raises BadModel, UnsupportedModel.
+    """
+    if "config.json" not in contents:
+        raise _without_config(name, files, contents.get(ADAPTER_NAME))
+    config = parse_json(contents["config.json"], f"config.json in {name}")
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or not model_type.replace("-", "_").replace(".", "_").isidentifier():
+        what = f"config.json in {name} names no model_type, as language models for mlx-lm do."
+        raise BadModel(what, "Choose a language model in the form of transformers or mlx-lm.")
+    check_settings(config, name)
+    return ModelSettings(name, config, contents, files)
+
+
+def _without_config(name: str, files: Collection[str], adapter: bytes | None) -> ModelError:
+    if ADAPTER_NAME in files:
+        known = parse_json(adapter, f"{ADAPTER_NAME} in {name}") if adapter else {}
+        base = clean_text(str(known.get("base_model_name_or_path") or known.get("model") or "its base model"))[:200]
+        fix = f"Load {base} itself, or a version into which the adapter was merged."
+        return UnsupportedModel(f"{name} is a LoRA adapter for {base}, not a whole model.", fix)
+    if "model_index.json" in files:
+        return UnsupportedModel(f"{name} makes images (diffusers); it is no language model.", "Choose another model.")
+    if {"blobs", "manifests"} <= set(files):
+        fix = "macluster can't use them: download the same model from the hub, for example from mlx-community."
+        return UnsupportedModel(f"{name} is Ollama's folder, whose models are GGUF.", fix)
+    if inner := sorted(file[:-12] for file in files if file.endswith("/config.json") and file[0] != "."):
+        what = f"{name} is not a model, but a folder of models, such as {clean_text(inner[0])}."
+        return UnsupportedModel(what, "Give the folder of one model, or start the node with --models and this folder.")
+    if any(file.endswith(".safetensors") and not file.endswith("consolidated.safetensors") for file in files):
+        return BadModel(f"{name} has no config.json.")
+    return no_weights(name, files) if files else BadModel(f"{name} is empty.")

@@ -1,0 +1,191 @@
+"""What cannot run here is refused from its small files, in words that say what is there and what would help."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from core.errors import BadModel, ModelError, UnsupportedModel
+from core.models.files.catalog import BrokenModel, Catalog, ModelEntry
+from core.models.files.model_folder import fingerprint, read_folder
+from core.models.files.model_settings import ModelSettings, settings_of
+from core.models.files.safetensors import INDEX_NAME
+from core.models.files.suitability import NO_TEMPLATE, check_suitable, notes_on
+from core.models.made.maker import make_model
+from core.models.slicing.loading import build_lazily
+from tests.support.models import read_entry, scan
+
+TOKENIZER = frozenset({"config.json", "tokenizer.json", "model.safetensors"})
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("model") / "little-llama"
+    make_model(directory, "llama", layers=2, files=1)
+    (directory / INDEX_NAME).unlink()
+    (directory / "model-00001-of-00001.safetensors").rename(directory / "model.safetensors")
+    return directory
+
+
+@pytest.fixture
+def model(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "little-llama"))
+
+
+def settings(
+    config: Mapping[str, object], files: frozenset[str] = TOKENIZER, **contents: Mapping[str, object]
+) -> ModelSettings:
+    found = {"config.json": {"model_type": "llama", **config}, **{f"{n}.json": c for n, c in contents.items()}}
+    return settings_of("acme/x", {name: json.dumps(value).encode() for name, value in found.items()}, files)
+
+
+def quantised(method: str, **more: object) -> dict[str, object]:
+    return {"quantization_config": {"quant_method": method, **more}}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"quantization": {"bits": 4}, **quantised("anything")},
+        quantised("mxfp4"),
+        quantised("awq", bits=4),
+        quantised("compressed-tensors", format="nvfp4-pack-quantized"),
+        quantised("modelopt", quant_algo="NVFP4"),
+        quantised("fp8", scale_fmt="ue8m0", weight_block_size=[32, 32]),
+        {"model_type": "deepseek_v3", **quantised("fp8")},
+        {"model_type": "kimi_k2", **quantised("fp8")},
+        {"model_type": "mistral3", "text_config": quantised("fp8")},
+    ],
+)
+def test_forms_that_mlx_lm_reads(config: dict[str, object]) -> None:
+    check_suitable(settings(config))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (quantised("fp8", weight_block_size=[128, 128]), "fp8"),
+        (quantised("bitsandbytes", load_in_4bit=True), "bitsandbytes"),
+        (quantised("hqq"), "hqq"),
+        (quantised("gptq", bits=8), r"gptq \(8 bits\)"),
+        (quantised("compressed-tensors", format="float-quantized"), r"compressed-tensors \(float-quantized\)"),
+        ({"text_config": quantised("modelopt", quant_algo="FP8")}, r"modelopt \(FP8\)"),
+    ],
+)
+def test_forms_that_mlx_lm_does_not_read_are_named(config: dict[str, object], words: str) -> None:
+    with pytest.raises(UnsupportedModel, match=f"acme/x is quantised as {words}") as caught:
+        check_suitable(settings(config))
+    assert "mlx-community" in caught.value.fix
+
+
+def test_a_reordered_gptq_model_is_known_by_its_index() -> None:
+    index = {"model.safetensors.index": {"weight_map": {"model.layers.0.mlp.up_proj.g_idx": "model.safetensors"}}}
+    with pytest.raises(UnsupportedModel, match="g_idx"):
+        check_suitable(settings(quantised("gptq", bits=4), TOKENIZER, **index))
+
+
+@pytest.mark.parametrize(
+    ("files", "error", "words"),
+    [
+        ({"tiktoken.model", "tokenization_kimi.py"}, UnsupportedModel, r"tokenizer as code \(tokenization_kimi.py\)"),
+        ({"tiktoken.model"}, UnsupportedModel, "which macluster never runs"),
+        ({"tekken.json"}, UnsupportedModel, "Mistral's own form"),
+        (set(), BadModel, "has no tokenizer"),
+    ],
+)
+def test_a_model_whose_tokenizer_cannot_be_read_is_refused(
+    files: set[str], error: type[ModelError], words: str
+) -> None:
+    with pytest.raises(error, match=words) as caught:
+        check_suitable(settings({}, frozenset({"config.json", *files})))
+    assert "ownload the model again" not in caught.value.fix
+
+
+def test_a_model_without_a_chat_template_is_noted() -> None:
+    assert notes_on(settings({})) == (NO_TEMPLATE,)
+    assert notes_on(settings({"model_type": "muse_spark"})) == ()
+    assert notes_on(settings({}, tokenizer_config={"chat_template": "{{ x }}"})) == ()
+    assert notes_on(settings({}, TOKENIZER | {"chat_template.json"})) == ()
+
+
+def emptied(folder: Path, **files: str) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(content)
+
+
+ADAPTER = {"adapter_config__json": json.dumps({"base_model_name_or_path": "acme/base"}), "adapters__safetensors": ""}
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "fix"),
+    [
+        (ADAPTER, "a LoRA adapter for acme/base", "acme/base"),
+        ({"x__gguf": ""}, "x.gguf in little-llama holds GGUF weights", "mlx-community"),
+        ({"consolidated__safetensors": "", "params__json": "{}"}, "in their maker's own form", "mlx-community"),
+        ({"model_index__json": "{}"}, "makes images", "another model"),
+        ({"model__onnx": ""}, "weights for ONNX", "mlx-community"),
+        ({}, "little-llama is empty", "Download"),
+        ({"model__safetensors": ""}, "has no config.json", "Download the model again"),
+    ],
+)
+def test_a_folder_that_is_no_model_is_named_for_what_it_is(
+    model: Path, files: dict[str, str], words: str, fix: str
+) -> None:
+    emptied(model, **files)
+    with pytest.raises(ModelError, match=words) as caught:
+        read_folder(model)
+    assert fix in caught.value.fix
+
+
+def test_a_single_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").touch()
+    with pytest.raises(UnsupportedModel, match=r"x\.gguf is a file"):
+        read_entry(tmp_path / "x.gguf")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_pointer_of_git_lfs_is_told_from_the_file(model: Path, name: str) -> None:
+    (model / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n")
+    with pytest.raises(BadModel, match=f"{name} is only a pointer") as caught:
+        read_entry(model)
+    assert "git lfs pull" in caught.value.fix
+
+
+def test_an_index_left_over_from_another_form_does_not_count(model: Path) -> None:
+    before = fingerprint(model)
+    old = {"weight_map": {"model.embed_tokens.weight": "model-00001-of-00002.safetensors"}}
+    (model / INDEX_NAME).write_text(json.dumps(old))
+    assert read_entry(model).fingerprint == fingerprint(model) == before
+
+
+def test_the_folders_of_lm_studio_are_found_by_publisher_and_name(model: Path, tmp_path: Path) -> None:
+    root = tmp_path / "models"
+    for place in ("acme/little", ".partial/begun"):
+        shutil.copytree(model, root / place)
+    (root / "notes").mkdir()
+    assert [entry.name for entry in scan([root])] == ["acme/little"]
+    assert Catalog([root]).find("acme/little") == Catalog([root]).find("little")
+    make_model(root / "other" / "little", "llama", layers=3)
+    with pytest.raises(UnsupportedModel, match="a folder of models, such as acme/little"):
+        read_entry(root)
+
+
+def test_the_folder_of_ollama_is_named(tmp_path: Path) -> None:
+    for name in ("blobs", "manifests"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+    [found] = Catalog([tmp_path / "models"]).survey()
+    assert isinstance(found, BrokenModel)
+    assert "Ollama" in found.problem.what
+
+
+def test_a_path_may_look_like_a_pattern(model: Path, tmp_path: Path) -> None:
+    place = Path(shutil.copytree(model, tmp_path / "Models [ext]" / "tiny*"))
+    assert isinstance(read_entry(place), ModelEntry)
+    build_lazily(read_folder(place))
