@@ -386,9 +386,7 @@ _QWEN3_NEXT: Final = Architecture(_qwen3_next(2048, 5120, 48, 16, 2, mlp=512, ex
 _QWEN3_5_1B: Final = Architecture(_qwen3_5(1024, 3584, 24, 8, 2, value_heads=16, tied=True), _CUDNN)
 _QWEN3_5_2B: Final = Architecture(_qwen3_5(2048, 6144, 24, 8, 2, value_heads=16, tied=True), _CUDNN)
 _QWEN3_5_4B: Final = Architecture(_qwen3_5(2560, 9216, 32, 16, 4, value_heads=32, tied=True), _CUDNN)
-_QWEN3_5_9B: Final = _tt_metal(
-    _qwen3_5(4096, 12288, 32, 16, 4, value_heads=32), f"{_PARAMS}Qwen3.5-9B/config.json"
-)
+_QWEN3_5_9B: Final = _tt_metal(_qwen3_5(4096, 12288, 32, 16, 4, value_heads=32), f"{_PARAMS}Qwen3.5-9B/config.json")
 _QWEN3_5_27B: Final = _aiconfigurator(_qwen3_5(5120, 17408, 64, 24, 4, value_heads=48), "Qwen--Qwen3.5-27B")
 _QWEN3_6_27B: Final = _aiconfigurator(_QWEN3_5_27B.config, "nvidia--Qwen3.6-27B-NVFP4")
 _QWEN3_8_27B: Final = _tt_metal(
@@ -428,7 +426,8 @@ _MISTRAL_MEDIUM: Final = Architecture(
 )
 
 _GEMMA2_9B: Final = Architecture(
-    _gemma2(3584, 14336, 42, 16, 8, head_dim=256), "github.com/AI-Hypercomputer/maxtext: src/maxtext/configs/models/gemma2-9b.yml"
+    _gemma2(3584, 14336, 42, 16, 8, head_dim=256),
+    "github.com/AI-Hypercomputer/maxtext: src/maxtext/configs/models/gemma2-9b.yml",
 )
 _GEMMA3_1B: Final = Architecture(
     _dense(

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from core.models.files.architectures import check_architecture
 from core.models.files.model_folder import read_folder
+from core.models.files.suitability import check_architecture
 from core.models.known.known_models import KnownModels, known_models
 from core.models.made.maker import make_model
 from tests.known_models.make_list import from_published, main
@@ -41,7 +41,7 @@ def test_every_row_can_run_and_the_list_is_of_this_year() -> None:
     more = ("GLM-5.1-", "Mistral-Small-4-", "Mistral-Medium-3.5-", "DeepSeek-V3.2-", "MiniMax-M2.7-", "MiniMax-M3-")
     for family in (*families, *more):
         assert any(name.startswith(family) for name in names), family
-    assert not [name for name in names if name.startswith("Kimi")], "Kimi's tokenizer is code, which macluster never runs"
+    assert not [name for name in names if name.startswith("Kimi")], "its tokenizer is code, which macluster never runs"
 
 
 def test_the_list_is_what_the_published_configs_say_and_each_names_its_sources() -> None:
