@@ -184,19 +184,15 @@ class Transfers:
     async def _copy_for(self, device_id: str, asked: PeerCopyRequest) -> None:
         """Copy a model that another Mac sends, on its request."""
         model = self._inventory.find(asked.fingerprint)
-        problem: MaclusterError | None = None
-        if model is None or device_id not in self._inventory.holdings(asked.fingerprint).held:
-            problem = ModelNotFound("That Mac has not reported such a model.")
-        elif self.own.failed_just_now():
-            problem = Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
-        else:
-            try:
-                self._begin_copy(device_id, model, parts_in(asked.parts), asked.bytes_per_s)
-            except Busy as busy:
-                problem = busy
-        if problem:
+        try:
+            if model is None or device_id not in self._inventory.holdings(asked.fingerprint).held:
+                raise ModelNotFound("That Mac has not reported such a model.")
+            if self.own.failed_just_now():
+                raise Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
+            self._begin_copy(device_id, model, parts_in(asked.parts), asked.bytes_per_s)
+        except (ModelNotFound, Busy) as error:
             name = model.name if model else "A model"
-            failed = Transfer(model=name, mac=self._device_id, state="failed", problem=problem.problem)
+            failed = Transfer(model=name, mac=self._device_id, state="failed", problem=error.problem)
             await self._report_to_asker(device_id, failed)
 
     def _begin_copy(self, asker: str, model: HeldModel, parts: Sequence[Part], bytes_per_s: int) -> None:
