@@ -113,6 +113,7 @@ class HubOffer(Body, frozen=True, kw_only=True):
     revision: str  # commit or branch
     licence: str  # the hub's name for it, or ""
     listed_on: str  # ISO date of the catalogue
+    text_only: bool = False  # its part for images isn't used
 
 
 class ModelChoice(Body, frozen=True, kw_only=True):
