@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 from core.answer_parts import AnswerPart, Tool, ToolCall
 from core.models.text.answer_reader import AnswerReader
-from core.models.text.harmony import HarmonyReader
 from core.models.text.text_messages import Parts
 from core.pipe_messages import pack
 from tests.fuzz.target import Target
-from tests.support.families import FAMILIES, Family, written
+from tests.support.families import FAMILIES, Family, Harmony, written
 
 _OWN = {
     "apriel": '<tool_calls>[{"name": "look_up"}]</tool_calls>',
@@ -23,9 +22,9 @@ _OWN = {
     "harmony": "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant to=functions.look_up<|channel|>commentary"
     " <|constrain|>json<|message|>{}<|call|>",
 }
-Reads = Callable[[tuple[Tool, ...]], AnswerReader]
+Reads = Callable[[tuple[Tool, ...]], AnswerReader | Harmony]
 _NAMES = (*FAMILIES, *_OWN)
-_READERS: tuple[Reads, ...] = (*(Family(name).reader for name in _NAMES if name != "harmony"), HarmonyReader)
+_READERS: tuple[Reads, ...] = (*(Family(name).reader for name in _NAMES if name != "harmony"), Harmony)
 _SCHEMA = '{"type": "object", "properties": {"word": {"type": "string"}}}'
 _TOOLS = (Tool(name="look_up", parameters=_SCHEMA),)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from core.answer_parts import Tool
-from core.models.text.answer_reader import TaggedReader, edges_of
-from core.models.text.call_forms import form_of
+from core.answer_parts import AnswerPart, Tool
+from core.models.text.answer_reader import AnswerReader, edges_of
+from core.models.text.call_forms import JSON_TAGS, form_of
+from core.models.text.harmony import EDGES, as_tags
 
 # for each form of our own: the part of a chat template that shows it
 TEMPLATES: Final = {
@@ -42,9 +43,23 @@ class Family:
             self.tool_call_end: str = module.tool_call_end
             self.chat_template = f"{module.tool_call_start}[ARGS]"
 
-    def reader(self, tools: tuple[Tool, ...]) -> TaggedReader:
+    def reader(self, tools: tuple[Tool, ...]) -> AnswerReader:
         form = form_of(self)
-        return TaggedReader(edges_of(self, form, bool(tools)), form, "normal", tools)
+        return AnswerReader(edges_of(self, form, bool(tools)), form, "normal", tools)
+
+
+class Harmony:
+    """Reads text with harmony's marks, each of which is one token."""
+
+    def __init__(self, tools: tuple[Tool, ...]) -> None:
+        self._reader, self._written = AnswerReader(EDGES, JSON_TAGS, "normal", tools), ""
+
+    def read(self, text: str) -> list[AnswerPart]:
+        self._written += text
+        return []
+
+    def end(self, is_whole: bool) -> list[AnswerPart]:
+        return self._reader.read(as_tags(self._written)) + self._reader.end(is_whole)
 
 
 class Written(NamedTuple):

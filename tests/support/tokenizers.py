@@ -9,8 +9,9 @@ from pathlib import Path
 
 from core.answer_parts import CallRules, Tool
 from core.constraint import Constraint
+from core.models.text.harmony import Stream
 from core.models.text.text_messages import Decoded, Refused
-from core.models.text.tokenizer import LibraryStream, TextStream, Tokens
+from core.models.text.tokenizer import Tokens
 from core.node.answers.answer_stream import PlainReader
 from core.requests.answers import Message, TemplateOptions
 
@@ -18,7 +19,7 @@ from core.requests.answers import Message, TemplateOptions
 class StreamHere:
     """Decodes at once."""
 
-    def __init__(self, stream: TextStream | LibraryStream) -> None:
+    def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
     def add(self, tokens: Sequence[int], named: Sequence[int], then: Callable[[Decoded | Refused], None]) -> None:
@@ -38,7 +39,7 @@ class StreamHere:
 class LateStream(StreamHere):
     """Decodes when the test calls the entry in `late`."""
 
-    def __init__(self, stream: TextStream | LibraryStream, late: deque[Callable[[], None]]) -> None:
+    def __init__(self, stream: Stream, late: deque[Callable[[], None]]) -> None:
         super().__init__(stream)
         self._late = late
 
@@ -64,8 +65,8 @@ class TokenizerHere:
     ) -> Constraint:
         return self._tokens.constrain(constraint, calls, prompt, raw=raw)
 
-    def stream(self, name: str, *, trims: bool = False) -> StreamHere:
-        return StreamHere(self._tokens.stream(trims=trims))
+    def stream(self, name: str, *, is_chat: bool = False) -> StreamHere:
+        return StreamHere(self._tokens.stream(is_chat=is_chat))
 
     async def end(self) -> None:
         """End nothing; there is no process."""
@@ -78,8 +79,8 @@ class LateTokenizer(TokenizerHere):
         super().__init__(tokens)
         self.late = deque[Callable[[], None]]()
 
-    def stream(self, name: str, *, trims: bool = False) -> StreamHere:
-        return LateStream(self._tokens.stream(trims=trims), self.late)
+    def stream(self, name: str, *, is_chat: bool = False) -> StreamHere:
+        return LateStream(self._tokens.stream(is_chat=is_chat), self.late)
 
 
 async def read_here(directory: Path) -> TokenizerHere:

@@ -9,7 +9,7 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from math import copysign, isinf
 from sys import float_info
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCall
 from core.models.text.call_forms import CallForm, Found, is_closed
@@ -25,17 +25,7 @@ _KINDS: Final[dict[str, Kind]] = {"normal": TextPart, "reasoning": ReasoningPart
 Edges = Mapping[str, Mapping[str, str]]
 
 
-class AnswerReader(Protocol):
-    """Turns the text of one answer into its parts."""
-
-    def read(self, text: str) -> list[AnswerPart]:
-        """The parts that this text completes."""
-
-    def end(self, is_whole: bool) -> list[AnswerPart]:
-        """The held-back rest. A call cut off by the end of an answer that isn't `is_whole` counts as text."""
-
-
-class TaggedReader:
+class AnswerReader:
     """Reads answers whose reasoning and calls stand between marks. It begins in the state `begins`.
 
     White space between parts is dropped. A call counts if it can be read and its tool is one of `tools`; else it is
@@ -53,10 +43,12 @@ class TaggedReader:
         self._has_said = False
 
     def read(self, text: str) -> list[AnswerPart]:
+        """The parts that this text completes."""
         self._rest += text
         return list(self._parts(None))
 
     def end(self, is_whole: bool) -> list[AnswerPart]:
+        """The held-back rest. A call cut off by the end of an answer that isn't `is_whole` counts as text."""
         parts = list(self._parts(is_whole))
         if self._state in _KINDS:
             parts += self._say(self._rest)
@@ -140,8 +132,8 @@ class Words:
     def __init__(self, *, is_fresh: bool) -> None:
         self._is_fresh, self._blank = is_fresh, ""
 
-    def begin(self, between: str = "") -> None:
-        self._is_fresh, self._blank = True, between
+    def begin(self) -> None:
+        self._is_fresh, self._blank = True, ""
 
     def say(self, kind: Kind, said: str) -> list[AnswerPart]:
         text = self._blank + (said.lstrip() if self._is_fresh else said)

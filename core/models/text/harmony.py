@@ -6,18 +6,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
-from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool
+from core.answer_parts import Tool
 from core.constraint import Grammar
-from core.models.text.answer_reader import Kind, Words, offered_calls, split_at
 from core.models.text.call_forms import template_of
 from core.models.text.call_grammar import FREE, TERMS, arguments_of, inlined
 from core.models.text.marks import Mark, quoted
-from core.models.text.template_values import spec_of
 
 CALL_END: Final = "<|call|>"
 _MESSAGE: Final = "<|message|>"
@@ -26,82 +24,106 @@ _MARKS: Final = (*_ENDS, _MESSAGE, "<|constrain|>")
 _HEADER: Final = ("<|start|>", "<|channel|>", "<|constrain|>", _MESSAGE, "<|end|>")
 _RECIPIENT: Final = re.compile(r"\bto=(\S+)")
 _THOUGHT: Final = {"analysis", "commentary"}
+_THOUGHT_END: Final = "\n</think>\n\n"
+_CALLED: Final = "}\n</tool_call>"
+_WRITTEN: Final = re.compile(r"\s*<think>\s*(.*?)\s*</think>\s*(.*)", re.DOTALL)
+_PIECES: Final = re.compile(f"({'|'.join(map(re.escape, _MARKS))})")
+# the states of such an answer, in the form of other families
+EDGES: Final = {
+    "normal": {"<think>": "reasoning", "<tool_call>": "call"},
+    "reasoning": {"</think>": "normal", "<tool_call>": "call"},
+}
 
 
-def is_harmony(wrapper: Any, vocabulary: Mapping[str, int]) -> bool:
-    """Whether a model has these marks, and its chat template uses them."""
-    return {*_MARKS} <= vocabulary.keys() and _MESSAGE in template_of(wrapper)
+def harmony_marks(wrapper: Any, vocabulary: Mapping[str, int]) -> dict[int, str]:
+    """The marks by token, if a model has them and its chat template uses them."""
+    is_used = {*_MARKS} <= vocabulary.keys() and _MESSAGE in template_of(wrapper)
+    return {vocabulary[mark]: mark for mark in _MARKS} if is_used else {}
 
 
-class HarmonyReader:
-    """Reads such an answer: analysis and commentary are reasoning, a message to one of `tools` is a call, the rest is
-    text. So is an answer without any marks.
+class Stream(Protocol):
+    """Decodes tokens to text."""
+
+    def add(self, token: int) -> str:
+        """Text completed by `token`."""
+
+    @property
+    def held(self) -> str:
+        """Text that comes last if no more tokens come."""
+
+
+class HarmonyStream:
+    """Decodes such an answer to the form of other families: analysis and commentary in `<think>`, messages to a tool in
+    `<tool_call>`, the rest as it is. So is an answer without `marks` (by token).
     """
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
-        self._tools = [spec_of(tool) for tool in tools]
-        self._words, self._told = Words(is_fresh=False), set[type[AnswerPart]]()
-        self._rest = self._recipient = self._call = ""
+    def __init__(self, text: Stream, marks: Mapping[int, str]) -> None:
+        self._text, self._marks = text, marks
         self._header: str | None = ""  # of the message that begins; None inside a message
-        self._kind: Kind = TextPart
+        self._closing = ""  # of what is open
         self._is_marked = False
 
-    def read(self, text: str) -> list[AnswerPart]:
-        self._rest += text
-        return list(self._parts())
-
-    def end(self, is_whole: bool) -> list[AnswerPart]:
-        parts = [*self._parts(), *self._take(self._rest)]
-        if self._header is None:
-            parts += self._close(is_whole=is_whole)
-        elif not self._is_marked:
-            parts += self._words.say(TextPart, self._header)
-        return parts + (self._words.end() if self._kind is TextPart else [])
-
-    def _parts(self) -> Iterator[AnswerPart]:
-        while True:
-            text, mark, self._rest = split_at(self._rest, _MARKS)
-            yield from self._take(text)
-            if not mark:
-                return
-            self._is_marked = True
-            if mark == _MESSAGE and self._header is not None:
-                self._open(self._header)
-            elif mark in _ENDS and self._header is None:
-                yield from self._close(is_whole=True)
-            elif self._header is not None:
-                self._header += " "
-
-    def _take(self, text: str) -> list[AnswerPart]:
+    def add(self, token: int) -> str:
+        """Text completed by `token`, possibly empty."""
+        mark = self._marks.get(token)
+        if mark is None:
+            return self._take(self._text.add(token))
+        self._is_marked = True
+        if mark == _MESSAGE and self._header is not None:
+            return self._begin(self._header)
         if self._header is not None:
-            self._header += text
-            begin = self._header.lstrip()
-            if self._is_marked or begin.startswith("to=") or "to=".startswith(begin):
-                return []
-            text, self._header = self._header, None
-        if self._recipient:
-            self._call += text
-            return []
-        self._told |= {self._kind} if text.strip() else set()
-        return self._words.say(self._kind, text)
+            self._header += " "
+        elif mark in _ENDS:
+            self._header = ""
+            return self._close() if self._closing == _CALLED else ""
+        return ""
 
-    def _open(self, header: str) -> None:
+    @property
+    def held(self) -> str:
+        """Held-back text, and the end of a call."""
+        begun = "" if self._is_marked else self._header or ""
+        return begun + self._text.held + (_CALLED if self._closing == _CALLED else "")
+
+    def _take(self, text: str) -> str:
+        if self._header is None:
+            return text
+        self._header += text
+        begin = self._header.lstrip()
+        if self._is_marked or begin.startswith("to=") or "to=".startswith(begin):
+            return ""
+        text, self._header = self._header, None
+        return text
+
+    def _begin(self, header: str) -> str:
         found, words = _RECIPIENT.search(header), set(_RECIPIENT.sub(" ", header).split())
-        is_final = "final" in words
-        self._header, self._recipient = None, found[1] if found and not is_final else ""
-        self._kind = ReasoningPart if _THOUGHT & words and not is_final else TextPart
-        self._words.begin("\n\n" if self._kind in self._told else "")
+        self._header = None
+        if found and "final" not in words:
+            name = json.dumps(found[1].removeprefix("functions."), ensure_ascii=False)
+            return self._close(_CALLED) + f'<tool_call>\n{{"name": {name}, "arguments": '
+        if not _THOUGHT & words or "final" in words:
+            return self._close()
+        return "\n\n" if self._closing == _THOUGHT_END else self._close(_THOUGHT_END) + "<think>\n"
 
-    def _close(self, *, is_whole: bool) -> list[AnswerPart]:
-        recipient, written = self._recipient, self._call
-        self._header, self._recipient, self._call = "", "", ""
-        if not recipient:
-            return []
-        call = {"name": recipient.removeprefix("functions."), "arguments": written}
-        with suppress(ValueError, TypeError, RecursionError):
-            if is_whole:
-                return [*offered_calls([call], self._tools)]
-        return [TextPart(f"to={recipient} {written}")]
+    def _close(self, then: str = "") -> str:
+        closing, self._closing = self._closing, then
+        return closing
+
+
+class _Pieces(NamedTuple):
+    """Text in pieces, as the tokens of a stream."""
+
+    pieces: Sequence[str]
+    held: str = ""
+
+    def add(self, token: int) -> str:
+        return self.pieces[token]
+
+
+def as_tags(text: str) -> str:
+    """An answer with its marks in the form that a `HarmonyStream` gives it."""
+    pieces = _PIECES.split(text)
+    stream = HarmonyStream(_Pieces(pieces), {at: piece for at, piece in enumerate(pieces) if piece in _MARKS})
+    return "".join(map(stream.add, range(len(pieces)))) + stream.held
 
 
 def harmony_grammar(asked: Grammar | None, tools: Sequence[Tool], mark: Mark, *, must_call: bool) -> Grammar:
@@ -126,12 +148,9 @@ def harmony_turns(turns: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _turn(turn: dict[str, Any]) -> dict[str, Any]:
-    text, thought = turn["content"] or "", turn.get("reasoning", "")
-    if any(mark in text for mark in _MARKS):
-        reader = HarmonyReader(())
-        parts = reader.read(text) + reader.end(is_whole=True)
-        text = "".join(part.text for part in parts if isinstance(part, TextPart))
-        thought = thought or "".join(part.text for part in parts if isinstance(part, ReasoningPart))
+    text, thought = as_tags(turn["content"] or ""), turn.get("reasoning", "")
+    if written := _WRITTEN.fullmatch(text):
+        thought, text = thought or written[1], written[2]
     if turn.get("tool_calls"):  # the template takes either of the two with a call
         text, thought = "", "\n\n".join(filter(None, (thought, text)))
     return {**turn, "content": text, "thinking": thought}

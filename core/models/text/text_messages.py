@@ -53,7 +53,7 @@ class Decode(TextMessage, frozen=True, kw_only=True):
 
     stream: str
     tokens: list[int]
-    trims: bool = False  # drop the first space of the stream's text
+    is_chat: bool = False  # of the answer, see `Tokens.stream`
     named: list[int] = []
 
 

@@ -25,13 +25,21 @@ from core.models.files.model_folder import read_settings
 from core.models.files.ready_child import ReadyChild
 from core.models.files.sandbox import Run, run_child
 from core.models.files.suitability import check_suitable
-from core.models.text.answer_reader import AnswerReader, TaggedReader, edges_of
+from core.models.text.answer_reader import AnswerReader, edges_of
 from core.models.text.call_forms import JSON_TAGS, form_of
 from core.models.text.call_grammar import FREE, call_grammar, grammar_form, shape_of
 from core.models.text.chat_template import render
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
-from core.models.text.harmony import CALL_END, HarmonyReader, harmony_grammar, harmony_turns, is_harmony
+from core.models.text.harmony import (
+    CALL_END,
+    EDGES,
+    HarmonyStream,
+    Stream,
+    harmony_grammar,
+    harmony_marks,
+    harmony_turns,
+)
 from core.models.text.plain_tools import with_tools, without_calls
 from core.models.text.template_values import one_call_each, said_before, spec_of
 from core.models.text.vocabulary import byte_fallback, byte_level, read_vocabulary
@@ -101,8 +109,8 @@ class Tokens:
     def __init__(self, wrapper: Any, directory: Path) -> None:
         self._wrapper, self._directory = wrapper, directory
         vocabulary = wrapper.get_vocab()
-        self._form, self._is_harmony = form_of(wrapper), is_harmony(wrapper, vocabulary)
-        ends = {vocabulary[CALL_END]} if self._is_harmony else set()
+        self._form, self._marks = form_of(wrapper), harmony_marks(wrapper, vocabulary)
+        ends = {token for token, mark in self._marks.items() if mark == CALL_END}
         self.eos: frozenset[int] = frozenset({int(token) for token in wrapper.eos_token_ids} | ends)
         self.vocab_size = max(len(wrapper), *(token + 1 for token in vocabulary.values()))
         self._bytes_by_piece = next((by for kind, by in _BYTES if isinstance(wrapper.detokenizer, kind)), None)
@@ -159,11 +167,13 @@ class Tokens:
         """Check grammars from now on in one process, started by the first, that lives as long as this object."""
         self._checks = ReadyChild(GRAMMAR_CHECK).run
 
-    def stream(self, *, trims: bool = False) -> TextStream | LibraryStream:
-        """Stream of an answer; `trims`: without a first space, which a chat's answer may begin with."""
+    def stream(self, *, is_chat: bool = False) -> Stream:
+        """Stream of an answer. That of a chat is without a first space, and with tags for harmony's channels."""
+        trims = is_chat and getattr(self._wrapper.detokenizer, "trim_space", True)
         if not self._bytes_by_piece:
             return LibraryStream(self._wrapper.detokenizer, len(self._wrapper))
-        return TextStream(self._bytes, trims=trims and getattr(self._wrapper.detokenizer, "trim_space", True))
+        text = TextStream(self._bytes, trims=trims)
+        return HarmonyStream(text, self._marks) if is_chat and self._marks else text
 
     def name(self, token: int) -> str:
         """The text of a token alone; its id if it is no text."""
@@ -177,10 +187,10 @@ class Tokens:
 
     def reader(self, prompt_end: Sequence[int], tools: Sequence[Tool]) -> AnswerReader:
         """Reader of the parts of an answer after `prompt_end`."""
-        if self._is_harmony:
-            return HarmonyReader(tools)
+        if self._marks:
+            return AnswerReader(EDGES, JSON_TAGS, "normal", tools)
         begins = self._wrapper.response_initial_state or ("reasoning" if self._thinks(prompt_end) else "normal")
-        return TaggedReader(edges_of(self._wrapper, self._form, bool(tools)), self._form, begins, tools)
+        return AnswerReader(edges_of(self._wrapper, self._form, bool(tools)), self._form, begins, tools)
 
     def constrain(
         self, asked: Constraint | None, calls: CallRules, prompt_end: Sequence[int], *, raw: bool
@@ -194,7 +204,7 @@ class Tokens:
             raise UnsupportedModel(what, "Ask without a shape, or load another model.")
         grammar = self._shape(asked, calls, raw=raw)
         start, end = wrapper.think_start_tokens or (), wrapper.think_end_tokens or ()
-        if raw or not wrapper.has_thinking or self._is_harmony:
+        if raw or not wrapper.has_thinking or self._marks:
             start = end = ()
         elif self._thinks(prompt_end):
             start = ()
@@ -212,10 +222,10 @@ class Tokens:
             ids = self._wrapper.encode(text, add_special_tokens=False)
             return f"<[{ids[0]}]>" if len(ids) == 1 and ids[0] in special else json.dumps(text)
 
-        one = grammar_form(self._form.name if callable_ and not self._is_harmony else JSON_TAGS.name)
+        one = grammar_form(self._form.name if callable_ and not self._marks else JSON_TAGS.name)
         alone = {f"tools: {tool.name}": call_grammar(one, [tool], json.dumps, one_call=True) for tool in callable_}
         check(parts | alone, self._checks)
-        if self._is_harmony and not raw:
+        if self._marks and not raw:
             grammar = harmony_grammar(parts.get(""), callable_, mark, must_call=bool(calls.must_call))
         elif not callable_:
             return parts[""]
@@ -265,7 +275,7 @@ class Tokens:
 
     def _render(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: TemplateOptions) -> str:
         hugging_face, turns = self._wrapper._tokenizer, said_before(messages, parsed=True)
-        if self._is_harmony or self._form.is_single:
+        if self._marks or self._form.is_single:
             turns = one_call_each(turns)
         variables = {
             "documents": None,
@@ -273,7 +283,7 @@ class Tokens:
             **options,
             **hugging_face.special_tokens_map,
             "tools": tools,
-            "messages": harmony_turns(turns) if self._is_harmony else turns,
+            "messages": harmony_turns(turns) if self._marks else turns,
             "add_generation_prompt": True,
         }
         return render(hugging_face.get_chat_template(tools=tools), variables)

@@ -16,6 +16,7 @@ from typing import Final
 from core.errors import BadModel, MaclusterError
 from core.models.files.sandbox import allow, end_with_parent
 from core.models.text.answer_reader import AnswerReader
+from core.models.text.harmony import Stream
 from core.models.text.text_messages import (
     BeginReading,
     Constrain,
@@ -35,7 +36,7 @@ from core.models.text.text_messages import (
     TokenizerRead,
     unpack_request,
 )
-from core.models.text.tokenizer import LibraryStream, TextStream, Tokens
+from core.models.text.tokenizer import Tokens
 from core.pipe_messages import read_messages, write_message
 
 # processor time; the longest honest prompt takes about two seconds
@@ -56,7 +57,7 @@ class Tokenizing:
 
     def __init__(self) -> None:
         self._tokens: Tokens | None = None
-        self._streams: dict[str, TextStream | LibraryStream] = {}
+        self._streams: dict[str, Stream] = {}
         self._readers: dict[str, AnswerReader] = {}
 
     def answer(self, request: TextRequest) -> TextAnswer:
@@ -85,8 +86,8 @@ class Tokenizing:
                 return Encoded(tokens=self._tokens.encode(messages, raw, tools, options))
             case Constrain(constraint=constraint, calls=calls, prompt_end=prompt_end, raw=raw):
                 return Constrained(constraint=self._tokens.constrain(constraint, calls, prompt_end, raw=raw))
-            case Decode(stream=name, tokens=tokens, trims=trims, named=named):
-                stream = self._streams.get(name) or self._streams.setdefault(name, self._tokens.stream(trims=trims))
+            case Decode(stream=name, tokens=tokens, is_chat=is_chat, named=named):
+                stream = self._streams.get(name) or self._streams.setdefault(name, self._tokens.stream(is_chat=is_chat))
                 text = "".join(stream.add(token) for token in tokens)
                 return Decoded(text=text, held=stream.held, names=tuple(map(self._tokens.name, named)))
             case EndStream(stream=name):

@@ -62,8 +62,8 @@ class PartsReader:
 class AnswerText:
     """Turns the tokens of one answer into text, in whole characters."""
 
-    def __init__(self, process: TokenizerProcess, name: str, *, trims: bool) -> None:
-        self._process, self._name, self._trims = process, name, trims
+    def __init__(self, process: TokenizerProcess, name: str, *, is_chat: bool) -> None:
+        self._process, self._name, self._is_chat = process, name, is_chat
 
     def add(self, tokens: Sequence[int], named: Sequence[int], then: Callable[[Decoded | Refused], None]) -> None:
         self._process.ask(self._decode(tokens, named), partial(_decoded, then))
@@ -72,7 +72,7 @@ class AnswerText:
         return await self._process.answer(self._decode(tokens), Decoded)
 
     def _decode(self, tokens: Sequence[int], named: Sequence[int] = ()) -> Decode:
-        return Decode(stream=self._name, tokens=list(tokens), trims=self._trims, named=list(named))
+        return Decode(stream=self._name, tokens=list(tokens), is_chat=self._is_chat, named=list(named))
 
     def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...]) -> PartsReader:
         begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools)
@@ -127,8 +127,8 @@ class Tokenizer:
         asked = Constrain(constraint=constraint, calls=calls, prompt_end=list(prompt[-PROMPT_END:]), raw=raw)
         return (await self._prompt(asked, Constrained)).constraint
 
-    def stream(self, name: str, *, trims: bool = False) -> AnswerText:
-        return AnswerText(self._texts, name, trims=trims)
+    def stream(self, name: str, *, is_chat: bool = False) -> AnswerText:
+        return AnswerText(self._texts, name, is_chat=is_chat)
 
     async def end(self) -> None:
         await asyncio.gather(*(each.close() for each in self._processes))

@@ -8,8 +8,7 @@ import pytest
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCall
 from core.models.text.answer_reader import AnswerReader
-from core.models.text.harmony import HarmonyReader
-from tests.support.families import Family
+from tests.support.families import Family, Harmony
 
 TOOLS = (
     Tool(name="write", parameters='{"type": "object", "properties": {"text": {"type": "string"}}}'),
@@ -31,8 +30,8 @@ _ARGUMENT = '<｜DSML｜parameter name="text" string="true">a</｜DSML｜paramet
 INVOKED = f'<｜DSML｜invoke name="write">\n{_ARGUMENT}\n</｜DSML｜invoke>'
 
 
-def reader_of(family: str) -> AnswerReader:
-    return HarmonyReader(TOOLS) if family == "harmony" else Family(family).reader(TOOLS)
+def reader_of(family: str) -> AnswerReader | Harmony:
+    return Harmony(TOOLS) if family == "harmony" else Family(family).reader(TOOLS)
 
 
 def told(family: str, text: str, *, is_whole: bool = True) -> list[tuple[str, object]]:

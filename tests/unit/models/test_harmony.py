@@ -9,7 +9,7 @@ import pytest
 from core.answer_parts import Tool, ToolCall
 from core.constraint import Grammar
 from core.models.text.grammar import matcher_of, tokenizer_of
-from core.models.text.harmony import harmony_grammar, harmony_turns
+from core.models.text.harmony import as_tags, harmony_grammar, harmony_turns
 from core.models.text.template_values import one_call_each, said_before
 from core.requests.answers import Message
 from tests.unit.models.test_call_forms import told, write
@@ -19,6 +19,10 @@ HM = ("thought", "User greets.")
 THOUGHT = "<|channel|>analysis<|message|>User greets.<|end|><|start|>assistant"
 CALL = '<|channel|>commentary to=functions.write <|constrain|>json<|message|>{"text": "a"}<|call|>'
 MARKS = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>")
+
+
+def call_of(name: str, arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
 
 
 @pytest.mark.parametrize(
@@ -32,8 +36,8 @@ MARKS = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>")
         ),
         ('<|channel|>final <|constrain|>json<|message|>{"a": 1}<|return|>', [("text", '{"a": 1}')]),
         (THOUGHT + ' to=functions.write<|channel|>commentary json<|message|>{"text": "a"}', [HM, write("a")]),
-        ("<|channel|>commentary to=python<|message|>1 + 1<|call|>", [("text", "to=python 1 + 1")]),
-        ("<|channel|>commentary to=functions.write<|message|>{no<|call|>", [("text", "to=functions.write {no")]),
+        ("<|channel|>commentary to=python<|message|>1 + 1<|call|>", [("text", call_of("python", "1 + 1"))]),
+        ("<|channel|>commentary to=functions.write<|message|>{no<|call|>", [("text", call_of("write", "{no"))]),
         ("<|channel|>analysis<|message|>cut off", [("thought", "cut off")]),
         ("Hello without channels", [("text", "Hello without channels")]),
     ],
@@ -42,9 +46,16 @@ def test_channels_are_read(text: str, parts: list[tuple[str, object]]) -> None:
     assert told("harmony", text) == parts
 
 
+def test_on_a_screen_it_looks_like_the_answer_of_any_other_family() -> None:
+    assert as_tags(f"{THOUGHT}{FINAL}Hello") == "<think>\nUser greets.\n</think>\n\nHello"
+    called = call_of("write", '{"text": "a"}')
+    for end in ("", "<|call|>"):  # the node drops the token that ends an answer
+        assert as_tags(CALL.removesuffix("<|call|>") + end) == called
+
+
 def test_a_call_that_was_cut_off_is_text() -> None:
     cut = CALL.removesuffix("}<|call|>")
-    assert told("harmony", cut, is_whole=False) == [("text", 'to=functions.write {"text": "a"')]
+    assert told("harmony", cut, is_whole=False) == [("text", call_of("write", '{"text": "a"'))]
 
 
 def test_a_history_is_given_as_the_template_takes_it() -> None:
@@ -52,12 +63,14 @@ def test_a_history_is_given_as_the_template_takes_it() -> None:
     said = [
         Message(role="user", content="Hi"),
         Message(role="assistant", content=f"{THOUGHT}{FINAL}Hello!"),
+        Message(role="assistant", content="<think>\nAgain.\n</think>\n\nHello!"),
         Message(role="assistant", content="I write.", reasoning="Hm.", tool_calls=calls),
         Message(role="tool", content="0", tool_call_id="c0"),
         Message(role="tool", content="1", tool_call_id="c1"),
     ]
-    _, first, *rest = harmony_turns(one_call_each(said_before(said, parsed=True)))
+    _, first, again, *rest = harmony_turns(one_call_each(said_before(said, parsed=True)))
     assert (first["content"], first["thinking"]) == ("Hello!", "User greets.")
+    assert (again["content"], again["thinking"]) == ("Hello!", "Again.")
     assert [(turn["content"], turn.get("thinking")) for turn in rest] == [
         ("", "Hm.\n\nI write."),
         ("0", None),

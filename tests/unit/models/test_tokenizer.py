@@ -159,8 +159,8 @@ def test_a_stream_gives_back_the_text(tokens: Tokens) -> None:
     assert tokens.stream().held == ""
 
 
-def streamed(tokens: Tokens, ids: Sequence[int], *, trims: bool = False) -> str:
-    stream = tokens.stream(trims=trims)
+def streamed(tokens: Tokens, ids: Sequence[int], *, is_chat: bool = False) -> str:
+    stream = tokens.stream(is_chat=is_chat)
     return "".join([*map(stream.add, ids), stream.held])
 
 
@@ -172,7 +172,7 @@ def test_a_stream_is_what_the_tokenizer_decodes(tokens: Tokens) -> None:
     for text in (" led", "  two", "a\0b", "\n\n"):
         ids = list(tokens._wrapper.encode(text, add_special_tokens=False))
         assert streamed(tokens, ids) == text
-        assert streamed(tokens, ids, trims=True) == text.removeprefix(" ")
+        assert streamed(tokens, ids, is_chat=True) == text.removeprefix(" ")
 
 
 def test_ids_above_the_number_of_tokens_are_text(directory: Path, tmp_path: Path) -> None:
