@@ -13,6 +13,7 @@ from core.requests.answers import ChatRequest, Message
 from core.sampling_options import MAX_LOGPROBS
 
 MAX_PROMPTS: Final = 128
+_MAX_TOKENS: Final = 16  # the default of OpenAI's API
 
 _Ids = Annotated[tuple[TokenId, ...], msgspec.Meta(min_length=1)]
 Prompt = str | tuple[int, ...]
@@ -49,8 +50,9 @@ class TextCompletion(CompletionOptions, frozen=True, kw_only=True):
     def _request(self, prompt: Prompt) -> ChatRequest:
         text, tokens = (prompt, ()) if isinstance(prompt, str) else ("", prompt)
         messages = (Message(role="user", content=text),)
+        most = _MAX_TOKENS if self.max_tokens is None else None
         return completion_request(
-            self, messages, None, self.logprobs, raw=True, prompt_tokens=tokens, prompt_logprobs=self.scores_prompt
+            self, messages, most, self.logprobs, raw=True, prompt_tokens=tokens, prompt_logprobs=self.scores_prompt
         )
 
 
