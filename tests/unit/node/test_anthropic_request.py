@@ -198,7 +198,11 @@ def test_why_an_answer_ended_is_said_in_their_words(done: RequestDone, reason: s
 @pytest.mark.parametrize(
     ("error", "kind", "said"),
     [
-        (ContextExceeded("It has 9 tokens."), "invalid_request_error", "prompt is too long"),
+        (
+            ContextExceeded("The prompt is too long: 9,003 tokens, the context holds 4,096."),
+            "invalid_request_error",
+            "prompt is too long: 9003 tokens > 4096 maximum",
+        ),
         (UsageError("no"), "invalid_request_error", "no"),
         (Busy("full"), "rate_limit_error", "full"),
         (NotLoaded("none"), "overloaded_error", "none"),
