@@ -52,6 +52,7 @@ class Decode(TextMessage, frozen=True, kw_only=True):
 
     stream: str
     tokens: list[int]
+    trims: bool = False  # drop the first space of the stream's text
 
 
 class EndStream(TextMessage, frozen=True, kw_only=True):

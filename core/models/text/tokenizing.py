@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,8 +35,8 @@ from core.models.text.text_messages import (
     TokenizerRead,
     unpack_request,
 )
-from core.models.text.tokenizer import TextStream, Tokens
-from core.pipe_messages import LENGTH, pack
+from core.models.text.tokenizer import LibraryStream, TextStream, Tokens
+from core.pipe_messages import read_messages, write_message
 
 # processor time; the longest honest prompt takes about two seconds
 CPU_SECONDS: Final = {
@@ -56,7 +56,7 @@ class Tokenizing:
 
     def __init__(self) -> None:
         self._tokens: Tokens | None = None
-        self._streams: dict[str, TextStream] = {}
+        self._streams: dict[str, TextStream | LibraryStream] = {}
         self._readers: dict[str, AnswerReader] = {}
 
     def answer(self, request: TextRequest) -> TextAnswer:
@@ -85,8 +85,8 @@ class Tokenizing:
                 return Encoded(tokens=self._tokens.encode(messages, raw, tools, options))
             case Constrain(constraint=constraint, calls=calls, prompt_end=prompt_end, raw=raw):
                 return Constrained(constraint=self._tokens.constrain(constraint, calls, prompt_end, raw=raw))
-            case Decode(stream=name, tokens=tokens):
-                stream = self._streams.get(name) or self._streams.setdefault(name, self._tokens.stream())
+            case Decode(stream=name, tokens=tokens, trims=trims):
+                stream = self._streams.get(name) or self._streams.setdefault(name, self._tokens.stream(trims=trims))
                 text = "".join(stream.add(token) for token in tokens)
                 return Decoded(text=text, held=stream.held)
             case EndStream(stream=name):
@@ -103,12 +103,10 @@ class Tokenizing:
 
 def main() -> None:
     """Answer requests until the node closes the pipe."""
-    outbox = os.fdopen(os.dup(1), "wb", buffering=0)
+    outbox = os.dup(1)
     end_with_parent()
     os.dup2(2, 1)  # keeps libraries from printing into an answer
-    tokenizing, inbox = Tokenizing(), sys.stdin.buffer
-    while len(head := inbox.read(LENGTH.size)) == LENGTH.size:
-        reported = memoryview(pack(tokenizing.answer(unpack_request(inbox.read(*LENGTH.unpack(head))))))
-        while reported:
-            reported = reported[outbox.write(reported) :]
+    tokenizing = Tokenizing()
+    for body in read_messages(partial(os.read, 0)):
+        write_message(outbox, tokenizing.answer(unpack_request(body)))
     os._exit(0)

@@ -1,4 +1,4 @@
-"""What a model writes is told as what it means, whatever the borders of its tokens, and nothing of it is lost."""
+"""The output of a model is read by its meaning, whatever the borders of its tokens, and nothing of it is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def told(
     begin: str = "",
     is_whole: bool = True,
 ) -> list[AnswerPart]:
-    """The parts of `text`, which comes in pieces of `size` characters; what follows what of one kind is one."""
+    """The parts of `text`, read in pieces of `size` characters; neighbours of one kind are joined."""
     reader = tokens.reader(tokens.encode([Message(role="user", content=begin)], raw=True), tools)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     parts = [part for piece in pieces for part in reader.read(piece)] + reader.end(is_whole)

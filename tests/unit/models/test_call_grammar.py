@@ -1,4 +1,4 @@
-"""Calls that a grammar enforces are those that the family's reader finds."""
+"""The family's reader finds every call that a grammar enforces."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ CLOSERS = ("</parameter>", "</arg_value>", '"', "]", "}", "\n")
 
 
 def babble(grammar: Grammar, dice: random.Random) -> str:
-    """Any text of the grammar, of a model that would rather write marks than words."""
+    """Random text of the grammar, of a model that prefers marks to words."""
     tokenizer = tokenizer_of([bytes([byte]) for byte in range(256)] + [b""], frozenset(), (256,))
     matcher, text = matcher_of(grammar, tokenizer), b""
     while not (matcher.is_accepting() and dice.random() < 0.5):

@@ -1,4 +1,4 @@
-"""Many answers at the same time on the head's node. Only the worker's process is played here, at its pipe."""
+"""Many concurrent answers on the head's node. Only the worker's process is simulated, at its pipe."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ async def test_a_cancelled_answer_ends_at_once_and_alone(desk: AnswersHarness, t
 
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
-    """A full disk, to this process: no file grows beyond `size` bytes."""
+    """Simulate a full disk for this process: no file grows beyond `size` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -268,7 +268,7 @@ async def test_a_broken_link_ends_nothing_and_the_end_of_the_plan_everything(
     assert {((await desk.done(r)).finish_reason, (await desk.done(r)).problem) for r in (one, two)} == {("error", LOST)}
     assert (await desk.shown(one)) == TEXT
     with pytest.raises(NotLoaded):
-        await desk.ask()  # the next plan has a tokenizer of its own, which is read after it is handed out
+        await desk.ask()  # the next plan has its own tokenizer, read after the tokens are sent
     await desk.load()
     await desk.ask()
 
@@ -418,7 +418,7 @@ async def test_what_is_mirrored_of_an_answer_comes_back_to_the_next_worker(desk:
     known = len(request.tokens) + 2
     mirrors(desk, request, 0, 4, 10)
     mirrors(desk, request, 4, known, 10)
-    mirrors(desk, request, known, known + 1, 11)  # more than there is memory for
+    mirrors(desk, request, known, known + 1, 11)  # more than fits in memory
     assert StopMirror(request_id=request.request_id) in desk.pipe.sent
     desk.answers.suspend()
     mirrors(desk, request, known, known + 1, 1)  # of a worker that is about to be replaced
@@ -446,13 +446,13 @@ async def test_nothing_is_mirrored_any_more(desk: AnswersHarness, end: str) -> N
 
 
 def mirrored_by(desk: AnswersHarness, size: int) -> None:
-    """The plan has so many bytes for a mirror."""
+    """Give the plan `size` bytes for a mirror."""
     assert desk.leader._lifecycle
     desk.leader._lifecycle.plan = replace(desk.leader._lifecycle.plan, mirror_bytes=size)
 
 
 def mirrors(desk: AnswersHarness, request: Request, start: int, stop: int, size: int) -> None:
-    """The worker brings what the caches hold of some tokens."""
+    """The worker sends the caches of some tokens."""
     span = MirrorSpan(start, stop, bytes(size))
     desk.answers.handle_mirror_report(Mirrored(request_id=request.request_id, span=span))
 
@@ -470,7 +470,7 @@ async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(desk: An
 def test_a_crash_anywhere_costs_nothing_that_was_shown(
     tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
 ) -> None:
-    """`stop` may begin before the crash and end behind it; the crash may cut the last records of the log."""
+    """A stop text may begin before the crash and end after it; the crash may cut the last records of the log."""
     ids = ids_of(tokens, TEXT)
     count = data.draw(st.integers(0, len(ids)))
     cut = data.draw(st.integers(0, 80))
@@ -633,7 +633,7 @@ async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_
     asked = [await desk.ask(f"number {n}") for n in range(3)]
     desk.answers.stop_all(LOST)
     again = await desk.crashes().load()
-    for seconds, request in enumerate(asked):  # their ends were the last that was forced to disk
+    for seconds, request in enumerate(asked):  # their ends were forced to disk last
         os.utime(desk.node.home.tokens / f"{request.request_id}.mct", (seconds, seconds))
     assert [one.request_id for one in await again.answers.unfinished()] == [r.request_id for r in asked[::-1]]
     assert (await again.goes_on(asked[1].request_id)).request_id == asked[1].request_id
@@ -675,7 +675,7 @@ async def test_a_slow_disk_stops_no_answer_and_has_each_log_in_its_order(
     desk.writes(two, [65])
     assert not desk.answers._log_sync._is_due.is_set()
     desk.writes(one, [65])
-    for _ in range(20):  # the first one is being forced, and both go on
+    for _ in range(20):  # the first one is being forced to disk, and both continue
         await asyncio.sleep(0.001)
         desk.writes(one, [66])
         desk.writes(two, [66])
@@ -798,7 +798,7 @@ async def test_a_seed_is_given_to_whoever_draws_and_has_none(desk: AnswersHarnes
 def test_an_answer_is_the_same_however_late_its_text_comes(
     tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
 ) -> None:
-    """Its worker may be replaced while text is still to come, and tells tokens behind a stop text."""
+    """The worker may be replaced before all text has come, and sends tokens after a stop text."""
     ids = [*ids_of(tokens, TEXT), *tokens.eos]
     stop = data.draw(st.sampled_from(["never", "Flüsse,", "end of", TEXT[-1]]))
 
@@ -868,7 +868,7 @@ async def test_a_tokenizer_that_fails_ends_its_answers_and_another_one_is_read_f
 
 async def test_who_is_gone_while_the_request_is_taken_wants_no_answer(desk: AnswersHarness) -> None:
     asking = asyncio.ensure_future(desk.ask())
-    while not desk.answers.under_way:  # noqa: ASYNC110 - what is waited for tells nobody
+    while not desk.answers.under_way:  # noqa: ASYNC110 - no event tells it
         await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):

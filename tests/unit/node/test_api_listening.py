@@ -1,4 +1,4 @@
-"""Who may ask the API, how long anybody may take for it, and what is said where there is no room and no ring."""
+"""Access to the API, its timeouts, and the errors when it has no room or no ring."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_a_ring_that_says_nothing_and_one_that_is_lost(
                 pass
             desk.answers.handle_report(Prefilled(request_id=desk.asked[0].request_id, done=1, total=9))
             assert desk.answers.active_at > began
-            desk.answers.active_at += 1000.0  # it reads on and on
+            desk.answers.active_at += 1000.0  # reads for a long time
             monkeypatch.setattr(api_answers, "SILENT_S", 0.0)
             for _ in range(2):
                 while await anext(lines) != ": still there":

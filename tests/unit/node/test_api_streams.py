@@ -1,4 +1,4 @@
-"""What a stream hears while the model writes what cannot be shown yet, such as a call of a tool."""
+"""A stream stays alive while the model writes text that can't be shown yet, such as a tool call."""
 
 from __future__ import annotations
 

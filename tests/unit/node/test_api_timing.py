@@ -1,4 +1,4 @@
-"""What the API tells of its own time, and what a scenario makes of it."""
+"""The API's report of its own time, and a scenario's figures from it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEALED_S = 0.0125
 
 
 async def work(desk: ServedDesk) -> None:
-    """The worker's side of every request, to the end of its answer."""
+    """Answer every request as the worker does."""
     for number in range(SCENARIO.requests):
         await until(lambda: len(desk.asked) > number)  # noqa: B023 - it is waited for here
         answer(desk, desk.asked[number])

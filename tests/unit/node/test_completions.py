@@ -1,4 +1,4 @@
-"""Completions: prompts in each of their forms, and what is told of the answers to them."""
+"""Completions: prompts in each of their forms, and the replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reaching Macs over real links: one place after the other, with the key deciding who is there."""
+"""Dialling Macs over real links: one address after the other; the key shows which Mac answers."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_a_mac_that_is_no_member_is_not_dialled(desk: DiallingNode) -> Non
     assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("dial")]
 
 
-# ---- the door
+# ---- admission
 
 
 async def test_what_becomes_of_those_who_knock_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

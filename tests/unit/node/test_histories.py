@@ -1,4 +1,4 @@
-"""Every report about a plan in every order, beside a model that only counts."""
+"""Every report about a plan in every order, compared with a model that only counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.search import SEARCH
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Every report in every order, beside a model that only counts."""
+    """Sends every report in every order, and compares with a model that only counts."""
 
     who = st.integers(0, 3)
 

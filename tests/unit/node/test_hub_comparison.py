@@ -1,4 +1,4 @@
-"""Macs that have a model of the hub in parts compare it with the hub's hash before any of it is loaded."""
+"""Macs with parts of a hub model compare them with the hub's hash before any part is loaded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class One:
         self.comparison = HubComparison(models, inventory, self.mac.copying, self, coming, journal)
 
     def has(self, blocks: Collection[int], flipped: int = -1) -> None:
-        """Nothing is on this disk but these blocks, one of which came changed."""
+        """Put only these blocks on this disk, one of them changed."""
         self.directory.mkdir(exist_ok=True)
         writer = BlockWriter(self.directory, self.cluster.facts)
         for name, data in self.cluster.data.items():
@@ -98,12 +98,12 @@ class Cluster:
 
 
 async def nothing(*_: object) -> None:
-    """Look at a disk."""
+    """Stand-in for a look at the disk."""
 
 
 @pytest.fixture
 def macs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """Every Mac sees what it gives."""
+    """Macs whose given blocks are recorded."""
     made, real = Cluster(tmp_path), BlockReader.read
 
     def given(self: BlockReader, run: RunRequest) -> memoryview:

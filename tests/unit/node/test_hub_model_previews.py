@@ -1,4 +1,4 @@
-"""Which of the known models is offered first."""
+"""The known model that is offered first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request that names another model of the disk has it loaded where the person allows that; it ends no answer."""
+"""A request for another model on disk loads it if the person allows that, and ends no answer."""
 
 from __future__ import annotations
 

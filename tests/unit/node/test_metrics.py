@@ -1,4 +1,4 @@
-"""What Prometheus reads is what the events said."""
+"""Prometheus's figures equal those of the events."""
 
 from __future__ import annotations
 

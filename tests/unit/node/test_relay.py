@@ -1,4 +1,4 @@
-"""What one Mac asks another for in the name of a program: told alike, bounded, and ended where nobody waits for it."""
+"""Requests that one Mac relays to another for a program: same replies, bounded, and ended when the client is gone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEAD, MEMBER = "head", "member"
 
 
 class Wire:
-    """A link in this process; what is sent is there at once."""
+    """A link in this process; messages arrive at once."""
 
     def __init__(self) -> None:
         self.is_up = True
@@ -63,7 +63,7 @@ class Wire:
 
 
 class Two:
-    """A head, whose worker is played, and a member whose programs ask it."""
+    """A head with a simulated worker, and a member with programs that use its API."""
 
     def __init__(self, desk: AnswersHarness) -> None:
         self.desk, self.tasks = desk, tasks_of()

@@ -1,4 +1,4 @@
-"""What a node does about saved conversations, with a worker that is played: one at a time, and no end is missed."""
+"""A node's saved conversations, with a simulated worker: one at a time, and every end is noticed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAID = (Message(role="user", content="hello"), Message(role="assistant", content
 
 
 class Line(Pipe):
-    """What the worker is told of sessions."""
+    """Keeps the worker's commands about sessions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Line(Pipe):
 
 
 class Keeper:
-    """The sessions of a desk."""
+    """The sessions of a node."""
 
     def __init__(self, desk: AnswersHarness) -> None:
         self.desk, self.folder, self.line = desk, desk.node.home.sessions, Line()
@@ -49,13 +49,13 @@ class Keeper:
         return await self._begun(asyncio.create_task(self.sessions.load(TRIP)))
 
     async def _begun(self, command: asyncio.Task[SavedSession]) -> asyncio.Task[SavedSession]:
-        """Once the worker was told."""
+        """Wait until the worker has the command."""
         await asyncio.wait_for(self.line.rings.wait(), 5)
         self.line.rings.clear()
         return command
 
     def write(self) -> None:
-        """What a worker writes, in no layers."""
+        """Write a session file as a worker does, without layers."""
         session = SessionFile(
             model="tiny",
             fingerprint="f",

@@ -1,4 +1,4 @@
-"""Trust on one node: who is judged how and why, what a person typed, what a message of another Mac may do."""
+"""Trust on one node: levels of Macs with their reasons, commands of a person, and messages of other Macs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ ROSTERS = chain(3)
 
 
 class PairedNode:
-    """A Mac's judgement, with what it found out in the tests' hands."""
+    """A Mac's assessment, with its inputs set by the tests."""
 
     def __init__(self, folder: Path) -> None:
         self.store = RosterStore(folder / "rosters")
@@ -245,13 +245,13 @@ def test_a_wrong_key_is_told_from_a_failed_handshake(ca: bool) -> None:
     assert issubclass(WrongKey, HandshakeError)
 
 
-# ---- what is shown of a Mac that is not linked
+# ---- display of a Mac that is not linked
 
 
 def test_an_advertisement_of_a_members_id_is_at_most_seen_and_a_revoked_one_is_blocked(
     tmp_path: Path, paired: PairedNode
 ) -> None:
-    """T3: whoever takes a member's name and id on the Wi-Fi gains nothing by it."""
+    """T3: a rogue that uses a member's name and id on the Wi-Fi gains nothing."""
     desk = MeshDesk(tmp_path, 0, paired.store)
     sightings, bus = desk.sightings, desk.bus
     node = replace(desk.node, store=paired.store, assessment=paired.assessment, seen=paired.seen)
@@ -382,7 +382,7 @@ async def mesh(tmp_path: Path, paired: PairedNode) -> AsyncIterator[Mesh]:
 
 @asynccontextmanager
 async def link_to(mesh: Mesh, known: Cluster) -> AsyncIterator[ControlLink]:
-    """A link of mac 1 with this Mac, whose handshake began when the roster was that of `known`."""
+    """A link of mac 1 with this Mac, whose handshake began under the roster `known`."""
     links: list[ControlLink] = []
 
     async def take(link: ControlLink) -> None:
@@ -433,7 +433,7 @@ def test_the_request_for_a_new_key_survives_the_limit_of_a_messages_texts() -> N
     assert b"".join(message.request) == request
 
 
-# ---- what a person types and reads
+# ---- names that a person types and reads
 
 MACS = [("abcdefgh", "studio"), ("abcdzzzz", "mini"), ("wxyzabcd", "Mini 2"), ("miniaaaa", "air")]
 
@@ -454,7 +454,7 @@ def test_a_mac_is_named_by_its_name_or_by_the_beginning_of_its_id(typed: str, me
 
 @pytest.mark.parametrize("typed", ["", "abc", "mini", "abcd", "nobody", "stud", "\x1b[2J"])
 def test_a_name_that_is_none_or_several_is_refused_with_the_names(typed: str) -> None:
-    """A Mac that calls itself like the beginning of another's id is not revoked in its place."""
+    """A Mac whose name is the start of another's id is not revoked instead of it."""
     with pytest.raises(UsageError) as refused:
         pick(typed, MACS)
     assert "(abcdzzzz)" in refused.value.fix
@@ -514,7 +514,7 @@ def test_a_side_of_a_fork_is_named_by_word_or_hash() -> None:
             commands._side(typed, fork)
 
 
-# ---- what is kept of answers
+# ---- stored answers
 
 
 def log_of(folder: Path, number: int, *macs: str) -> Path:

@@ -1,4 +1,4 @@
-"""Where no disk has a model: what the picker and `macluster models` offer."""
+"""The offer of the picker and `macluster models` when no disk has a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BEST = "mlx-community/gpt-oss-120b-MXFP4-Q8"
 
 
 class EmptyNode(StillNode):
-    """A node whose disk has no model; it notes what it is to download."""
+    """A node without models on disk; it records the requested download."""
 
     def __init__(self) -> None:
         super().__init__(Snapshot())
@@ -51,7 +51,7 @@ async def test_an_empty_picker_offers_what_fits_best_and_d_downloads_it(size: tu
         shown = text_of(app)
         assert all(words in shown for words in ("Models on the hub", "✓▸gpt-oss-120b", "63 GB", "≈ ", "2 Macs"))
         assert max(map(len, shown.splitlines())) == size[0]
-        for answer in range(3):  # not now, what tells of it, all of it
+        for answer in range(3):  # the three answers: not now, its description, all of it
             await pilot.press("d")
             await until(lambda: isinstance(app.screen, ChoiceScreen))
             await pilot.press(*["down"] * answer, "enter")

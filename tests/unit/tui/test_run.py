@@ -1,4 +1,4 @@
-"""`macluster run` as a person runs it, over a real socket: what is asked, what is printed, what Ctrl+C leaves."""
+"""`macluster run` as a command, over a real socket: the request, the output, and Ctrl+C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a row holds is cut out as it grows, and another worker goes on with it as if it had read all of it."""
+"""Spans of a row are cut out as it grows, and another worker continues from them as if it had read all of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from core.engine.requests import Request
 from core.engine.ring_work import Work
-from core.events import Plan, Stage
+from core.events import Batch, Plan, Stage
 from core.models.made.maker import random_model
 from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.probe import ModelProbe
@@ -22,7 +22,6 @@ from core.plan import mirror as plan_mirror
 from core.worker import mirroring
 from core.worker.head import Head
 from core.worker.messages import (
-    Batching,
     Mirrored,
     MirrorSpans,
     Prefilled,
@@ -54,14 +53,14 @@ def whole(variant: str) -> Any:
 
 
 def another(variant: str) -> Any:
-    """An instance with the same weights."""
+    """Another instance with the same weights."""
     if variant != BITS:
         return twin(variant, whole(variant))
     return random_model({**config_of("qwen3"), "head_dim": KV_GROUP}, 3, mx.float32)
 
 
 class MirrorRing:
-    """A head that owns the whole model, and a node that keeps what it mirrors, as long as it is: `kept` by request."""
+    """A head that owns the whole model, and a node that keeps its mirrored spans: `kept` by request."""
 
     def __init__(self, variant: str = "llama", rows: int = 2, mirror: Mirror | None = None) -> None:
         kv_bits = 8 if variant == BITS else None
@@ -92,7 +91,7 @@ class MirrorRing:
         )
 
     def run(self, *requests: Request, until: int | None = None) -> None:
-        """Ask, and let it turn until nothing is left to do, or `until` tokens were written."""
+        """Ask, and take turns until nothing is left, or `until` tokens were written."""
         inbox: Any = None
         for request in requests:
             mirrored = self.mirror.begin(request.request_id, request.prefix)
@@ -128,7 +127,7 @@ def a_request(tokens: Sequence[int] = PROMPT, request_id: str = REQUEST, **more:
 
 
 def gone_on_with(lost: MirrorRing, variant: str, *requests: Request) -> MirrorRing:
-    """Another worker, which goes on where `lost` was."""
+    """Another worker, which continues after `lost`."""
     desk = MirrorRing(variant, mirror=lost.mirror)
     desk.run(*(replace(request, written=lost.tokens(request.request_id)) for request in requests))
     return desk
@@ -205,4 +204,4 @@ def test_a_row_is_told_to_be_read_before_its_first_chunk_is_computed(monkeypatch
 
 
 def _states(desk: MirrorRing) -> str:
-    return " ".join(row.state for report in desk.said(Batching)[-1:] for row in report.batch.rows)
+    return " ".join(row.state for report in desk.said(Batch)[-1:] for row in report.rows)

@@ -1,4 +1,4 @@
-"""What the head makes of a Mac beside the ring that does not do what it should: the ring reads, and nothing waits."""
+"""A prefill Mac fails in any way: the ring reads the prompt itself, and nothing waits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ID = "ab" * 16
 
 
 class Beside:
-    """The other Mac as `Reading` sees it: what was asked of it, and what it says."""
+    """The prefill Mac as the head sees it: the requests sent to it, and its replies."""
 
     needs_new_keys = False
     is_at_rest = True
@@ -66,7 +66,7 @@ class Beside:
 
 
 class Ring:
-    """What waits for a beginning, and what came of it."""
+    """A scheduler that records the rows started, and whether the ring reads the prompt."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[int, int, bool]] = []
@@ -142,7 +142,7 @@ def test_what_is_not_what_was_asked_for_is_read_by_the_ring(caches: Mapping[int,
     assert (waited := reading.take_waited(ID))
     assert waited.tokens == 0
     assert [type(op) for op in beside.ops] == [New, Drop]
-    beside.says(WHOLE)  # of what was given up nothing counts
+    beside.says(WHOLE)  # spans of a cancelled request have no effect
     beside.is_at_rest = False
     reading.turn()
     assert ring.spans == []

@@ -1,4 +1,4 @@
-"""The head saves and loads between its turns, in one process; whatever ends it leaves nothing behind."""
+"""The head saves and loads between its turns, in one process; every kind of end leaves nothing in memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def a_plan() -> Plan:
 
 
 class SessionRing:
-    """A head that owns the whole model, and what it told."""
+    """A head that owns the whole model, and its reports."""
 
     def __init__(self, folder: Path) -> None:
         whole = build(VARIANT)
@@ -68,7 +68,7 @@ class SessionRing:
         self.head.turn(inbox)
 
     def rest(self) -> list[Report]:
-        """Turns until nothing is left to do, and what was told meanwhile."""
+        """Take turns until nothing is left; returns the reports meanwhile."""
         mark = len(self.reports)
         while self.head.is_busy:
             self.turn()
@@ -93,7 +93,7 @@ def desk(tmp_path: Path) -> SessionRing:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """A file of PROMPT and the beginning of its answer."""
+    """A file with PROMPT and the start of its answer."""
     desk = SessionRing(tmp_path)
     desk.ask(PROMPT)
     desk.save(held(desk))
@@ -102,7 +102,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def held(desk: SessionRing) -> list[int]:
-    """What its newest row at rest holds."""
+    """The tokens of its newest parked row."""
     return list(desk.head._scheduler.parked[-1].tokens)
 
 
