@@ -76,9 +76,9 @@ class Tokenizing:
 
     def _answer(self, request: TextRequest) -> TextAnswer:
         if isinstance(request, ReadTokenizer):
-            self._tokens = tokens = Tokens.load(Path(request.directory))
-            tokens.stand_ready()
-            return TokenizerRead(eos=tokens.eos, vocab_size=tokens.vocab_size, sampling=tokens.sampling)
+            self._tokens = read = Tokens.load(Path(request.directory))
+            read.stand_ready()
+            return TokenizerRead(eos=read.eos, vocab_size=read.vocab_size, sampling=read.sampling)
         assert self._tokens, "reading it is the first request"
         match request:
             case Encode(messages=messages, raw=raw, tools=tools, template_options=options):
