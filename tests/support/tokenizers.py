@@ -21,8 +21,9 @@ class StreamHere:
     def __init__(self, stream: TextStream | LibraryStream) -> None:
         self._stream = stream
 
-    def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
-        then(Decoded(text=self._stream.add(token), held=self._stream.held))
+    def add(self, tokens: Sequence[int], named: Sequence[int], then: Callable[[Decoded | Refused], None]) -> None:
+        text = "".join(map(self._stream.add, tokens))
+        then(Decoded(text=text, held=self._stream.held, names=tuple(map(str, named))))
 
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
         return Decoded(text="".join(map(self._stream.add, tokens)), held=self._stream.held)
@@ -41,8 +42,8 @@ class LateStream(StreamHere):
         super().__init__(stream)
         self._late = late
 
-    def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
-        self._late.append(partial(super().add, token, then))
+    def add(self, tokens: Sequence[int], named: Sequence[int], then: Callable[[Decoded | Refused], None]) -> None:
+        self._late.append(partial(super().add, tokens, named, then))
 
 
 class TokenizerHere:

@@ -166,6 +166,12 @@ class Tokens:
             return LibraryStream(self._wrapper.detokenizer, len(self._wrapper))
         return TextStream(self._bytes, trims=trims and getattr(self._wrapper.detokenizer, "trim_space", True))
 
+    def name(self, token: int) -> str:
+        """The text of a token alone; its id if it is no text."""
+        stream = self.stream()
+        text = stream.add(token) + stream.held
+        return text if text and "\ufffd" not in text else f"token_id:{token}"
+
     def _bytes(self, token: int) -> bytes:
         piece = self._wrapper.convert_ids_to_tokens(token) if token < self.vocab_size else None
         return self._bytes_by_piece(piece) if piece and self._bytes_by_piece else b""

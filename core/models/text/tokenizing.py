@@ -85,10 +85,10 @@ class Tokenizing:
                 return Encoded(tokens=self._tokens.encode(messages, raw, tools, options))
             case Constrain(constraint=constraint, calls=calls, prompt_end=prompt_end, raw=raw):
                 return Constrained(constraint=self._tokens.constrain(constraint, calls, prompt_end, raw=raw))
-            case Decode(stream=name, tokens=tokens, trims=trims):
+            case Decode(stream=name, tokens=tokens, trims=trims, named=named):
                 stream = self._streams.get(name) or self._streams.setdefault(name, self._tokens.stream(trims=trims))
                 text = "".join(stream.add(token) for token in tokens)
-                return Decoded(text=text, held=stream.held)
+                return Decoded(text=text, held=stream.held, names=tuple(map(self._tokens.name, named)))
             case EndStream(stream=name):
                 self._streams.pop(name, None)
                 return Decoded()

@@ -65,14 +65,14 @@ class AnswerText:
     def __init__(self, process: TokenizerProcess, name: str, *, trims: bool) -> None:
         self._process, self._name, self._trims = process, name, trims
 
-    def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
-        self._process.ask(self._decode([token]), partial(_decoded, then))
+    def add(self, tokens: Sequence[int], named: Sequence[int], then: Callable[[Decoded | Refused], None]) -> None:
+        self._process.ask(self._decode(tokens, named), partial(_decoded, then))
 
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
         return await self._process.answer(self._decode(tokens), Decoded)
 
-    def _decode(self, tokens: Sequence[int]) -> Decode:
-        return Decode(stream=self._name, tokens=list(tokens), trims=self._trims)
+    def _decode(self, tokens: Sequence[int], named: Sequence[int] = ()) -> Decode:
+        return Decode(stream=self._name, tokens=list(tokens), trims=self._trims, named=list(named))
 
     def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...]) -> PartsReader:
         begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools)

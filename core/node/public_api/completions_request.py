@@ -50,7 +50,8 @@ class TextCompletion(CompletionOptions, frozen=True, kw_only=True):
     def _request(self, prompt: Prompt) -> ChatRequest:
         text, tokens = (prompt, ()) if isinstance(prompt, str) else ("", prompt)
         messages = (Message(role="user", content=text),)
-        most = _MAX_TOKENS if self.max_tokens is None else None
+        # the model writes at least one token
+        most = {None: _MAX_TOKENS, 0: 1}.get(self.max_tokens)
         return completion_request(
             self, messages, most, self.logprobs, raw=True, prompt_tokens=tokens, prompt_logprobs=self.scores_prompt
         )

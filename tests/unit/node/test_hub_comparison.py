@@ -15,7 +15,7 @@ import pytest
 from core.errors import BadModel, TransferError
 from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map
 from core.models.files.block_writer import BlockWriter
-from core.models.files.compared_hashes import COMPARED_NAME, check_compared, read_compared, uncompared, write_compared
+from core.models.files.compared_hashes import COMPARED_NAME, check_compared, doubtful, read_compared, write_compared
 from core.models.files.hub_origin import HubOrigin, write_origin
 from core.models.files.model_folder import fingerprint
 from core.models.made.maker import make_model
@@ -122,7 +122,7 @@ async def test_one_mac_reads_all_of_a_file_once_and_the_others_take_the_list_fro
     two.has({0, *macs.blocks[third : 2 * third]})
     three.has({0, *macs.blocks[2 * third :]})
     for each in (one, two, three):
-        assert NAME in uncompared(each.directory)
+        assert NAME in doubtful(each.directory).uncompared
         with pytest.raises(BadModel, match="of toy was not compared"):
             check_compared(each.directory)
     await one.ensure()

@@ -88,7 +88,7 @@ class Ring:
         self.source.ended(request_id, 0)
 
 
-def a_desk() -> tuple[Reading, Beside, Ring, list[Report]]:
+def a_reading() -> tuple[Reading, Beside, Ring, list[Report]]:
     ring, told, beside = Ring(), list[Report](), Beside()
     plan: Plan = plan_of(2)
     plan = replace(plan, chunk=16, prefill=Prefill(stage=plan.stages[0], least=32, share=0.5))
@@ -107,7 +107,7 @@ def test_it_has_two_chunks_to_go_on_with_and_what_it_read_is_given_on_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reading_of, "monotonic", lambda: 5.0)
-    reading, beside, ring, _ = a_desk()
+    reading, beside, ring, _ = a_reading()
     assert [(asked.start, asked.stop) for asked in beside.asked] == [(0, 16), (16, 32)]
     for _ in range(3):
         beside.says(WHOLE)
@@ -132,7 +132,7 @@ def test_it_has_two_chunks_to_go_on_with_and_what_it_read_is_given_on_in_order(
 )
 @pytest.mark.promise("P37")
 def test_what_is_not_what_was_asked_for_is_read_by_the_ring(caches: Mapping[int, CachePart]) -> None:
-    reading, beside, ring, told = a_desk()
+    reading, beside, ring, told = a_reading()
     beside.says(caches)
     while reading.turn():
         pass
@@ -149,7 +149,7 @@ def test_what_is_not_what_was_asked_for_is_read_by_the_ring(caches: Mapping[int,
 
 
 def test_a_link_that_breaks_is_told_and_the_ring_reads() -> None:
-    reading, beside, ring, told = a_desk()
+    reading, beside, ring, told = a_reading()
     beside.is_gone = True
     beside.says(WHOLE)
     while reading.turn():
