@@ -37,7 +37,6 @@ class OtherShapes(msgspec.Struct, frozen=True, kw_only=True):
     grammar: Any = None
     format: Any = None
     regex: Any = None
-    ebnf: Any = None
 
     def check_shapes(self) -> None:
         """Raises UsageError, naming a field that is set."""

@@ -110,9 +110,6 @@ class ResponseBody(OtherShapes, frozen=True, kw_only=True):
     background: bool | None = None
     conversation: Any = None
     prompt: Any = None
-    prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
-    user: str | None = None
     max_output_tokens: Count | None = None
     temperature: float | None = None
     top_p: float | None = None
