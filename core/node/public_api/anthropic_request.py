@@ -14,7 +14,6 @@ from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
 from core.node.public_api.request_fields import (
     Count,
-    OtherShapes,
     call_of,
     left_out,
     newest,
@@ -87,7 +86,7 @@ class OutputConfig(msgspec.Struct, frozen=True):
     effort: str | None = None
 
 
-class Messages(OtherShapes, frozen=True, kw_only=True):
+class Messages(msgspec.Struct, frozen=True, kw_only=True):
     """Body of `POST /v1/messages` and of `POST /v1/messages/count_tokens`."""
 
     model: str
@@ -107,7 +106,6 @@ class Messages(OtherShapes, frozen=True, kw_only=True):
 
     def request(self) -> ChatRequest:
         """The request for the cluster. Raises UsageError."""
-        self.check_shapes()
         if self.mcp_servers:
             raise UsageError("mcp_servers is not supported.", "Leave it out.")
         choice, form = self.tool_choice or ToolChoice(), self.output_config.format if self.output_config else None

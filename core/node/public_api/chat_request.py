@@ -15,7 +15,6 @@ from core.errors import UsageError
 from core.node.public_api.request_fields import (
     Content,
     Count,
-    OtherShapes,
     call_of,
     effort_of,
     newest,
@@ -100,7 +99,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = None
 
 
-class CompletionOptions(OtherShapes, frozen=True, kw_only=True):
+class CompletionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of both kinds of completions."""
 
     model: str = ""
@@ -187,7 +186,6 @@ def completion_request(
     asked: CompletionOptions, messages: Sequence[Message], max_tokens: int | None, logprobs: int | None, **more: Any
 ) -> ChatRequest:
     """The request of a completion. Raises UsageError."""
-    asked.check_shapes()
     sampling = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,

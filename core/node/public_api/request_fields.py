@@ -16,6 +16,11 @@ from core.numbers import MOST
 from core.requests.answers import ChatRequest, Message, ModelOption, TemplateOptions
 from core.sampling_options import Sampling
 
+# fields in which other servers take the shape of an answer
+_OTHER_SHAPES: Final = {
+    *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
+    *("json_schema", "grammar", "format", "regex", "ebnf"),
+}
 _ANY_OBJECT: Final = '{"type": "object"}'
 
 _TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text", "refusal"})
@@ -25,33 +30,13 @@ Count = Annotated[int, msgspec.Meta(ge=-1, le=1 << 31)]  # -1: as if omitted
 _Request = TypeVar("_Request")
 
 
-class OtherShapes(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of other servers that set the shape of an answer."""
-
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    structured_outputs: Any = None
-    json_schema: Any = None
-    grammar: Any = None
-    format: Any = None
-    regex: Any = None
-
-    def check_shapes(self) -> None:
-        """Raises UsageError, naming a field that is set."""
-        for name in OtherShapes.__struct_fields__:
-            if getattr(self, name) is not None:
-                raise UsageError(f"{name} is not supported.", "Send the schema in the field of this API.")
-
-
 def request_body(raw: bytes, kind: type[_Request]) -> _Request:
-    """Decode a body. A field that is null counts as omitted. Raises UsageError."""
-    try:
-        return decoded(raw, kind)
-    except UsageError:
-        given = decoded(raw, dict[str, msgspec.Raw])
-        return decoded(msgspec.json.encode({k: v for k, v in given.items() if bytes(v) != b"null"}), kind)
+    """Decode a body, without fields that are null. Raises UsageError, also for the shape fields of other servers."""
+    fields = decoded(raw, dict[str, msgspec.Raw])
+    given = {name: value for name, value in fields.items() if memoryview(value) != b"null"}
+    if shapes := sorted(given.keys() & _OTHER_SHAPES):
+        raise UsageError(f"{shapes[0]} is not supported.", "Send the schema in the field of this API.")
+    return decoded(raw if len(given) == len(fields) else msgspec.json.encode(given), kind)
 
 
 class ContentPart(msgspec.Struct, frozen=True):
@@ -75,8 +60,8 @@ def request_of(
     tools: Sequence[Tool] = (),
     **more: Any,
 ) -> ChatRequest:
-    """A request that is not kept; None in `sampling` means the model's default, without
-    `max_tokens` an answer may fill the context. Raises UsageError.
+    """A request that is not kept; None in `sampling` means the model's default. Without `max_tokens` an answer may fill
+    the context. Raises UsageError.
     """
     given = {name: value for name, value in sampling.items() if value is not None}
     left_open = [name for name in get_args(ModelOption) if name not in given]

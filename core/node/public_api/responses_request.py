@@ -16,7 +16,6 @@ from core.errors import UsageError
 from core.node.public_api.request_fields import (
     Content,
     Count,
-    OtherShapes,
     call_of,
     effort_of,
     left_out,
@@ -98,7 +97,7 @@ class TextOptions(msgspec.Struct, frozen=True):
     format: TextFormat = TextFormat()
 
 
-class ResponseBody(OtherShapes, frozen=True, kw_only=True):
+class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     """Body of `POST /v1/responses`."""
 
     input: str | tuple[Item, ...]
@@ -132,7 +131,6 @@ class ResponseBody(OtherShapes, frozen=True, kw_only=True):
 
     def request(self, messages: Iterable[Message]) -> ChatRequest:
         """The request after `messages`. Raises UsageError."""
-        self.check_shapes()
         for name in ("background", "conversation", "prompt", "top_logprobs"):
             if getattr(self, name):
                 raise UsageError(f"{name} is not supported.", "Leave it out.")
