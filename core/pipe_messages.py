@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 LENGTH: Final = struct.Struct("<I")
 MAX_MESSAGE: Final = 64 << 20
+READ_BYTES: Final = 64 << 10
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -20,6 +22,12 @@ _encoder = msgspec.msgpack.Encoder()
 def pack(message: msgspec.Struct) -> bytes:
     body = _encoder.encode(message)
     return LENGTH.pack(len(body)) + body
+
+
+def write_message(fd: int, message: msgspec.Struct) -> None:
+    data = memoryview(pack(message))
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 def split(arrived: bytearray) -> Iterator[bytes]:
@@ -31,6 +39,16 @@ def split(arrived: bytearray) -> Iterator[bytes]:
         body = bytes(memoryview(arrived)[LENGTH.size : end])
         del arrived[:end]
         yield body
+
+
+def read_messages(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Messages from a blocking pipe, until it ends; `read` returns up to that many bytes. Raises
+    msgspec.ValidationError if one is too long.
+    """
+    arrived = bytearray()
+    while part := read(READ_BYTES):
+        arrived += part
+        yield from split(arrived)
 
 
 async def read_message(stream: StreamReader) -> bytes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Final, NamedTuple, TypeVar
@@ -15,7 +15,8 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from core.errors import WorkerDied, WorkerError, error_from
-from core.pipe_messages import LENGTH, pack
+from core.models.files.child_start import OFFLINE, command_of
+from core.pipe_messages import read_messages, write_message
 from core.trust.identity import Identity
 from core.worker.messages import Command, Failed, Join, Listening, Load, Loaded, Report, unpack_report
 
@@ -41,14 +42,13 @@ class BareWorker:
         """With `own_gpu` the worker sees only the NVIDIA GPU number `index`; MLX uses one per process."""
         self.index = index
         self.port = 0
-        offline = {"PYTHONSAFEPATH": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"}
         gpu = {"CUDA_VISIBLE_DEVICES": str(index)} if own_gpu else {}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "core.worker"],
+            command_of("core.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env={**os.environ, **offline, **gpu},
+            env={**os.environ, **OFFLINE, **gpu},
         )
         self._arrivals: SimpleQueue[Arrival | None] = SimpleQueue()
         self._reader = threading.Thread(target=self._read, name=f"reports of worker {index}", daemon=True)
@@ -66,10 +66,8 @@ class BareWorker:
     def send(self, command: Command) -> None:
         """Write one command. Raises WorkerDied."""
         assert self._process.stdin
-        data = memoryview(pack(command))
         try:
-            while data:
-                data = data[self._process.stdin.write(data) or 0 :]
+            write_message(self._process.stdin.fileno(), command)
         except OSError as error:
             raise self._died() from error
 
@@ -113,25 +111,11 @@ class BareWorker:
 
     def _read(self) -> None:
         """Queue reports until the pipe ends. A thread of its own, so each report has the time of its arrival."""
-        while (head := self._exactly(LENGTH.size)) is not None:
-            body = self._exactly(LENGTH.unpack(head)[0])
-            if body is None:
-                break
-            try:
-                self._arrivals.put(Arrival(perf_counter(), unpack_report(body)))
-            except msgspec.MsgspecError:
-                break  # treated like a dead worker
-        self._arrivals.put(None)
-
-    def _exactly(self, count: int) -> bytes | None:
         assert self._process.stdout
-        data = bytearray()
-        while len(data) < count:
-            part = self._process.stdout.read(count - len(data))
-            if not part:
-                return None
-            data += part
-        return bytes(data)
+        with suppress(msgspec.MsgspecError):  # treated like a dead worker
+            for body in read_messages(partial(os.read, self._process.stdout.fileno())):
+                self._arrivals.put(Arrival(perf_counter(), unpack_report(body)))
+        self._arrivals.put(None)
 
     def _died(self) -> WorkerDied:
         return WorkerDied(f"Worker {self.index} (process {self.pid}) ended.", "See what it wrote above.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 import msgspec
@@ -11,6 +11,7 @@ from core.errors import DoesNotFit, PlanError, UnsupportedModel
 from core.events import Parallelism, Peer, Plan, Stage, Topology
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.assign_layers import split_as_given, split_by_budget
+from core.plan.context_choice import choose_context
 from core.plan.hop_bytes import hop_bytes
 from core.plan.notes import LOSSY, notes_of, where_cut
 from core.plan.parallelism import choose_topology
@@ -18,7 +19,7 @@ from core.plan.plan_inputs import PlanInputs
 from core.plan.stage_sizes import StageSizes
 from core.plan.survival import on_fewer, with_indispensable
 from core.plan.topology import TOPOLOGIES
-from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
+from core.settings import CHUNK_BYTES, DEFAULT_CONTEXT, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
 
 def make_plan(**inputs: Unpack[PlanInputs]) -> Plan:
@@ -31,13 +32,16 @@ def make_plan(**inputs: Unpack[PlanInputs]) -> Plan:
 def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
     """Plan a model over `peers`, the head first, with the given `layers` or in proportion to budgets.
 
-    The topology is the given one, else that of `layers`, else private, or single on one Mac. With a `profile`, illegal
-    cuts are moved and Macs without a cut left out. The plan may not fit; then `indispensable` is empty.
+    The topology is the given one, else that of `layers`, else private, or single on one Mac. Without a `context` it is
+    chosen by memory. With a `profile`, illegal cuts are moved and Macs without a cut left out. The plan may not fit;
+    then `indispensable` is empty.
 
     Raises the errors of `split_layers`, `route` and `choose_topology`, IllegalCut, PlanError if the topology needs more
     Macs, and UnsupportedModel if the caches can't use `kv_bits`.
     """
+    inputs, note = _with_context(inputs)
     plan = _draft(inputs)
+    plan = msgspec.structs.replace(plan, notes=(*plan.notes, *filter(None, [note])))
     if shortage(plan):
         return plan
     can_lose = inputs.get("can_lose", lambda *_: True)
@@ -52,6 +56,34 @@ def _fits_on(peers: Sequence[Peer], inputs: PlanInputs) -> bool:
         return False
 
 
+def _with_context(inputs: PlanInputs) -> tuple[PlanInputs, str]:
+    """`inputs` with a context and the Macs' memory beside it, and a note on a context that is chosen or too long."""
+    asked, longest = inputs["context"], inputs.get("longest", DEFAULT_CONTEXT)
+    peers_at: Callable[[int], Sequence[Peer]] = inputs.get("peers_at", lambda _: inputs["peers"])
+    if asked:
+        note = f"Context: {asked:,} tokens, but the model takes {longest:,}." if "longest" in inputs else ""
+        return {**inputs, "peers": peers_at(asked)}, note if asked > longest else ""
+
+    def macs_for(context: int, free: float) -> int:
+        try:
+            head, *others = _with_free(peers_at(context), free)
+            there: PlanInputs = {**inputs, "context": context, "peers": [head, *others]}
+            if shortage(_draft(there)):
+                return 0
+        except PlanError:
+            return 0
+        others.sort(key=lambda peer: -peer.budget_bytes)
+        fewer = range(len(others) if not inputs.get("layers") else 0)
+        return 1 + next((n for n in fewer if _fits_on([head, *others[:n]], there)), len(others))
+
+    chosen = choose_context(longest, macs_for)
+    return {**inputs, "context": chosen.tokens, "peers": peers_at(chosen.tokens)}, chosen.why
+
+
+def _with_free(peers: Sequence[Peer], share: float) -> list[Peer]:
+    return [msgspec.structs.replace(peer, budget_bytes=int(peer.budget_bytes * (1 - share))) for peer in peers]
+
+
 def _draft(inputs: PlanInputs) -> Plan:
     topology, parallelism = choose_topology(lambda topology: _laid_out(inputs, topology), _lacks, **inputs)
     return _laid_out(inputs, topology, parallelism)
@@ -61,6 +93,7 @@ def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parall
     model, layout, peers, layers = inputs["model"], inputs["layout"], inputs["peers"], inputs.get("layers", ())
     profile, kv_bits, context = inputs.get("profile"), inputs.get("kv_bits"), inputs["context"]
     rows = inputs.get("rows", DEFAULT_ROWS)
+    assert context
     if kv_bits and profile and profile.whole_bits:
         what = f"The cache of {model} can't be compressed to {kv_bits} bits: {profile.whole_bits}."
         raise UnsupportedModel(what, "Leave the cache uncompressed.")

@@ -15,7 +15,7 @@ from core.requests.plans import Forecast, PlanRequest
 class PlanOptions(TypedDict):
     """Options of a plan, as in `core.requests.plans.PlanRequest`."""
 
-    context: int
+    context: int | None  # None: chosen by memory
     kv_bits: NotRequired[int | None]
     rows: NotRequired[int]
     topology: NotRequired[Topology | None]
@@ -33,6 +33,8 @@ class PlanContext(TypedDict, total=False):
     rtt: Callable[[str, str], float | None]  # round trip between two Macs in seconds, if measured
     stage_s: StageSeconds  # measured seconds per token of layers on a Mac
     expects: Callable[[Plan], Forecast | None]  # forecast of a plan
+    longest: int  # context that the model takes
+    peers_at: Callable[[int], Sequence[Peer]]  # `peers` with the memory that a draft model with this context leaves
     can_lose: Callable[[Plan, str], bool]  # whether the other disks have every layer without this Mac (device id)
 
 

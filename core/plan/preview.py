@@ -15,6 +15,7 @@ from core.plan.notes import sees
 from core.plan.plan_inputs import PlanContext, plan_options_of
 from core.plan.stage_sizes import StageSizes
 from core.requests.plans import PlanPreview, PlanRequest
+from core.settings import DEFAULT_CONTEXT
 
 
 def preview_of(
@@ -43,13 +44,14 @@ def preview_of(
         problem = shortage(plan, profile)
     except MaclusterError as error:
         problem = error
+    context = plan.context if plan else request.context or DEFAULT_CONTEXT
     return PlanPreview(
         plan=None if problem else plan,
         draft=plan if problem else None,
         problem=problem.problem if problem else None,
         layer_bytes=max(layout.layer_bytes),
         total_bytes=layout.total_bytes,
-        kv_bytes=StageSizes(layout, profile, request.context, request.kv_bits).kv_bytes(range(layout.layers)),
+        kv_bytes=StageSizes(layout, profile, context, request.kv_bits).kv_bytes(range(layout.layers)),
         cuts=profile.cuts if profile else None,
         whole_kv=profile.whole_bits if profile else "",
         hop_bytes=hop_bytes(plan, profile) if plan else (),

@@ -10,14 +10,14 @@ from core.errors import Problem
 from core.events import BalanceChoice, ParallelismChoice, Plan, RecoveryChoice, Topology, WireType
 from core.numbers import Positive
 from core.requests.body import Body, PathName
-from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS
+from core.settings import DEFAULT_ROWS, MAX_LANE_ROWS
 
 
 class PlanRequest(Body, frozen=True, kw_only=True):
     """The model to plan, and how it should run."""
 
     model: PathName  # name from the catalogue, or a directory
-    context: Positive = DEFAULT_CONTEXT  # tokens, shared by all rows
+    context: Positive | None = None  # tokens, shared by all rows; None: chosen by memory
     kv_bits: Literal[4, 8] | None = None  # bits of a key or value; None: the model's own
     rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANE_ROWS)] = DEFAULT_ROWS  # requests that run at the same time
     topology: Topology | None = None  # None: from `layers`, else private, or single on one Mac

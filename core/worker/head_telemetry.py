@@ -15,7 +15,7 @@ from core.engine.scheduler import Scheduler
 from core.events import Batch, Plan
 from core.plan.topology import stages_in_turn
 from core.rates import Throttle
-from core.worker.messages import Batching, Report, Samples, StageSample
+from core.worker.messages import Report, Samples, StageSample
 from core.worker.pipeline import Pipeline
 
 TELEMETRY_EVERY_S: Final = 0.5
@@ -62,7 +62,7 @@ class HeadTelemetry:
         if batch != self._batch:
             self._batch = batch
             self._batches.note(now)
-            self._report(Batching(batch=batch))
+            self._report(batch)
 
     def _ask(self) -> bool:
         self._figures.note(monotonic())

@@ -257,12 +257,6 @@ class Worked(PipeMessage, frozen=True, kw_only=True):
     step: int
 
 
-class Batching(PipeMessage, frozen=True, kw_only=True):
-    """The head's rows and queue, twice a second while they change, and when nothing runs any more."""
-
-    batch: Batch
-
-
 class SessionSaved(PipeMessage, frozen=True, kw_only=True):
     """The file is on disk."""
 
@@ -424,7 +418,7 @@ Report = (
     | Worked
     | GpuFailed
     | GroupBroken
-    | Batching
+    | Batch
 )
 
 _command_decoder = msgspec.msgpack.Decoder(Command)

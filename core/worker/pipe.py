@@ -6,8 +6,9 @@ import contextlib
 import os
 import threading
 from collections import deque
+from functools import partial
 
-from core.pipe_messages import LENGTH, MAX_MESSAGE, pack
+from core.pipe_messages import read_messages, write_message
 from core.worker.messages import Command, Report, unpack_command
 
 
@@ -48,11 +49,7 @@ class Inbox:
 
     def _read_until_eof(self) -> None:
         try:
-            while (head := self._read(LENGTH.size)) is not None:
-                (length,) = LENGTH.unpack(head)
-                body = self._read(length) if length <= MAX_MESSAGE else None
-                if body is None:
-                    return
+            for body in read_messages(partial(os.read, self._fd)):
                 self._commands.append(unpack_command(body))
                 self._wake()
         finally:  # on any error: without this thread the worker would outlive its node
@@ -62,16 +59,6 @@ class Inbox:
         with contextlib.suppress(BlockingIOError):  # a full pipe is readable anyway
             os.write(self._wake_write, b"!")
         self._is_woken = True  # set afterwards: whatever is readable gets taken out
-
-    def _read(self, count: int) -> bytes | None:
-        parts: list[bytes] = []
-        while count > 0:
-            part = os.read(self._fd, min(count, 1 << 20))
-            if not part:
-                return None
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
 
 
 class Outbox:
@@ -83,11 +70,9 @@ class Outbox:
 
     def put(self, report: Report) -> None:
         """Write one report, from any thread; blocks while the node lags, and ends the process if the node is gone."""
-        data = memoryview(pack(report))
         try:
             with self._lock:
-                while data:
-                    data = data[os.write(self._fd, data) :]
+                write_message(self._fd, report)
         except BrokenPipeError:
             os._exit(0)
 

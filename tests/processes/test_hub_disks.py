@@ -26,6 +26,7 @@ from core.models.files.hub_download_parts import CONNECTIONS, RANGE_BLOCKS
 from core.models.files.hub_origin import HubOrigin
 from core.models.files.model_folder import read_folder
 from core.node.disks.model_copies import Origin, in_order
+from core.pipe_messages import pack, read_message
 from core.requests.disks import CopyRequest, DownloadRequest
 from core.requests.plans import LoadRequest, ModelChoice, PreviewRequest
 from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
@@ -195,11 +196,12 @@ async def run(order: AnyOrder, hub: Hub, killed_after_s: float | None = None) ->
     assert child.stdout
     told: list[Fetched] = []
     try:
-        child.stdin.write(msgspec.json.encode(order) + b"\n")
-        while line := await child.stdout.readline():
-            told.append(msgspec.json.decode(line, type=Fetched))
+        child.stdin.write(pack(order))
+        while True:
+            told.append(msgspec.msgpack.decode(await read_message(child.stdout), type=Fetched))
             if len(told) == 1 and killed_after_s is not None:
                 asyncio.get_running_loop().call_later(killed_after_s, child.kill)
+    except asyncio.IncompleteReadError:
         await child.wait()
     finally:
         if child.returncode is None:

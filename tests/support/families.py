@@ -5,20 +5,45 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
+from core.answer_parts import Tool
+from core.models.text.answer_reader import TaggedReader, edges_of
+from core.models.text.call_forms import form_of
+
+# for each form of our own: the part of a chat template that shows it
+TEMPLATES: Final = {
+    "deepseek": "<｜tool▁call▁begin｜>function<｜tool▁sep｜> ```json",
+    "dsml": "<｜DSML｜invoke",
+    "deepseek_31": "<｜tool▁call▁begin｜>{{ name }}<｜tool▁sep｜>",
+    "llama": """ipython '"parameters": '""",
+    "mistral_ids": "[TOOL_CALLS]{{ name }}[CALL_ID]",
+    "apriel": "<tool_calls>",
+    "nemotron": "<TOOLCALL>",
+    "phi": "<|tool_call|>",
+}
+
 
 class Family:
-    """The part of a wrapped tokenizer that the reader of answers needs, for the family with that parser."""
+    """The part of a wrapped tokenizer that the reader of answers needs, for the family with that parser or form."""
 
     think_start, think_end = "<think>", "</think>"
+    has_thinking = True
+    structural_markers: tuple[str, ...] = ()
 
-    def __init__(self, parser: str) -> None:
-        module = import_module(f"mlx_lm.tool_parsers.{parser}")
-        self.tool_parser: Any = module.parse_tool_call
-        self.tool_call_start: str = module.tool_call_start
-        self.tool_call_end: str = module.tool_call_end
-        self.has_thinking, self.has_tool_calling = True, True
-        self.structural_markers: tuple[str, ...] = ()
+    def __init__(self, name: str) -> None:
         self.response_transitions: dict[str, Any] = {}
+        self.tool_parser: Any = None
+        self.chat_template = TEMPLATES.get(name, "")
+        self._tokenizer, self._chat_template = self, None
+        if not self.chat_template:
+            module = import_module(f"mlx_lm.tool_parsers.{name}")
+            self.tool_parser = module.parse_tool_call
+            self.tool_call_start: str = module.tool_call_start
+            self.tool_call_end: str = module.tool_call_end
+            self.chat_template = module.tool_call_start
+
+    def reader(self, tools: tuple[Tool, ...]) -> TaggedReader:
+        form = form_of(self)
+        return TaggedReader(edges_of(self, form, bool(tools)), form, "normal", tools)
 
 
 class Written(NamedTuple):

@@ -12,7 +12,7 @@ from core.errors import UsageError
 from core.events import BalanceChoice, ParallelismChoice, Topology, WireType
 from core.node.options import add_options
 from core.plan.topology import parse_span
-from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
+from core.settings import DEFAULT_ROWS, KV_BITS
 from tui.cli import (
     answer_options,
     bench,
@@ -195,7 +195,8 @@ def _how(command: argparse.ArgumentParser) -> None:
     command.add_argument("--balance", choices=get_args(BalanceChoice), default="memory", help=paced)
     owners = "layers of each Mac, this Mac first, then by budget: A:B (both included) or A:output"
     command.add_argument("--layers", type=_spans, default=(), metavar="0:9,10:19,…", help=owners)
-    command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="context in tokens (default %(default)s)")
+    tokens = "context in tokens (default: by memory, at least 65536 where that fits)"
+    command.add_argument("--context", type=int, help=tokens)
     command.add_argument("--kv-bits", type=int, choices=KV_BITS, help="bits of the KV cache (default: not quantised)")
     rows = "requests that run at once (default %(default)s); they share the context"
     command.add_argument("--rows", type=int, default=DEFAULT_ROWS, metavar="N", help=rows)

@@ -50,6 +50,7 @@ async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequenc
         peers=macs,
         request=request,
         profile=profile,
+        longest=entry.context_max,
     )
     return await profiles.with_parts(entry, preview) if request.parts else preview
 

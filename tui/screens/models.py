@@ -21,6 +21,7 @@ from tui.state.disks import comes_here, copies_of, with_coming
 from tui.state.format import DIM, between, context_length, gigabytes_short, plural
 from tui.state.load_options import (
     as_preview,
+    context_of,
     contexts,
     with_balance,
     with_bits,
@@ -225,9 +226,10 @@ class ModelsScreen(SizedScreen):
         if (choice := self._plannable) is None:
             return
         request = self._catalog.options(choice)
-        others = [c for c in contexts(choice) if c != request.context]
+        now = context_of(request, choice)
+        others = [c for c in contexts(choice) if c != now]
         body = "Tokens of prompt and answers kept in memory. The preview shows how much memory each Mac needs."
-        answers = (f"{context_length(request.context)} (current)", *(context_length(c) for c in others))
+        answers = (f"{context_length(now)} (current)", *(context_length(c) for c in others))
         screen = ChoiceScreen(f"Context length of {choice.name}", Content(body), answers)
         self.ask(screen, lambda n: self._set_options(msgspec.structs.replace(request, context=others[n - 1])))
 

@@ -23,7 +23,7 @@ _DIVIDED: Final[dict[BalanceChoice, str]] = {
 
 
 def default_options(choice: ModelChoice) -> LoadRequest:
-    return LoadRequest(model=choice.name, context=min(DEFAULT_CONTEXT, choice.context_max or DEFAULT_CONTEXT))
+    return LoadRequest(model=choice.name)
 
 
 def as_preview(request: PlanRequest) -> PreviewRequest:
@@ -39,11 +39,17 @@ def contexts(choice: ModelChoice) -> tuple[int, ...]:
     return (*steps, longest)
 
 
+def context_of(request: PlanRequest, choice: ModelChoice) -> int:
+    """The requested context, or the planned one."""
+    split = choice.preview.plan or choice.preview.draft
+    return request.context or (split.context if split else DEFAULT_CONTEXT)
+
+
 def with_context(request: LoadRequest, choice: ModelChoice, step: int) -> LoadRequest:
-    longer = [c for c in contexts(choice) if c > request.context]
-    shorter = [c for c in contexts(choice) if c < request.context]
+    now = context_of(request, choice)
+    longer, shorter = ([c for c in contexts(choice) if c > now], [c for c in contexts(choice) if c < now])
     found = longer[:1] if step > 0 else shorter[-1:]
-    return msgspec.structs.replace(request, context=found[0] if found else request.context)
+    return msgspec.structs.replace(request, context=found[0] if found else now)
 
 
 def option_words(request: PlanRequest, choice: ModelChoice) -> list[str]:
@@ -51,7 +57,7 @@ def option_words(request: PlanRequest, choice: ModelChoice) -> list[str]:
     usual = default_options(choice)
     how = request.topology or request.parallelism
     return [
-        *([f"context {context_length(request.context)}"] if request.context != usual.context else []),
+        *([f"context {context_length(request.context)}"] if request.context else []),
         *([f"cache: {request.kv_bits}-bit"] if request.kv_bits else []),
         *([f"{how} over RDMA" if request.rdma else how] if how else []),
         *([f"link data: {request.wire}"] if request.wire else []),

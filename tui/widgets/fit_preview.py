@@ -124,7 +124,8 @@ def fit_content(
 
 def _facts(choice: ModelChoice, split: Plan | None, how: Plan | PlanRequest | None) -> list[Content]:
     kv = sum(s.kv_bytes for s in split.stages) if split is not None else choice.preview.kv_bytes
-    context = f"context {context_length(how.context) + ' of ' if how else ''}{context_length(choice.context_max)}"
+    used = f"{context_length(how.context)} of " if how and how.context else ""
+    context = f"context {used}{context_length(choice.context_max)}"
     size = f"{choice.layers} layers · {gigabytes(choice.total_bytes)} GB weights"
     room = [f"{gigabytes(kv)} GB"] if kv else []
     bits = [f"{how.kv_bits}-bit"] if how and how.kv_bits else []

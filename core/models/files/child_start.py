@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from core.errors import NodeError
 from core.settings import DEVICE
@@ -21,7 +21,7 @@ HELLO: Final = "MACLUSTER_HELLO"
 PARENT: Final = "MACLUSTER_PARENT"
 MAX_WORDS: Final = 300
 _KEPT: Final = ("PATH", "PYTHONPATH", "TZ", DEVICE)
-_OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 def command_of(module: str, *arguments: str) -> list[str]:
@@ -32,11 +32,11 @@ def command_of(module: str, *arguments: str) -> list[str]:
 def environment() -> dict[str, str]:
     """Environment of a child that handles foreign files, without the user's variables."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return {**kept, PARENT: str(os.getpid()), **_OFFLINE}
+    return {**kept, PARENT: str(os.getpid()), **OFFLINE}
 
 
 class ChildStart:
-    """Command, pipes and environment of one child; `env` replaces `environment()`. Call `close` after the start."""
+    """Command and `subprocess` options of one child; `env` replaces `environment()`. Call `close` after the start."""
 
     def __init__(self, module: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         self.command = command_of(module, *arguments)
@@ -44,8 +44,8 @@ class ChildStart:
         self._hello, self._theirs = os.pipe()
         os.set_blocking(self._hello, False)
         self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 – closed with this object
-        self.env = {**(environment() if env is None else env), HELLO: str(self._theirs)}
-        self.pass_fds = (self._theirs,)
+        env = {**(environment() if env is None else env), HELLO: str(self._theirs)}
+        self.options: dict[str, Any] = {"stderr": self.stderr, "env": env, "pass_fds": (self._theirs,)}
 
     def close(self) -> None:
         """Close the child's end of the pipe in this process."""

@@ -1,8 +1,8 @@
 """Downloads a hub model or parts of one, resuming where an earlier run stopped.
 
-`python -m core.models.files.hub_download` reads one order as a line of JSON from standard input, then rate limits, one
-per line. It writes a `Fetched` per line to standard output and ends when standard input closes. HF_ENDPOINT and
-HF_TOKEN follow huggingface_hub's rules.
+`python -m core.models.files.hub_download` reads one order from standard input, then rate limits, in the form of
+`core.pipe_messages`. It writes `Fetched` messages to standard output and ends when standard input closes. HF_ENDPOINT
+and HF_TOKEN follow huggingface_hub's rules.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import httpx2
@@ -31,6 +33,7 @@ from core.models.files import hub_download_parts, hub_download_whole
 from core.models.files.byte_rate_limit import ByteRateLimit
 from core.models.files.child_start import say_hello
 from core.models.files.hub_download_messages import AnyOrder, BeginOrder, Fetched, FetchOrder, LimitOrder, PartsOrder
+from core.pipe_messages import read_messages, write_message
 from core.text import clean_text
 
 _CURES: Final = {
@@ -81,16 +84,16 @@ def main() -> int:
     """Run the child; returns its exit status."""
     output = os.dup(1)
     say_hello()
-    os.dup2(2, 1)  # keeps libraries from printing into the lines
-    line = sys.stdin.buffer.readline()
+    os.dup2(2, 1)  # keeps libraries from printing into the messages
+    arriving = read_messages(partial(os.read, 0))
+    order: FetchOrder | BeginOrder | PartsOrder = msgspec.msgpack.decode(next(arriving), type=AnyOrder)
     pace = ByteRateLimit()
-    threading.Thread(target=_follow_parent, args=(pace,), daemon=True).start()
-    order: FetchOrder | BeginOrder | PartsOrder = msgspec.json.decode(line, type=AnyOrder)
+    threading.Thread(target=_follow_parent, args=(arriving, pace), daemon=True).start()
     turn = threading.Lock()
 
     def report(fetched: Fetched) -> None:
         with turn:
-            os.write(output, msgspec.json.encode(fetched) + b"\n")
+            write_message(output, fetched)
 
     try:
         match order:
@@ -107,9 +110,9 @@ def main() -> int:
     return 0
 
 
-def _follow_parent(pace: ByteRateLimit) -> None:
-    for line in sys.stdin.buffer:
-        pace.change(msgspec.json.decode(line, type=LimitOrder).bytes_per_s)
+def _follow_parent(arriving: Iterator[bytes], pace: ByteRateLimit) -> None:
+    for body in arriving:
+        pace.change(msgspec.msgpack.decode(body, type=LimitOrder).bytes_per_s)
     os._exit(1)
 
 

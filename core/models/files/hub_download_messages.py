@@ -1,4 +1,4 @@
-"""Messages between a node and its download child, as lines of JSON."""
+"""Messages between a node and its download child."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -15,13 +14,13 @@ import weakref
 from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
+import msgspec
 import psutil
 
 from core.errors import BadModel
 from core.models.files.child_start import ChildStart
 from core.models.files.sandbox import (
     POLL_S,
-    READ_BYTES,
     Job,
     allow,
     check,
@@ -30,12 +29,21 @@ from core.models.files.sandbox import (
     finished,
     rss_of,
 )
+from core.pipe_messages import READ_BYTES, pack, read_messages, split
 
 READY: Final = "--ready"
-_REQUEST: Final = struct.Struct("<I")  # length
-_ANSWER: Final = struct.Struct("<iI")  # exit status, length
+_FRAME_BYTES: Final = 32  # of a message without its data, at most
 
 Work = Callable[[bytes], tuple[int, bytes]]
+
+
+class _JobRequest(msgspec.Struct, frozen=True, array_like=True):
+    data: bytes
+
+
+class _JobAnswer(msgspec.Struct, frozen=True, array_like=True):
+    status: int
+    data: bytes
 
 
 class _Child(NamedTuple):
@@ -64,7 +72,7 @@ class ReadyChild:
                 self._child = child
         except TimeoutError as error:
             raise BadModel(f"{job.subject} does not end in time.", job.fix) from error
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, msgspec.MsgspecError) as error:
             child.process.kill()
             status = child.process.wait()
             if fault := child.start.fault():
@@ -81,14 +89,7 @@ class ReadyChild:
             return
         ours, theirs = socket.socketpair()
         start = ChildStart(self._module, READY)
-        process = subprocess.Popen(
-            start.command,
-            stdin=theirs.fileno(),
-            stdout=subprocess.DEVNULL,
-            stderr=start.stderr,
-            env=start.env,
-            pass_fds=start.pass_fds,
-        )
+        process = subprocess.Popen(start.command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, **start.options)
         start.close()
         theirs.close()
         self._end = weakref.finalize(self, _end, ours, process)
@@ -98,10 +99,13 @@ class ReadyChild:
 def _exchanged(child: _Child, job: Job, request: bytes) -> tuple[int, bytes]:
     deadline = time.monotonic() + job.seconds
     child.line.settimeout(job.seconds)
-    child.line.sendall(_REQUEST.pack(len(request)) + request)
+    child.line.sendall(pack(_JobRequest(data=request)))
     child.line.settimeout(POLL_S)
     read = bytearray()
-    while len(read) < _ANSWER.size or len(read) < _ANSWER.size + _ANSWER.unpack_from(read)[1]:
+    while True:
+        for body in split(read):
+            answer = msgspec.msgpack.decode(body, type=_JobAnswer)
+            return answer.status, answer.data
         try:
             part = child.line.recv(READ_BYTES)
         except TimeoutError:
@@ -109,9 +113,7 @@ def _exchanged(child: _Child, job: Job, request: bytes) -> tuple[int, bytes]:
         if part == b"":
             raise EOFError
         read += part or b""
-        check(child.watched, job, len(read) - _ANSWER.size, deadline)
-    status, _ = _ANSWER.unpack_from(read)
-    return int(status), bytes(read[_ANSWER.size :])
+        check(child.watched, job, len(read) - _FRAME_BYTES, deadline)
 
 
 def run_jobs(work: Work, seconds: int, get_ready: Callable[[], object]) -> NoReturn:
@@ -131,12 +133,12 @@ def run_jobs(work: Work, seconds: int, get_ready: Callable[[], object]) -> NoRet
 
 def _serve(work: Work, seconds: int) -> NoReturn:
     end_with_parent()
-    with socket.socket(fileno=os.dup(0)) as line, line.makefile("rb") as inbox:
-        while len(head := inbox.read(_REQUEST.size)) == _REQUEST.size:
-            request = inbox.read(*_REQUEST.unpack(head))
+    with socket.socket(fileno=os.dup(0)) as line:
+        for body in read_messages(line.recv):
+            request = msgspec.msgpack.decode(body, type=_JobRequest)
             allow(seconds)
-            status, answer = work(request)
-            line.sendall(_ANSWER.pack(status, len(answer)) + answer)
+            status, answer = work(request.data)
+            line.sendall(pack(_JobAnswer(status=status, data=answer)))
     os._exit(0)
 
 

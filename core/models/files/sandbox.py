@@ -22,13 +22,13 @@ import psutil
 from core.errors import BadModel, MaclusterError
 from core.events import Value
 from core.models.files.child_start import PARENT, ChildStart, say_hello
+from core.pipe_messages import READ_BYTES
 from core.settings import MIB
 
 POLL_S: Final = 0.01
 _PARENT_POLL_S: Final = 0.2
 # signals that end a child which exceeds its processor time
 _OUT_OF_TIME: Final = (-signal.SIGXCPU, -signal.SIGKILL)
-READ_BYTES: Final = 64 * 1024
 
 
 class Job(Value, frozen=True, kw_only=True):
@@ -63,14 +63,7 @@ def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = Non
     """
     start = ChildStart(job.module, *job.arguments)
     deadline = time.monotonic() + job.seconds
-    with subprocess.Popen(
-        start.command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=start.stderr,
-        env=start.env,
-        pass_fds=start.pass_fds,
-    ) as child:
+    with subprocess.Popen(start.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **start.options) as child:
         start.close()
         try:
             assert child.stdin

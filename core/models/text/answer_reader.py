@@ -1,150 +1,217 @@
-"""Splits a model's answer into text, reasoning and tool calls, with mlx-lm's markers and parsers of its family."""
+"""Splits a model's answer into text, reasoning and tool calls, as the model's family writes them."""
 
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import copysign, isinf
 from sys import float_info
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCall
+from core.models.text.call_forms import CallForm, Found, is_closed
 from core.models.text.template_values import spec_of
 
 _ID_LETTERS: Final = string.ascii_letters + string.digits
-_SHAPED: Final = "shaped"  # reasoning has ended
 _ID_LENGTH: Final = 9  # required in a history by Mistral's templates
-# start of each call, by mlx-lm's parser, for parsers that skip calls they don't understand
-_OPENERS: Final = {
-    "function_gemma": "call:",
-    "gemma4": "call:",
-    "kimi_k2": "<|tool_call_begin|>",
-    "kimi_k3": "<|open|>call",
-    "minimax_m2": "<invoke",
-    "muse_spark": "<atem:invoke",
-    "qwen3_coder": "<function=",
-}
+_KEYS: Final = ("name", "type", "function", "parameters", "arguments", "id")  # of a call without an opening
+Kind = type[TextPart] | type[ReasoningPart]
+_FIRST_KEY: Final = re.compile(r'\{\s*(?:"(\w*)("?))?')
+_KINDS: Final[dict[str, Kind]] = {"normal": TextPart, "reasoning": ReasoningPart}
+# by state: the marks that end it, with the next state
+Edges = Mapping[str, Mapping[str, str]]
 
 
-class AnswerReader:
-    """Parses one answer that begins in the state `begins` of mlx-lm's state machine.
-
-    Drops white space between parts and returns calls that the family's parser can't read as text. In a `shaped` answer
-    (with a constraint), reasoning makes no calls; after it, only call markers count, and only if there are tools.
-    """
-
-    def __init__(self, wrapper: Any, begins: str, tools: Sequence[Tool], *, shaped: bool = False) -> None:
-        # imported only if needed: an answer on the screen is one text
-        from mlx_lm.generate import TextStateMachine, make_text_state_machine
-
-        self._wrapper, self._tools = wrapper, [spec_of(tool) for tool in tools]
-        self._machine = TextStateMachine
-        machine = TextStateMachine(_edges(wrapper, bool(tools))) if shaped else make_text_state_machine(wrapper)
-        self._at = machine.make_state(begins)
-        self._state = begins
-        self._is_fresh = begins == "reasoning"
-        self._is_shaped = shaped
-        self._blank = self._call = ""
-        self._tried = 0  # characters of a call that don't parse as one
+class AnswerReader(Protocol):
+    """Turns the text of one answer into its parts."""
 
     def read(self, text: str) -> list[AnswerPart]:
         """The parts that this text completes."""
-        self._at, segments = self._machine.split(self._at, text)
-        return [part for state, said in segments for part in self._take(state, said)]
 
     def end(self, is_whole: bool) -> list[AnswerPart]:
         """The held-back rest. A call cut off by the end of an answer that isn't `is_whole` counts as text."""
-        self._at, rest, state = self._machine.flush(self._at)
-        parts = list(self._take(state, rest))
-        if self._state == "tool" or self._call:
-            parts += self._calls_or_text("", self._parsed(self._call) if is_whole else None)
-        elif self._state == "normal" and self._blank and not self._is_fresh:
-            parts.append(TextPart(self._blank))
-        return parts
 
-    def _take(self, state: str, said: str) -> Iterator[AnswerPart]:
-        state = "normal" if state == _SHAPED else state
-        if state != self._state:
-            yield from self._leave(state)
+
+class TaggedReader:
+    """Reads answers whose reasoning and calls stand between marks. It begins in the state `begins`.
+
+    White space between parts is dropped. A call counts if it can be read and its tool is one of `tools`; else it is
+    text. Its end is the first closing mark before which it can be read. Tags for reasoning count only before the first
+    words.
+    """
+
+    def __init__(self, edges: Edges, form: CallForm, begins: str, tools: Sequence[Tool]) -> None:
+        self._edges, self._form, self._state = edges, form, begins
+        self._tools = [spec_of(tool) for tool in tools]
+        self._words = Words(is_fresh=begins == "reasoning")
+        self._rest = self._opening = ""
+        self._back = begins  # state before the call
+        self._tried = 0  # characters of a call that don't read as one
+        self._has_said = False
+
+    def read(self, text: str) -> list[AnswerPart]:
+        self._rest += text
+        return list(self._parts(None))
+
+    def end(self, is_whole: bool) -> list[AnswerPart]:
+        parts = list(self._parts(is_whole))
+        if self._state in _KINDS:
+            parts += self._say(self._rest)
+        return parts + (self._words.end() if self._state == "normal" else [])
+
+    def _parts(self, is_whole: bool | None) -> Iterator[AnswerPart]:
+        """Read on; `is_whole` is None before the end of the answer."""
+        while True:
+            if self._state == "call":
+                calls = self._calls(is_whole)
+                if calls is None:
+                    return
+                yield from calls or self._said_opening()
+            elif self._form.is_bare and self._tools and not self._has_said and self._state == "normal":
+                match _begins_call(self._rest):
+                    case None if is_whole is None:
+                        return
+                    case True:
+                        self._open("")
+                        continue
+            text, mark, self._rest = split_at(self._rest, tuple(self._edges.get(self._state, ())))
+            yield from self._say(text)
+            if not mark:
+                return
+            yield from self._cross(mark)
+
+    def _cross(self, mark: str) -> Iterator[AnswerPart]:
+        state = self._edges[self._state][mark]
+        if state == "call":
+            self._open(mark)
+        elif state == "reasoning" and self._has_said and mark[1:2].isalpha():
+            yield from self._say(mark)
+        else:
+            if "reasoning" in (state, self._state):
+                self._words.begin()
             self._state = state
-        if state == "tool":
-            self._call += said
-        elif self._call:
-            self._call += said
-            yield from self._ended()
-        elif state in ("normal", "reasoning") and (shown := self._trimmed(said)):
-            yield TextPart(shown) if state == "normal" else ReasoningPart(shown)
 
-    def _leave(self, state: str) -> Iterator[AnswerPart]:
-        if self._state == "tool":
-            self._call += self._wrapper.tool_call_end
-            yield from self._ended()
-        elif self._call:
-            self._call += self._wrapper.tool_call_start
-        elif "reasoning" in (state, self._state):
-            self._is_fresh, self._blank = True, ""
+    def _open(self, mark: str) -> None:
+        self._opening, self._back, self._state, self._tried = mark, self._state, "call", 0
 
-    def _ended(self) -> Iterator[AnswerPart]:
-        """The call at an end marker. If a call of a shaped answer doesn't parse yet, the marker is part of a string in
-        its arguments.
-        """
-        end = self._wrapper.tool_call_end
-        while end and (at := self._call.find(end, self._tried)) >= 0:
-            self._tried = at + len(end)
-            calls = self._parsed(self._call[:at])
-            if calls is None and self._is_shaped:
+    def _calls(self, is_whole: bool | None) -> list[AnswerPart] | None:
+        """The calls at the beginning of the rest; empty if it is no call, None if that isn't known yet."""
+        form, rest = self._form, self._rest
+        while form.closing and (at := rest.find(form.closing, self._tried)) >= 0:
+            self._tried = at + len(form.closing)
+            if form.is_json and not is_closed(rest[:at]):
                 continue
-            self._call, rest = self._call[:at], self._call[self._tried :]
-            yield from self._calls_or_text(end, calls)
-            if shown := self._trimmed(rest):
-                yield TextPart(shown)
-
-    def _calls_or_text(self, end: str, calls: list[ToolCall] | None) -> list[AnswerPart]:
-        written, self._call, self._tried = self._call, "", 0
-        self._is_fresh, blank, self._blank = calls is not None, self._blank, ""
-        return [TextPart(f"{blank}{self._wrapper.tool_call_start}{written}{end}")] if calls is None else [*calls]
-
-    def _parsed(self, written: str) -> list[ToolCall] | None:
-        if not self._tools:
+            if (calls := self._parsed(rest[:at], rest[self._tried :])) or form.is_json:
+                return calls
+        begin = rest[:64].lstrip()
+        if form.is_json and begin and begin[0] not in "{[":
+            return []
+        if is_whole is None:
             return None
+        return self._parsed(rest, "") if is_whole else []
+
+    def _said_opening(self) -> Iterator[AnswerPart]:
+        if self._state == "call":
+            self._state, self._has_said = self._back, self._has_said or self._back == "normal"
+            yield from self._say(self._opening)
+
+    def _parsed(self, written: str, rest: str) -> list[AnswerPart]:
+        """The calls in `written`; if there are any, reading goes on with `rest`."""
         try:
-            found = self._wrapper.tool_parser(written, self._tools)
-            calls = [_call(each) for each in (found if isinstance(found, list) else [found])]
+            calls = offered_calls(self._form.parse(written, self._tools), self._tools)
         except Exception:  # the parsers raise many kinds of errors
-            return None
-        opener = _OPENERS.get(self._wrapper.tool_parser.__module__.rpartition(".")[2])
-        return None if not calls or (opener and written.count(opener) > len(calls)) else calls
+            return []
+        if calls:
+            self._state, self._rest = "normal", rest
+            self._words.begin()
+        return [*calls]
 
-    def _trimmed(self, said: str) -> str:
-        """Text to return now; trailing white space is held back."""
-        text = self._blank + said
-        if self._is_fresh:
-            text = text.lstrip()
+    def _say(self, text: str) -> list[AnswerPart]:
+        self._has_said = self._has_said or (self._state == "normal" and bool(text.strip()))
+        return self._words.say(_KINDS[self._state], text) if self._state in _KINDS else []
+
+
+class Words:
+    """Drops white space around parts: at the beginning of each, and at its end until more words come."""
+
+    def __init__(self, *, is_fresh: bool) -> None:
+        self._is_fresh, self._blank = is_fresh, ""
+
+    def begin(self, between: str = "") -> None:
+        self._is_fresh, self._blank = True, between
+
+    def say(self, kind: Kind, said: str) -> list[AnswerPart]:
+        text = self._blank + (said.lstrip() if self._is_fresh else said)
         shown = text.rstrip()
         self._blank = text[len(shown) :]
         self._is_fresh = self._is_fresh and not shown
-        return shown
+        return [kind(shown)] if shown else []
+
+    def end(self) -> list[AnswerPart]:
+        return [TextPart(self._blank)] if self._blank and not self._is_fresh else []
 
 
-def _edges(wrapper: Any, calls: bool) -> dict[str, list[tuple[str, str]]]:
-    """Transitions of a shaped answer, by state: (marker, next state)."""
-    opening = [(wrapper.tool_call_start, "tool")] if calls and wrapper.has_tool_calling else []
-    edges = {"normal": [*opening], _SHAPED: opening}
-    if opening:
-        edges["tool"] = [(wrapper.tool_call_end, _SHAPED)] if wrapper.tool_call_end else []
+def split_at(text: str, marks: Sequence[str]) -> tuple[str, str, str]:
+    """Text before the first of `marks`, that mark, and the rest. Without one, the mark is empty, and the rest is the
+    end of the text that may begin one.
+    """
+    found = min(((at, -len(mark), mark) for mark in marks if (at := text.find(mark)) >= 0), default=None)
+    if found:
+        at, _, mark = found
+        return text[:at], mark, text[at + len(mark) :]
+    sizes = range(min(max(map(len, marks), default=1) - 1, len(text)), 0, -1)
+    held = next((size for size in sizes if any(mark.startswith(text[-size:]) for mark in marks)), 0)
+    return text[: len(text) - held], "", text[len(text) - held :]
+
+
+def edges_of(wrapper: Any, form: CallForm, has_tools: bool) -> Edges:
+    """The marks of a family's answers; `wrapper` is mlx-lm's."""
+    edges: dict[str, dict[str, str]] = {"normal": {}, "reasoning": {}}
+    moves = wrapper.response_transitions
     if wrapper.has_thinking:
-        edges["normal"].append((wrapper.think_start, "reasoning"))
-        edges["reasoning"] = [(wrapper.think_end, _SHAPED)]
+        edges["normal"][wrapper.think_start] = "reasoning"
+        edges["reasoning"][wrapper.think_end] = "normal"
+    for opening in form.openings if has_tools else ():
+        if not any(opening in dict(each) for each in moves.values()):
+            edges["normal"][opening] = edges["reasoning"][opening] = "call"
+    edges["normal"] |= dict.fromkeys(wrapper.structural_markers, "normal")
+    for state, each in moves.items():
+        known = {mark: "call" if then == "tool" else then for mark, then in each if then != "tool" or has_tools}
+        edges[state] = edges.get(state, {}) | known
     return edges
 
 
-def _call(found: dict[str, Any]) -> ToolCall:
+def offered_calls(found: Sequence[Found], tools: Sequence[Mapping[str, Any]]) -> list[ToolCall]:
+    """The calls. Raises ValueError or other errors for one that is malformed or names none of `tools`."""
+    names = {tool["function"]["name"] for tool in tools}
+    calls = [_call(each) for each in found]
+    if not all(call.name in names for call in calls):
+        raise ValueError("no such tool")
+    return calls
+
+
+def _begins_call(text: str) -> bool | None:
+    """Whether an answer begins like a call in JSON; None if that isn't known yet."""
+    if not (text := text.lstrip()):
+        return None
+    if not (found := _FIRST_KEY.match(text)):
+        return False
+    key, end = found.groups()
+    if end:
+        return key in _KEYS
+    if found.end() < len(text):
+        return False
+    return None if key is None or any(each.startswith(key) for each in _KEYS) else False
+
+
+def _call(found: Found) -> ToolCall:
     """Convert a parser's result. Raises ValueError or other errors for malformed results."""
     arguments = found["arguments"] if found.keys() - {"id", "name", "type"} else {}
     if isinstance(arguments, str):
-        arguments = json.loads(arguments)
+        arguments = json.loads(arguments, strict=False)
     if not isinstance(arguments, dict) or not isinstance(found["name"], str) or not found["name"]:
         raise ValueError("not a call")
     call = ToolCall(

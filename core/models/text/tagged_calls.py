@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from core.answer_parts import Tool
 from core.errors import UsageError
-from core.models.text.marks import Mark, json_rule, quoted
+from core.models.text.marks import TAGS, Mark, json_rule, mark_all, quoted
 
 _NAME: Final = re.compile(r'[^\s<>"]+')
-_TAGS: Final = re.compile(r"(<[^<>]*>)")
 _JSON: Final = ("integer", "number", "boolean", "array", "object")
 _SAID: Final = {"title", "description", "default", "examples", "$schema", "$defs", "definitions", "$comment"}
 _TOP: Final = _SAID | {"type", "properties", "required", "additionalProperties"}
@@ -62,7 +61,7 @@ def terms(tags: Tags) -> Callable[[Mark], tuple[str, ...]]:
     """Makes the terminals used by these rules."""
 
     def of(mark: Mark) -> tuple[str, ...]:
-        end, last = (re.escape(tag).replace("/", "\\/") for tag in (tags.end, _TAGS.findall(tags.tail)[-1]))
+        end, last = (re.escape(tag).replace("/", "\\/") for tag in (tags.end, TAGS.findall(tags.tail)[-1]))
         none = f" & ~/(.|\\n)*{last}(.|\\n)*/"  # a parser may stop at this earlier end
         none += f" & ~/\\n?null\\n?({end})?/i" if tags.null else ""
         if _is_text(tags, mark):
@@ -70,17 +69,6 @@ def terms(tags: Tags) -> Callable[[Mark], tuple[str, ...]]:
         return (*_TERMS, f"TEXT: /(.|\\n)+/ & ~/(.|\\n)*{end}(.|\\n)*/{none}")
 
     return of
-
-
-def mark_all(text: str, mark: Mark) -> str:
-    """`text` as a rule whose tags may be tokens."""
-    rules: list[str] = []
-    for piece in filter(None, _TAGS.split(text)):
-        rule = mark(piece)
-        if rule.startswith('"') and rules and rules[-1].startswith('"'):
-            rule = quoted(json.loads(rules.pop()) + piece)
-        rules.append(rule)
-    return " ".join(rules)
 
 
 def _is_text(tags: Tags, mark: Mark) -> bool:

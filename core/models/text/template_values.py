@@ -46,3 +46,16 @@ def _turn(message: Message, names: dict[str, str], parsed: bool) -> dict[str, An
         if name := names.get(message.tool_call_id):
             turn["name"] = name
     return turn
+
+
+def one_call_each(turns: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The turns with one call per message, each before its result."""
+    told: list[dict[str, Any]] = []
+    for turn in turns:
+        calls, at = turn.get("tool_calls") or [None], len(told)
+        if turn["role"] == "tool":
+            ids = [[call["id"] for call in each.get("tool_calls", ())] for each in told]
+            at = next((n for n in range(len(told), 0, -1) if turn.get("tool_call_id") in ids[n - 1]), at)
+        told.insert(at, turn if len(calls) < 2 else {**turn, "tool_calls": calls[:1]})
+        told += [{"role": turn["role"], "content": "", "tool_calls": [call]} for call in calls[1:]]
+    return told

@@ -65,7 +65,6 @@ class BeginReading(TextMessage, frozen=True, kw_only=True):
     stream: str
     prompt_end: list[int]
     tools: tuple[Tool, ...]
-    shaped: bool = False
 
 
 class ReadText(TextMessage, frozen=True, kw_only=True):

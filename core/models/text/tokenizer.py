@@ -9,12 +9,13 @@ import copy
 import inspect
 import json
 from collections.abc import Sequence, Set
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import mlx_lm.utils as mlx_utils
 
-from core.answer_parts import CallRules, Tool
+from core.answer_parts import CallRules, Tool, ToolCall
 from core.constraint import MAX_SOURCE, Constraint, Grammar
 from core.errors import BadModel, UnsupportedModel, UsageError
 from core.models.files.checked_files import name_of
@@ -22,16 +23,31 @@ from core.models.files.model_folder import read_settings
 from core.models.files.ready_child import ReadyChild
 from core.models.files.sandbox import Run, run_child
 from core.models.files.suitability import check_suitable
-from core.models.text.answer_reader import AnswerReader
-from core.models.text.call_grammar import FREE, call_grammar, form_of, shape_of
+from core.models.text.answer_reader import AnswerReader, TaggedReader, edges_of
+from core.models.text.call_forms import JSON_TAGS, form_of
+from core.models.text.call_grammar import FREE, call_grammar, grammar_form, shape_of
 from core.models.text.chat_template import render
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
-from core.models.text.template_values import said_before, spec_of
+from core.models.text.harmony import CALL_END, HarmonyReader, harmony_grammar, harmony_turns, is_harmony
+from core.models.text.plain_tools import with_tools, without_calls
+from core.models.text.template_values import one_call_each, said_before, spec_of
 from core.models.text.vocabulary import read_vocabulary
 from core.requests.answers import Message, TemplateOptions
 
 _PLAIN: Final = "ministral"  # an architecture whose tokenizer is exactly what tokenizer.json says
+# a conversation that shows what a chat template knows
+_PROBE: Final = Tool(
+    name="probe_tool", description="A probe.", parameters='{"type": "object", "properties": {"a": {"type": "string"}}}'
+)
+_ARGUMENT, _RESULT = "probe_argument", "probe_result"
+_ASKED: Final = (Message(role="user", content="Hello"),)
+_CALL: Final = ToolCall(id="callid000", name=_PROBE.name, arguments=json.dumps({"a": _ARGUMENT}))
+_CALLED: Final = (
+    *_ASKED,
+    Message(role="assistant", content="", tool_calls=(_CALL,)),
+    Message(role="tool", content=_RESULT, tool_call_id=_CALL.id),
+)
 
 
 class TextStream:
@@ -61,8 +77,11 @@ class Tokens:
 
     def __init__(self, wrapper: Any, directory: Path) -> None:
         self._wrapper, self._directory = wrapper, directory
-        self.eos: frozenset[int] = frozenset(int(token) for token in wrapper.eos_token_ids)
-        self.vocab_size = len(wrapper)
+        vocabulary = wrapper.get_vocab()
+        self._form, self._is_harmony = form_of(wrapper), is_harmony(vocabulary)
+        ends = {vocabulary[CALL_END]} if self._is_harmony else set()
+        self.eos: frozenset[int] = frozenset({int(token) for token in wrapper.eos_token_ids} | ends)
+        self.vocab_size = max(len(wrapper), *(token + 1 for token in vocabulary.values()))
         self._checks: Run = run_child
 
     @classmethod
@@ -109,7 +128,7 @@ class Tokens:
             raise UsageError(f"{name_of(self._directory)} has no chat template, so it takes no conversation.", fix)
         if raw or not self.has_chat_template:
             return self._encode_raw(messages[-1].content)
-        return self._encode_chat(messages, [spec_of(tool) for tool in tools] or None, options or {})
+        return self._encode_chat(messages, tools, options or {})
 
     def stand_ready(self) -> None:
         """Check grammars from now on in one process, started by the first, that lives as long as this object."""
@@ -118,10 +137,12 @@ class Tokens:
     def stream(self) -> TextStream:
         return TextStream(self._wrapper.detokenizer, self.vocab_size)
 
-    def reader(self, prompt_end: Sequence[int], tools: Sequence[Tool], *, shaped: bool = False) -> AnswerReader:
-        """Reader of the parts of an answer after `prompt_end`; `shaped`: it has a constraint."""
+    def reader(self, prompt_end: Sequence[int], tools: Sequence[Tool]) -> AnswerReader:
+        """Reader of the parts of an answer after `prompt_end`."""
+        if self._is_harmony:
+            return HarmonyReader(tools)
         begins = self._wrapper.response_initial_state or ("reasoning" if self._thinks(prompt_end) else "normal")
-        return AnswerReader(self._wrapper, begins, tools, shaped=shaped)
+        return TaggedReader(edges_of(self._wrapper, self._form, bool(tools)), self._form, begins, tools)
 
     def constrain(
         self, asked: Constraint | None, calls: CallRules, prompt_end: Sequence[int], *, raw: bool
@@ -133,10 +154,9 @@ class Tokens:
         if wrapper.response_transitions or wrapper.structural_markers:
             what = "This model marks the parts of its answers, so no shape can be enforced."
             raise UnsupportedModel(what, "Ask without a shape, or load another model.")
-        special = read_vocabulary(self._directory, self.vocab_size).special
-        grammar = self._shape(asked, calls, special)
+        grammar = self._shape(asked, calls, raw=raw)
         start, end = wrapper.think_start_tokens or (), wrapper.think_end_tokens or ()
-        if raw or not wrapper.has_thinking:
+        if raw or not wrapper.has_thinking or self._is_harmony:
             start = end = ()
         elif self._thinks(prompt_end):
             start = ()
@@ -144,27 +164,34 @@ class Tokens:
             start = end = ()
         return Constraint(kind=grammar.kind, source=grammar.source, think_start=start, think_end=end)
 
-    def _shape(self, asked: Constraint | None, calls: CallRules, special: Set[int]) -> Grammar:
+    def _shape(self, asked: Constraint | None, calls: CallRules, *, raw: bool) -> Grammar:
         """Checked grammar of the part after reasoning. Raises UsageError."""
+        special = self._special
         parts = {"": Grammar(kind=asked.kind, source=asked.source)} if asked and not calls.must_call else {}
         callable_ = [tool for tool in calls.tools if not calls.must_call or tool.name in calls.must_call]
-        if not callable_:
-            check(parts, self._checks)
-            return parts[""]
 
         def mark(text: str) -> str:
             ids = self._wrapper.encode(text, add_special_tokens=False)
             return f"<[{ids[0]}]>" if len(ids) == 1 and ids[0] in special else json.dumps(text)
 
-        parser = self._wrapper.tool_parser
-        form = form_of(parser.__module__.rpartition(".")[2] if parser else "")
-        otherwise = "" if calls.must_call else shape_of(parts[""]) if parts else FREE
-        alone = {f"tools: {tool.name}": call_grammar(form, [tool], json.dumps, one_call=True) for tool in callable_}
+        one = grammar_form(self._form.name if callable_ and not self._is_harmony else JSON_TAGS.name)
+        alone = {f"tools: {tool.name}": call_grammar(one, [tool], json.dumps, one_call=True) for tool in callable_}
         check(parts | alone, self._checks)
-        grammar = call_grammar(form, callable_, mark, one_call=calls.one_call, otherwise=otherwise)
+        if self._is_harmony and not raw:
+            grammar = harmony_grammar(parts.get(""), callable_, mark, must_call=bool(calls.must_call))
+        elif not callable_:
+            return parts[""]
+        else:
+            otherwise = "" if calls.must_call else shape_of(parts[""]) if parts else FREE
+            grammar = call_grammar(one, callable_, mark, one_call=calls.one_call, otherwise=otherwise)
         if len(grammar.source) > MAX_SOURCE:
             raise UsageError("The schemas of these tools are too long together.", "Ask with fewer tools.")
         return grammar
+
+    @cached_property
+    def _special(self) -> Set[int]:
+        """Ids of control tokens. Raises BadModel, UnsupportedModel if the vocabulary can't be enforced."""
+        return read_vocabulary(self._directory, self.vocab_size).special
 
     def _thinks(self, prompt_end: Sequence[int]) -> bool:
         """Whether the model begins with reasoning after this prompt."""
@@ -176,31 +203,61 @@ class Tokens:
         special = bos is None or not text.startswith(bos)
         return list(self._wrapper.encode(text, add_special_tokens=special))
 
-    def _encode_chat(
-        self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: TemplateOptions
-    ) -> list[int]:
-        hugging_face = self._wrapper._tokenizer
-        if self._wrapper._chat_template is not None or hugging_face.chat_template is None:
-            # a renderer from the code of mlx-lm or transformers, not of the model; it needs arguments as text
-            if own := options.keys() & _arguments():
-                raise UsageError(f"The chat template has no option {min(own)!r}.", "Leave it out.")
-            chosen = {**options, "tools": tools} if tools else options
-            said = said_before(messages, parsed=False)
-            try:
-                return list(self._wrapper.apply_chat_template(said, add_generation_prompt=True, **chosen))
-            except (AssertionError, LookupError, TypeError, ValueError) as error:
-                raise UsageError(f"This model's chat template refuses this conversation: {error}") from error
+    def _encode_chat(self, messages: Sequence[Message], tools: Sequence[Tool], options: TemplateOptions) -> list[int]:
+        if any(message.tool_calls or message.role == "tool" for message in messages) and not self._knows_calls:
+            messages = without_calls(messages, self._form)
+        if tools and not self._knows_tools:
+            messages, tools = with_tools(messages, tools, self._form), ()
+        specs = [spec_of(tool) for tool in tools] or None
+        if not self._has_own_renderer:
+            return list(self._wrapper.encode(self._render(messages, specs, options), add_special_tokens=False))
+        # a renderer from the code of mlx-lm or transformers, not of the model; it needs arguments as text
+        if own := options.keys() & _arguments():
+            raise UsageError(f"The chat template has no option {min(own)!r}.", "Leave it out.")
+        chosen = {**options, "tools": specs} if specs else options
+        said = said_before(messages, parsed=False)
+        try:
+            return list(self._wrapper.apply_chat_template(said, add_generation_prompt=True, **chosen))
+        except (AssertionError, LookupError, TypeError, ValueError) as error:
+            raise UsageError(f"This model's chat template refuses this conversation: {error}") from error
+
+    @property
+    def _has_own_renderer(self) -> bool:
+        return self._wrapper._chat_template is not None or self._wrapper._tokenizer.chat_template is None
+
+    def _render(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: TemplateOptions) -> str:
+        hugging_face, turns = self._wrapper._tokenizer, said_before(messages, parsed=True)
+        if self._is_harmony or self._form.is_single:
+            turns = one_call_each(turns)
         variables = {
             "documents": None,
             self._wrapper._thinking_kwarg: self._wrapper.has_thinking,
             **options,
             **hugging_face.special_tokens_map,
             "tools": tools,
-            "messages": said_before(messages, parsed=True),
+            "messages": harmony_turns(turns) if self._is_harmony else turns,
             "add_generation_prompt": True,
         }
-        text = render(hugging_face.get_chat_template(tools=tools), variables)
-        return list(self._wrapper.encode(text, add_special_tokens=False))
+        return render(hugging_face.get_chat_template(tools=tools), variables)
+
+    @cached_property
+    def _knows_tools(self) -> bool:
+        """Whether the chat template names tools in a prompt."""
+        return self._shows(_ASKED, _PROBE.name)
+
+    @cached_property
+    def _knows_calls(self) -> bool:
+        """Whether the chat template takes a history with calls and results."""
+        return self._shows(_CALLED, _ARGUMENT, _RESULT)
+
+    def _shows(self, messages: Sequence[Message], *words: str) -> bool:
+        if self._has_own_renderer:
+            return True
+        try:
+            prompt = self._render(messages, [spec_of(_PROBE)], {})
+        except (BadModel, UsageError):
+            return False
+        return all(word in prompt for word in words)
 
 
 def _arguments() -> Set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +36,7 @@ from core.models.text.text_messages import (
     unpack_request,
 )
 from core.models.text.tokenizer import TextStream, Tokens
-from core.pipe_messages import LENGTH, pack
+from core.pipe_messages import read_messages, write_message
 
 # processor time; the longest honest prompt takes about two seconds
 CPU_SECONDS: Final = {
@@ -92,8 +92,8 @@ class Tokenizing:
             case EndStream(stream=name):
                 self._streams.pop(name, None)
                 return Decoded()
-            case BeginReading(stream=name, prompt_end=prompt_end, tools=tools, shaped=shaped):
-                self._readers[name] = self._tokens.reader(prompt_end, tools, shaped=shaped)
+            case BeginReading(stream=name, prompt_end=prompt_end, tools=tools):
+                self._readers[name] = self._tokens.reader(prompt_end, tools)
                 return Parts()
             case ReadText(stream=name, text=text):
                 return Parts(parts=tuple(self._readers[name].read(text)))
@@ -103,12 +103,10 @@ class Tokenizing:
 
 def main() -> None:
     """Answer requests until the node closes the pipe."""
-    outbox = os.fdopen(os.dup(1), "wb", buffering=0)
+    outbox = os.dup(1)
     end_with_parent()
     os.dup2(2, 1)  # keeps libraries from printing into an answer
-    tokenizing, inbox = Tokenizing(), sys.stdin.buffer
-    while len(head := inbox.read(LENGTH.size)) == LENGTH.size:
-        reported = memoryview(pack(tokenizing.answer(unpack_request(inbox.read(*LENGTH.unpack(head))))))
-        while reported:
-            reported = reported[outbox.write(reported) :]
+    tokenizing = Tokenizing()
+    for body in read_messages(partial(os.read, 0)):
+        write_message(outbox, tokenizing.answer(unpack_request(body)))
     os._exit(0)

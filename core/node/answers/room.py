@@ -8,7 +8,7 @@ from typing import Self
 
 from aiohttp import web
 
-from core.events import PromptLogprobs
+from core.events import Batch, PromptLogprobs
 from core.node.answers.answers import Answers
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.saved_sessions import SavedSessions
@@ -24,7 +24,6 @@ from core.requests.body import Done
 from core.requests.conversations import SessionName
 from core.worker.messages import (
     AnswerDone,
-    Batching,
     Departed,
     Listening,
     Mirrored,
@@ -83,8 +82,8 @@ class AnswersRoom(Room):
                 self.answers.handle_report(report)
             case Mirrored() | Unmirrored() | WantSpans() | Restored():
                 self.answers.handle_mirror_report(report)
-            case Batching(batch=batch):
-                self.answers.counted(batch)
+            case Batch():
+                self.answers.counted(report)
             case SessionSaved() | SessionLoaded() | SessionFailed():
                 self.sessions.handle_report(report)
             case Listening():

@@ -81,7 +81,7 @@ class RunningAnswer:
     def reader(self) -> Reader:
         if self.record.raw:
             return PlainReader()
-        return self._stream.reader(self.record.prompt, self.record.tools, shaped=self.record.constraint is not None)
+        return self._stream.reader(self.record.prompt, self.record.tools)
 
     @property
     def written(self) -> list[int]:

@@ -71,8 +71,8 @@ class AnswerText:
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
         return await self._process.answer(Decode(stream=self._name, tokens=list(tokens)), Decoded)
 
-    def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...], *, shaped: bool) -> PartsReader:
-        begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools, shaped=shaped)
+    def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...]) -> PartsReader:
+        begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools)
         self._process.ask(begin, lambda _: None)
         return PartsReader(self._process, self._name)
 

@@ -92,9 +92,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
             *start.command,
             stdin=PIPE,
             stdout=PIPE,
-            stderr=start.stderr,
-            env=start.env,
-            pass_fds=start.pass_fds,
+            **start.options,
         )
         start.close()
         try:

@@ -42,7 +42,7 @@ class CopyReports(NamedTuple):
     comes_from: Callable[[str], None]  # device id of the first source, "" for the hub
 
 
-class Copy(NamedTuple):
+class WantedCopy(NamedTuple):
     """Parts of a model to copy to a folder of this Mac."""
 
     model: HeldModel
@@ -57,7 +57,7 @@ class Copy(NamedTuple):
 class BlockFetch:
     """Fetches the missing blocks of a model. The first source with a block decides its expected hash."""
 
-    def __init__(self, requests: BlockRequests, copy: Copy, writer: BlockWriter, report: Report) -> None:
+    def __init__(self, requests: BlockRequests, copy: WantedCopy, writer: BlockWriter, report: Report) -> None:
         self._requests, self._writer, self._report, self._files = requests, writer, report, copy.files
         self._fingerprint, self._sources, self._folder = copy.model.fingerprint, copy.sources, copy.folder
         self._wanted, self._warn, self._limit = copy.wanted, copy.reports.warn, copy.limit

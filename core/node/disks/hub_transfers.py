@@ -25,6 +25,7 @@ from core.models.files.parts import Part
 from core.node.disks.copy_checks import PARTIAL, check_usable, finished_folder, map_of
 from core.node.disks.local_models import LocalModels
 from core.node.disks.transfer_progress import Report
+from core.pipe_messages import pack, read_message
 
 _QUIET: Final = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -40,22 +41,22 @@ async def download(order: AnyOrder, model: str, limit: ByteRateLimit) -> AsyncIt
     start.
     """
     start = ChildStart("core.models.files.hub_download", env={**os.environ, **_QUIET})
-    child = await asyncio.create_subprocess_exec(
-        *start.command, stdin=PIPE, stdout=PIPE, stderr=start.stderr, env=start.env, pass_fds=start.pass_fds
-    )
+    child = await asyncio.create_subprocess_exec(*start.command, stdin=PIPE, stdout=PIPE, **start.options)
     start.close()
     assert child.stdin
     assert child.stdout
     try:
         sent_limit = 0
-        child.stdin.write(msgspec.json.encode(order) + b"\n")
+        child.stdin.write(pack(order))
         while True:
             if limit.bytes_per_s != sent_limit:
                 sent_limit = limit.bytes_per_s
-                child.stdin.write(msgspec.json.encode(LimitOrder(bytes_per_s=sent_limit)) + b"\n")
-            if not (line := await child.stdout.readline()):
+                child.stdin.write(pack(LimitOrder(bytes_per_s=sent_limit)))
+            try:
+                body = await read_message(child.stdout)
+            except asyncio.IncompleteReadError:
                 break
-            progress = msgspec.json.decode(line, type=Fetched)
+            progress = msgspec.msgpack.decode(body, type=Fetched)
             if progress.problem:
                 raise error_from(progress.problem)
             yield progress

@@ -20,7 +20,7 @@ from core.models.files.hub_origin import write_origin
 from core.models.files.parts import Part
 from core.node.base.tasks import Tasks, together
 from core.node.disks import hub_transfers
-from core.node.disks.block_fetch import BlockFetch, Copy, CopyReports
+from core.node.disks.block_fetch import BlockFetch, CopyReports, WantedCopy
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_serving import FileServing
 from core.node.disks.byte_links import ByteLinks
@@ -103,7 +103,7 @@ class ModelCopies:
         wanted = wanted_parts(files, parts)
         folder = await asyncio.to_thread(folder_to_fill, self._folder, entries, model, files)
         await asyncio.to_thread(check_room, folder, files, wanted)
-        await self._fetch(Copy(model, files, folder, wanted, alike, reports, limit or ByteRateLimit()))
+        await self._fetch(WantedCopy(model, files, folder, wanted, alike, reports, limit or ByteRateLimit()))
         await asyncio.to_thread(check_arrived, folder, model)
         if model.hub:
             await asyncio.to_thread(write_origin, folder, model.hub)
@@ -143,7 +143,7 @@ class ModelCopies:
             return error
         return reply
 
-    async def _fetch(self, copy: Copy) -> None:
+    async def _fetch(self, copy: WantedCopy) -> None:
         """Try one origin after another until all data is there."""
         has: dict[Origin, bool] = {"macs": bool(copy.sources), "hub": copy.model.hub is not None}
         order = in_order([origin for origin in has if has[origin]], self._rates)
@@ -160,12 +160,12 @@ class ModelCopies:
                 if rate := meter.rate:
                     self._rates[origin] = rate
 
-    async def _fetch_from_hub(self, copy: Copy, report: Report) -> None:
+    async def _fetch_from_hub(self, copy: WantedCopy, report: Report) -> None:
         assert copy.model.hub
         name, origin = copy.model.name, copy.model.hub
         await hub_transfers.fetch_parts(name, copy.folder, copy.files, origin, copy.wanted, report, copy.limit)
 
-    async def _fetch_from_macs(self, copy: Copy, report: Report) -> None:
+    async def _fetch_from_macs(self, copy: WantedCopy, report: Report) -> None:
         writer = await asyncio.to_thread(BlockWriter, copy.folder, copy.files)
         try:
             await BlockFetch(self.requests, copy, writer, report).run()

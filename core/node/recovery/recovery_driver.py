@@ -55,7 +55,7 @@ class RecoveryDriver:
         self._planning, self._peers = planning, peers
         self._leader, self._answers, self._sessions = leader, answers, sessions
         self._machine: RecoveryStates | None = None  # from the moment when the plan was ready
-        self._request = LoadRequest(model="")
+        self._asked = self._request = LoadRequest(model="")
         self._no_group = ""  # why the Macs could not form a tensor group
         self._found: Planned | None = None
         self._answers_of_plan = 0
@@ -70,7 +70,7 @@ class RecoveryDriver:
 
     @property
     def request(self) -> LoadRequest:
-        return self._request
+        return self._asked
 
     async def load(self, request: LoadRequest) -> None:
         """Load a model over the connected Macs, in place of the one that runs or is being recovered. Raises NotPaired,
@@ -88,7 +88,9 @@ class RecoveryDriver:
                 await self._drop("Another model is loaded.")
         finally:
             self._is_beginning = False
-        self._request, self._no_group, self._answers_of_plan = request, "", 0
+        # a recovery keeps the context, which running answers need
+        self._asked, self._request = request, msgspec.structs.replace(request, context=planned.plan.context)
+        self._no_group, self._answers_of_plan = "", 0
         if planned.words:
             self._journal.info(f"Copying {planned.words}, then loading {planned.plan.model}.")
         await self._leader.load(
@@ -128,7 +130,7 @@ class RecoveryDriver:
         return not self._leader.ready or bool(self._answers.under_way or self._bus.now.recovery or self._is_beginning)
 
     async def unload(self) -> None:
-        self._request = LoadRequest(model="")
+        self._asked = self._request = LoadRequest(model="")
         await self._drop("Model unloaded.")
 
     def choose(self, choice: RecoveryChoice) -> None:

@@ -17,7 +17,6 @@ from core.plan.forecast import MacSpeeds, forecast, plan_work_of
 from core.plan.hop_bytes import hop_bytes
 from core.plan.preview import preview_of
 from core.requests.plans import Forecast, HubOffer, ModelChoice, PlanPreview, PlanRequest
-from core.settings import DEFAULT_CONTEXT
 
 
 class HubModelPreviews:
@@ -61,10 +60,10 @@ def _choice(model: KnownModel, listed_on: str, macs: Sequence[Peer], speeds: Mac
 
 def _preview(model: KnownModel, macs: Sequence[Peer], speeds: MacSpeeds) -> PlanPreview:
     layout, hidden = model.layout, model.sharding.hidden_bytes
-    request = PlanRequest(model=model.repo, context=min(DEFAULT_CONTEXT, model.context_max))
+    request = PlanRequest(model=model.repo)
 
     def expected(plan: Plan) -> Forecast | None:
-        whole_bytes = layout.total_bytes + sum(cache.bytes_for(request.context) for cache in layout.caches)
+        whole_bytes = layout.total_bytes + sum(cache.bytes_for(plan.context) for cache in layout.caches)
         sent = () if len(plan.stages) == 1 else hop_bytes(plan, None) or (hidden,) * len(plan.stages)
         return forecast(plan_work_of(plan, layout, sent, whole_bytes), speeds)
 
@@ -75,6 +74,7 @@ def _preview(model: KnownModel, macs: Sequence[Peer], speeds: MacSpeeds) -> Plan
         peers=macs,
         request=request,
         profile=None,
+        longest=model.context_max,
         rtt=speeds.rtt,
         expects=expected,
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,7 +29,7 @@ from core.node.ring.stage_files import Lack, StageFiles
 from core.node.ring.throughput_history import ThroughputHistory
 from core.plan.balance_by_speed import is_clearly_slower
 from core.plan.draft_model import DraftOnHead, budgets_beside_draft, draft_on_head, with_draft
-from core.plan.forecast import MacSpeeds, forecast, plan_work_of
+from core.plan.forecast import MacSpeeds, PlanWork, forecast, plan_work_of
 from core.plan.hop_bytes import hop_bytes
 from core.plan.make_plan import make_plan, with_verification
 from core.plan.mirror import with_mirror
@@ -40,7 +40,6 @@ from core.plan.stage_sizes import StageSizes
 from core.plan.survival import options_after_loss
 from core.requests.disks import DiskUse
 from core.requests.plans import Forecast, LoadRequest, ModelChoice, PlanPreview, PlanRequest
-from core.settings import DEFAULT_CONTEXT
 
 GENERATIONS = 100
 
@@ -59,10 +58,17 @@ class Planned(NamedTuple):
 
 
 class _Drafter(NamedTuple):
-    """The draft model and its folder."""
+    """A draft model, if there is one."""
 
-    draft: DraftOnHead | None = None
+    name: str = ""
+    layout: Layout | None = None
     directory: Path | None = None
+
+    def on(self, head: Peer, context: int) -> DraftOnHead | None:
+        return draft_on_head(self.name, self.layout, context, head) if self.layout else None
+
+
+_NO_DRAFTER: Final = _Drafter()
 
 
 class Planning:
@@ -99,10 +105,8 @@ class Planning:
         try:
             request = await self._with_reader(request)
             macs = self._macs(request)
-            draft = (await self._drafter(request, entry, macs[0])).draft
-            preview = await self._preview(
-                entry, request, await self._profiles.of(entry), budgets_beside_draft(draft, macs), draft=draft
-            )
+            drafter = await self._drafter(request, entry)
+            preview = await self._preview(entry, request, await self._profiles.of(entry), macs, drafter)
             return await self._profiles.with_parts(entry, preview) if parts else preview
         except MaclusterError as error:
             return PlanPreview(problem=error.problem)
@@ -185,9 +189,7 @@ class Planning:
         entry = await self._models.find(plan.model)
         layout = await self._models.layout(entry)
         profile = await asyncio.to_thread(self._profiles.known, entry)
-        kv_bytes = StageSizes(layout, profile, plan.context, plan.kv_bits).kv_bytes(range(layout.layers))
-        work = plan_work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes + kv_bytes)
-        return forecast(work, self._speeds(self._peers.linked()))
+        return forecast(_work(plan, layout, profile), self._speeds(self._peers.linked()))
 
     def _macs(self, request: PlanRequest) -> list[Peer]:
         own, *others = self._peers.linked()
@@ -206,24 +208,24 @@ class Planning:
         entry = await self._models.find(request.model)
         layout = await self._models.layout(entry)
         profile = await self._profiles.of(entry)
-        drafter = await self._drafter(request, entry, self._macs(request)[0])
+        drafter = await self._drafter(request, entry)
         # look again: examining a model takes seconds, and a Mac may have come or gone
-        macs = budgets_beside_draft(drafter.draft, self._macs(request))
+        macs = [mac for mac in self._macs(request) if mac.device_id not in without]
         self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
-        around = self._around(entry.fingerprint, layout, profile, macs, how["context"], how.get("kv_bits"))
+        around = self._around(entry, layout, profile, macs, drafter)
         around["no_group"] = no_group
         plan = await asyncio.to_thread(
             make_plan,
             model=entry.name,
             fingerprint=entry.fingerprint,
             layout=layout,
-            peers=[mac for mac in macs if mac.device_id not in without],
+            peers=macs,
             plan_gen=self._plan_gen,
             profile=profile,
             **around,
             **how,
         )
-        plan = with_draft(self._mirrored(plan, request, profile, layout, macs), drafter.draft)
+        plan = with_draft(self._mirrored(plan, request, profile, layout, macs), drafter.on(macs[0], plan.context))
         plan = _noted(self._beside.added(plan, request, profile, layout), entry)
         verify = False
         if request.verify:
@@ -232,17 +234,16 @@ class Planning:
         self._throughput.about(plan.fingerprint, layout)
         return Planned(plan, Path(entry.path), verify, drafter=drafter.directory)
 
-    async def _drafter(self, request: PlanRequest, entry: ModelEntry, head: Peer) -> _Drafter:
+    async def _drafter(self, request: PlanRequest, entry: ModelEntry) -> _Drafter:
         """The draft model of a request. Raises ModelMismatch if the two models have different tokenizers."""
         if not request.draft:
-            return _Drafter()
+            return _NO_DRAFTER
         draft = await self._models.find(request.draft)
         ids = [await asyncio.to_thread(ids_fingerprint, Path(each.path)) for each in (entry, draft)]
         if ids[0] != ids[1]:
             what = f"{draft.name} can't draft for {entry.name}: their tokenizers differ ({ids[1][:12]}, {ids[0][:12]})."
             raise ModelMismatch(what, "Choose a draft of the same family, or load the model without --draft.")
-        layout = await self._models.layout(draft)
-        return _Drafter(draft_on_head(draft.name, layout, request.context, head), Path(draft.path))
+        return _Drafter(draft.name, await self._models.layout(draft), Path(draft.path))
 
     async def _choice(self, entry: ModelEntry) -> ModelChoice:
         plan, holdings = self._leader.plan, self._inventory.holdings(entry.fingerprint)
@@ -261,7 +262,7 @@ class Planning:
             loaded=plan is not None and plan.fingerprint == entry.fingerprint,
             preview=await self._preview(
                 entry,
-                PlanRequest(model=entry.path, context=min(DEFAULT_CONTEXT, entry.context_max)),
+                PlanRequest(model=entry.path),
                 await asyncio.to_thread(self._profiles.known, entry),
                 self._peers.linked(),
             ),
@@ -290,8 +291,7 @@ class Planning:
         request: PlanRequest,
         profile: SplitProfile | None,
         macs: Sequence[Peer],
-        *,
-        draft: DraftOnHead | None = None,
+        drafter: _Drafter = _NO_DRAFTER,
     ) -> PlanPreview:
         try:
             layout = await self._models.layout(entry)
@@ -305,7 +305,7 @@ class Planning:
             peers=macs,
             request=request,
             profile=profile,
-            **self._around(entry.fingerprint, layout, profile, macs, request.context, request.kv_bits),
+            **self._around(entry, layout, profile, macs, drafter),
         )
         split = preview.plan or preview.draft
         if split is None:
@@ -313,10 +313,8 @@ class Planning:
         if preview.plan:
             mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
             mirrored = self._beside.added(mirrored, request, profile, layout)
-            preview = msgspec.structs.replace(preview, plan=_noted(with_draft(mirrored, draft), entry))
-        work = plan_work_of(
-            preview.plan or split, layout, hop_bytes(split, profile), preview.total_bytes + preview.kv_bytes
-        )
+            drafted = with_draft(mirrored, drafter.on(macs[0], split.context))
+            preview = msgspec.structs.replace(preview, plan=_noted(drafted, entry))
         missing = self._inventory.holdings(entry.fingerprint).missing(split)
         copied = sum(layout.layer_bytes[layer] for layers in missing.values() for layer in layers)
         try:
@@ -328,32 +326,25 @@ class Planning:
             missing_on=tuple(missing),
             missing_bytes=copied,
             disks=self._files.on_disks(split),
-            forecast=forecast(work, self._speeds(macs)),
+            forecast=forecast(_work(preview.plan or split, layout, profile), self._speeds(macs)),
         )
 
     def _around(
         self,
-        fingerprint: str,
+        entry: ModelEntry,
         layout: Layout,
         profile: SplitProfile | None,
         macs: Sequence[Peer],
-        context: int,
-        kv_bits: int | None,
+        drafter: _Drafter,
     ) -> PlanContext:
-        speeds, kv_bytes = (
-            self._speeds(macs),
-            StageSizes(layout, profile, context, kv_bits).kv_bytes(range(layout.layers)),
-        )
-        whole_bytes = layout.total_bytes + kv_bytes
-
-        def expects(plan: Plan) -> Forecast | None:
-            return forecast(plan_work_of(plan, layout, hop_bytes(plan, profile), whole_bytes), speeds)
-
+        speeds = self._speeds(macs)
         return PlanContext(
+            longest=entry.context_max,
+            peers_at=lambda context: budgets_beside_draft(drafter.on(macs[0], context), macs),
             rtt=self._peers.rtt,
             stage_s=cache(partial(speeds.stage_s, layout)),  # asked for every pair of cuts
-            expects=expects,
-            can_lose=self._inventory.holdings(fingerprint).can_lose,
+            expects=lambda plan: forecast(_work(plan, layout, profile), speeds),
+            can_lose=self._inventory.holdings(entry.fingerprint).can_lose,
         )
 
     def _mirrored(
@@ -380,6 +371,11 @@ class Planning:
     def _speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
         chips = {mac.device_id: mac.chip for mac in macs}
         return MacSpeeds(chips, self._peers.rtt, self._throughput.curves, self._simulated)
+
+
+def _work(plan: Plan, layout: Layout, profile: SplitProfile | None) -> PlanWork:
+    kv_bytes = StageSizes(layout, profile, plan.context, plan.kv_bits).kv_bytes(range(layout.layers))
+    return plan_work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes + kv_bytes)
 
 
 def _noted(plan: Plan, entry: ModelEntry) -> Plan:

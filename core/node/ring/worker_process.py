@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import msgspec
 
+from core.models.files.child_start import OFFLINE, command_of
 from core.node.base.journal import Journal
 from core.node.base.kill_process import kill
 from core.node.base.tasks import Tasks
@@ -19,12 +19,8 @@ from core.trust.identity import Identity
 from core.worker.messages import Command, Join, Listening, Report, unpack_report
 
 STOP_S = 2.0
-_ENVIRONMENT: Final = {
-    "PYTHONSAFEPATH": "1",
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "AGX_RELAX_CDM_CTXSTORE_TIMEOUT": "1",  # with a display on, macOS stops long GPU work sooner (mlx#3267)
-}
+# with a display on, macOS stops long GPU work sooner (mlx#3267)
+_LONG_WORK: Final = {"AGX_RELAX_CDM_CTXSTORE_TIMEOUT": "1"}
 
 
 class WorkerProcess:
@@ -106,13 +102,7 @@ async def start_worker(
 ) -> WorkerProcess:
     """Start a process, and send its identity and the address to listen on."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "core.worker",
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        env={**os.environ, **_ENVIRONMENT},
+        *command_of("core.worker"), stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**os.environ, **OFFLINE, **_LONG_WORK}
     )
     worker = WorkerProcess(process, take, journal, tasks)
     folder = str(identity.key_path.parent)

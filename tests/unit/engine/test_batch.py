@@ -1,4 +1,4 @@
-"""What is told of rows and lanes is what the scheduler does, at any moment of any schedule."""
+"""The report of rows and lanes equals the scheduler's state, at any moment of any schedule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.simulated_head import Head, ask, running
 
 
 class Told(Schedule):
-    """Checks what is told whenever anything happened."""
+    """Checks the report after every event."""
 
     seen: int = 0
 

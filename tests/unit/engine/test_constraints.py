@@ -1,4 +1,4 @@
-"""A row with a constraint chooses nothing but what its grammar has, whatever its logits are; others are as ever."""
+"""A row with a constraint chooses only tokens of its grammar, whatever its logits are; other rows are unchanged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sampler(constraint: Constraint | None, sampling: Sampling = HOT) -> RowSampl
 
 
 def noise(step: int, rows: int = 1) -> mx.array:
-    """Digits, quotes and ends are likelier than in pure noise, else numbers and names would be long."""
+    """Random logits with digits, quotes and ends raised; otherwise numbers and names would be long."""
     likelier = mx.zeros((SIZE,))
     likelier[mx.array([*b'"}', END, OTHER_END])] = 4.0
     return 2 * mx.random.normal((rows, SIZE), key=mx.random.key(step)) + likelier

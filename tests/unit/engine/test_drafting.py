@@ -1,4 +1,4 @@
-"""Guesses by a draft: when they pay, by what was measured, and what several windows of them do on the ring."""
+"""Guesses by a draft: when they pay, by measured times, and the effect of several windows on the ring."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def test_what_a_token_takes(times: DraftTimes, windows: Windows, rate: float, pe
 
 
 class Machine:
-    """A ring and a draft whose times are known, and a clock that they move."""
+    """A ring and a draft with known times, and a clock that they move."""
 
     def __init__(self, times: DraftTimes, right: float, *, stages: int = 3) -> None:
         self.times, self.now, self.random, self.right = times, 0.0, Random(1), right
         self.drafter = Drafter(self, 8, stages, lambda: self.now)
 
     def read(self, tokens: object) -> None:
-        """It takes no time."""
+        """Read in no time."""
 
     def propose(self, count: int) -> tuple[int, ...]:
         self.now += count * self.times.guess_s
         return (0,) * count
 
     def step(self) -> tuple[int, int]:
-        """One window at a time: how many guesses it had, and how many of them were right."""
+        """Run one window; returns its number of guesses, and how many of them were right."""
         guesses = len(self.drafter.propose([1], self.drafter.windows.size - 1))
         self.drafter.went(1 + guesses, StepPlace.ALONE)
         self.now += self.times.round_s + guesses * self.times.more_s
@@ -84,7 +84,7 @@ def test_a_step_without_guesses_comes_first_and_a_trial_behind_each_rest() -> No
 
 
 def measured(stages: int, rate: float) -> Drafter:
-    """One that knows that windows in flight pay."""
+    """A drafter that has measured that windows in flight pay."""
     clock = iter(range(1 << 30))
     drafter = Drafter(Foreseer(stages, rate, Random(2)), 1, stages, lambda: next(clock) / 1000)
     for tokens in (1, 2, 2, 2):

@@ -1,4 +1,4 @@
-"""A request that goes on behind what is written of its answer says what it would have said undisturbed."""
+"""A request that continues a written part of its answer gives the undisturbed answer."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_what_is_written_is_read_with_the_prompt_and_counts_in_the_answer() -> N
 
 
 def cut_off(name: str, prompt: int, written: int) -> Request:
-    """A request that had so many tokens of its hundred when the workers were lost."""
+    """A request with `written` tokens of its hundred, as after a loss of the workers."""
     asked = ask(name, prompt=prompt)
     return replace(asked, written=alone(asked, 2)[:written])
 
@@ -201,7 +201,7 @@ def test_guesses_are_of_what_is_written_too_and_never_more_than_may_come() -> No
 
 @pytest.mark.parametrize("chunk", [3, 100])
 def test_where_caches_are_not_trimmed_a_row_is_kept_at_the_end_of_its_prompt(chunk: int) -> None:
-    """So that the next turn may begin there, even where it has the answer otherwise."""
+    """The next turn may start there, even if it has another answer."""
     head = Head(2, chunk=chunk, trim_limit=0)
     asked = ask("a", prompt=10, tokens=14)
     whole = alone(asked, 2)

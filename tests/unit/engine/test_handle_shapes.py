@@ -1,4 +1,4 @@
-"""What rows hold, by their compositions alone, is what mlx-lm's own caches say of themselves."""
+"""The rows' lengths, computed from compositions alone, equal those of mlx-lm's own caches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PADDED = HandleShape((5, 3), 5, True, (0, 2))
 
 
 class OneCache(Handles):
-    """Compares what rows hold with what a cache of mlx-lm says."""
+    """Compares the computed shape of rows with a cache of mlx-lm."""
 
     def forward(self, handle: int, length: int) -> None:
         keys = mx.zeros((len(self.rows[handle].tokens), 1, length, 1))

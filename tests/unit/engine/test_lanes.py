@@ -1,4 +1,4 @@
-"""Which rows share a lane: who joins which, who leaves, and when one becomes two."""
+"""Lanes: which rows share one, when rows join and leave, and when a lane splits."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_lanes_differ_by_one_row_at_most_as_rows_come() -> None:
 
 @given(st.integers(1, 4), st.integers(1, 20), st.randoms(use_true_random=False))
 def test_with_as_many_rows_as_stages_every_stage_has_a_lane(stages: int, rows: int, random: Random) -> None:
-    """Whoever ends: as many lanes are in flight as there are stages, or rows."""
+    """Rows end in any order, and the number of lanes in flight stays that of the stages, or of the rows if fewer."""
     names = [chr(ord("a") + number) for number in range(rows)]
     head = running(stages, "".join(names), rows=64, queue=64)
     while names:

@@ -1,4 +1,4 @@
-"""Chunk and window follow what the hops show, and nothing else moves them."""
+"""Chunk and window follow the measurements of the hops, and nothing else moves them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_tenth_of_noise_changes_the_chunk_once_at_most(wire_s: float, noise: l
 
 @given(st.floats(0.0, 0.7), st.lists(st.floats(-0.07, 0.07), min_size=20, max_size=20))
 def test_a_little_noise_changes_the_window_once_at_most(rounds: float, noise: list[float]) -> None:
-    """`rounds`: how many chunks' time of the busiest stage the delay is; the noise as well."""
+    """`rounds`: the delay in units of a chunk's time on the busiest stage; the noise too."""
     chunk_s = 512 * TOKEN_S
     pace = settled(planned_pace(512, 2, 2), delay_s=rounds * chunk_s)
     windows = [(pace := seen(pace, delay_s=(rounds + part) * chunk_s)).window for part in noise]

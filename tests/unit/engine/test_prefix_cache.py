@@ -1,4 +1,4 @@
-"""What a prompt reuses of rows that have ended, and which of them make room."""
+"""Prompts reuse the rows of ended requests, and some of these rows make room."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def handles_of(cache: PrefixCache) -> list[int]:
     return [parked.handle for parked in cache.rows]
 
 
-# what two rows have in common
+# the common start of two rows
 
 
 @given(st.lists(st.integers(0, 1), max_size=600), st.data())
@@ -54,7 +54,7 @@ def test_long_rows_differ_where_they_do(at: int) -> None:
     assert common_prefix(row, (*row[:at], -1, *row[at + 1 :])) == at
 
 
-# what is reused
+# reuse
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_as_much_is_reused_as_can_be(
 def test_what_is_at_rest_fits_beside_what_runs(
     prompts: list[list[int]], grown: list[int], trim_limit: int | None
 ) -> None:
-    """However rows come, go and grow: nobody hoards, and what was dropped is no longer there."""
+    """Parked rows stay within their limits while rows come, leave and grow, and a dropped row is never used."""
     cache, running, there = PrefixCache(4, 40, trim_limit, count(1)), 0, set[int]()
 
     def do(ops: Sequence[Op]) -> None:
@@ -143,7 +143,7 @@ def test_what_is_at_rest_fits_beside_what_runs(
     assert len(there) <= 4
 
 
-# who makes room
+# which rows make room
 
 
 def test_the_least_recently_used_rows_make_room_for_what_runs() -> None:
@@ -170,7 +170,7 @@ def test_a_row_that_leaves_no_room_for_its_copy_is_taken_over() -> None:
 
 
 def test_a_branch_of_a_row_leaves_before_what_is_nowhere_else() -> None:
-    """Two helpers of an agent begin alike: the second one's row costs the agent nothing of its own."""
+    """Two helpers of an agent have a common prefix: the second one takes the first one's row, not the agent's."""
     cache = cache_of([2] * 20, [*[1] * 18, 5, 5], context=50)
     assert cache.open(said(*[1] * 18, 6, 6), 0) == ([Trim(2, 2)], 2, 18)
     assert handles_of(cache) == [1]
@@ -270,7 +270,7 @@ def test_what_is_given_up_is_as_if_it_had_never_been() -> None:
 
 
 def follow(head: Head, name: str, *more: int, tokens: int = 3) -> Request:
-    """A second turn: what was asked and answered under `name`, and more."""
+    """A second turn: the question and answer of `name`, and more."""
     history = [*head.prompts[name], *head.answers[name], *more]
     request = Request(request_id=name + "+", tokens=history, max_tokens=tokens)
     head.submit(request)
@@ -308,7 +308,7 @@ def test_an_edit_in_the_middle_goes_on_from_there_where_caches_are_trimmed() -> 
 
 
 def helpers(count: int, common: int = 20) -> list[Request]:
-    """Prompts that begin alike and then say something else each."""
+    """Prompts with a common prefix and different ends."""
     return [
         Request(request_id=name, tokens=[*range(common), 30 + at, 39], max_tokens=30)
         for at, name in enumerate("abcdefgh"[:count])
@@ -436,7 +436,7 @@ def test_a_row_that_comes_from_elsewhere_is_the_next_thing_on_the_ring() -> None
 
 
 def cycle(length: int) -> list[int]:
-    """A prompt that goes round and round."""
+    """A prompt that repeats a cycle."""
     return [number % 4 for number in range(length)]
 
 

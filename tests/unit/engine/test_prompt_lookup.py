@@ -1,4 +1,4 @@
-"""Guesses from what a row said before: the same as a rescan of all of it would give, and fewer where they are wrong."""
+"""Guesses from a row's earlier tokens: equal to a full rescan, and fewer after wrong ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHORT = st.lists(st.integers(0, 3), max_size=30)
 
 
 def rescanned(history: list[int], most: int) -> list[int]:
-    """What followed the latest earlier occurrence of the longest n-gram at the end, looked for from the start."""
+    """The tokens after the latest earlier occurrence of the longest n-gram at the end, by a search from the start."""
     for length in LENGTHS:
         ends = [end for end in range(length, len(history)) if history[end - length : end] == history[-length:]]
         if ends:
@@ -87,7 +87,7 @@ def test_what_is_wrong_rests_ever_longer_until_something_is_right() -> None:
 
 
 def rest(lookup: PromptLookup) -> int:
-    """How many tokens come before the next guess."""
+    """The number of tokens before the next guess."""
     for number in range(2 * LONGEST_REST):
         if lookup.draft(99):
             return number

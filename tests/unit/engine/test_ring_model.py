@@ -1,4 +1,4 @@
-"""mlx-lm's own functions over a ring give what they give over the whole model in one process."""
+"""mlx-lm's own functions give the same over a ring as over the whole model in one process."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.support.made import build, twin
 from tests.support.rings import Ring, check_as_mlx_lm, check_generation, check_speculation, private_ring
 from tests.support.search import SEARCH
 
-# `make test` leaves those out that run over real workers in tests/processes/test_ring_model.py
+# `make test` skips the families that tests/processes/test_ring_model.py runs over real workers
 OVER_WORKERS = {
     "llama": (1, 6),
-    "gemma3_text": (3,),  # its window is full behind 8 tokens
+    "gemma3_text": (3,),  # its window is full after 8 tokens
 }
 VARIANTS = {
     **(OVER_WORKERS if SEARCH > 1 else {}),
@@ -41,7 +41,7 @@ VARIANTS = {
 
 
 class Noting(Ring):
-    """Remembers what is composed."""
+    """Keeps the compositions."""
 
     noted: list[Op]
 

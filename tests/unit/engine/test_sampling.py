@@ -1,4 +1,4 @@
-"""Every row gets the tokens that `mlx_lm.generate_step` gives it alone in one process, whatever rows are beside it."""
+"""Every row gets the tokens that `mlx_lm.generate_step` gives it alone, whatever other rows are in the batch."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def sampler(
 
 
 class Row:
-    """One request, run as the head runs it: the model alone gives logits, nothing of it is chosen there."""
+    """One request as the head runs it: the model gives logits, and the sampler chooses outside of it."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ def test_a_row_gets_the_tokens_of_generate_step(sampling: Sampling, dtype: mx.Dt
 
 @pytest.mark.parametrize("sampling", CASES)
 def test_a_row_goes_on_behind_what_is_written_as_if_it_had_chosen_that(sampling: Sampling) -> None:
-    """Its end tokens are owed at some of the splits, and are none any more at others."""
+    """Some of the splits come before its least number of tokens, others after."""
     eos, least = [7, 222, 301, *range(40, 50)], 9
     undisturbed = Row(sampling, eos=eos, least=least)
     run([undisturbed])
@@ -195,7 +195,7 @@ def test_what_is_foreseen_counts_when_it_is_read() -> None:
     told = []
     for number in range(8):
         logits = mx.random.normal((1, VOCAB), key=mx.random.key(number))
-        choose_all([foreseen], mx.zeros((1, VOCAB)))  # nobody reads it
+        choose_all([foreseen], mx.zeros((1, VOCAB)))  # the choice is discarded
         choice = choose_all([foreseen], logits)
         assert choice.tokens.shape == (1, 1)
         told.append(choice.read())

@@ -1,4 +1,4 @@
-"""Who is admitted, how prompts travel, and how requests end."""
+"""Admission, the chunks of prompts, and the ends of requests."""
 
 from __future__ import annotations
 

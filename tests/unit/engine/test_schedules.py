@@ -1,4 +1,4 @@
-"""The engine over a network that does what it likes: each answer is what it would be alone, and nothing is left."""
+"""The engine over a network with random faults: each answer equals the one alone, and no row remains."""
 
 from __future__ import annotations
 

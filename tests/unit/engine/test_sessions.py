@@ -1,4 +1,4 @@
-"""The file of a saved conversation: whole or refused with what is wrong, whatever becomes of its bytes."""
+"""The file of a saved conversation is read whole or refused with the reason, however its bytes change."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def broken_off(path: Path) -> None:
 
 @contextmanager
 def at_most(size: int) -> Iterator[None]:
-    """No file of this process may grow beyond `size` bytes."""
+    """Limit the size of every file that this process writes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -1,4 +1,4 @@
-"""Steps that count once: what the head has out, and what the other stages replied."""
+"""Steps that count once: the head's outstanding steps, and the replies of the other stages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.simulated import Ring
 
 
 def with_three_out(tries: int = 3) -> Outstanding[str]:
-    """Put at 0, 1 and 2 seconds; a try takes 10."""
+    """Steps put at 0, 1 and 2 seconds; a try takes 10."""
     out: Outstanding[str] = Outstanding(tries, try_s=10.0)
     assert [out.put(value, float(now)) for now, value in enumerate("abc")] == [1, 2, 3]
     return out
@@ -173,7 +173,7 @@ def test_whatever_is_lost_or_comes_twice_each_stage_does_each_step_once_in_order
 
 
 def deliver(ring: Ring, link: int, now: float) -> None:
-    """A stage does each chunk at its position or not at all: what runs twice is an AssertionError."""
+    """Deliver to a stage that does each chunk at its position or not at all: running one twice is an AssertionError."""
     try:
         if link:
             ring.deliver(link)

@@ -1,4 +1,4 @@
-"""An answer ends before the first stop text, however the text comes in pieces."""
+"""An answer ends before the first stop text, however the text is cut into pieces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STOPS = st.lists(st.text("ab\n🐢", min_size=1, max_size=5), max_size=4)
 
 
 def expected(text: str, stops: list[str]) -> tuple[str, bool]:
-    """Letter by letter: at the first end of a stop text, what is before the longest that ends there."""
+    """Search letter by letter: the text before the longest stop text that ends first, and whether there is one."""
     for end in range(1, len(text) + 1):
         if ending := [stop for stop in stops if text[:end].endswith(stop)]:
             return text[: end - max(map(len, ending))], True

@@ -114,7 +114,7 @@ async def test_a_recv_that_was_cancelled_in_the_middle_of_a_frame_loses_nothing(
     assert await soon(far.recv()) == (FrameType.PLAN, b"plan")
 
 
-# ---- who gets in
+# ---- admission
 
 
 async def test_another_cluster_and_strangers_are_refused(house: House) -> None:
@@ -200,7 +200,7 @@ async def test_a_member_who_stalls_after_tls_is_sent_away(house: House, monkeypa
 
 @pytest.mark.promise("P11")
 async def test_who_only_sits_at_the_door_does_not_keep_a_member_out(house: House) -> None:
-    """Eight handshakes at once; for the ninth the one that has lasted longest makes room."""
+    """Only eight handshakes run at once; a ninth takes the place of the oldest."""
     async with contextlib.AsyncExitStack() as stack:
         readers = []
         for _ in range(control_link.HANDSHAKES + 3):

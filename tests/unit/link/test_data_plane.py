@@ -40,7 +40,7 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, dict[str, Any]
 
 
 class Ends:
-    """A dialler (mac 0) and an acceptor (mac 1), each with its own idea of the world."""
+    """A dialler (mac 0) and an acceptor (mac 1), each with its own roster and plan."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -61,7 +61,7 @@ class Ends:
         timeout_s: float = 1.0,
         port: int = 0,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What came out on the dialling and on the accepting side."""
+        """The results of the dialling and the accepting side."""
         accepting, accepted = in_thread(
             lambda: accept(
                 self.listener,
@@ -212,11 +212,11 @@ def test_a_receiver_that_never_reads_times_the_sender_out_and_closes(pair: tuple
     assert sender._sock.fileno() == -1
 
 
-# ---- a sender that reads on
+# ---- a sender that reads while it sends
 
 
 def test_a_sender_that_reads_on_gets_more_round_than_all_buffers_hold(ends_of_a_link: Ends) -> None:
-    """The other end is as busy as a stage: it takes the next frame once it is rid of the last."""
+    """The other end is as busy as a stage: it takes the next frame after it has sent the last one on."""
     (out, there), (back, home) = ends_of_a_link.pair(), ends_of_a_link.pair()
     bodies = [bytes([number]) * (1 << 20) for number in range(64)]
     came: list[int] = []
@@ -360,7 +360,7 @@ def test_the_wrong_member_is_refused(ends_of_a_link: Ends) -> None:
 
 
 def test_a_rogue_whom_tls_refused_never_becomes_ready(ends_of_a_link: Ends) -> None:
-    """Its own half of the TLS handshake succeeds: only the answer to its hello says that it was refused."""
+    """Its own half of the TLS handshake succeeds: only the answer to its hello shows the refusal."""
     dialled, accepted = ends_of_a_link.link(accept_cluster=cluster(2), dialler=2, wanted=2)
     assert isinstance(dialled["error"], LinkError)
     assert "value" not in dialled
@@ -408,7 +408,7 @@ def test_dialling_a_silent_or_absent_mac(ends_of_a_link: Ends) -> None:
         )
 
     with pytest.raises(LinkTimeout):
-        call(ends_of_a_link.port, 0.1)  # in the backlog, but nobody accepts
+        call(ends_of_a_link.port, 0.1)  # in the backlog, never accepted
     with pytest.raises(LinkLost, match="Nothing listens"):
         call(1, 1.0)
 
@@ -540,7 +540,7 @@ def test_a_frame_that_is_no_hello_after_the_handshake_is_refused(ends_of_a_link:
     assert "0x11" in accepted["error"].what
 
 
-# ---- what a listener on the wire sees
+# ---- bytes that a listener on the wire sees
 
 
 class Recorder:

@@ -1,4 +1,4 @@
-"""Who comes in by which door, over real sockets of this machine."""
+"""Admission by every door, over real sockets of this machine."""
 
 from __future__ import annotations
 

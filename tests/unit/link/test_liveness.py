@@ -1,4 +1,4 @@
-"""Who lives and what moves, in simulated time: tables of silences, and properties over any of them."""
+"""Liveness and progress in simulated time: tables of silences, and properties over any of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Told(NamedTuple):
 
 
 def run(liveness: Liveness, until: float) -> list[Told]:
-    """Tick as asked for, to the moment."""
+    """Tick until that moment."""
     told = []
     while liveness.due <= until:
         now = liveness.due
@@ -186,7 +186,7 @@ def test_whatever_happens_the_dead_were_silent_and_the_silent_are_dead(
 
 
 class Worked(NamedTuple):
-    """The seconds between moves, from the beginning on, and after how many more nothing is stuck, and dead."""
+    """The seconds between moves from the start, and the seconds after which work counts as stuck and as dead."""
 
     gaps: list[float]
     stuck_s: float
@@ -232,7 +232,7 @@ def test_what_rests_is_never_stuck_and_begins_anew() -> None:
 
 
 def test_a_move_that_came_unexpected_begins_the_wait_for_the_next() -> None:
-    """Who asks twice a second whether something is under way may hear of the first steps before."""
+    """A caller that asks twice a second may hear of the first steps before it learns of the work."""
     clock = ProgressClock()
     clock.moved(100.0)
     clock.began(100.5)

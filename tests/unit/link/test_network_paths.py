@@ -1,4 +1,4 @@
-"""Which way a link takes: by table, and over real sockets."""
+"""The path that a link takes: by table, and over real sockets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_does_not_answer_is_not_waited_for_long() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         refused = NetworkPath("127.0.0.2", "", "Thunderbolt")
-        silent = NetworkPath("198.51.100.1", "lo", "Ethernet")  # what is bound to loopback reaches nobody there
+        silent = NetworkPath("198.51.100.1", "lo", "Ethernet")  # an address bound to loopback can't be reached there
         for ways in (
             [refused, NetworkPath("127.0.0.1", "", "Wi-Fi")],
             [silent, refused, NetworkPath("127.0.0.1", "", "Wi-Fi")],
@@ -64,7 +64,7 @@ def test_what_does_not_answer_is_not_waited_for_long() -> None:
 
 
 def test_a_way_that_fails_at_once_does_not_stand() -> None:
-    """The system says so before anything was sent, and forgets it."""
+    """The system reports the error before anything is sent, and forgets it."""
     nowhere = NetworkPath("255.255.255.255", kind="Thunderbolt")
     with socket.create_server(("127.0.0.1", 0)) as server:
         sock, way = connect([nowhere, NetworkPath("127.0.0.1", kind="Wi-Fi")], server.getsockname()[1], 5.0)
@@ -96,7 +96,7 @@ def test_a_way_that_stands_late_is_a_timeout(monkeypatch: pytest.MonkeyPatch) ->
     with ExitStack() as stack:
         full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         port = full.getsockname()[1]
-        for _ in range(3):  # those who wait fill the queue, and nobody accepts
+        for _ in range(3):  # these fill the queue, which is never accepted
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(("127.0.0.1", port))

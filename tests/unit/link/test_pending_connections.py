@@ -1,4 +1,4 @@
-"""Who goes first of those who connected and proved nothing."""
+"""The order in which unauthenticated connections are closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One conversation over one control link after the other: nothing is lost, doubled or overtaken."""
+"""One conversation over successive control links: nothing is lost, doubled or overtaken."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def lines(house: House) -> tuple[RekeyedLink, RekeyedLink]:
 
 
 async def renew(house: House, near: RekeyedLink, far: RekeyedLink, **how: Any) -> tuple[ControlLink, ControlLink]:
-    """New links for both ends, as far as the dialler can bring it about."""
+    """New links for both ends, as the dialler makes them."""
     links = await house.pair(**how)
     far.set_aside(RekeyedLink(links[1], dialled=False))
     near.renew(links[0])
@@ -69,7 +69,7 @@ async def test_frames_come_once_and_in_order_while_links_change_under_them(house
     async def change() -> None:
         for _ in range(ROUNDS):
             used.add((await renew(house, near, far))[0])
-            while near.is_renewing:  # noqa: ASYNC110 - the line tells nobody
+            while near.is_renewing:  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0)
 
     work = (count_up(near), count_up(far), count_along(near), count_along(far))
@@ -181,7 +181,7 @@ async def test_what_waits_for_equal_rosters_goes_on_with_the_new_link(house: Hou
 
 
 async def test_a_conversation_that_was_open_stays_open_when_a_roster_came_in_between(house: House) -> None:
-    """As on one link: once equal is enough, and the newer roster travels between the other frames."""
+    """Equal rosters once are enough, as on one link; a newer roster travels between the other frames."""
     near, far = await lines(house)
     house.knows = lambda: cluster(4)
     await renew(house, near, far)

@@ -24,7 +24,7 @@ from tests.support.search import SEARCH
 
 
 class Key:
-    """Enough of an Identity for the vector, whose keys and certificates are made up."""
+    """The part of an Identity that the vector needs, with its made-up keys and certificates."""
 
     def __init__(self, seed: int, certificate: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32)
@@ -131,7 +131,7 @@ def test_other_cluster_is_refused_before_anything_is_signed() -> None:
 
 
 def test_two_rosters_of_one_epoch_are_for_control_links_only() -> None:
-    """No activation goes over a fork; but over a control link its two sides find the proof of it."""
+    """No activation goes over a fork; but over a control link both sides find the proof of it."""
     roster = cluster(3).roster
     other: Roster = msgspec.structs.replace(roster, sig=bytes(64))
     forked = Cluster(other, cluster(3).certificates)
@@ -194,7 +194,7 @@ def test_reflection_of_the_handshake_is_refused() -> None:
 
 
 def test_another_certificate_in_tls_breaks_the_session() -> None:
-    """What binds the inner session to the outer one: a relay shows each side its own leaf."""
+    """The channel binding ties the inner session to the TLS session: a relay shows each side its own leaf."""
     dialler = party(0, 1)[0]
     acceptor = Acceptor(mac(1), cluster(3), member(0), Kind.DATA, mac(2).certificate_der, secrets.token_bytes)
     with pytest.raises(HandshakeError):
@@ -283,7 +283,7 @@ def test_a_body_that_was_left_stays_and_its_memory_takes_a_later_one() -> None:
     text = opener.open_frame(sealer.seal(FrameType.FILE_PART, parts=[bodies[0]]))[1]
     assert text.obj is spare
     assert bytes(text) == bodies[0]
-    opener.leave(bytearray(3))  # too short for what comes
+    opener.leave(bytearray(3))  # too short for the data
     assert bytes(opener.open_frame(sealer.seal(FrameType.FILE_PART, parts=[bodies[3]]))[1]) == bodies[3]
 
 

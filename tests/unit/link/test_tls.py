@@ -34,7 +34,7 @@ def shake(client: ssl.SSLContext, server: ssl.SSLContext) -> tuple[ssl.SSLObject
 
 
 def stranger(tmp_path: Path, protocol: int, *, ca: bool = False) -> tuple[ssl.SSLContext, bytes]:
-    """A context with a key of its own that trusts everything it is shown by mac 1, and its certificate."""
+    """A context with its own key and certificate that trusts any certificate of mac 1."""
     key = Ed25519PrivateKey.generate()
     der = certificate(key, ca=ca)
     return with_leaf(tmp_path, protocol, key, der), der
@@ -103,7 +103,7 @@ def test_strangers_are_refused_on_both_sides(tmp_path: Path) -> None:
 
 
 def test_a_leaf_minted_by_a_member_that_is_a_ca_is_refused(tmp_path: Path) -> None:
-    """OpenSSL takes it, because a pinned certificate is a CA to it: the exact key check must not."""
+    """OpenSSL accepts it, because a pinned certificate is a CA to it; the exact key check must refuse it."""
     ca_key, leaf_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     public = ca_key.public_key().public_bytes_raw()
     name = certificate_name(public)

@@ -1,4 +1,4 @@
-"""Tunnels over real links: what goes in on one Mac comes out on the other, and none of a group outlives another."""
+"""Tunnels over real links: bytes arrive at the other Mac, and the end of one tunnel ends its whole group."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BINDING: Final = b"t" * 32
 
 
 class Told:
-    """Whom the end of a tunnel is told to."""
+    """Callback that keeps the reasons of a tunnel's end."""
 
     def __init__(self) -> None:
         self.why: list[LinkError] = []
@@ -45,7 +45,7 @@ class Told:
 
 
 class Between:
-    """Tunnels from mac 0, which dials, to mac 1; `ends` are what the two programs hold that speak through one."""
+    """Tunnels from mac 0, which dials, to mac 1; `ends` are the sockets of the two programs that use one."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -57,7 +57,7 @@ class Between:
         cluster(2)
 
     def tunnel(self, limits: KeyUse = KEY_LIMITS) -> tuple[socket.socket, socket.socket]:
-        """One more, and its ends."""
+        """Add a tunnel; returns its ends."""
         there, back = (self._stack.enter_context(listen(HOST)) for _ in range(2))
         making, ends = [], []
         for number, group in enumerate(self.groups):

@@ -1,4 +1,4 @@
-"""What a Mac says of itself."""
+"""A Mac's description of its chip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check's findings: from what systems printed, from sockets of this machine, and from what a node knows."""
+"""The check's findings: from recorded system output, from sockets of this machine, and from a node's state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Stats(NamedTuple):
 
 
 class Told(NamedTuple):
-    """An address as psutil gives it."""
+    """An address as psutil returns it."""
 
     family: int
     address: str

@@ -14,7 +14,7 @@ GIB = 1 << 30
     ("memory_gib", "working_set_gb"), [(32, 22.9), (64, 51.5), (96, 77.3), (128, 115.4), (512, 412.0)]
 )
 def test_a_model_is_planned_with_what_macos_lets_the_gpu_use(memory_gib: int, working_set_gb: float) -> None:
-    """The figures of Macs that people own: physical memory less the reserve is more than the GPU gets."""
+    """Figures of real Macs: physical memory less the reserve is more than the GPU gets."""
     budget, working_set = default_budget(memory_gib * GIB), int(working_set_gb * GB)
     assert budget > working_set
     assert usable_bytes(budget, working_set, 0) == working_set

@@ -1,4 +1,4 @@
-"""Which interface an address belongs to, by recorded output of macOS, and by this machine's own loopback."""
+"""The interface of an address, by recorded output of macOS, and by this machine's own loopback."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_no_more_is_said_than_the_system_says(host: str, mac: str, linux: str, m
         assert link_kind(host) == kind
 
 
-# ---- where others meet this Mac, and where they cannot be
+# ---- addresses where others reach this Mac, and those where they can't
 
 BESIDE = (
     Interface("lo0", "127.0.0.1", "127.0.0.0/8", is_up=True),
@@ -179,7 +179,7 @@ def test_no_other_mac_is_looked_for_at_an_address_of_this_one(host: str, never: 
 def test_a_cable_is_told_apart_by_what_the_system_prints() -> None:
     stats = dict.fromkeys(("en1", "en2", "bridge0"), SimpleNamespace(isup=True, speed=0))
     told = {name: [SimpleNamespace(family=socket.AF_INET, address=host, netmask="255.255.0.0")] for name, host in HOSTS}
-    for name in ("en1", "en2"):  # where there is a router, it gives addresses: those that lead further
+    for name in ("en1", "en2"):  # a router gives addresses that can be routed
         ipv6 = SimpleNamespace(family=socket.AF_INET6, address=f"fe80::9%{name}", netmask="ffff:ffff:ffff:ffff::")
         told[name] += [ipv6, SimpleNamespace(family=socket.AF_INET6, address="2001:db8::9", netmask=None)]
     found = interfaces_of(told, stats, parse_ports(PORTS))

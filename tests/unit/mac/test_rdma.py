@@ -1,4 +1,4 @@
-"""Whether a Mac has RDMA, by what its commands print; no Mac with Thunderbolt 5 has run this yet."""
+"""Whether a Mac has RDMA, by the output of its commands; no Mac with Thunderbolt 5 has run this yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines as their own words describe them, and what is missing there."""
+"""Machines as they describe themselves, and their missing requirements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_is_missing_is_said_in_a_sentence(machine: Machine, said: str) -> N
 
 
 def test_it_is_looked_at_before_anything_that_was_built_for_a_machine() -> None:
-    """A Python for Intel Macs would fail at the first of those, with words that help nobody."""
+    """A Python for Intel Macs would fail at the first such import, with an error that helps no one."""
     script = """
 import sys, platform
 platform.machine, sys.platform, platform.mac_ver = lambda: "arm64", "darwin", lambda: ("13.2", (), "")

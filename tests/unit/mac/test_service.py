@@ -1,4 +1,4 @@
-"""The node as a service: what is written for launchd and systemd, and what is read of what they say."""
+"""The node as a service: the files for launchd and systemd, and the reading of their output."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ SERVICE = Service(
     environment={"HF_HOME": "/Volumes/100% models"},
 )
 
-# Not recorded on a Mac: written by what public reports of `launchctl print` show (macOS 12 to 26). What is indented
-# twice is not about the service itself; a signal or a reason of macOS stands in the place of the exit code.
+# Not recorded on a Mac: written after public reports of `launchctl print` (macOS 12 to 26). Lines that are indented
+# twice are not about the service itself; a signal or a reason of macOS replaces the exit code.
 RUNNING = """system/macluster.node = {
 \tactive count = 1
 \tpath = /Library/LaunchDaemons/macluster.node.plist
@@ -72,7 +72,7 @@ WAITING = RUNNING.replace("state = running", "state = spawn scheduled").replace(
 STOPPED = RUNNING.replace("state = running", "state = not running").replace("\tpid = 4242\n", "\tjob state = exited\n")
 NOT_FOUND = 'Bad request.\nCould not find service "macluster.node" in domain for system'
 
-# What systemd's documentation names; what it says of a unit that is not there, and without a session, is recorded.
+# Written after systemd's documentation; the output for a missing unit, and without a session, is recorded.
 UNIT = "MainPID={}\nNRestarts={}\nResult={}\nExecMainStatus={}\nLoadState=loaded\nActiveState={}\nSubState={}\n"
 
 
@@ -208,7 +208,7 @@ def test_state_is_told_in_words() -> None:
 
 
 def test_a_service_that_is_still_ending_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is installed over one that runs: launchd refuses for a while, as public reports say."""
+    """An installation over a running service: launchd refuses for a while, by public reports."""
     assert launchd_install(SERVICE).steps[-1].again_s > 15
     monkeypatch.setattr(service, "AGAIN_S", 0.01)
     tries = tmp_path / "tries"
@@ -251,7 +251,7 @@ def test_only_what_says_where_things_are_is_taken_from_the_environment() -> None
 
 def test_a_service_needs_a_key_that_it_can_reach(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    check_key(home)  # it makes one that it can
+    check_key(home)  # makes a key that can be reached
     load_or_create(home.identity, use_keychain=False)
     check_key(home)
     (home.identity / "passphrase").unlink()  # as in a folder whose passphrase is in the keychain

@@ -1,4 +1,4 @@
-"""Holes in files: made on this system, and asked for as macOS takes them."""
+"""Holes in files: made on this system, and requested in macOS's form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model writes is told as what it means, whatever the borders of its tokens, and nothing of it is lost."""
+"""The output of a model is read by its meaning, whatever the borders of its tokens, and nothing of it is lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import mlx_lm.tool_parsers
 import pytest
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCall
-from core.models.text.answer_reader import AnswerReader
 from core.models.text.template_values import said_before
 from core.models.text.tokenizer import Tokens
 from core.requests.answers import Message
@@ -34,10 +33,9 @@ def told(
     tools: tuple[Tool, ...] = (TOOL,),
     begin: str = "",
     is_whole: bool = True,
-    shaped: bool = False,
 ) -> list[AnswerPart]:
-    """The parts of `text`, which comes in pieces of `size` characters; what follows what of one kind is one."""
-    reader = tokens.reader(tokens.encode([Message(role="user", content=begin)], raw=True), tools, shaped=shaped)
+    """The parts of `text`, read in pieces of `size` characters; neighbours of one kind are joined."""
+    reader = tokens.reader(tokens.encode([Message(role="user", content=begin)], raw=True), tools)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     parts = [part for piece in pieces for part in reader.read(piece)] + reader.end(is_whole)
     whole: list[AnswerPart] = []
@@ -99,7 +97,7 @@ def test_every_parser_of_mlx_lm_is_known_here() -> None:
 @pytest.mark.parametrize("parser", FAMILIES)
 def test_the_calls_of_every_family_are_told_and_none_is_passed_over(parser: str) -> None:
     def read(*calls: str) -> tuple[list[ToolCall], str]:
-        reader = AnswerReader(Family(parser), "normal", (TOOL,))
+        reader = Family(parser).reader((TOOL,))
         parts = [part for letter in written(parser, *calls) for part in reader.read(letter)] + reader.end(True)
         words = "".join(part.text for part in parts if isinstance(part, TextPart))
         return [part for part in parts if isinstance(part, ToolCall)], words
@@ -141,17 +139,17 @@ def test_a_history_with_reasoning_calls_and_results_goes_through_the_template(to
 @pytest.mark.parametrize("word", ["</tool_call>", "a</tool_call>b<tool_call>c</tool_call>d", "<tool_call>", "\\"])
 def test_a_marker_in_a_text_of_a_call_that_is_enforced_ends_it_not(tokens: Tokens, word: str, size: int) -> None:
     first = CALL.replace("höp", json.dumps(word)[1:-1])
-    calls = told(tokens, f"{first}\n{CALL}", shaped=True, size=size)
+    calls = told(tokens, f"{first}\n{CALL}", size=size)
     assert [json.loads(call.arguments)["word"] for call in calls if isinstance(call, ToolCall)] == [word, "höp"]
     assert len(calls) == 2
     cut = first.removesuffix("}}</tool_call>")
-    assert told(tokens, cut, shaped=True, size=size, is_whole=False) == [TextPart(cut)]
+    assert told(tokens, cut, size=size, is_whole=False) == [TextPart(cut)]
 
 
 def test_behind_what_is_thought_a_shaped_answer_is_text_and_the_calls_that_it_may_have(tokens: Tokens) -> None:
     document = '{"a": "<think>x</think><tool_call>y</tool_call>"}'
     thought = f"<think>Hm <tool_call></think>{document}"
-    assert told(tokens, thought, shaped=True, tools=()) == [ReasoningPart("Hm <tool_call>"), TextPart(document)]
-    thinking, call = told(tokens, f"<think>Hm <tool_call></think>\n{CALL}", shaped=True)
+    assert told(tokens, thought, tools=()) == [ReasoningPart("Hm <tool_call>"), TextPart(document)]
+    thinking, call = told(tokens, f"<think>Hm <tool_call></think>\n{CALL}")
     assert (thinking, type(call)) == (ReasoningPart("Hm <tool_call>"), ToolCall)
-    assert isinstance(told(tokens, CALL.replace('"höp"', "1e999"), shaped=True)[0], ToolCall)
+    assert isinstance(told(tokens, CALL.replace('"höp"', "1e999"))[0], ToolCall)

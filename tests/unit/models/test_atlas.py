@@ -23,11 +23,11 @@ from tests.support.search import SEARCH
 
 pytestmark = pytest.mark.slow
 
-# 24 tokens leave a sliding window of 8 behind, and both together the first block of 32 of what attends by blocks
+# 24 tokens exceed a sliding window of 8, and both chunks together exceed a first attention block of 32
 CHUNKS: Final = (11, 24)
 STEPS: Final = 3
-# cuts by their number among seven: together every cut of a model that can be cut everywhere. `make search` tries both
-# with each variant, `make test` takes turns.
+# numbers of cuts among seven: together every cut of a model that can be cut everywhere. `make search` tries both with
+# each variant, `make test` alternates.
 SPLITS: Final = ((1, 3), (0, 2, 6))
 LOW_PRECISION_SPLIT: Final = (4, 5)
 # the third row joins the others after one step, the second leaves after another
@@ -47,7 +47,7 @@ EXPERTS_IN_FLOAT32: Final = {
     "mistral4", "mixtral", "nemotron_h experts", "olmoe", "phimoe", "phixtral", "qwen2_moe", "qwen3_5_moe",
     "qwen3_moe", "qwen3_next", "qwen3_vl_moe", "solar_open", "step3p5",
 }  # fmt: skip
-# Rows of these cannot share a batch; the code of mlx-lm behind it is the same for the whole model.
+# Rows of these can't share a batch; the reason lies in mlx-lm's code and is the same for the whole model.
 ONE_ROW: Final = {
     "afm7": "borrow keys",
     "deepseek_v41": "cannot batch its cache",
@@ -57,12 +57,12 @@ ONE_ROW: Final = {
     "minimax_m3_vl": "counts blocks from the padding",
     "phi3small": "one row at a time",  # its block-sparse scores take no mask of several rows
 }
-# the code of mlx-lm gives other logits for several tokens at once
+# mlx-lm's own code gives other logits for several tokens at once
 ONE_BY_ONE: Final = {"phi3small"}
 
 
 class Made:
-    """A variant's whole model, which nobody cuts, and what a probe of it showed."""
+    """A variant's whole model, uncut, and its probe."""
 
     def __init__(self, variant: str, dtype: mx.Dtype = mx.float32, bits: int | None = None) -> None:
         self.variant = variant
@@ -71,13 +71,13 @@ class Made:
         self.probe = ModelProbe(self.whole)
 
     def reference(self) -> Reference:
-        """The run that rings of this model have to equal; raises AssertionError unless it wanders."""
+        """The reference for rings of this model; raises AssertionError unless it wanders."""
         reference = Reference(self.whole, CHUNKS, STEPS)
         assert len(set(reference.tokens)) > STEPS // 2
         return reference
 
     def ring(self, split: tuple[int, ...]) -> Ring:
-        """A private ring: its head owns the first layers with the embedding, and the output."""
+        """A private ring: its head owns the first layers, the embedding and the output."""
         legal = sorted(legal_cuts(self.probe))
         cuts = sorted({legal[number * len(legal) // 7] for number in split if legal})
         return Ring([self._stage(start, stop) for start, stop in pairwise((0, *cuts, self.probe.layers))], head=0)
@@ -88,9 +88,9 @@ class Made:
         return Slice(model, self.probe, start, stop, embed=start == 0, output=start == 0)
 
 
-# how numbers are kept changes nothing of where a family is cut: some of them show that, `make search` each
+# the format of numbers does not change the cuts of a family: some of them show that, `make search` all
 KEPT_OTHERWISE: Final = RUNNING[:: max(1, 8 // SEARCH)]
-# what mlx-lm's own code does with guesses, and with rows that share a batch, changes with its version only
+# guesses and batches run mlx-lm's own code, which changes with its version only
 GUESSED: Final = {*RUNNING[:: max(1, 3 // SEARCH)], *ONE_BY_ONE}
 BATCHED: Final = {*RUNNING[:: max(1, 3 // SEARCH)]} - {*ONE_ROW}
 
@@ -135,7 +135,7 @@ def test_a_ring_equals_one_process(variant: str, made: Made) -> None:
 
 @pytest.mark.search
 def test_several_tokens_at_once_give_what_they_give_one_by_one(variant: str, made: Made) -> None:
-    """Else a guess that is right would look wrong, or worse. The tokens stay within a sliding window of 8."""
+    """Otherwise a right guess would look wrong, or worse. The tokens stay within a sliding window of 8."""
     if variant not in GUESSED:
         return
     model: Any = made.whole
@@ -172,7 +172,7 @@ def test_four_bits(variant: str) -> None:
 
 
 class Row:
-    """A row of a batch, and what it gives alone. `at`: steps that it has run."""
+    """A row of a batch, and its results alone. `at`: steps that it has run."""
 
     def __init__(self, made: Made, ring: Ring, prompt: int, steps: int) -> None:
         self.alone = Reference(made.whole, (prompt,), steps)
@@ -182,11 +182,11 @@ class Row:
 
 
 def decode(ring: Ring, rows: int, members: list[Row]) -> None:
-    """A step of rows that run together, each against its own run alone."""
+    """Run a step of several rows, and compare each with its own run alone."""
     logits = ring.step(rows, [[row.alone.tokens[row.at]] for row in members])
     for row, found in zip(members, logits, strict=True):
         row.at += 1
-        # the sharp attention of some made up weights turns rounding into 1e-4; a row gone wrong is off by about 1
+        # the sharp attention of some made-up weights turns rounding into 1e-4; a wrong row is off by about 1
         np.testing.assert_allclose(found, row.alone.logits[row.at][0], rtol=0, atol=1e-3)
         assert int(found.argmax()) == row.alone.tokens[row.at]
 

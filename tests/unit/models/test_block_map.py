@@ -1,4 +1,4 @@
-"""A model that is on a disk in part: what the map says is there is there, and what lacks is named and never loaded."""
+"""A model with only a part on disk: blocks in the map are on disk, and missing ones are named and never loaded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def put(whole: Path, writer: BlockWriter, part: Part) -> None:
 
 
 def fetched(whole: Path, into: Path, start: int, stop: int) -> Path:
-    """The part of a model that holds the layers [start, stop), with its settings and headers."""
+    """The part of a model with the layers [start, stop), its settings and headers."""
     into.mkdir()
     facts = facts_of(whole)
     writer = BlockWriter(into, facts)

@@ -1,4 +1,4 @@
-"""What has a limit comes no quicker than that, whoever it comes from; another limit counts at once."""
+"""Limited traffic keeps its rate over all sources together; a changed limit counts at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.models.files.byte_rate_limit import ByteRateLimit
 def test_no_more_comes_than_the_limit_allows(limit: int) -> None:
     pace, asks, came = ByteRateLimit(limit), [0.0, 0.0, 0.0], 0
     while min(asks) < 100.0:
-        lane = asks.index(now := min(asks))  # the next to ask gets it at once
+        lane = asks.index(now := min(asks))  # the next lane to ask gets it at once
         came += 7_000
         asks[lane] = now + pace.left_s(pace.came(7_000, now), now)
     assert 0.9 * limit <= came / 100.0 <= 1.1 * limit + 210

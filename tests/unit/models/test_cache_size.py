@@ -1,4 +1,4 @@
-"""What examining a model says of its caches equals what real caches hold; the rough rule says the usual."""
+"""The examined sizes of a model's caches equal those of real caches; the rough rule gives the usual size."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def parts(cache: Any) -> Iterator[Any]:
 
 
 def held(caches: list[Any]) -> int:
-    """Bytes of what caches hold; the buffers of keys and values are longer."""
+    """Bytes of the caches' content; the buffers of keys and values are longer."""
     found = 0
     for part in (part for cache in caches for part in parts(cache) if not part.empty()):
         keys = getattr(part, "keys", None)

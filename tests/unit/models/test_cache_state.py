@@ -1,4 +1,4 @@
-"""What a row holds goes from one split of a model to another as bytes, and nothing else is taken for it."""
+"""The content of a row moves from one split of a model to another as bytes, and no other bytes are accepted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.made import build, twin
 from tests.support.rings import wire
 from tests.support.search import SEARCH
 
-# saved behind two chunks and three steps; beyond a window of 8, and beyond what a dry forward runs
+# saved after two chunks and three steps; beyond a window of 8, and beyond a dry run's length
 CHUNKS: Final = (9, 71)
 BEFORE: Final = 3
 BEHIND: Final = 3
@@ -35,8 +35,8 @@ BEHIND: Final = 3
 KINDS: Final = (
     "llama", "llama sliding", "qwen3_next", "minimax_m3_vl", "llama4", "longcat_flash_ngram", "deepseek_v41",
 )  # fmt: skip
-# A window is put in the order of its tokens, so sums are taken in another order, and the sharp attention of some made
-# up weights turns rounding into 1e-4; a row gone wrong is off by about 1.
+# A window is put in the order of its tokens, so sums are taken in another order, and the sharp attention of some
+# made-up weights turns rounding into 1e-4; a wrong row is off by about 1.
 WITHIN: Final = 1e-3
 
 
@@ -56,7 +56,7 @@ class Row:
         self.tokens = 0
 
     def step(self, tokens: list[list[int]]) -> Any:
-        """Logits [B, V] behind some more tokens."""
+        """Feed more tokens; returns the logits [B, V] after them."""
         inputs, first = mx.array(tokens), self.stages[0]
         if len(self.stages) == 1:
             logits = first.whole(inputs, self.caches[0])
@@ -77,7 +77,7 @@ class Row:
         return {i: b"".join(cache_state.pack(caches[i])) for stage, caches in pairs for i in stage.caches.indices}
 
     def load(self, saved: Saved, tokens: int) -> None:
-        """Hold what another row held."""
+        """Restore the content of another row."""
         self.caches = [stage.outline(tokens, self.bits) for stage in self.stages]
         self.tokens = tokens
         assert sorted(saved) == sorted(index for stage in self.stages for index in stage.caches.indices)
@@ -88,7 +88,7 @@ class Row:
 
 
 def write(row: Row, logits: Any, steps: int) -> list[Any]:
-    """Greedy steps behind `logits`, [1, V]: the logits of each."""
+    """Run greedy steps after `logits`, [1, V]; returns the logits of each."""
     written = []
     for _ in range(steps):
         logits = row.step([[int(logits.argmax())]])
@@ -97,7 +97,7 @@ def write(row: Row, logits: Any, steps: int) -> list[Any]:
 
 
 def check_moved(whole: nn.Module, make: Callable[[], nn.Module], bits: int | None = None) -> None:
-    """Saved at one split and loaded at others, it goes on like a row that never moved."""
+    """Check that a row saved at one split and loaded at others continues like one that never moved."""
     probe = ModelProbe(whole)
     legal = sorted(legal_cuts(probe))
     splits = [sorted({legal[n * len(legal) // 7] for n in split if legal}) for split in ((1, 4), (0, 2, 6), ())]
@@ -127,7 +127,7 @@ def test_a_row_moves_to_another_split(variant: str) -> None:
 @pytest.mark.search
 @pytest.mark.parametrize("variant", [variant for variant in RUNNING[:: max(1, 6 // SEARCH)] if variant not in KINDS])
 def test_a_row_of_other_families_moves_to_another_split(variant: str) -> None:
-    """Their caches are of the same kinds: a third of them, `make search` each."""
+    """Their caches are of the same kinds: a third of them, `make search` all."""
     whole = build(variant)
     check_moved(whole, lambda: twin(variant, whole))
 
@@ -143,7 +143,7 @@ def test_a_row_in_few_bits_moves_to_another_split(variant: str, bits: int) -> No
 
 
 def test_a_row_saved_right_after_its_prompt_moves_too() -> None:
-    """A window is longer behind a chunk than behind a step."""
+    """A window is longer after a chunk than after a step."""
     whole = build("llama sliding")
     probe = ModelProbe(whole)
     row, other = (Row(lambda: twin("llama sliding", whole), probe, cuts, None) for cuts in ([3], [5]))
@@ -163,7 +163,7 @@ def test_what_is_saved_holds_no_more_than_its_tokens() -> None:
 
 @cache
 def held(variant: str) -> tuple[Slice, Saved, int]:
-    """A whole model, and what a row of it holds."""
+    """A whole model, and the content of a row in it."""
     whole = build(variant)
     row = Row(lambda: twin(variant, whole), ModelProbe(whole), [], None)
     row.step(np.random.default_rng(2).integers(4, 200, (1, 21)).tolist())
@@ -223,7 +223,7 @@ def test_what_another_row_or_model_holds_is_refused_with_both_named(
 
 
 def test_nothing_is_computed_for_an_outline() -> None:
-    """A row of a hundred thousand tokens is outlined in no memory to speak of."""
+    """The outline of a row with a hundred thousand tokens takes almost no memory."""
     stage = held("llama sliding")[0]
     mx.reset_peak_memory()
     before = mx.get_active_memory()

@@ -1,10 +1,9 @@
-"""Calls that a grammar enforces are those that mlx-lm's parser of the family reads."""
+"""The family's reader finds every call that a grammar enforces."""
 
 from __future__ import annotations
 
 import json
 import random
-from importlib import import_module
 
 import jsonschema
 import pytest
@@ -12,8 +11,7 @@ import pytest
 from core.answer_parts import Tool, ToolCall
 from core.constraint import Grammar
 from core.errors import UsageError
-from core.models.text.answer_reader import AnswerReader
-from core.models.text.call_grammar import FORMS, FREE, call_grammar, form_of, shape_of
+from core.models.text.call_grammar import FORMS, FREE, call_grammar, grammar_form, shape_of
 from core.models.text.grammar import matcher_of, tokenizer_of
 from tests.support.families import Family
 
@@ -22,6 +20,37 @@ SCHEMA = {"properties": {"word": WORD}, "required": ["word"], "additionalPropert
 TOOLS = [Tool(name="look_up", parameters=json.dumps(SCHEMA), strict=True), Tool(name="say-it")]
 # a call of each of them
 CALLS = {
+    "deepseek": (
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>look_up\n```json\n"
+        '{"word": "höp"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>say-it\n```json\n"
+        '{"any": "höp"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    ),
+    "deepseek_31": (
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>look_up<｜tool▁sep｜>"
+        '{"word": "höp"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>say-it<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    "llama": (
+        '{"name": "look_up", "parameters": {"word": "höp"}}',
+        '{"name": "say-it", "parameters": {"any": "höp"}}',
+    ),
+    "mistral_ids": (
+        '[TOOL_CALLS]look_up[CALL_ID]abcdefghi[ARGS]{"word": "höp"}',
+        '[TOOL_CALLS]say-it[CALL_ID]a23456789[ARGS]{"any": "höp"}',
+    ),
+    "apriel": (
+        '<tool_calls>[{"name": "look_up", "arguments": {"word": "höp"}}]</tool_calls>',
+        '<tool_calls>[{"name": "say-it", "arguments": {}}]</tool_calls>',
+    ),
+    "nemotron": (
+        '<TOOLCALL>[{"name": "look_up", "arguments": {"word": "höp"}}]</TOOLCALL>',
+        '<TOOLCALL>[{"name": "say-it", "arguments": {}}]</TOOLCALL>',
+    ),
+    "phi": (
+        '<|tool_call|>[{"name": "look_up", "arguments": {"word": "höp"}}]<|/tool_call|>',
+        '<|tool_call|>[{"name": "say-it", "arguments": {}}]<|/tool_call|>',
+    ),
     "glm47": (
         "<tool_call>look_up<arg_key>word</arg_key><arg_value>höp</arg_value></tool_call>",
         "<tool_call>say-it</tool_call>",
@@ -71,30 +100,31 @@ def holds(grammar: Grammar, text: str) -> bool:
 
 
 @pytest.mark.parametrize("family", FORMS)
-def test_what_must_be_called_is_called_in_the_form_of_the_family(family: str) -> None:
-    (call, other), parser = CALLS[family], import_module(f"mlx_lm.tool_parsers.{family}")
-    written = call.removeprefix(parser.tool_call_start).removesuffix(parser.tool_call_end)
-    read = parser.parse_tool_call(written)
-    found = read[0] if isinstance(read, list) else read
-    assert (found["name"], found["arguments"]) == ("look_up", {"word": "höp"})
-    one = call_grammar(form_of(family), TOOLS, mark, one_call=True)
-    several = call_grammar(form_of(family), TOOLS, mark, one_call=False)
-    between = "" if family in ("mistral", "kimi_k2") else "\n"
+def test_what_must_be_called_is_called_in_the_grammar_form_the_family(family: str) -> None:
+    call, other = CALLS[family]
+    reader = Family(family).reader(tuple(TOOLS))
+    (read,) = [*reader.read(call), *reader.end(True)]
+    assert isinstance(read, ToolCall)
+    assert (read.name, json.loads(read.arguments)) == ("look_up", {"word": "höp"})
+    one = call_grammar(grammar_form(family), TOOLS, mark, one_call=True)
+    several = call_grammar(grammar_form(family), TOOLS, mark, one_call=False)
+    between = "" if family in ("mistral", "mistral_ids", "kimi_k2") else "\n"
     for grammar in (one, several):
         assert holds(grammar, call)
         assert holds(grammar, "\n\n" + other)
         for wrong in ("", "Well.", call.replace("höp", "x"), call[:-1]):
             assert not holds(grammar, wrong)
-    assert (holds(one, call + between + other), holds(several, call + between + other)) == (False, True)
+    assert (holds(one, call + between + other), holds(several, call + between + other)) == (False, family != "llama")
 
 
 @pytest.mark.parametrize("family", FORMS)
 def test_words_are_free_where_nothing_must_be_called_but_strict_calls_are_not(family: str) -> None:
-    grammar = call_grammar(form_of(family), TOOLS, mark, one_call=False, otherwise=FREE)
+    grammar = call_grammar(grammar_form(family), TOOLS, mark, one_call=False, otherwise=FREE)
     call, _ = CALLS[family]
     for text in ("", "Well <then", call, f"Well.\n{call}"):
         assert holds(grammar, text)
-    assert not holds(grammar, f"Well.\n{call.replace('höp', 'x')}")
+    before = "" if family == "llama" else "Well.\n"  # it calls at once or not at all
+    assert not holds(grammar, f"{before}{call.replace('höp', 'x')}")
 
 
 VALUES = {
@@ -117,7 +147,7 @@ CLOSERS = ("</parameter>", "</arg_value>", '"', "]", "}", "\n")
 
 
 def babble(grammar: Grammar, dice: random.Random) -> str:
-    """Any text of the grammar, of a model that would rather write marks than words."""
+    """Random text of the grammar, of a model that prefers marks to words."""
     tokenizer = tokenizer_of([bytes([byte]) for byte in range(256)] + [b""], frozenset(), (256,))
     matcher, text = matcher_of(grammar, tokenizer), b""
     while not (matcher.is_accepting() and dice.random() < 0.5):
@@ -153,10 +183,10 @@ def babble(grammar: Grammar, dice: random.Random) -> str:
 @pytest.mark.parametrize("family", FORMS)
 def test_whatever_is_written_in_a_call_is_read_as_its_schema_says(family: str) -> None:
     dice, tool = random.Random(family), Tool(name="look_up", parameters=json.dumps(VALUES), strict=True)
-    grammar = call_grammar(form_of(family), [tool], json.dumps, one_call=True)
+    grammar = call_grammar(grammar_form(family), [tool], json.dumps, one_call=True)
     for _ in range(8):
         text = babble(grammar, dice)
-        reader = AnswerReader(Family(family), "normal", (tool,), shaped=True)
+        reader = Family(family).reader((tool,))
         parts = [*reader.read(text), *reader.end(True)]
         assert [type(part) for part in parts] == [ToolCall], text
         assert isinstance(parts[0], ToolCall)
@@ -174,7 +204,7 @@ def test_whatever_is_written_in_a_call_is_read_as_its_schema_says(family: str) -
     ],
 )
 def test_what_no_parser_would_read_back_is_refused_where_it_is_strict(said: object, named: str) -> None:
-    form, tool = form_of("qwen3_coder"), Tool(name="t", parameters=json.dumps(said), strict=True)
+    form, tool = grammar_form("qwen3_coder"), Tool(name="t", parameters=json.dumps(said), strict=True)
     with pytest.raises(UsageError, match=named):
         call_grammar(form, [tool], json.dumps, one_call=True)
 
@@ -182,7 +212,7 @@ def test_what_no_parser_would_read_back_is_refused_where_it_is_strict(said: obje
 def test_a_tag_that_is_a_token_of_its_own_ends_a_text() -> None:
     marks = {"<arg_value>": 257, "</arg_value>": 258}
     tool = Tool(name="t", parameters='{"properties": {"a": {"type": "string"}}}')
-    form = form_of("glm47")
+    form = grammar_form("glm47")
     grammar = call_grammar(form, [tool], lambda m: f"<[{marks[m]}]>" if m in marks else json.dumps(m), one_call=True)
     tokenizer = tokenizer_of([bytes([byte]) for byte in range(256)] + [b""] * 3, frozenset({257, 258}), (256,))
     for text in (b"", b"x", b"a </b> c\n"):
@@ -194,12 +224,12 @@ def test_a_tag_that_is_a_token_of_its_own_ends_a_text() -> None:
 
 def test_an_answer_calls_or_has_its_shape() -> None:
     shape = shape_of(Grammar(kind="json_schema", source='{"type": "null"}'))
-    grammar = call_grammar(form_of("json_tools"), TOOLS, mark, one_call=True, otherwise=shape)
+    grammar = call_grammar(grammar_form("json_tools"), TOOLS, mark, one_call=True, otherwise=shape)
     assert [holds(grammar, text) for text in ("null", CALLS["json_tools"][0], "Well.")] == [True, True, False]
 
 
 def test_a_family_that_writes_otherwise_is_refused_by_its_name() -> None:
     with pytest.raises(UsageError, match=r"\(pythonic\)"):
-        form_of("pythonic")
+        grammar_form("pythonic")
     with pytest.raises(UsageError, match="JSON schema only"):
         shape_of(Grammar(kind="regex", source="a"))

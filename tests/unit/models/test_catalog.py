@@ -1,4 +1,4 @@
-"""What lies on the disk: honest directories are read, hostile and broken ones are refused by name."""
+"""Models on disk: honest directories are read, hostile and broken ones are refused by name."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_scan_finds_models_and_leaves_out_the_rest(model: Path) -> None:
 
 
 def hub_repository(hub: Path, model: Path, name: str = "someone/little-llama") -> Path:
-    """`model` as the hub cache lays it out: links from a snapshot to blobs."""
+    """`model` in the layout of the hub cache: links from a snapshot to blobs."""
     repository = hub / f"models--{name.replace('/', '--')}"
     snapshot = repository / "snapshots" / "abc"
     (repository / "blobs").mkdir(parents=True)
@@ -323,7 +323,7 @@ def setting(**changes: object) -> Callable[[Path], object]:
 
 
 def tensor_named(name: str, **changes: object) -> Callable[[Path], object]:
-    """Its first tensor goes by another name, which may describe it otherwise."""
+    """Rename its first tensor, with another description if given."""
 
     def edit(model: Path) -> None:
         (model / INDEX_NAME).unlink()

@@ -1,4 +1,4 @@
-"""Templates render as transformers renders them; those that harm a process: tests/attacks/test_tokenizers.py."""
+"""Templates render as in transformers; harmful ones are in tests/attacks/test_tokenizers.py."""
 
 from __future__ import annotations
 

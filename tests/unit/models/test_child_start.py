@@ -1,4 +1,4 @@
-"""A child that cannot start is a fault of this installation, and no model is blamed for it."""
+"""A child that can't start is a fault of this installation, and no model is blamed for it."""
 
 from __future__ import annotations
 

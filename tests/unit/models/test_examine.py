@@ -1,4 +1,4 @@
-"""What a dry run in a child finds out about a model, and that such a child never outlives its welcome."""
+"""A dry run in a child finds the facts about a model, and the child always ends in time."""
 
 from __future__ import annotations
 

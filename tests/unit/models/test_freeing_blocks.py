@@ -1,4 +1,4 @@
-"""What is let go of is gone from the map and from the disk; what stays is as it was, and the needed is never gone."""
+"""Freed blocks leave the map and the disk; all others stay unchanged, and needed ones are never freed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hostile schema costs a refusal, whatever it asks for; what passes has shown that it can be used."""
+"""A hostile schema is refused, whatever it needs; accepted ones have proved that they can be used."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def loop(name: str) -> Make:
 
 
 def claiming(length: int, size: int) -> Make:
-    """A shard whose header claims `length` bytes, in a file that really is (sparsely) so large."""
+    """A shard whose header claims `length` bytes, in a sparse file of that size."""
 
     def write(model: Path) -> None:
         with (model / SHARD).open("r+b") as file:
@@ -209,7 +209,7 @@ ABSURD = [
     *[("num_key_value_heads", 1e9), ("intermediate_size", 10**15), ("num_loops", 10**9), ("head_dim", 10**12)],
     *[("num_experts", 10**9), ("num_nextn_predict_layers", 10**9)],
 ]
-# name -> (what is done to a good model, the file that the refusal names)
+# name -> (the change to a good model, the file that the refusal names)
 REFUSED: dict[str, tuple[Make, str]] = {
     "pickled weights": (only("pytorch_model.bin"), "pytorch_model.bin"),
     "numpy weights": (only("weights.npz"), "weights.npz"),
@@ -272,7 +272,7 @@ HARMLESS: dict[str, Make] = {
     "code beside the weights": with_code(edited("config.json", auto_map=AUTO_MAP)),
     "folders beside the weights": several(Path.mkdir, ".cache", "original", "x.json"),
 }
-# the model may load or not; its code may not run, and nothing but a sentence may come of it
+# the model may load or not; its code may not run, and the only result is a message
 EITHER: dict[str, Make] = {
     "code for the tokenizer": with_code(edited("tokenizer_config.json", auto_map=AUTO_MAP)),
     "class for the tokenizer": with_code(edited("tokenizer_config.json", tokenizer_class="EvilTokenizer")),
@@ -292,7 +292,7 @@ EITHER: dict[str, Make] = {
 
 
 def gates(model: Path) -> dict[str, str]:
-    """What each gate says of a directory: empty where it lets it pass."""
+    """The refusal of each gate for a directory; empty if it passes."""
     opened: dict[str, Callable[[Path], object]] = {
         "catalog": read_entry,
         "tokens": Tokens.load,
@@ -302,7 +302,7 @@ def gates(model: Path) -> dict[str, str]:
     said: dict[str, str] = {}
     for gate, enter in opened.items():
         if gate == "manifest" and said["catalog"]:
-            continue  # nobody hashes what the catalog refuses
+            continue  # the manifest hashes only accepted models
         try:
             enter(model)
             said[gate] = ""
@@ -387,7 +387,7 @@ def test_a_template_that_is_broken_ends_in_a_sentence(tmp_path: Path, file: str)
 
 
 def main() -> None:
-    """The child: a line of JSON for each directory."""
+    """Run the child: a line of JSON for each directory."""
     for name in sys.argv[1:]:
         said = gates(Path(name))
         print(json.dumps({"model": name, **said, "canary": canary_of(Path(name)).exists()}), flush=True)

@@ -1,4 +1,4 @@
-"""A model of the hub by ranges: what comes first, what a slice brings, and what a hub may do wrong."""
+"""A model of the hub by ranges: the first files, the bytes of a slice, and the faults of a hub."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Asker:
-    """Whoever downloads, in this process."""
+    """A download in this process."""
 
     def __init__(self, hub: Hub, below: Path) -> None:
         self.hub, self.below = hub, below

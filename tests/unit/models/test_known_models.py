@@ -1,4 +1,4 @@
-"""The list of known models: what comes with macluster, and how it is made."""
+"""The list of known models: the one in macluster, and how it is made."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_row_says_what_a_fit_needs() -> None:
 def test_a_published_config_says_the_bytes() -> None:
     published = next(each for each in PUBLISHED if each.name == "Qwen3-0.6B-4bit")
     row = from_published(published)
-    quantised = 9 / 16  # four bits, and for 64 of them a scale and a bias of 16 bits
+    quantised = 9 / 16  # four bits, and a scale and a bias of 16 bits for 64 of them
     matrices = 2 * 1024 * 2048 + 2 * 1024 * 1024 + 3 * 1024 * 3072
     norms = 2 * (2 * 1024 + 2 * 128)
     assert row.runs[0].layer_bytes == matrices * quantised + norms

@@ -1,4 +1,4 @@
-"""Bytes of weights, known from headers and config, equal the bytes of files."""
+"""Bytes of weights, computed from headers and config, equal the bytes of files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def real_model(variant: str) -> tuple[dict[str, Any], Any]:
     config = atlas.config_of(variant)
     model_class, args_class = mlx_utils._get_classes(config)
     known = {"attn_config", "model_type", *signature(args_class).parameters}
-    # a setting that the family does not know would not stand in its config.json
+    # a setting unknown to the family would not be in its config.json
     config = {k: v for k, v in config.items() if k in known} if "text_config" not in config else config
     return deepcopy(config), model_class(args_class.from_dict(config))
 

@@ -1,4 +1,6 @@
-"""What computes layers starts without tokenizers, hub, numpy and asyncio; a tokenizer is read without all models."""
+"""Code that computes layers starts without tokenizers, hub, numpy and asyncio; a tokenizer is read without
+all models.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slice loads its own tensors and no other, and says plainly why a directory cannot be loaded."""
+"""A slice loads its own tensors and no other, and an unloadable directory gets a clear reason."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_progress_counts_to_the_end(original: Path) -> None:
 
 
 def poison(directory: Path, spared: tuple[str, ...]) -> None:
-    """Overwrites every tensor whose name has none of `spared` in it with NaN."""
+    """Overwrite every tensor with NaN, except those with one of `spared` in their name."""
     for file in directory.glob("*.safetensors"):
         data = bytearray(file.read_bytes())
         length = struct.unpack("<Q", data[:8])[0]
@@ -118,7 +118,7 @@ def test_what_another_slice_held_is_not_read_again(original: Path, model: Path, 
 
 
 async def test_no_file_stays_open(original: Path) -> None:
-    gc.collect()  # what tests before have left
+    gc.collect()  # garbage of earlier tests
     stage = load(original, 0, 2)
     # mlx's own thread may close the last one a moment after its arrays are there
     await until(lambda: not [f for f in psutil.Process().open_files() if f.path.startswith(str(original))])
@@ -264,7 +264,7 @@ def test_a_lazily_built_model_is_the_familys_own(original: Path) -> None:
 
 
 def test_what_a_family_remembers_of_its_first_forward_is_no_dry_run(tmp_path: Path) -> None:
-    """kimi_k3 multiplies norms into projections, once for all."""
+    """kimi_k3 multiplies norms into projections at its first forward, once for all."""
     config = config_of("kimi_k3")
     whole = random_model(config, 0, mx.float32)
     write_model(tmp_path, whole, 1)

@@ -1,4 +1,4 @@
-"""Two Macs compare what their files hold; an unchanged file is read once."""
+"""Two Macs compare the contents of their files; an unchanged file is read once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def counting() -> tuple[list[int], Callable[[], bool]]:
-    """A `stop` that never stops, and how often it was asked: once for every piece that was hashed."""
+    """A `stop` that never stops, and its number of calls: one for every hashed piece."""
     asked: list[int] = []
 
     def stop() -> bool:
@@ -92,7 +92,7 @@ def test_a_changed_file_is_read_again(model: Path, cache: Path, restore: bool) -
     first = manifests.of(model)
     before = (model / SHARDS[0]).stat()
     flip_last_byte(model / SHARDS[0])
-    if restore:  # a copier that keeps times
+    if restore:  # a copy that keeps times
         os.utime(model / SHARDS[0], ns=(before.st_atime_ns, before.st_mtime_ns))
     assert differing(first, manifests.of(model)) == SHARDS[0]
 

@@ -1,4 +1,4 @@
-"""What a Mac's GPU tells and how it fails, from texts that MLX gave on Macs; none is here."""
+"""Memory and errors of a Mac's GPU, from texts that MLX gave on Macs; this machine has no such GPU."""
 
 from __future__ import annotations
 

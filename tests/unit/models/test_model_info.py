@@ -1,4 +1,4 @@
-"""A model's bits and its context in a word, from what config.json says in the many ways of the families."""
+"""A model's bits and its context, from the many forms of config.json in the families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Mac has to fetch for a slice is known from headers alone, is enough, and is nothing of another slice."""
+"""The bytes a Mac must fetch for a slice are known from headers alone, are enough, and belong to no other slice."""
 
 from __future__ import annotations
 

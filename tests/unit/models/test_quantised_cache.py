@@ -1,4 +1,4 @@
-"""Quantised caches on a split model are those of mlx-lm's `kv_bits` on the whole one; they hold one row each."""
+"""Quantised caches on a split model equal those of mlx-lm's `kv_bits` on the whole one; they hold one row each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one of several ranks loads of a model: its part of every layer, and nothing else."""
+"""A rank loads its part of every layer of a model, and nothing else."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_little_more_is_read_than_is_kept(family: str, tmp_path: Path) -> None:
 
 
 def test_token_ids_from_the_group_never_lead_beyond_the_vocabulary(tmp_path: Path) -> None:
-    """Whatever another rank adds: MLX reads beyond its arrays where a token id is too large."""
+    """Another rank may add any numbers: MLX reads beyond its arrays if a token id is too large."""
     rank = load(make(tmp_path), Rank(0, 1))
     rank.join(mx.distributed.init(), shares_tokens=True)
     told: Any = rank.shared(mx.array([[-7, 0, 5, rank.vocab_size - 1, rank.vocab_size, 1 << 30]])).tolist()

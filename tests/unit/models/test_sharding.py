@@ -1,4 +1,4 @@
-"""What of a model ranks can divide, known from config.json, is what mlx-lm divides."""
+"""The divisible parts of a model, known from config.json, equal the parts that mlx-lm divides over ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.made import build
 
 
 class HalfOfTwo:
-    """As much of a group as dividing asks."""
+    """The part of a group that dividing needs."""
 
     def size(self) -> int:
         return 2

@@ -1,4 +1,4 @@
-"""Slices loaded from disk compute exactly what mlx_lm computes in one process; what a probe shows; what is refused."""
+"""Slices loaded from disk compute exactly what mlx_lm computes in one process; also the probe, and refusals."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.support.atlas import config_of
 from tests.support.rings import Reference, Ring, check
 
 LAYERS = 6
-# 40 tokens leave a sliding window of 8 behind
+# 40 tokens exceed a sliding window of 8
 CHUNKS = (11, 16, 13)
 STEPS = 16
 
-# a few that are loaded from disk in different ways; tests/unit/models/test_atlas.py has every family
+# a few models that load from disk in different ways; tests/unit/models/test_atlas.py has every family
 VARIANTS: dict[str, dict[str, Any]] = {name: {"family": name} for name in ("llama_tied", "gemma4_text", "deepseek_v3")}
 VARIANTS["qwen3_moe 4-bit"] = {"family": "qwen3_moe", "bits": 4}
 VARIANTS["llama bfloat16"] = {"family": "llama", "dtype": "bfloat16"}
@@ -111,7 +111,7 @@ def test_what_layers_read_of_each_token_travels_with_the_hidden_state() -> None:
     probe = ModelProbe(unweighted({**GEMMA4, "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 300}))
     assert probe.reveals_tokens
     assert legal_cuts(probe) == set(range(1, 8))
-    # the hidden state, and 16 numbers for each layer behind the cut
+    # the hidden state, and 16 numbers for each layer after the cut
     assert [b.bytes_per_token for b in probe.boundaries] == [4 * (96 + 16 * n) for n in range(7, -1, -1)]
     assert not any("per_layer" in path for path in probe.shared | probe.output)
 

@@ -1,4 +1,4 @@
-"""What a step takes beside weights and caches: the formula against what MLX takes on the CPU."""
+"""The memory of a step besides weights and caches: the formula against MLX's own count on the CPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCOUT = LLAMA | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256
 
 
 def taken(directory: Path, layers: int, kv_bits: int | None) -> int:
-    """What the chunk behind as many tokens as `BEFORE` takes beside weights and caches, by MLX's own count."""
+    """Memory of a chunk after `BEFORE` tokens, besides weights and caches, by MLX's own count."""
     stage = LoadedStage(
         load_slice(read_folder(directory), 0, layers - 1, embed=True, output=False),
         StageMeter(0),

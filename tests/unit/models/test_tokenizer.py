@@ -1,16 +1,17 @@
-"""Prompts are encoded as mlx_lm encodes them, and answers are decoded character by whole character."""
+"""Prompts are encoded as mlx_lm encodes them, and answers are decoded by whole characters."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import mlx_lm
 import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from core.answer_parts import CallRules
+from core.answer_parts import CallRules, Tool, ToolCall
 from core.constraint import Constraint
 from core.errors import BadModel, UsageError
 from core.models.made.maker import make_model
@@ -93,6 +94,32 @@ def test_a_tokenizer_that_also_comes_as_code_is_read_from_tokenizer_json(
     (copy / "tokenizer_config.json").write_text(json.dumps(config))
     (copy / "tokenization_own.py").write_text("raise SystemExit('this code ran')")
     assert Tokens.load(copy).encode(CHAT, raw=False) == tokens.encode(CHAT, raw=False)
+
+
+def test_tools_and_calls_that_a_template_does_not_know_are_told_in_words(directory: Path, tokens: Tokens) -> None:
+    tool = Tool(name="look_up", parameters='{"type": "object", "properties": {"word": {"type": "string"}}}')
+    written = '<tool_call>\n{"name": "look_up", "arguments": {"word": "hop"}}\n</tool_call>'
+    called = ToolCall(id="abcdefghi", name="look_up", arguments='{"word": "hop"}')
+    said = (
+        *CHAT,
+        Message(role="assistant", content="I look.", tool_calls=(called,)),
+        Message(role="tool", content="a step", tool_call_id="abcdefghi"),
+        Message(role="user", content="So?"),
+    )
+
+    def prompt(messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        return str(tokens._wrapper.decode(tokens.encode(messages, False, tools)))
+
+    alone, both = prompt(CHAT, [tool]), prompt(said, [tool])
+    for text in (alone, both):
+        assert all(each in text for each in ("Be brief.", '"name": "look_up"', '{"type": "string"}', "<tool_call>"))
+    assert f"I look.\n{written}" in both
+    assert "<tool_response>\na step\n</tool_response>\nSo?" in both
+    assert "look_up" not in prompt(CHAT, [])
+    (call,) = tokens.reader([], [tool]).read(written)
+    assert isinstance(call, ToolCall)
+    must = CallRules(tools=(tool,), must_call=("look_up",))
+    assert "tool_call" in tokens.constrain(None, must, [], raw=False).source
 
 
 def test_no_option_of_a_client_says_what_becomes_of_the_text_that_code_of_mlx_lm_renders(

@@ -1,4 +1,4 @@
-"""The bytes of each token are those that its tokenizer makes of it, without running that."""
+"""The bytes of each token equal those of its tokenizer, which does not run for it."""
 
 from __future__ import annotations
 

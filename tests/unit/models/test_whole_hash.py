@@ -1,4 +1,4 @@
-"""A file is hashed while its blocks come, in whatever order and from several threads."""
+"""A file is hashed while its blocks come, in any order and from several threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHA256 = hashlib.sha256(WHOLE).hexdigest()
 
 
 def read(block: int, into: memoryview) -> int:
-    """As from the disk."""
+    """Read as from the disk."""
     into[:] = WHOLE[block * BLOCK_BYTES :][: len(into)]
     return len(into)
 

@@ -1,4 +1,4 @@
-"""In which steps ranks add up, and what of that is expected."""
+"""The steps in which ranks add up, and their expected cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Cuts by measured speed: never slower than others that fit, taken where asked for or worth it, told with figures."""
+"""Cuts by measured speed: never slower than others that fit, used on request or when worth it, reported
+with figures.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that guesses on the head: what it takes there, what the plan says of it, and whose tokens it knows."""
+"""A draft model on the head: its memory, the plan's text about it, and the vocabulary it must share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is foretold of a plan: measured figures where there are any, guesses that say so, and honest advice."""
+"""The forecast of a plan: measured figures where there are any, marked estimates, and honest advice."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_point_is_the_median_of_its_last_three_measurements() -> None:
 
 
 def split(*macs: tuple[str, float], **how: Any) -> Plan:
-    """Over Macs "a", "b", ... of these chips and budgets in GB."""
+    """A split over Macs "a", "b", ... with these chips and budgets in GB."""
     peers = [
         Peer(device_id=name, name=name, chip=chip, budget_bytes=int(budget * GB))
         for name, (chip, budget) in zip("abcdefgh", macs, strict=False)
@@ -133,7 +133,7 @@ def test_nothing_is_said_of_a_mac_of_which_nothing_is_known() -> None:
 
 
 def measured(*names: str, token_s: float, hop_s: float = 0.001, lead_s: float = 0.002) -> Curves:
-    """Every Mac takes so long for 5 GB of weights."""
+    """Measurements: each Mac takes that long for 5 GB of weights."""
     tokens = min(PREFILL_CHUNK, PROMPT_TOKENS)
     curves: dict[str, Curve] = {}
     for name in names:
@@ -153,7 +153,7 @@ def test_what_was_measured_counts_and_a_token_is_the_sum_of_stages_and_hops() ->
     assert told.hops_s == (0.001, 0.001)
     assert told.token_s == sum(told.stages_s) + sum(told.hops_s) == pytest.approx(0.114)
     assert told.load_s == pytest.approx(7 / 5 * 2.0 + 0.002), "the embedding is loaded too"
-    chunk_s = (6 / 5, 1.0, 0.01, 0.001)  # nothing but an ack comes back
+    chunk_s = (6 / 5, 1.0, 0.01, 0.001)  # only an ack comes back
     assert told.prompt_s == pytest.approx(sum(chunk_s) + (PROMPT_TOKENS / PREFILL_CHUNK - 1) * max(chunk_s))
 
 
@@ -216,7 +216,7 @@ def test_advice_that_was_given_stays_until_the_other_way_is_no_faster() -> None:
 
 
 def test_a_guess_is_not_compared_with_a_measurement() -> None:
-    """The head was measured with a stage too small to say anything of the whole model."""
+    """The head was measured with a stage too small to predict the whole model."""
     curves = dict(measured("a", "b", token_s=0.05)) | {curve_name("token", "a"): (Point(GB, 0.5),)}
     told = foretold(("M2 Ultra", 20), ("x", 100), curves=curves)
     assert told.alone_tokens_per_s

@@ -121,7 +121,7 @@ def test_a_forbidden_cut_is_moved_and_the_plan_says_so() -> None:
 
 
 def test_a_cut_moves_to_where_the_layers_fit_before_it_moves_to_the_nearest_place() -> None:
-    # b has room for four layers and what they keep, not for five
+    # b has room for four layers and their cache, not for five
     plan = planned([peer("a", 14), peer("b", 5)], profile(5, 8))
     assert [(s.start, s.stop) for s in plan.stages] == [(0, 8), (8, 10)]
 

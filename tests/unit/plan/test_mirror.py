@@ -1,4 +1,4 @@
-"""Whether a mirror is kept, where, and what a person reads about it."""
+"""Whether and where a mirror is kept, and the text about it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE = CacheSize(fixed_bytes=9_000_000)
 
 
 def a_plan(free_gb: float, macs: int = 3) -> Plan:
-    """Each Mac keeps 1 GB for 1000 tokens, a quarter in each layer; the head has so much free beside it."""
+    """A plan whose Macs each keep 1 GB for 1000 tokens, a quarter in each layer; the head has `free_gb` left."""
     stages = tuple(
         Stage(
             device_id=name,
@@ -44,12 +44,12 @@ def a_plan(free_gb: float, macs: int = 3) -> Plan:
 
 
 def a_profile(*caches: CacheSize) -> SplitProfile:
-    """Its layers keep these in turn."""
+    """A profile whose layers keep these kinds in turn."""
     return SplitProfile(layers=12, cuts=(4, 8), caches=tuple(caches[n % len(caches)] for n in range(12)))
 
 
 def hop_s(size: int, source: str, target: str) -> float:
-    """A link of 100 MB/s; that of mini is ten times as slow."""
+    """A link of 100 MB/s; mini's is ten times as slow."""
     return 0.001 + size / (10e6 if source == "mini" else 100e6)
 
 

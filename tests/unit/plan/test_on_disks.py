@@ -1,4 +1,4 @@
-"""Layers are assigned by what lies on the Macs' disks, and a plan knows which Macs its disks cannot lose."""
+"""Layers are assigned by the files on the Macs' disks, and a plan knows the Macs whose disks it needs."""
 
 from __future__ import annotations
 

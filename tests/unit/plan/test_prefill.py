@@ -1,4 +1,4 @@
-"""Which Mac reads prompts beside a ring, for which prompts, and what a person reads about it."""
+"""The prefill Mac for a ring, the prompts it reads, and the text about it."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_auto_takes_who_is_clearly_quicker_and_costs_no_token_much(
 
 def test_what_it_takes_is_the_slowest_of_computing_and_handing_on() -> None:
     plan, stage = a_plan(), a_stage("ultra", 0, 8)
-    # 500 tokens keep 1000 bytes of two stages: 1 s; the half of it that mbp keeps goes on in 0.1 s
+    # 500 tokens keep 1000 bytes of two stages: 1 s; mbp's half of it is sent on in 0.1 s
     curves: dict[str, Curve] = {
         curve_name("prompt", "ultra"): (Point(5000.0, 3.0),),
         curve_name("hop", "ultra", "studio"): (Point(1000.0, 1.0),),

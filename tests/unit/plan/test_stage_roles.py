@@ -1,4 +1,4 @@
-"""Who does what in each topology, and what that lets each Mac see."""
+"""The role of each Mac in each topology, and what it lets the Mac see."""
 
 from __future__ import annotations
 

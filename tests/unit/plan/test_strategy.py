@@ -1,4 +1,4 @@
-"""How Macs share a model: every branch of the decision in its order, what it makes of a plan, and what is refused."""
+"""How Macs share a model: every branch of the decision in its order, its effect on a plan, and refusals."""
 
 from __future__ import annotations
 

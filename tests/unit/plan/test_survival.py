@@ -1,4 +1,4 @@
-"""Which Mac a plan cannot lose, and how a model goes on without one."""
+"""The Macs that a plan can't lose, and how a model continues without the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERYWHERE = tuple(range(1, FlatLayout.layers))
 
 
 def wished(request: PlanRequest, gigabytes: tuple[int, ...], cuts: tuple[int, ...] | None = EVERYWHERE) -> PlanInputs:
-    """`request` over Macs of such budgets: 11 GB for ten layers and what they keep, 5 GB for embedding and output."""
+    """`request` over Macs of these budgets: 11 GB for ten layers and their cache, 5 GB for embedding and output."""
     wish: PlanInputs = {
         "model": "m",
         "fingerprint": "f",

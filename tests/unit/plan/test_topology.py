@@ -1,4 +1,4 @@
-"""Layers as a person gives them out become a ring; the cases on 43 layers are those of ds4's own tests."""
+"""Layers as a person assigns them become a ring; the cases on 43 layers are those of ds4's own tests."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_span_that_ends_before_it_begins_is_told_the_other_way_round() -> None
 
 @st.composite
 def given_out(draw: st.DrawFn) -> tuple[int, Topology, list[LayerSpan]]:
-    """Layers of a model over one to four Macs, as `topology` has them: the head's first, the others' in any order."""
+    """A model's layers over one to four Macs, as `topology` has them: the head's first, the others' in any order."""
     layers = draw(st.integers(4, 60))
     cuts = sorted(draw(st.sets(st.integers(1, layers - 1), max_size=3)))
     spans = [LayerSpan(start, stop - 1) for start, stop in pairwise((0, *cuts, layers))]
@@ -146,7 +146,7 @@ def plan_of(ring: tuple[tuple[int, range], ...], topology: Topology, output: int
 @pytest.mark.parametrize("topology", ["private", "forward", "reverse", "single"])
 @pytest.mark.parametrize("order", ["012", "120", "201", "021", "102", "210"])
 def test_only_rings_of_the_topologies_with_owners_count(order: str, topology: Topology, output: int) -> None:
-    """`order[i]` is where the layers of the Mac at place i of the ring lie."""
+    """`order[i]` is the place of the layers of the Mac at position i of the ring."""
     thirds = [range(0, 2), range(2, 5), range(5, 6)]
     ring = tuple((mac, thirds[int(place)]) for mac, place in enumerate(order))
     ours = {("012", "private", 0), ("012", "forward", 2), ("201", "reverse", 0)}
@@ -223,7 +223,7 @@ def test_a_family_that_shows_tokens_on_every_mac_says_so_in_every_ring() -> None
 
 
 def test_cuts_move_in_a_reverse_ring_to_where_the_output_fits_on_the_head() -> None:
-    # with the output a has room for two layers and what they keep, not for five
+    # with the output a has room for two layers and their cache, not for five
     macs = [peer("a", 7), peer("b", 11)]
     plan = planned(macs, profile(5, 8), topology="reverse")
     assert [(s.peer, s.start, s.stop) for s in plan.stages] == [("a", 8, 10), ("b", 0, 8)]

@@ -1,4 +1,4 @@
-"""Phases by step, from hop to hop, and in the form of trace viewers; the clock that notes them."""
+"""Phases by step, from hop to hop, and in the form of trace viewers; the clock that records them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_viewers_drop_nothing_of_any_trace(
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.now = 5.0

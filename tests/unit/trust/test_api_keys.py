@@ -1,4 +1,4 @@
-"""Keys of the API: shown once, kept as hashes, forgotten when they are revoked."""
+"""Keys of the API: shown once, kept as hashes, deleted when they are revoked."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ steps = st.lists(st.tuples(st.sampled_from(sorted(EVERY_CHANGE)), st.integers(0,
 @settings(max_examples=60 * SEARCH)
 @given(steps)
 def test_no_order_of_changes_breaks_a_rule(order: list[tuple[str, int, int]]) -> None:
-    """Macs on whom everything is tried: each step is refused, or is one that every other Mac takes."""
+    """Every change is tried on some Macs: each is refused, or accepted by every other Mac."""
     roster = TWO_ADMINS
     for name, signer, target in order:
         identity, device_id = mac(signer), mac(target).device_id

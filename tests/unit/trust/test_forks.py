@@ -1,4 +1,4 @@
-"""Admins apart: whatever each signed, for however many epochs, and in whichever order it comes to the others."""
+"""Separated admins: any signed changes, over any number of epochs, arrive in any order at the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VICTIM = mac(4).device_id
 
 
 def base() -> tuple[Roster, ...]:
-    """Five Macs, of which the first three are admins."""
+    """Five Macs; the first three are admins."""
     rosters = list(chain(MACS))
     for number in range(1, ADMINS):
         rosters.append(promote(rosters[-1], mac(0), mac(number).device_id))
@@ -37,7 +37,7 @@ COMMON = BASE[-1].epoch
 
 
 class Home:
-    """A Mac's rosters, and which of all that were ever signed it has heard of."""
+    """A Mac's rosters, and all signed rosters that it has heard of."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.folder, self.number = folder / str(number), number
@@ -52,7 +52,9 @@ class Home:
         return self.store.current
 
     def hear(self, other: Home) -> None:
-        """What a control link does when `other` sends what this Mac lacks, both ways as long as the two may link."""
+        """Exchange rosters as a control link does when `other` sends the missing ones, in both directions while both
+        may link.
+        """
         if not may_link(self, other):
             return
         told = decode_bundle(self.store.bundle(COMMON + 99))
@@ -73,7 +75,7 @@ class Home:
 
 
 def may_link(one: Home, other: Home) -> bool:
-    """As `Mesh` judges it on both sides."""
+    """Whether both sides allow the link, as `Mesh` judges it."""
     pairs = ((one, other), (other, one))
     ids = [(here.store, mac(there.number).device_id) for here, there in pairs]
     return all(store.lists(device_id) and not store.is_revoked(device_id) for store, device_id in ids)
@@ -179,7 +181,7 @@ def test_a_change_to_another_history_that_was_cut_off_ends_at_one_of_the_two(
     unlink = Path.unlink
 
     class Cut(Exception):
-        """The power went."""
+        """The power cut."""
 
     def one_more() -> None:
         nonlocal done
@@ -261,7 +263,7 @@ def test_who_is_no_admin_any_more_blocks_once_and_after_that_decision_never_agai
         assert home.store.forked is None
 
 
-# ---- what is kept
+# ---- kept rosters
 
 
 @pytest.mark.promise("P14")
@@ -304,7 +306,7 @@ meetings = st.lists(
 
 
 def signed_apart(number: int, wanted: list[tuple[str, int]]) -> tuple[Roster, ...]:
-    """What that admin signs alone, as far as the rules let it; at least a name."""
+    """Rosters that this admin signs alone, as the rules allow; at least a new name."""
     rosters = [BASE[-1]]
     for kind, target in wanted:
         newest, me, who = rosters[-1], mac(number), mac(target).device_id
@@ -324,8 +326,9 @@ def signed_apart(number: int, wanted: list[tuple[str, int]]) -> tuple[Roster, ..
 
 
 def check_blocked(home: Home, sides: list[tuple[Roster, ...]]) -> None:
-    """Whoever heard of two sides is blocked, and links with nobody whom one of them, as far as it heard, revokes; none
-    of them won by itself.
+    """Check a Mac that heard of two sides: it is blocked, and links with no Mac that either side revokes.
+
+    It takes only heard rosters into account, and neither side wins by itself.
     """
     known = [[r for r in side if r.hash in home.heard] for side in sides if side[0].hash in home.heard]
     fork, own = home.store.forked, tuple(home.store.history[COMMON:])
@@ -357,7 +360,7 @@ def test_whatever_was_signed_apart_and_however_it_travels_all_who_know_are_block
                     homes[n].start_anew()
             check_blocked(homes[n], sides)
         if any(not side[-1].member(mac(n).device_id) for side in sides for n in range(len(sides))):
-            return  # who put each other out never hear of each other again
+            return  # Macs that revoked each other never exchange rosters again
         counts = next(sides[n] for n in wanted if n < len(sides))
         settle(homes, [sides[n][0] for n in wanted if n < len(sides)])
         assert {home.store.forked for home in homes} == {None}
@@ -367,8 +370,8 @@ def test_whatever_was_signed_apart_and_however_it_travels_all_who_know_are_block
 
 
 def settle(homes: list[Home], wanted: list[Roster]) -> None:
-    """All meet all, and the person at each Mac that asks decides for the first of `wanted` that it knows of; the admin
-    who signed that vouches.
+    """Let all Macs meet. A person at each asking Mac decides for the first known side of `wanted`; the admin who signed
+    it vouches.
     """
     for _ in range(10):
         for home in homes:

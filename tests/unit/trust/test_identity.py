@@ -115,7 +115,7 @@ def test_a_foreign_owner_is_refused_with_the_cure(folder: Path, name: str) -> No
 
 
 def test_a_file_that_cannot_even_be_opened_gets_the_same_cure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a user that is not root meets: the kernel refuses a foreign file before anyone looks at it."""
+    """A user that is not root meets this: the kernel refuses a foreign file before its owner is checked."""
 
     def refuse(path: Path, *_: object) -> int:
         raise PermissionError(13, "Permission denied", str(path))
@@ -211,13 +211,15 @@ def test_bytes_that_are_no_certificate_are_refused(junk: bytes) -> None:
 
 
 def test_a_certificate_with_one_flipped_bit_is_never_taken() -> None:
-    """All of them, with a signature that ends in zero bits: the parser forgives a wrong count of unused bits there."""
+    """Every bit is tried, with a signature that ends in zero bits: the parser forgives a wrong count of unused bits
+    there.
+    """
     der = next(c for c in (make_certificate(Ed25519PrivateKey.generate()) for _ in range(1000)) if not c[-1] & 3)
     assert certificate_key(der)
     for bit in range(8 * len(der)):
         damaged = bytearray(der)
         damaged[bit // 8] ^= 1 << bit % 8
-        with pytest.raises((IdentityError, CryptographyDeprecationWarning)):  # the warning tells of a negative serial
+        with pytest.raises((IdentityError, CryptographyDeprecationWarning)):  # the warning is about a negative serial
             certificate_key(bytes(damaged))
 
 

@@ -127,11 +127,11 @@ def test_a_fresh_identity_leaves_no_prepared_key_behind(folder: Path) -> None:
 
 
 class PowerCut(BaseException):
-    """Nothing runs after it, not even an `except OSError`."""
+    """A power cut; nothing catches it, not even `except OSError`."""
 
 
 def cut_power(monkeypatch: pytest.MonkeyPatch, step: int, *, before: bool) -> None:
-    """Every step on disk is a rename; the power goes at that one."""
+    """Cut the power at one rename; every step on disk is one."""
     replace, done = os.replace, [0]
 
     def rename_or_die(source: Path, target: Path) -> None:

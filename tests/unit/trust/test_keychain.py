@@ -1,4 +1,6 @@
-"""keyring's own Mac back end runs here on a stand-in for Apple's Security framework, the one part that Linux lacks."""
+"""keyring's own Mac back end runs here on a replacement of Apple's Security framework, the one part that
+Linux lacks.
+"""
 
 import threading
 from collections.abc import Callable
@@ -140,7 +142,7 @@ def test_a_keychain_that_forgets_is_found_out_at_once(mac_keychain: SecurityFram
 
 
 class PlainFile(backend.KeyringBackend):
-    """A plug-in: it works, and nobody knows where it keeps what it is given."""
+    """A plug-in that works and keeps secrets in an unknown place."""
 
     priority = 9
     kept: dict[str, str] = {}  # noqa: RUF012
@@ -210,7 +212,7 @@ def test_macos_may_ask_and_nothing_waits_in_silence(
 
     def on_wait(is_waiting: bool) -> None:
         heard.append(is_waiting)
-        mac_keychain.answered.set()  # somebody allows it
+        mac_keychain.answered.set()  # the user allows it
 
     assert load_or_create(tmp_path / "i", on_wait=on_wait).public == identity.public
     assert heard == [True, False]

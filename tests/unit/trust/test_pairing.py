@@ -19,7 +19,7 @@ A, B = b"a" * 16, b"b" * 16
 
 
 class Key:
-    """Enough of an Identity for the vector, whose keys come from known seeds."""
+    """The part of an Identity that the vector needs, with keys from known seeds."""
 
     def __init__(self, seed: int) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32)
@@ -95,7 +95,9 @@ def test_wrong_digits_abort(typed: str) -> None:
 
 
 def test_a_man_in_the_middle_who_swaps_ephemerals_gets_different_digits() -> None:
-    """He runs one exchange with each side, with the honest names and long-term keys but his own ephemerals."""
+    """The attacker runs one exchange with each side, with the honest names and long-term keys but its own
+    ephemerals.
+    """
     same = 0
     for _ in range(50):
         offer = Offer(mac(0), "studio", secrets.token_bytes)

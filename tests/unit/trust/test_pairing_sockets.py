@@ -64,7 +64,7 @@ def session(number: int, store: RosterStore, confirm: Any, attempts: PairingAtte
 
 
 def attempts_of(store: RosterStore) -> PairingAttempts:
-    """None was made before."""
+    """A limit without earlier attempts."""
     (path := store._folder.parent / f"{store._folder.name}.json").unlink(missing_ok=True)
     return PairingAttempts(path)
 
@@ -200,7 +200,7 @@ async def test_junk_costs_no_attempt(stores: list[RosterStore]) -> None:
 
 
 async def commit_only(server: PairingServer) -> bytes:
-    """An attacker who wants to see P2, and hang up if its digits do not match those of his other victim."""
+    """Attack that wants to see P2, and closes if its digits don't match those of the other victim."""
     reader, writer = await asyncio.open_connection(HOST, server.port)
     writer.write(b"MCP1" + bytes(32))
     try:
@@ -208,7 +208,7 @@ async def commit_only(server: PairingServer) -> bytes:
     finally:
         writer.close()
     if revealed:
-        await until(lambda: not server.is_busy)  # it sees that he is gone
+        await until(lambda: not server.is_busy)  # it sees that the client is gone
     return revealed
 
 
@@ -267,7 +267,7 @@ async def test_a_second_attacker_is_turned_away_while_one_mac_is_being_paired(st
 
 @pytest.mark.promise("P2")
 async def test_a_man_in_the_middle_shows_different_digits_and_gets_nothing(stores: list[RosterStore]) -> None:
-    """He pairs with each side in the other's name; people type what the other real screen shows."""
+    """The attacker pairs with each side in the other's name; people type the digits of the other real screen."""
     shown: dict[str, str] = {}
     both = asyncio.Event()
 

@@ -198,7 +198,7 @@ def test_the_recovery_key_is_no_mac() -> None:
 
 
 def test_no_link_is_made_with_the_recovery_key() -> None:
-    """Whoever finds the paper can make its certificate, and is still no Mac of the cluster."""
+    """A finder of the paper can make its certificate, and is still no Mac of the cluster."""
     key = Ed25519PrivateKey.from_private_bytes(b"p" * 32)
     forged = certificate(key)
     assert member_certificates(ROSTER, [forged, mac(1).certificate_der]) == {B: mac(1).certificate_der}

@@ -41,7 +41,7 @@ def private(path: Path, data: bytes) -> Path:
 
 
 def plain(chunks: float) -> bytes:
-    """Data of which every chunk is another one."""
+    """Data with a different content in every chunk."""
     return b"".join(n.to_bytes(8, "big") for n in range(int(chunks * CHUNK) // 8))
 
 
@@ -138,7 +138,7 @@ def test_a_chunk_is_verified_before_it_is_given_out(path: Path) -> None:
 
 @contextmanager
 def at_most(size: int) -> Iterator[None]:
-    """No file of this process may grow beyond `size` bytes."""
+    """Limit the size of every file that this process writes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -204,7 +204,7 @@ def test_what_a_crash_left_is_written_over(path: Path) -> None:
 
 
 def test_deletion_forgets_the_key(path: Path, tmp_path: Path) -> None:
-    """A hard link stands for what a disk keeps of a deleted file."""
+    """A hard link represents the copy that a disk keeps of a deleted file."""
     seal(path, b"words")
     os.link(path, tmp_path / "kept by the disk")
     os.link(private(path.with_name(path.name + ".tmp"), b"MCS1" + bytes(99)), tmp_path / "half")

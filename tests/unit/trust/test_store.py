@@ -25,7 +25,7 @@ FIRST, SECOND, THIRD = chain(3)
 
 @pytest.fixture
 def store(tmp_path: Path) -> RosterStore:
-    """A Mac at epoch 2, of which mac 0 is the admin."""
+    """A Mac at epoch 2 with mac 0 as the admin."""
     store = RosterStore(tmp_path / "r")
     store.adopt(bundle((FIRST, SECOND), *(mac(n).certificate_der for n in range(3))))
     return store
@@ -199,7 +199,7 @@ def test_a_fork_is_remembered_with_both_sides_and_blocks_every_member(store: Ros
 
 
 def test_while_nobody_has_decided_nothing_new_is_adopted(store: RosterStore, tmp_path: Path) -> None:
-    """Not even on our own side: an admin gone bad would else silence the alarm that it raised."""
+    """Not even on our own side: otherwise a hostile admin would silence the alarm about itself."""
     with pytest.raises(RosterError, match="Fork"):
         store.adopt(bundle((rival(),)))
     with pytest.raises(RosterError, match="still undecided"):
@@ -280,7 +280,7 @@ def test_who_was_an_admin_once_cannot_block_the_cluster_by_an_old_fork(tmp_path:
 
 
 def test_two_first_rosters_are_no_proof_of_anything(tmp_path: Path) -> None:
-    """Anybody can found a cluster with an id that was heard somewhere."""
+    """Any Mac can found a cluster with an id that it heard somewhere."""
     store = RosterStore(tmp_path / "r")
     store.adopt(bundle((FIRST,)))
     founder = member_of(mac(1), 1, Role.ADMIN)

@@ -212,8 +212,8 @@ def test_a_forecast_says_where_it_comes_from_and_none_says_nothing() -> None:
 def test_how_it_is_loaded_is_chosen_in_steps() -> None:
     model = choice()
     request = default_options(model)
-    assert (request.context, contexts(model)[0], contexts(model)[-1]) == (4096, 2048, 131_072)
-    assert with_context(request, model, 1).context == 8192
+    assert (request.context, contexts(model)[0], contexts(model)[-1]) == (None, 2048, 131_072)
+    assert with_context(request, model, 1).context == 2 * PLAN.context
     assert with_context(with_context(request, model, -1), model, -1).context == 2048
     assert with_context(msgspec.structs.replace(request, context=131_072), model, 1).context == 131_072
     assert contexts(choice(context_max=1000)) == (1000,)
@@ -229,7 +229,7 @@ def test_how_it_is_loaded_is_chosen_in_steps() -> None:
     assert not in_topology(tp, "forward").rdma
     broken = choice(preview=PlanPreview())
     shown = fit_content(broken, UiState(snapshot=NOW), 60, with_bits(request, model)).plain
-    assert "context 4k of 128k · cache 8-bit" in shown
+    assert "context 128k · cache 8-bit" in shown
 
 
 @pytest.mark.parametrize("text", ["nope", "a/b/c", "../x", "a/..", "", "a b/c", "-a/b"])

@@ -245,7 +245,7 @@ async def test_the_model_under_the_cursor_is_examined_once() -> None:
         first = screen.list.pointed
         assert first
         assert first.preview.plan == NOTED
-        assert [(r.model, r.context) for r in node.asked] == [(first.name, PLAN.context)]
+        assert [(r.model, r.context) for r in node.asked] == [(first.name, None)]
         await pilot.press("down")
         await asyncio.wait_for(noted(), 10)
         await pilot.press("up")

@@ -1,4 +1,4 @@
-"""What `macluster verify` says of a machine, by what the machine says of itself."""
+"""The description of a machine by `macluster verify`, from recorded output of machines."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_was_not_installed_or_cannot_run_is_said(tmp_path: Path) -> None:
 
 
 def found_in(folder: Path, wrote: str, left: str) -> Distribution:
-    """What an installer left in `folder`."""
+    """The installation found in `folder`."""
     (written := folder / "macluster-1.dist-info").mkdir()
     (written / "INSTALLER").write_text(wrote)
     (written / "WHEEL").touch()

@@ -1,5 +1,5 @@
-"""`macluster verify`: how checks are run, told and kept free of what is private; each check from recorded outputs, or
-from a machine that is played at the edge.
+"""`macluster verify`: how checks are run, reported and kept free of private data; each check from recorded outputs or a
+simulated machine.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def test_assertions_are_read_from_what_pmset_prints() -> None:
 def test_staying_awake_is_what_macos_says_of_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: list[set[int]], outcome: Outcome
 ) -> None:
-    """caffeinate and pmset are played."""
+    """caffeinate and pmset are simulated."""
     said = iter(listed)
     last: set[int] = set()
 
@@ -267,7 +267,7 @@ def test_how_many_colours_there_are_is_what_the_terminal_says() -> None:
     ],
 )
 def test_a_terminal_is_asked_what_it_can_do(said: bytes, answer: list[str]) -> None:
-    """A real terminal line, at whose other end the test sits."""
+    """A real terminal line, with the test at its other end."""
     outer, inner = os.openpty()
     try:
 

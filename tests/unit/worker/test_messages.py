@@ -15,7 +15,6 @@ from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
 from core.worker.messages import (
     AnswerDone,
-    Batching,
     Cancel,
     Command,
     Connect,
@@ -140,7 +139,7 @@ REPORTS: list[Report] = [
     TracedPhases(turns=(PhaseTurn(1, "chunk", 0.5, 0.75, ((12, 0.25), (0, 0.5))),)),
     GroupBroken(problem=PROBLEM),
     GpuFailed(why="it ran out of memory", is_memory=True),
-    Batching(batch=Batch(rows=(BatchRow(request_id=ID, lane=1),), lanes=(BatchLane(rows=1, in_flight=True),))),
+    Batch(rows=(BatchRow(request_id=ID, lane=1),), lanes=(BatchLane(rows=1, in_flight=True),)),
 ]
 
 

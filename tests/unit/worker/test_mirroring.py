@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from core.engine.requests import Request
 from core.engine.ring_work import Work
-from core.events import Plan, Stage
+from core.events import Batch, Plan, Stage
 from core.models.made.maker import random_model
 from core.models.slicing.caches import KV_GROUP
 from core.models.slicing.probe import ModelProbe
@@ -22,7 +22,6 @@ from core.plan import mirror as plan_mirror
 from core.worker import mirroring
 from core.worker.head import Head
 from core.worker.messages import (
-    Batching,
     Mirrored,
     MirrorSpans,
     Prefilled,
@@ -205,4 +204,4 @@ def test_a_row_is_told_to_be_read_before_its_first_chunk_is_computed(monkeypatch
 
 
 def _states(desk: MirrorRing) -> str:
-    return " ".join(row.state for report in desk.said(Batching)[-1:] for row in report.batch.rows)
+    return " ".join(row.state for report in desk.said(Batch)[-1:] for row in report.rows)
