@@ -134,7 +134,7 @@ def beside(request: pytest.FixtureRequest) -> Iterator[Beside]:
 @contextmanager
 def broken(stage: LoadedStage) -> Iterator[None]:
     """A layer of it has weights that nothing can be multiplied with."""
-    model: Any = stage.layers._model
+    model: Any = stage.layers.model
     layer = model.layers[CUT + 1].mlp.up_proj
     before, layer.weight = layer.weight, mx.zeros((7, 7))
     try:
