@@ -130,7 +130,7 @@ def _run_slices(task: Task, folder: ModelFolder, spans: list[tuple[int, int]], p
     return _whole(task, rows, dtypes)
 
 
-class _Summed(nn.Module):
+class _Summed(nn.Module):  # type: ignore[misc]
     """A linear layer, also of experts, whose input is divided over `count` parts, as ranks divide it."""
 
     def __init__(self, layer: nn.Module, count: int) -> None:
@@ -145,7 +145,8 @@ class _Summed(nn.Module):
     def __call__(self, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
         inputs = mx.split(x, len(self.parts), axis=-1)
         first, *others = [part(each, *args, **kwargs) for part, each in zip(self.parts, inputs, strict=True)]
-        return sum(others, first)
+        total: mx.array = sum(others, first)
+        return total
 
 
 def _summed_paths(folder: ModelFolder, ranks: int) -> list[str]:
